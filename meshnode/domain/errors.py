@@ -1,0 +1,69 @@
+"""Domain errors: one class for each failure that a client can meet (document, section 7).
+
+Each edge maps these in one table: ``meshnode.http.errors`` to status, code and details,
+``meshnode.rpc.errors`` to gRPC status codes. Messages are shown to clients, so they never carry
+secrets or internals.
+"""
+
+from __future__ import annotations
+
+
+class MeshnodeError(Exception):
+    """Base of all failures that are reported to a client or an operator in plain words."""
+
+
+class InvalidRequest(MeshnodeError):
+    """A request that can never succeed as it stands. Names the offending field and the reason."""
+
+    def __init__(self, field: str | None, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field = field
+        self.reason = reason
+
+
+class Unauthorized(MeshnodeError):
+    """The bearer token is missing, unknown, expired or revoked (section 7.1)."""
+
+    def __init__(self) -> None:
+        # One message for all four cases: a caller must not learn which tokens once existed.
+        super().__init__("invalid or expired token")
+
+
+class RateLimited(MeshnodeError):
+    """Too many requests, or no room in the engine's queue. ``retry_after`` is in whole seconds."""
+
+    def __init__(self, retry_after: int, message: str = "too many requests") -> None:
+        super().__init__(message)
+        self.retry_after = max(1, retry_after)
+
+
+class InsufficientBalance(MeshnodeError):
+    """The balance is too low for the operation. Amounts are in whole currency units."""
+
+    def __init__(self, required: float, available: float) -> None:
+        super().__init__("balance too low for the operation")
+        self.required = required
+        self.available = available
+
+
+class Unavailable(MeshnodeError):
+    """The node cannot do this now: it is draining, or a service that it needs is down."""
+
+
+class LayersUnavailable(Unavailable):
+    """No reachable node holds some of the model's layers."""
+
+
+class LayerNotHeld(MeshnodeError):
+    """The addressed layer is not on this node (gRPC NOT_FOUND, section 7.3)."""
+
+
+class ComputationFailed(MeshnodeError):
+    """The model failed while computing. The cause is in the log, not in the message."""
+
+    def __init__(self) -> None:
+        super().__init__("the computation failed")
+
+
+class StartupError(MeshnodeError):
+    """The node cannot start: one line for the operator, and a non-zero exit status."""

@@ -1,0 +1,104 @@
+"""One text generation: what is asked, what is emitted, how it ended (document, 2.1, 4.1 and 6).
+
+Terms: a *token event* is emitted for each generated token, the end-of-text token included, so that
+the number of token events, ``usage.completion_tokens`` and ``tokens_generated`` are always equal
+and the texts of the events, concatenated, are the text of the result (decisions/0007). The text of
+an event may be empty: while a multi-byte character or a possible stop string is incomplete, its
+text is withheld and comes with a later event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+DEFAULT_MAX_TOKENS = 100
+DEFAULT_TEMPERATURE = 1.0
+DEFAULT_TOP_P = 1.0
+DEFAULT_TOP_K = 50
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    """End-of-text token or a stop string."""
+    LENGTH = "length"
+    """``max_tokens`` reached, or the model's context is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A validated request. Ranges are the document's: temperature 0 to 2, top_p 0 to 1."""
+
+    prompt: str
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    temperature: float = DEFAULT_TEMPERATURE
+    top_p: float = DEFAULT_TOP_P
+    top_k: int = DEFAULT_TOP_K
+    """0 switches the limit off."""
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    """Makes sampling repeatable, whatever else is in the batch. Not in the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts, by the model's tokenizer."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Measured milliseconds: waiting for a place in the batch, computing, and both."""
+
+    queue_ms: float
+    inference_ms: float
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One generated token. ``text`` is whole UTF-8 and may be empty."""
+
+    text: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a generation."""
+
+    finish_reason: FinishReason
+    usage: Usage
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What is known of a loaded model. Memory is in bytes."""
+
+    name: str
+    num_layers: int
+    hidden_dim: int
+    vocab_size: int
+    context_length: int
+    """The most tokens, prompt and completion together, in one generation."""
+    parameters: int
+    """Of the whole model, not only of the layers held here."""
+    layers: tuple[int, ...]
+    """Indices held here, ascending and contiguous."""
+    layer_bytes: dict[int, int] = field(default_factory=dict)
+    """Weights in memory for each held layer."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all layers are held here."""
+        return len(self.layers) == self.num_layers

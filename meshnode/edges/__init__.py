@@ -1,0 +1,1 @@
+"""Thin edges: they translate between a protocol and the services, and hold no state."""

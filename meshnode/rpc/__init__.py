@@ -1,0 +1,1 @@
+"""The gRPC adapter: the only importer of purerpc, and the home of each of its workarounds."""

@@ -1,0 +1,1 @@
+"""Bytes on the wire: generated messages, strict JSON, server-sent events, tensors."""
