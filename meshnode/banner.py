@@ -1,0 +1,68 @@
+"""What the operator reads when the node is ready: where it listens, and a line to try.
+
+The banner is the only place that shows the operator's token: when it was made just now, or when
+standard output is a terminal. Otherwise it names the file, since standard output may be kept.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from meshnode import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class BannerFacts:
+    """What there is to say."""
+
+    node_id: str
+    model: str
+    layers: str
+    http: tuple[str, int]
+    """Address and port in use."""
+    grpc: tuple[str, int]
+    data_dir: Path
+    token: str
+    """Empty when the operator brought a token of their own."""
+    token_file: Path
+    token_is_new: bool
+    seconds: float
+    """From the start of :func:`meshnode.node.run_node` until everything was ready."""
+
+
+def print_banner(facts: BannerFacts, out: TextIO | None = None) -> None:
+    """Write the banner to ``out``, standard output unless given, and flush it."""
+    out = out or sys.stdout
+    url = "http://" + format_address(*facts.http)
+    token, credential = _token_lines(facts, shown=facts.token_is_new or out.isatty())
+    lines = [
+        f"meshnode {__version__}  ready in {facts.seconds:.1f} s",
+        f"  node    {facts.node_id}",
+        f"  model   {facts.model}, layers {facts.layers}",
+        f"  http    {url}/api/v1   (description: {url}/openapi.json)",
+        f"  grpc    {format_address(*facts.grpc)}",
+        f"  data    {facts.data_dir}",
+        f"  token   {token}",
+        "try it:",
+        f"  curl {url}/api/v1/inference -H 'Content-Type: application/json' \\",
+        f'    -H "Authorization: Bearer {credential}" \\',
+        """    -d '{"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.7}'""",
+    ]
+    print("\n".join(lines), file=out, flush=True)
+
+
+def format_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address; a wildcard becomes loopback."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not a bind
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _token_lines(facts: BannerFacts, *, shown: bool) -> tuple[str, str]:
+    if not facts.token:
+        return "the one that you gave", "$MESHNODE_TOKEN"
+    read_file = f"$(cat {shlex.quote(str(facts.token_file))})"
+    return (facts.token if shown else f"in {facts.token_file}"), read_file

@@ -1,0 +1,111 @@
+"""The command line: the node itself, and the tools around it.
+
+Exit status: 0 after a drain; 1 when a service failed for good; 2 for what the operator can mend (a
+bad configuration, a taken port, an unreadable model), told in one line; 128 + signal when ended at
+once.
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from meshnode import __version__
+from meshnode.config import Config
+from meshnode.domain.errors import MeshnodeError, StartupError
+from meshnode.sources import load_config
+
+_FLAGS = {
+    "host": ("ADDRESS", "address to listen on (default 127.0.0.1)"),
+    "port": ("PORT", "HTTP port (default 8000); gRPC is always this plus 1000"),
+    "data-dir": ("DIR", "folder for key, tokens and settings"),
+    "token": ("TOKEN", "operator token to accept instead of a generated one"),
+    "model": ("DIR", "Hugging Face directory of a Llama-family model"),
+    "layers": ("LAYERS", "layers to hold: 'all', N or FIRST-LAST (default all)"),
+    "tracker": ("URL", "http://HOST:PORT of a node to join through"),
+    "log-format": ("FORMAT", "'text' or 'json' (default text)"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = load_config(_given(options), os.environ, options.config)
+        if options.command == "token":
+            from meshnode.token_command import run_token_command
+
+            run_token_command(options, Path(config.data_dir))
+            sys.exit(0)
+        sys.exit(_run_node(config))
+    except MeshnodeError as error:
+        print(f"meshnode: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run_node(config: Config) -> int:
+    # Imported here because it brings torch: the other commands answer at once without it.
+    import trio
+
+    from meshnode.logs import set_up_logging
+    from meshnode.node import run_node
+    from meshnode.supervise import ServiceFailed
+
+    set_up_logging(config.log_format)
+    status = 0
+    try:
+        trio.run(run_node, config)
+    except* StartupError as group:
+        for error in _leaves(group):
+            print(f"meshnode: {error}", file=sys.stderr)
+        status = 2
+    except* ServiceFailed as group:
+        for error in _leaves(group):
+            print(f"meshnode: {error}", file=sys.stderr)
+        status = 1
+    return status
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _given(options: argparse.Namespace) -> dict[str, str]:
+    keys = {flag: flag.replace("-", "_") for flag in _FLAGS}
+    given = {key: getattr(options, key, None) for key in keys.values()}
+    given["tracker_url"] = given.pop("tracker")
+    return {key: text for key, text in given.items() if text is not None}
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    for flag, (metavar, text) in _FLAGS.items():
+        # No default: a flag that is absent must not hide the one before the subcommand.
+        common.add_argument(f"--{flag}", metavar=metavar, help=text, default=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        prog="meshnode",
+        parents=[common],
+        description="A node of a distributed model network. Without a command it runs the node.",
+        epilog="Every flag is also a MESHNODE_* variable and a key of the TOML file.",
+    )
+    parser.add_argument("--version", action="version", version=f"meshnode {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    token = commands.add_parser("token", help="issue, list and revoke bearer tokens")
+    actions = token.add_subparsers(dest="action", metavar="ACTION", required=True)
+    issue = actions.add_parser("issue", help="make a token and print it once")
+    issue.add_argument("--name", required=True, help="whom the token is for")
+    issue.add_argument(
+        "--days", type=float, default=90.0, help="days until it expires (default 90)"
+    )
+    actions.add_parser("list", help="show the tokens, without their secrets")
+    revoke = actions.add_parser("revoke", help="make a token invalid at once")
+    revoke.add_argument("token", metavar="ID", help="the id, or the name, that 'list' shows")
+    return parser

@@ -1,0 +1,284 @@
+"""Settings: one table says what each is called, what it may be, and whether it can be changed.
+
+The names in the table are those of the document's Configuration (2.1) where it has one. A setting
+``training.batch_size`` is the key ``batch_size`` of the table ``[training]`` in a TOML file, the
+variable ``MESHNODE_TRAINING_BATCH_SIZE``, and the same path in ``PATCH /config``. A later source
+wins: defaults, TOML file, changes made through ``PATCH /config``, environment, flags
+(decisions/0003).
+
+Invariant: every ``Config`` in existence has passed every check of the table.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from meshnode.domain.errors import InvalidRequest, StartupError
+
+GRPC_PORT_OFFSET = 1000
+"""The gRPC port is always the HTTP port plus this (document, section 1)."""
+
+type_names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
+
+Value = bool | int | float | str
+Check = Callable[[Any], str | None]
+
+
+class Change(Enum):
+    """What a change through ``PATCH /config`` does."""
+
+    NEVER = "never"
+    """Shown in ``GET /config`` but not changeable there."""
+    LIVE = "live"
+    RESTART = "restart"
+    HIDDEN = "hidden"
+    """Not part of the document's Configuration: neither shown nor changeable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    key: str
+    kind: type[Value]
+    default: Value
+    check: Check
+    change: Change = Change.HIDDEN
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "MESHNODE_" + self.key.upper().replace(".", "_")
+
+
+def _any(_: Any) -> str | None:
+    return None
+
+
+def _between(low: int, high: int) -> Check:
+    def check(value: Any) -> str | None:
+        return None if low <= value <= high else f"must be between {low} and {high}"
+
+    return check
+
+
+def _above_zero(high: int) -> Check:
+    def check(value: Any) -> str | None:
+        return None if 0 < value <= high else f"must be above 0 and at most {high}"
+
+    return check
+
+
+def _matches(pattern: str, reason: str) -> Check:
+    compiled = re.compile(pattern)
+
+    def check(value: Any) -> str | None:
+        return None if compiled.fullmatch(str(value)) else reason
+
+    return check
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _default_data_dir() -> str:
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return str(Path(base).expanduser() / "meshnode")
+
+
+_URL = r"(https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?)?"
+_LAYERS = r"all|[0-9]{1,4}(-[0-9]{1,4})?"
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("host", str, "127.0.0.1", _matches(r"[0-9A-Za-z.:_-]+", "must be a host or address")),
+    Setting("port", int, 8000, _between(1, 65535 - GRPC_PORT_OFFSET), Change.NEVER),
+    Setting("data_dir", str, _default_data_dir(), _matches(r"[^\0]+", "must be a path")),
+    Setting(
+        "token",
+        str,
+        "",
+        _matches(r"[A-Za-z0-9._~+/-]*=*", "must be a bearer token: letters, digits and ._~+/-="),
+    ),
+    Setting("model", str, "", _matches(r"[^\0]*", "must be a path")),
+    Setting("layers", str, "all", _matches(_LAYERS, "must be 'all', N or FIRST-LAST")),
+    Setting("tracker_url", str, "", _matches(_URL, "must be http://HOST:PORT"), Change.RESTART),
+    Setting("log_format", str, "text", _matches("text|json", "must be 'text' or 'json'")),
+    Setting("currency", str, "MESH", _matches(r"[A-Z0-9]{2,12}", "must be 2 to 12 of A-Z, 0-9")),
+    Setting("drain_s", float, 10.0, _between(0, 3600)),
+    Setting("training.enabled", bool, False, _any, Change.LIVE),
+    Setting("training.batch_size", int, 8, _between(1, 65536), Change.LIVE),
+    Setting("training.learning_rate", float, 1e-4, _above_zero(1), Change.LIVE),
+    Setting("training.diloco_steps", int, 500, _between(1, 1_000_000), Change.LIVE),
+    Setting("resources.max_memory_gb", float, 4.0, _above_zero(65536), Change.RESTART),
+    Setting("resources.cpu_threads", int, _threads(), _between(1, 1024), Change.RESTART),
+    Setting("limits.requests_per_second_per_address", float, 100.0, _above_zero(1_000_000)),
+    Setting("limits.burst_per_address", int, 200, _between(1, 1_000_000)),
+    Setting("limits.requests_per_second_per_token", float, 50.0, _above_zero(1_000_000)),
+    Setting("limits.burst_per_token", int, 100, _between(1, 1_000_000)),
+    Setting("limits.max_batch", int, 32, _between(1, 1024)),
+    Setting("limits.max_queue", int, 64, _between(0, 65536)),
+    Setting("limits.max_body_bytes", int, 1 << 20, _between(1024, 1 << 30)),
+)
+
+BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """How this node trains (document, 2.1 Configuration)."""
+
+    enabled: bool
+    batch_size: int
+    learning_rate: float
+    diloco_steps: int
+    """Inner steps between two outer steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcesConfig:
+    """What the node may use (document, 2.1 Configuration)."""
+
+    max_memory_gb: float
+    """Weights and KV cache together, in GiB."""
+    cpu_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsConfig:
+    """Bounds on what clients may ask for."""
+
+    requests_per_second_per_address: float
+    burst_per_address: int
+    requests_per_second_per_token: float
+    burst_per_token: int
+    max_batch: int
+    """Generations computed together."""
+    max_queue: int
+    """Generations waiting for a place in the batch."""
+    max_body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings in force. Strings are empty where nothing is set."""
+
+    host: str
+    port: int
+    data_dir: str
+    token: str
+    model: str
+    layers: str
+    tracker_url: str
+    log_format: str
+    currency: str
+    drain_s: float
+    """Seconds that streams in flight may take to finish after SIGTERM."""
+    training: TrainingConfig
+    resources: ResourcesConfig
+    limits: LimitsConfig
+
+    @property
+    def grpc_port(self) -> int:
+        """The HTTP port plus 1000 (document, section 1)."""
+        return self.port + GRPC_PORT_OFFSET
+
+
+def validate_value(setting: Setting, value: object) -> Value:
+    """Check ``value`` against its row and return it in the row's type.
+
+    An integral float stands for an integer and an integer for a number; a boolean is neither.
+    Raises InvalidRequest with the setting's key and the reason.
+    """
+    kind = setting.kind
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) < 1e300 else math.inf
+    if kind is int and type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
+        raise InvalidRequest(setting.key, f"must be {type_names[kind]}")
+    reason = setting.check(value)
+    if reason is not None:
+        raise InvalidRequest(setting.key, reason)
+    return value
+
+
+def parse_text(setting: Setting, text: str) -> Value:
+    """Read ``text``, from a flag or the environment, as a value of ``setting``."""
+    value: object = text
+    try:
+        if setting.kind is bool:
+            value = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        elif setting.kind is not str:
+            value = setting.kind(text)
+    except (KeyError, ValueError):
+        raise InvalidRequest(setting.key, f"must be {type_names[setting.kind]}") from None
+    return validate_value(setting, value)
+
+
+def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Turn nested tables into dotted keys. A table where a value belongs keeps its own key."""
+    flat: dict[str, object] = {}
+    for name, value in tree.items():
+        key = prefix + name
+        if isinstance(value, Mapping) and any(known.startswith(key + ".") for known in BY_KEY):
+            flat.update(flatten(value, key + "."))
+        else:
+            flat[key] = value
+    return flat
+
+
+def nest(flat: Mapping[str, Value]) -> dict[str, object]:
+    """Turn dotted keys into nested tables: the opposite of :func:`flatten`."""
+    tree: dict[str, object] = {}
+    for key, value in flat.items():
+        table, _, name = key.rpartition(".")
+        if table:
+            branch = tree.setdefault(table, {})
+            assert isinstance(branch, dict)  # noqa: S101 - the table's keys have one dot at most
+            branch[name] = value
+        else:
+            tree[name] = value
+    return tree
+
+
+def build_config(flat: Mapping[str, Value]) -> Config:
+    """Make a Config of checked values; a key that is absent takes its default."""
+    values = {setting.key: flat.get(setting.key, setting.default) for setting in SETTINGS}
+    tree = nest(values)
+    groups = {"training": TrainingConfig, "resources": ResourcesConfig, "limits": LimitsConfig}
+    for name, group in groups.items():
+        branch = tree[name]
+        assert isinstance(branch, dict)  # noqa: S101 - the table above has these three groups
+        tree[name] = group(**branch)
+    return Config(**tree)  # type: ignore[arg-type]  # each value passed validate_value
+
+
+def values_of(config: Config) -> dict[str, Value]:
+    """The opposite of :func:`build_config`: every setting by its dotted key."""
+    values: dict[str, Value] = {}
+    for setting in SETTINGS:
+        group, _, name = setting.key.rpartition(".")
+        values[setting.key] = getattr(getattr(config, group) if group else config, name)
+    return values
+
+
+def checked(source: str, tree: Mapping[str, object]) -> dict[str, Value]:
+    """Check all values of one source; StartupError names the source and the first fault."""
+    values: dict[str, Value] = {}
+    for key, value in flatten(tree).items():
+        setting = BY_KEY.get(key)
+        if setting is None:
+            raise StartupError(f"{source}: unknown setting '{key}'")
+        try:
+            values[key] = validate_value(setting, value)
+        except InvalidRequest as error:
+            raise StartupError(f"{source}: {error}") from None
+    return values

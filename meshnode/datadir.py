@@ -1,0 +1,59 @@
+"""The data folder: private files that survive a crash, and one node at a time.
+
+Invariants: every file is readable by its owner only (mode 0600, the folder 0700); a file is
+replaced whole or not at all, and is on the disk when :func:`write_private` returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from meshnode.domain.errors import StartupError
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data``, durably and in one step. OSError when the disk refuses."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's entries durable, not only the contents of its files."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class DataDirLock:
+    """Held while a node runs, so that two nodes never write to one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create ``folder`` where it is missing, and lock it; StartupError when that fails."""
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StartupError(f"cannot use the data folder {folder}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._handle)
+            raise StartupError(f"another node is using the data folder {folder}") from None
+
+    def release(self) -> None:
+        """Give the folder back."""
+        os.close(self._handle)

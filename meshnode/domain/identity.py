@@ -1,0 +1,41 @@
+"""The node's key and the identity derived from it (document, 2.3: DHTNodeInfo).
+
+Terms: the *seed* is 64 lowercase hex characters; the secp256k1 private scalar is the SHA-256 of
+that text, so that key files of the existing network can be used here. The *public key* is
+compressed, 66 lowercase hex characters. The *node id* is the SHA-1 digest of the compressed key's
+33 bytes: 20 bytes, shown as 40 hex characters.
+
+Invariant: a seed never appears in ``repr``, in a log line or in an error message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from coincurve import PrivateKey
+
+_SEED = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKey:
+    """A key pair. Build it with :func:`key_from_seed`."""
+
+    seed: str = field(repr=False)
+    public_key: str
+
+    @property
+    def node_id(self) -> str:
+        """The SHA-1 digest of the public key, 40 hex characters (document, 2.3)."""
+        digest = hashlib.sha1(bytes.fromhex(self.public_key), usedforsecurity=False)
+        return digest.hexdigest()
+
+
+def key_from_seed(seed: str) -> NodeKey:
+    """Derive the key pair of ``seed``; ValueError when it is not 64 lowercase hex characters."""
+    if not _SEED.fullmatch(seed):
+        raise ValueError("a seed is 64 lowercase hexadecimal characters")
+    private = PrivateKey(hashlib.sha256(seed.encode("ascii")).digest())
+    return NodeKey(seed=seed, public_key=private.public_key.format(compressed=True).hex())

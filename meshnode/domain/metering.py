@@ -1,0 +1,151 @@
+"""Counters behind ``GET /metrics`` (document, section 2.1, "Metrics").
+
+Terms: a request is *admitted* when the executor takes it in, and *finished* when it ends, however
+it ended; its latency is the whole time between the two. Rates look back over the last minute.
+Averages and percentiles cover the time since the node started.
+
+Invariants: memory is bounded whatever the traffic; totals never decrease; a percentile is within
+``RELATIVE_ERROR`` of the exact one. Times are seconds of a monotonic clock, given by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+WINDOW_S = 60
+RELATIVE_ERROR = 0.01
+"""Bound on the relative error of a percentile, for values inside the histogram's range."""
+MIN_VALUE = 1e-3
+"""Smallest latency that is told apart from zero, in milliseconds: one microsecond."""
+MAX_VALUE = 1e8
+"""Largest latency that is told apart from larger ones, in milliseconds: a bit over a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceFigures:
+    """The ``inference`` object of the metrics, with the document's names and types."""
+
+    requests_total: int
+    requests_per_minute: float
+    avg_latency_ms: float
+    p99_latency_ms: float
+    tokens_generated: int
+
+
+class Histogram:
+    """Counts of values in buckets whose bounds grow by a constant factor.
+
+    Bucket ``i`` holds the values in ``(MIN_VALUE * g**(i-1), MIN_VALUE * g**i]``; answering with the
+    point ``2 g / (g + 1)`` above the lower bound is at most ``(g - 1) / (g + 1)`` off, relatively.
+    """
+
+    _GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+    _LOG_GROWTH = math.log(_GROWTH)
+    _BUCKETS = math.ceil(math.log(MAX_VALUE / MIN_VALUE) / _LOG_GROWTH) + 1
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self._low = math.inf
+        self._high = 0.0
+        self._buckets = [0] * self._BUCKETS
+
+    def add(self, value: float) -> None:
+        """Count one value. Negative values count as zero."""
+        value = max(0.0, value)
+        self.count += 1
+        self.total += value
+        self._low = min(self._low, value)
+        self._high = max(self._high, value)
+        index = 0
+        if value > MIN_VALUE:
+            index = math.ceil(math.log(value / MIN_VALUE) / self._LOG_GROWTH)
+        self._buckets[min(index, self._BUCKETS - 1)] += 1
+
+    @property
+    def mean(self) -> float:
+        """Exact mean, 0.0 of nothing."""
+        return self.total / self.count if self.count else 0.0
+
+    def percentile(self, percent: float) -> float:
+        """Nearest-rank percentile, 0.0 of nothing. ``percent`` is above 0 and at most 100."""
+        if not self.count:
+            return 0.0
+        rank = math.ceil(self.count * percent / 100)
+        seen = 0
+        for index, count in enumerate(self._buckets):
+            seen += count
+            if seen >= rank:
+                break
+        middle = MIN_VALUE * self._GROWTH**index * 2 / (self._GROWTH + 1)
+        # The ends are known exactly, so no answer lies outside of what was seen.
+        return min(max(middle, self._low), self._high)
+
+
+class RateWindow:
+    """Events of the last minute, in buckets of one second. Counts at most a second too few."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * WINDOW_S
+        self._seconds = [-1] * WINDOW_S
+
+    def add(self, now: float) -> None:
+        """Count one event."""
+        second = math.floor(now)
+        slot = second % WINDOW_S
+        if self._seconds[slot] != second:
+            self._seconds[slot] = second
+            self._counts[slot] = 0
+        self._counts[slot] += 1
+
+    def per_minute(self, now: float) -> float:
+        """Events in the minute before ``now``."""
+        oldest = math.floor(now) - WINDOW_S
+        pairs = zip(self._seconds, self._counts, strict=True)
+        return float(sum(count for second, count in pairs if second > oldest))
+
+
+class InferenceMeter:
+    """What the executor counts; one for a node, owned by the executor."""
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._tokens = 0
+        self._window = RateWindow()
+        self._latency_ms = Histogram()
+
+    def admitted(self, now: float) -> None:
+        """A request was taken in."""
+        self._requests += 1
+        self._window.add(now)
+
+    def token(self) -> None:
+        """One token was generated."""
+        self._tokens += 1
+
+    def finished(self, now: float, latency_ms: float) -> None:
+        """A request ended after ``latency_ms`` milliseconds, queue included."""
+        self._latency_ms.add(latency_ms)
+
+    def snapshot(self, now: float) -> InferenceFigures:
+        """The figures at ``now``."""
+        return InferenceFigures(
+            requests_total=self._requests,
+            requests_per_minute=self._window.per_minute(now),
+            avg_latency_ms=self._latency_ms.mean,
+            p99_latency_ms=self._latency_ms.percentile(99),
+            tokens_generated=self._tokens,
+        )
+
+
+class TrafficMeter:
+    """What the node-to-node interface counts: real socket bytes, as server and as client."""
+
+    def __init__(self) -> None:
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.active_connections = 0
+        """Open now."""
+        self.rpc_calls = 0
+        """Calls begun since the start, served and made."""

@@ -1,0 +1,223 @@
+"""A decoder of the Llama family, or a contiguous range of its layers (section 1, 2.3).
+
+Reads from top to bottom: normalisation, attention, feed-forward, layer, decoder. Terms: *hidden
+states* ``[batch, seq, hidden]`` enter and leave every layer. The holder of layer 0 also holds the
+embedding, so its input is token ids; the holder of the last layer also holds the final norm and
+the head, so its output is logits. Any holder in between maps hidden states to hidden states.
+
+Invariant: cutting the layers over several decoders does not change a bit of the logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from meshnode.model.rope import Rotation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from meshnode.model.config import DecoderConfig
+    from meshnode.model.kv import KVCache
+
+
+class RMSNorm(nn.Module):
+    """Scale to unit root mean square, then by a learned weight."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        """For a last dimension of ``size``."""
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Normalise the last dimension."""
+        return functional.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where the rows of a batch stand: row ``i`` continues ``caches[i]``.
+
+    ``masks[i]`` is bool ``[seq, length + seq]``, or None where a row sees all that came before.
+    """
+
+    caches: Sequence[KVCache]
+    masks: Sequence[Tensor | None]
+
+    @classmethod
+    def of(cls, caches: Sequence[KVCache], seq: int) -> Past:
+        """The state before ``seq`` new positions are appended to every cache."""
+        if seq == 1:
+            return cls(caches, [None] * len(caches))
+        return cls(
+            caches,
+            [torch.ones(seq, c.length + seq, dtype=torch.bool).tril(c.length) for c in caches],
+        )
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention with rotary positions. Query, key and value are one matrix."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        """Shapes and biases as configured."""
+        super().__init__()
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        self.head_dim = config.head_dim
+        width = config.num_heads * config.head_dim
+        kv_width = config.num_kv_heads * config.head_dim
+        self.qkv = nn.Linear(config.hidden_size, width + 2 * kv_width, bias=config.qkv_bias)
+        self.output = nn.Linear(width, config.hidden_size, bias=config.output_bias)
+
+    def forward(self, hidden: Tensor, rotation: Rotation, past: Past | None, layer: int) -> Tensor:
+        """``[batch, seq, hidden]`` to the same. ``layer`` is its place in the caches."""
+        batch, seq, _ = hidden.shape
+        heads = self.qkv(hidden).view(batch, seq, -1, self.head_dim)
+        rotated = rotation.apply(heads[:, :, : self.num_heads + self.num_kv_heads]).transpose(1, 2)
+        query, key = rotated[:, : self.num_heads], rotated[:, self.num_heads :]
+        value = heads[:, :, self.num_heads + self.num_kv_heads :].transpose(1, 2)
+        if past is None:
+            mixed = self._attend(query, key, value, None, causal=True)
+        else:
+            # Row by row: each has its own length, and no row's rounding may depend on another.
+            rows = [
+                self._attend(query[i, None], *cache.append(layer, key[i], value[i]), mask)
+                for i, (cache, mask) in enumerate(zip(past.caches, past.masks, strict=True))
+            ]
+            mixed = rows[0] if batch == 1 else torch.cat(rows)
+        result: Tensor = self.output(mixed.transpose(1, 2).reshape(batch, seq, -1))
+        return result
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+    ) -> Tensor:
+        return functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            is_causal=causal,
+            enable_gqa=self.num_heads != self.num_kv_heads,
+        )
+
+
+class FeedForward(nn.Module):
+    """SwiGLU. Gate and up projection are one matrix."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        """Shapes and biases as configured."""
+        super().__init__()
+        self.gate_up = nn.Linear(
+            config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias
+        )
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """``[batch, seq, hidden]`` to the same."""
+        gate, up = self.gate_up(hidden).chunk(2, dim=-1)
+        result: Tensor = self.down(functional.silu(gate) * up)
+        return result
+
+
+class Layer(nn.Module):
+    """One transformer layer: attention, then feed-forward, each normalised and added."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        """Shapes and biases as configured."""
+        super().__init__()
+        self.attention_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.attention = Attention(config)
+        self.feed_forward_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward = FeedForward(config)
+
+    def forward(self, hidden: Tensor, rotation: Rotation, past: Past | None, layer: int) -> Tensor:
+        """``[batch, seq, hidden]`` to the same. ``layer`` is its place in the caches."""
+        hidden = hidden + self.attention(self.attention_norm(hidden), rotation, past, layer)
+        result: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return result
+
+
+class Decoder(nn.Module):
+    """The layers ``held`` of a model, with the embedding and the head where they belong."""
+
+    def __init__(self, config: DecoderConfig, held: range | None = None) -> None:
+        """All layers, or the range ``held`` of them. Call ``init_weights`` or load weights next."""
+        super().__init__()
+        self.config = config
+        self.held = range(config.num_layers) if held is None else held
+        self.embedding = (
+            nn.Embedding(config.vocab_size, config.hidden_size) if self.is_first else None
+        )
+        self.layers = nn.ModuleList(Layer(config) for _ in self.held)
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps) if self.is_last else None
+        self.head = (
+            nn.Linear(config.hidden_size, config.vocab_size, bias=False) if self.is_last else None
+        )
+        if config.tied_head and self.embedding is not None and self.head is not None:
+            self.head.weight = self.embedding.weight
+        # Not a buffer: it follows from the configuration, so no checkpoint carries it.
+        self.frequencies = config.rope.frequencies(config.head_dim)
+        self.magnitude = config.rope.magnitude()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the input is token ids."""
+        return self.held.start == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the output is logits."""
+        return self.held.stop == self.config.num_layers
+
+    def forward(
+        self, inputs: Tensor, caches: Sequence[KVCache] | None = None, *, last_only: bool = False
+    ) -> Tensor:
+        """Run the held layers.
+
+        ``inputs`` is int64 token ids ``[batch, seq]`` for the holder of layer 0, else float32
+        hidden states ``[batch, seq, hidden]``. Row ``i`` continues the session of ``caches[i]``,
+        which then holds ``seq`` more positions; without caches every row starts at position 0.
+
+        Returns float32 logits ``[batch, seq, vocab]`` from the holder of the last layer (only
+        those of the last position, ``[batch, 1, vocab]``, with ``last_only``), else hidden states.
+        """
+        seq = inputs.shape[1]
+        starts = torch.tensor([[cache.length] for cache in caches] if caches else [[0]])
+        rotation = Rotation.at(starts + torch.arange(seq), self.frequencies, self.magnitude)
+        past = Past.of(caches, seq) if caches else None
+        hidden = inputs if self.embedding is None else self.embedding(inputs)
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, rotation, past, index)
+        for cache in caches or ():
+            cache.advance(seq)
+        if self.norm is None or self.head is None:
+            return hidden
+        logits: Tensor = self.head(self.norm(hidden[:, -1:] if last_only else hidden))
+        return logits
+
+    @torch.no_grad()
+    def init_weights(self, generator: torch.Generator | None = None) -> None:
+        """Fresh weights: normal with the configured deviation; norms 1, biases 0.
+
+        Matrices that write to the residual stream are scaled down by the square root of the number
+        of writes, so that its variance does not grow with depth.
+        """
+        deviation = self.config.initializer_range
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 1:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+            else:
+                writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+                scale = (2 * self.config.num_layers) ** -0.5 if writes else 1.0
+                parameter.normal_(0.0, deviation * scale, generator=generator)

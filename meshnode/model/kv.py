@@ -1,0 +1,69 @@
+"""Keys and values that a session's attention has computed (section 2.3, ``past_key_values``).
+
+Terms: a *session* is one generation; its cache holds, for every held layer, the rotated keys and
+the values of all positions so far; *capacity* is the number of positions it has room for.
+
+Invariants: ``length <= capacity``; positions below ``length`` never change, so that a step that
+failed half-way can be repeated; a cache never grows, so that admission decides all memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from meshnode.model.config import DecoderConfig
+
+BYTES_PER_ELEMENT = 4
+"""float32."""
+
+
+def kv_bytes_per_token(config: DecoderConfig, num_layers: int) -> int:
+    """Cache bytes that one position takes in ``num_layers`` layers."""
+    return num_layers * 2 * config.num_kv_heads * config.head_dim * BYTES_PER_ELEMENT
+
+
+@dataclass(slots=True)
+class KVCache:
+    """One session's cache. ``storage`` is ``[layers, 2, kv_heads, capacity, head_dim]``."""
+
+    storage: Tensor
+    length: int = 0
+
+    @classmethod
+    def allocate(cls, config: DecoderConfig, num_layers: int, capacity: int) -> KVCache:
+        """An empty cache. Memory that is never written is never touched."""
+        return cls(
+            torch.empty(num_layers, 2, config.num_kv_heads, capacity, config.head_dim),
+        )
+
+    @property
+    def capacity(self) -> int:
+        """Positions that there is room for."""
+        return self.storage.shape[3]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved."""
+        return self.storage.nbytes
+
+    def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write one layer's new positions, and return its keys and values from position 0 on.
+
+        ``key`` and ``value`` are ``[kv_heads, new, head_dim]``, the results
+        ``[1, kv_heads, length + new, head_dim]``; ``layer`` counts the held layers from 0. The new
+        positions count only after ``advance``.
+        """
+        stop = self.length + key.shape[1]
+        keys, values = self.storage[layer, :, :, :stop]
+        keys[:, self.length :] = key
+        values[:, self.length :] = value
+        return keys[None], values[None]
+
+    def advance(self, positions: int) -> None:
+        """Count positions that every held layer has appended."""
+        self.length += positions

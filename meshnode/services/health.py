@@ -1,0 +1,109 @@
+"""What ``GET /health`` and the gRPC health service say (document, 2.1 Health).
+
+``checks`` has the document's keys. ``ok`` is well; ``absent`` says that the node has no such thing
+and needs none; any other word makes the node unhealthy (decisions/0004).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from meshnode.supervise import Drain, ServiceBoard
+
+WELL = frozenset({"ok", "absent"})
+
+PROBE_EVERY_S = 5.0
+PROBE_STALE_S = 15.0
+"""A disk that has not answered for this long counts as failing: three probes missed."""
+PROBE_FILE = "health.probe"
+PROBE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """Whether the node is fit to be sent work, and each check's word."""
+
+    healthy: bool
+    checks: dict[str, str]
+
+
+class Health:
+    """Collects the state of the parts; asking never waits for any of them."""
+
+    def __init__(
+        self,
+        *,
+        drain: Drain,
+        services: ServiceBoard,
+        device: Callable[[], str],
+        peer_count: Callable[[], int],
+        tracker_url: str,
+        now: Callable[[], float],
+    ) -> None:
+        """``device`` and ``peer_count`` are asked at each report; ``now`` is monotonic seconds."""
+        self._drain = drain
+        self._services = services
+        self._device = device
+        self._peer_count = peer_count
+        self._tracker_url = tracker_url
+        self._now = now
+        self._storage = "ok"
+        self._probed_at = now()
+
+    def report(self) -> HealthReport:
+        """The state of the node now."""
+        checks = {
+            "gpu": self._device(),
+            "network": "draining" if self._drain.draining else self._services.summary(),
+            "storage": self._storage_state(),
+            "peers": self._peers_state(),
+        }
+        return HealthReport(healthy=WELL.issuperset(checks.values()), checks=checks)
+
+    def storage_probed(self, state: str) -> None:
+        """Take in the outcome of a probe of the data folder."""
+        self._storage, self._probed_at = state, self._now()
+
+    def _storage_state(self) -> str:
+        stale = self._now() - self._probed_at > PROBE_STALE_S
+        return "not answering" if stale else self._storage
+
+    def _peers_state(self) -> str:
+        # A node without a tracker is a network of one, and that is well.
+        return "ok" if not self._tracker_url or self._peer_count() else "none connected"
+
+
+async def serve_storage_probe(
+    health: Health, data_dir: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Write to the data folder every few seconds, and tell ``health`` how it went."""
+    health.storage_probed(await trio.to_thread.run_sync(probe_storage, data_dir))
+    task_status.started()
+    while True:
+        await trio.sleep(PROBE_EVERY_S)
+        # A disk may hang for ever: the thread is left behind on shutdown rather than waited for.
+        state = await trio.to_thread.run_sync(probe_storage, data_dir, abandon_on_cancel=True)
+        health.storage_probed(state)
+
+
+def probe_storage(data_dir: Path) -> str:
+    """Write and sync a new block; ``ok``, or what the operating system said.
+
+    The file is truncated first: writing over the old block would succeed on a full disk.
+    """
+    path = data_dir / PROBE_FILE
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(handle, os.urandom(PROBE_BYTES), 0)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        return error.strerror or "failing"
+    return "ok"

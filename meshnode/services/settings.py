@@ -1,0 +1,89 @@
+"""The settings in force, and their changes (document, 2.1 Configuration and 4.1 ``PATCH /config``).
+
+One owner for the Config: others read ``current`` whenever they need a value, and see a live change
+at once. A change is applied wholly or not at all, and it is on the disk before it is in force.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from meshnode.config import (
+    BY_KEY,
+    SETTINGS,
+    Change,
+    Config,
+    Value,
+    build_config,
+    flatten,
+    nest,
+    validate_value,
+    values_of,
+)
+from meshnode.datadir import write_private
+from meshnode.domain.errors import InvalidRequest
+from meshnode.sources import PERSISTED, read_persisted
+
+
+@dataclass(frozen=True, slots=True)
+class PatchResult:
+    """The answer to ``PATCH /config``: dotted paths, and whether a restart is needed."""
+
+    updated: list[str]
+    restart_required: bool
+
+
+class Settings:
+    """Owner of the configuration in force."""
+
+    def __init__(self, config: Config, node_id: str) -> None:
+        """Start from ``config``; ``node_id`` is shown in the document and cannot be changed."""
+        self.current = config
+        self._node_id = node_id
+        self._file = Path(config.data_dir) / PERSISTED
+        self._persisted = read_persisted(self._file)
+        self._writing = trio.Lock()
+
+    def document(self) -> dict[str, object]:
+        """The document's Configuration (2.1), exactly its keys."""
+        values = values_of(self.current)
+        shown = {s.key: values[s.key] for s in SETTINGS if s.change is not Change.HIDDEN}
+        return {"node_id": self._node_id, "grpc_port": self.current.grpc_port, **nest(shown)}
+
+    async def patch(self, body: Mapping[str, object]) -> PatchResult:
+        """Apply the changeable keys of ``body``.
+
+        A key that cannot be changed may be sent back with the value it has. InvalidRequest names
+        the first key that is unknown, unchangeable or out of range, and nothing is applied.
+        """
+        async with self._writing:
+            changes = self._validate(flatten(body))
+            if changes:
+                persisted = {**self._persisted, **changes}
+                data = json.dumps(nest(persisted), indent=2, sort_keys=True).encode()
+                # Not abandoned on cancel: the file and the settings in force must not part.
+                await trio.to_thread.run_sync(write_private, self._file, data)
+                self._persisted = persisted
+                self.current = build_config({**values_of(self.current), **changes})
+        restart = any(BY_KEY[key].change is Change.RESTART for key in changes)
+        return PatchResult(updated=list(changes), restart_required=restart)
+
+    def _validate(self, flat: Mapping[str, object]) -> dict[str, Value]:
+        fixed = {"node_id": self._node_id, "grpc_port": self.current.grpc_port}
+        now = values_of(self.current)
+        changes: dict[str, Value] = {}
+        for key, value in flat.items():
+            setting = BY_KEY.get(key)
+            if key in fixed or (setting and setting.change is Change.NEVER):
+                if type(value) is bool or value != fixed.get(key, now.get(key)):
+                    raise InvalidRequest(key, "cannot be changed while the node runs")
+            elif setting is None or setting.change is Change.HIDDEN:
+                raise InvalidRequest(key, "is not a setting that can be changed")
+            else:
+                changes[key] = validate_value(setting, value)
+        return changes

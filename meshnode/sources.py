@@ -1,0 +1,75 @@
+"""Where settings come from, and in which order (decisions/0003).
+
+Defaults, then the TOML file, then changes made through ``PATCH /config`` (kept in the data folder),
+then ``MESHNODE_*`` variables, then flags: the later one wins. Whatever is wrong in any of them is
+one StartupError that names the source.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from meshnode.config import SETTINGS, Config, Value, build_config, checked, parse_text
+from meshnode.domain.errors import InvalidRequest, StartupError
+
+NameOf = Callable[[str], str]
+
+PERSISTED = "settings.json"
+"""The file in the data folder that keeps what ``PATCH /config`` changed."""
+
+
+def load_config(
+    flags: Mapping[str, str], environ: Mapping[str, str], toml_file: str | None
+) -> Config:
+    """Read every source. ``flags`` maps dotted keys to the text given on the command line."""
+    file_values = read_toml(Path(toml_file)) if toml_file else {}
+    variables = _texts(
+        {s.key: environ[s.variable] for s in SETTINGS if s.variable in environ},
+        lambda key: "MESHNODE_" + key.upper().replace(".", "_"),
+    )
+    given = _texts(flags, lambda key: "--" + key.split("_url")[0].replace("_", "-"))
+    early = build_config({**file_values, **variables, **given})
+    persisted = read_persisted(Path(early.data_dir) / PERSISTED)
+    return build_config({**file_values, **persisted, **variables, **given})
+
+
+def read_toml(path: Path) -> dict[str, Value]:
+    """Read the operator's TOML file."""
+    try:
+        tree = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise StartupError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StartupError(f"the configuration {path} is not TOML: {error}") from None
+    return checked(str(path), tree)
+
+
+def read_persisted(path: Path) -> dict[str, Value]:
+    """Read what ``PATCH /config`` left in the data folder; nothing there is the usual case."""
+    try:
+        tree = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StartupError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise StartupError(
+            f"{path} is damaged ({error}); remove it to return to defaults"
+        ) from None
+    if not isinstance(tree, dict):
+        raise StartupError(f"{path} is damaged (not an object); remove it to return to defaults")
+    return checked(str(path), tree)
+
+
+def _texts(values: Mapping[str, str], name_of: NameOf) -> dict[str, Value]:
+    parsed: dict[str, Value] = {}
+    for setting in SETTINGS:
+        if setting.key in values:
+            try:
+                parsed[setting.key] = parse_text(setting, values[setting.key])
+            except InvalidRequest as error:
+                raise StartupError(f"{name_of(setting.key)}: {error.reason}") from None
+    return parsed

@@ -1,0 +1,70 @@
+"""The project's sessions. ``nox -l`` lists them; CONTRIBUTING.md says when to run which."""
+
+from __future__ import annotations
+
+import nox
+
+LINT = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]["lint"]
+
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["lint", "types", "codegen", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+# purerpc declares h2<4, and Hypercorn from 0.18 on h2>=4.3, so pip cannot resolve the newer line by
+# itself: it is laid over the first installation without its dependencies (decisions/0001).
+H2_LINES = {
+    "4.4": ["-r", "requirements-h2.txt"],
+    "3.2": ["h2==3.2.0", "hpack<4", "hyperframe<6", "hypercorn==0.17.3"],
+}
+
+
+def install(session: nox.Session, extras: str, h2: str = "4.4") -> None:
+    """Install the project as the README does."""
+    session.install("-e", f".[{extras}]")
+    session.install("--no-deps", *H2_LINES[h2])
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff, with the flake8-async rules."""
+    session.install(*LINT)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Mypy, strict."""
+    install(session, "types,test")
+    session.run("mypy")
+
+
+@nox.session
+@nox.parametrize("h2", list(H2_LINES))
+def tests(session: nox.Session, h2: str) -> None:
+    """All tests, on both lines of h2."""
+    install(session, "test", h2)
+    # The floors are those of the documented set-up, which is the newer line.
+    floors = ["--deselect", "spec_tests/test_version_floors.py"] if h2 == "3.2" else []
+    session.run("pytest", *floors, *session.posargs)
+
+
+@nox.session
+def codegen(session: nox.Session) -> None:
+    """Fail when the generated code is not what proto/ gives."""
+    install(session, "codegen")
+    session.run("python", "-m", "tools.codegen", "--check")
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Look up advisories; fail when the source of advisories could not be reached."""
+    install(session, "audit")
+    session.run("python", "-m", "tools.audit")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure against peers, side by side; prints a table and writes bench/out/figures.json."""
+    install(session, "test")
+    session.run("python", "-m", "bench", *session.posargs)
