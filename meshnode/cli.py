@@ -3,6 +3,7 @@
 Exit status: 0 after a drain; 1 when a service failed for good; 2 for what the operator can mend (a
 bad configuration, a taken port, an unreadable model), told in one line; 128 + signal when ended at
 once.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     options = _parser().parse_args(arguments)
     try:
-        config = load_config(_given(options), os.environ, options.config)
+        toml_file = getattr(options, "config", None) or os.environ.get("MESHNODE_CONFIG")
+        config = load_config(_given(options), os.environ, toml_file)
         if options.command == "token":
             from meshnode.token_command import run_token_command
 
@@ -86,9 +88,11 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    common.add_argument(
+        "--config", metavar="FILE", help="TOML file with settings", default=argparse.SUPPRESS
+    )
     for flag, (metavar, text) in _FLAGS.items():
-        # No default: a flag that is absent must not hide the one before the subcommand.
+        # No default: a flag that is absent after the command must not hide the one before it.
         common.add_argument(f"--{flag}", metavar=metavar, help=text, default=argparse.SUPPRESS)
     parser = argparse.ArgumentParser(
         prog="meshnode",
@@ -100,12 +104,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     token = commands.add_parser("token", help="issue, list and revoke bearer tokens")
     actions = token.add_subparsers(dest="action", metavar="ACTION", required=True)
-    issue = actions.add_parser("issue", help="make a token and print it once")
+    issue = actions.add_parser("issue", parents=[common], help="make a token and print it once")
     issue.add_argument("--name", required=True, help="whom the token is for")
     issue.add_argument(
         "--days", type=float, default=90.0, help="days until it expires (default 90)"
     )
-    actions.add_parser("list", help="show the tokens, without their secrets")
-    revoke = actions.add_parser("revoke", help="make a token invalid at once")
-    revoke.add_argument("token", metavar="ID", help="the id, or the name, that 'list' shows")
+    actions.add_parser("list", parents=[common], help="show the tokens, without their secrets")
+    revoke = actions.add_parser("revoke", parents=[common], help="make a token invalid at once")
+    revoke.add_argument("which", metavar="ID", help="the id, or the name, that 'list' shows")
     return parser

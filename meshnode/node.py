@@ -15,16 +15,16 @@ from pathlib import Path
 import trio
 
 from meshnode import __version__
-from meshnode.banner import print_banner
+from meshnode.banner import BannerFacts, print_banner
 from meshnode.config import Config
 from meshnode.datadir import DataDirLock
 from meshnode.domain.metering import TrafficMeter
 from meshnode.edges.grpc_service import node_services
-from meshnode.edges.http_node import NodeFacts, node_app
+from meshnode.edges.http_node import node_app
 from meshnode.http.server import serve_http
 from meshnode.model.loading import DEFAULT_MODEL, load_model
 from meshnode.rpc.server import serve_grpc
-from meshnode.services.executor import EngineLimits, serve_executor
+from meshnode.services.executor import engine_limits, serve_executor
 from meshnode.services.health import Health, serve_storage_probe
 from meshnode.services.keystore import load_or_create_key, load_or_create_token
 from meshnode.services.settings import Settings

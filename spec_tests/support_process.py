@@ -1,0 +1,189 @@
+"""Real node processes for tests: start one as a user would, ask it things, stop it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TOKEN = "test-operator-token"
+READY_WITHIN_S = 60
+"""Generous: machines are shared, and how long a start takes is measured in bench/, not here."""
+ENDS_WITHIN_S = 30
+
+
+def free_port() -> int:
+    """A port that is free now, with the one 1000 above it."""
+    while True:
+        with socket.socket() as http_socket, socket.socket() as grpc_socket:
+            http_socket.bind(("127.0.0.1", 0))
+            port = http_socket.getsockname()[1]
+            if port > 64535:
+                continue
+            try:
+                grpc_socket.bind(("127.0.0.1", port + 1000))
+            except OSError:
+                continue
+            return int(port)
+
+
+@dataclass
+class Answer:
+    """An HTTP answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.body)
+
+
+@dataclass
+class Node:
+    """A node process that a test started."""
+
+    process: subprocess.Popen
+    port: int
+    data_dir: Path
+    token: str = TOKEN
+    banner: list[str] = field(default_factory=list)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = "",
+        timeout: float = 30,
+    ) -> Answer:
+        """Send one request; with the node's own token unless told otherwise."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, *self.payload(body, token))
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.headers), response.read())
+        finally:
+            connection.close()
+
+    def open_stream(self, body: dict) -> http.client.HTTPResponse:
+        """Begin an SSE answer; the caller closes it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        content, headers = self.payload({**body, "stream": True}, "")
+        connection.request("POST", "/api/v1/inference", content, headers)
+        response = connection.getresponse()
+        response.connection = connection
+        return response
+
+    def payload(self, body: object, token: str | None) -> tuple[bytes | None, dict[str, str]]:
+        headers = {}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token or self.token}"
+        if body is None:
+            return None, headers
+        return json.dumps(body).encode(), {**headers, "Content-Type": "application/json"}
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> tuple[int, str]:
+        """Wait for the end; exit status and everything on standard error."""
+        self.process.wait(ENDS_WITHIN_S)
+        return self.process.returncode, self.log()
+
+    def log(self) -> str:
+        return (self.data_dir.parent / f"{self.data_dir.name}.log").read_text()
+
+
+def events_of(response: http.client.HTTPResponse) -> Iterator[dict]:
+    """The JSON of each server-sent event."""
+    for line in response:
+        if line.startswith(b"data: "):
+            yield json.loads(line[6:])
+
+
+def command(*arguments: str, prelude: str = "") -> list[str]:
+    """``python -m meshnode``, or the same after ``prelude`` changed something in that process."""
+    if not prelude:
+        return [sys.executable, "-m", "meshnode", *arguments]
+    program = f"{prelude}\nfrom meshnode.cli import main\nmain()"
+    return [sys.executable, "-c", program, *arguments]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment without any MESHNODE_ variable but the given ones."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("MESHNODE_")}
+    return {**inherited, "PYTHONUNBUFFERED": "1", **variables}
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that is expected to end by itself."""
+    return subprocess.run(
+        command(*arguments),
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=READY_WITHIN_S,
+        check=False,
+    )
+
+
+@contextmanager
+def running_node(
+    data_dir: Path, *arguments: str, prelude: str = "", token: str = TOKEN, **variables: str
+) -> Iterator[Node]:
+    """Start a node, wait for its banner, and kill it at the end if it still runs."""
+    port = free_port()
+    if token:
+        variables["MESHNODE_TOKEN"] = token
+    with (data_dir.parent / f"{data_dir.name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command("--port", str(port), "--data-dir", str(data_dir), *arguments, prelude=prelude),
+            env=environment(**variables),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    node = Node(process, port, data_dir, token)
+    try:
+        _read_banner(node)
+        yield node
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def _read_banner(node: Node) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    for line in node.process.stdout:
+        node.banner.append(line.rstrip("\n"))
+        if "-d '" in line:
+            break
+        assert time.monotonic() < deadline
+    assert node.banner, f"the node ended with {node.process.wait()}: {node.log()}"
+    if not node.token:
+        node.token = (node.data_dir / "operator.token").read_text().strip()
+
+
+def wait_until(condition, within_s: float = 20.0):
+    """Poll until ``condition()`` is true, and return what it gave."""
+    deadline = time.monotonic() + within_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, "the condition did not come about"
+        time.sleep(0.02)
