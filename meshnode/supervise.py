@@ -54,7 +54,7 @@ class Restarts:
 
     def pause(self, failures: int, jitter: float) -> float:
         """Seconds to wait after the ``failures``-th failure; ``jitter`` is between 0 and 1."""
-        longest = min(self.first_pause_s * 2.0 ** (failures - 1), self.longest_pause_s)
+        longest = min(self.first_pause_s * 2.0 ** min(failures, 64) / 2, self.longest_pause_s)
         return longest * (0.5 + 0.5 * jitter)
 
 
