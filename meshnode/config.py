@@ -282,3 +282,11 @@ def checked(source: str, tree: Mapping[str, object]) -> dict[str, Value]:
         except InvalidRequest as error:
             raise StartupError(f"{source}: {error}") from None
     return values
+
+
+def held_layers(config: Config) -> range | None:
+    """The layers that the node is to hold; None for all of them."""
+    if config.layers == "all":
+        return None
+    first, _, last = config.layers.partition("-")
+    return range(int(first), int(last or first) + 1)

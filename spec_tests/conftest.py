@@ -9,4 +9,6 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=60, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=3000, **_COMMON)
+# As the node does it: torch's threads must not spin while others want the processors.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))

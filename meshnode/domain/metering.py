@@ -10,6 +10,7 @@ Invariants: memory is bounded whatever the traffic; totals never decrease; a per
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ RELATIVE_ERROR = 0.01
 MIN_VALUE = 1e-3
 """Smallest latency that is told apart from zero, in milliseconds: one microsecond."""
 MAX_VALUE = 1e8
-"""Largest latency that is told apart from larger ones, in milliseconds: a bit over a day."""
+"""Largest latency, in milliseconds: a bit over a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class InferenceFigures:
 class Histogram:
     """Counts of values in buckets whose bounds grow by a constant factor.
 
-    Bucket ``i`` holds the values in ``(MIN_VALUE * g**(i-1), MIN_VALUE * g**i]``; answering with the
-    point ``2 g / (g + 1)`` above the lower bound is at most ``(g - 1) / (g + 1)`` off, relatively.
+    Bucket ``i`` holds the values in ``(MIN_VALUE * g**(i-1), MIN_VALUE * g**i]``. The answer is the
+    upper bound times ``2 / (g + 1)``, at most ``(g - 1) / (g + 1)`` off from either end.
     """
 
     _GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
@@ -52,8 +53,8 @@ class Histogram:
         self._buckets = [0] * self._BUCKETS
 
     def add(self, value: float) -> None:
-        """Count one value. Negative values count as zero."""
-        value = max(0.0, value)
+        """Count one value; one outside of 0 to ``MAX_VALUE`` counts as the nearer end."""
+        value = min(max(0.0, value), MAX_VALUE)
         self.count += 1
         self.total += value
         self._low = min(self._low, value)
@@ -73,11 +74,8 @@ class Histogram:
         if not self.count:
             return 0.0
         rank = math.ceil(self.count * percent / 100)
-        seen = 0
-        for index, count in enumerate(self._buckets):
-            seen += count
-            if seen >= rank:
-                break
+        seen = itertools.accumulate(self._buckets)
+        index = next(index for index, count in enumerate(seen) if count >= rank)
         middle = MIN_VALUE * self._GROWTH**index * 2 / (self._GROWTH + 1)
         # The ends are known exactly, so no answer lies outside of what was seen.
         return min(max(middle, self._low), self._high)
@@ -149,3 +147,25 @@ class TrafficMeter:
         """Open now."""
         self.rpc_calls = 0
         """Calls begun since the start, served and made."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFigures:
+    """The training figures of status and metrics. All zero on a node that has not trained."""
+
+    epoch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    steps_total: int = 0
+    steps_per_hour: int = 0
+    gradients_submitted: int = 0
+    gradients_accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFigures:
+    """The ``rewards`` object of the metrics, in whole currency units."""
+
+    earned_today: float = 0.0
+    earned_total: float = 0.0
+    pending: float = 0.0

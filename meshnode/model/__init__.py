@@ -1,1 +1,1 @@
-"""The model: decoder, loading, KV cache, sampling. torch is allowed, trio and the network are not."""
+"""The model: decoder, loading, KV cache, sampling. torch is allowed; trio and network are not."""

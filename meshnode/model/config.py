@@ -14,13 +14,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from meshnode.domain.errors import StartupError
 from meshnode.model.rope import Rope, RopeKind
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LLAMA = "LlamaForCausalLM"
 QWEN2 = "Qwen2ForCausalLM"
@@ -31,7 +29,7 @@ DEFAULT_INITIALIZER_RANGE = 0.02
 _MODEL_TYPES = {LLAMA: "llama", QWEN2: "qwen2"}
 
 
-class ModelUnreadable(StartupError):  # noqa: N818 - named like its siblings in domain.errors
+class ModelUnreadable(StartupError):
     """The model directory cannot be used. One line names the file and the reason."""
 
 
@@ -51,8 +49,8 @@ class DecoderConfig:
     rope: Rope = field(default_factory=Rope)
     tied_head: bool = False
     """The output head is the embedding matrix."""
-    qkv_bias: bool = False
-    output_bias: bool = False
+    attention_bias: bool = False
+    """Biases in all four matrices of attention (Llama)."""
     mlp_bias: bool = False
     architecture: str = LLAMA
     bos_token_id: int | None = None
@@ -80,6 +78,16 @@ class DecoderConfig:
             )
         if self.head_dim % 2:
             raise ModelUnreadable(f"head_dim must be even for RoPE, not {self.head_dim}")
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether query, key and value have biases."""
+        return self.attention_bias or self.architecture == QWEN2
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether the output of attention has a bias."""
+        return self.attention_bias
 
     @property
     def layer_parameters(self) -> int:
@@ -123,7 +131,6 @@ class DecoderConfig:
                 f"hidden_size {hidden_size} does not split into {num_heads} heads"
             )
         head_dim = keys.integer("head_dim", hidden_size // max(num_heads, 1))
-        llama_bias = keys.boolean("attention_bias") if architecture == LLAMA else False
         context_length = keys.integer("max_position_embeddings")
         bos_token_ids = token_ids(document, "bos_token_id")
         return cls(
@@ -139,9 +146,8 @@ class DecoderConfig:
             norm_eps=keys.number("rms_norm_eps", DEFAULT_NORM_EPS),
             rope=_rope(document, context_length),
             tied_head=keys.boolean("tie_word_embeddings"),
-            qkv_bias=llama_bias or architecture == QWEN2,
-            output_bias=llama_bias,
-            mlp_bias=keys.boolean("mlp_bias") if architecture == LLAMA else False,
+            attention_bias=architecture == LLAMA and keys.boolean("attention_bias"),
+            mlp_bias=architecture == LLAMA and keys.boolean("mlp_bias"),
             bos_token_id=bos_token_ids[0] if bos_token_ids else None,
             eos_token_ids=token_ids(document, "eos_token_id"),
             initializer_range=keys.number("initializer_range", DEFAULT_INITIALIZER_RANGE),
@@ -149,7 +155,7 @@ class DecoderConfig:
 
     def document(self) -> dict[str, Any]:
         """The object of a ``config.json`` that ``read`` and ``transformers`` understand."""
-        biases = {"attention_bias": self.qkv_bias, "mlp_bias": self.mlp_bias}
+        biases = {"attention_bias": self.attention_bias, "mlp_bias": self.mlp_bias}
         return {
             "architectures": [self.architecture],
             "model_type": _MODEL_TYPES[self.architecture],
@@ -206,7 +212,7 @@ def _architecture(document: Mapping[str, Any]) -> str:
     names = document.get("architectures")
     if not isinstance(names, list) or len(names) != 1:
         raise ModelUnreadable("architectures must name one architecture")
-    if names[0] not in _MODEL_TYPES:
+    if names[0] not in list(_MODEL_TYPES):
         supported = " and ".join(_MODEL_TYPES)
         raise ModelUnreadable(f"architecture {names[0]!r} is not supported, only {supported} are")
     return str(names[0])

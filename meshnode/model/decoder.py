@@ -10,27 +10,23 @@ Invariant: cutting the layers over several decoders does not change a bit of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshnode.domain.errors import LayerNotHeld
+from meshnode.model.config import DecoderConfig
+from meshnode.model.kv import KVCache
 from meshnode.model.rope import Rotation
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from meshnode.model.config import DecoderConfig
-    from meshnode.model.kv import KVCache
 
 
 class RMSNorm(nn.Module):
     """Scale to unit root mean square, then by a learned weight."""
 
     def __init__(self, size: int, eps: float) -> None:
-        """For a last dimension of ``size``."""
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(size))
@@ -65,7 +61,6 @@ class Attention(nn.Module):
     """Causal grouped-query attention with rotary positions. Query, key and value are one matrix."""
 
     def __init__(self, config: DecoderConfig) -> None:
-        """Shapes and biases as configured."""
         super().__init__()
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim = config.head_dim
@@ -116,7 +111,6 @@ class FeedForward(nn.Module):
     """SwiGLU. Gate and up projection are one matrix."""
 
     def __init__(self, config: DecoderConfig) -> None:
-        """Shapes and biases as configured."""
         super().__init__()
         self.gate_up = nn.Linear(
             config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias
@@ -134,7 +128,6 @@ class Layer(nn.Module):
     """One transformer layer: attention, then feed-forward, each normalised and added."""
 
     def __init__(self, config: DecoderConfig) -> None:
-        """Shapes and biases as configured."""
         super().__init__()
         self.attention_norm = RMSNorm(config.hidden_size, config.norm_eps)
         self.attention = Attention(config)
@@ -152,7 +145,6 @@ class Decoder(nn.Module):
     """The layers ``held`` of a model, with the embedding and the head where they belong."""
 
     def __init__(self, config: DecoderConfig, held: range | None = None) -> None:
-        """All layers, or the range ``held`` of them. Call ``init_weights`` or load weights next."""
         super().__init__()
         self.config = config
         self.held = range(config.num_layers) if held is None else held
@@ -164,8 +156,7 @@ class Decoder(nn.Module):
         self.head = (
             nn.Linear(config.hidden_size, config.vocab_size, bias=False) if self.is_last else None
         )
-        if config.tied_head and self.embedding is not None and self.head is not None:
-            self.head.weight = self.embedding.weight
+        self.tie_head()
         # Not a buffer: it follows from the configuration, so no checkpoint carries it.
         self.frequencies = config.rope.frequencies(config.head_dim)
         self.magnitude = config.rope.magnitude()
@@ -180,6 +171,11 @@ class Decoder(nn.Module):
         """Whether the output is logits."""
         return self.held.stop == self.config.num_layers
 
+    def tie_head(self) -> None:
+        """Share the embedding's matrix with the head, if the model ties them and both are held."""
+        if self.config.tied_head and self.embedding is not None and self.head is not None:
+            self.head.weight = self.embedding.weight
+
     def forward(
         self, inputs: Tensor, caches: Sequence[KVCache] | None = None, *, last_only: bool = False
     ) -> Tensor:
@@ -192,18 +188,31 @@ class Decoder(nn.Module):
         Returns float32 logits ``[batch, seq, vocab]`` from the holder of the last layer (only
         those of the last position, ``[batch, 1, vocab]``, with ``last_only``), else hidden states.
         """
-        seq = inputs.shape[1]
+        hidden = inputs if self.embedding is None else self.embedding(inputs)
+        hidden = self.transform(hidden, caches, len(self.held))
+        if not self.is_last:
+            return hidden
+        return self.predict(hidden[:, -1:] if last_only else hidden)
+
+    def transform(
+        self, hidden: Tensor, caches: Sequence[KVCache] | None, num_layers: int
+    ) -> Tensor:
+        """Run the first ``num_layers`` held layers on hidden states ``[batch, seq, hidden]``."""
+        seq = hidden.shape[1]
         starts = torch.tensor([[cache.length] for cache in caches] if caches else [[0]])
         rotation = Rotation.at(starts + torch.arange(seq), self.frequencies, self.magnitude)
         past = Past.of(caches, seq) if caches else None
-        hidden = inputs if self.embedding is None else self.embedding(inputs)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers[:num_layers]):
             hidden = layer(hidden, rotation, past, index)
         for cache in caches or ():
             cache.advance(seq)
+        return hidden
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """Logits ``[..., vocab]`` of the last layer's ``[..., hidden]``, or LayerNotHeld."""
         if self.norm is None or self.head is None:
-            return hidden
-        logits: Tensor = self.head(self.norm(hidden[:, -1:] if last_only else hidden))
+            raise LayerNotHeld("the model's head is not held here")
+        logits: Tensor = self.head(self.norm(hidden))
         return logits
 
     @torch.no_grad()

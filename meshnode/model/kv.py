@@ -10,13 +10,11 @@ failed half-way can be repeated; a cache never grows, so that admission decides 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from meshnode.model.config import DecoderConfig
+from meshnode.model.config import DecoderConfig
 
 BYTES_PER_ELEMENT = 4
 """float32."""

@@ -1,25 +1,140 @@
-"""Text to token ids and token ids to bytes, from a Hugging Face ``tokenizer.json``.
+"""Text to token ids, and token ids to bytes, from a Hugging Face ``tokenizer.json``.
 
-Terms: a *piece* is the bytes that one token adds to the text. A byte-level token may be a fragment
-of a character, so pieces are bytes and never strings; ``domain.textstream`` puts them together.
+Terms: a *piece* is the bytes that one token adds to the text. A token may be a fragment of a
+character, so pieces are bytes and never strings; ``domain.textstream`` puts them together. Special
+tokens (begin and end of text) have empty pieces.
 
-Invariant: the concatenated pieces of a text's tokens, decoded as UTF-8, are that text (byte-level
-vocabularies), or what ``tokenizers`` itself decodes (vocabularies with byte fallback).
+Invariant: the pieces of a text's tokens, concatenated, are that text in UTF-8, after whatever the
+tokenizer normalises.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from meshnode.model.config import ModelUnreadable
+from meshnode.model.config import ModelUnreadable, read_document
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+_FALLBACK_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPACE_MARK = "\u2581"
+"""How vocabularies made by SentencePiece write a space."""
 
-_BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_WORD_BOUNDARY = "\u2581"
+
+class Tokenizer:
+    """Encodes prompts and spells out tokens. Safe to use from any thread."""
+
+    def __init__(self, backend: Backend) -> None:
+        # A file may ask for truncation; here a prompt that does not fit is refused instead.
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        document = json.loads(backend.to_str())
+        scheme = _Scheme.of(document.get("decoder"))
+        self._pieces = _pieces(backend, scheme)
+        # Other schemes may drop text (white space, say), so that no length of it bounds anything.
+        lossless = scheme is _Scheme.BYTE_LEVEL and document.get("normalizer") is None
+        self._longest = self._longest_match() if lossless else 0
+
+    @classmethod
+    def read(cls, path: Path) -> Tokenizer:
+        """Read a ``tokenizer.json``. Raises ModelUnreadable."""
+        text = json.dumps(read_document(path), ensure_ascii=False)
+        try:
+            backend = Backend.from_str(text)
+        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+            raise ModelUnreadable(f"{path}: {' '.join(str(error).split())}") from None
+        try:
+            return cls(backend)
+        except ModelUnreadable as error:
+            raise ModelUnreadable(f"{path}: {error}") from None
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id."""
+        return len(self._pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a prompt, with the special tokens that the model expects around it.
+
+        Raises ValueError for text that is not Unicode (a lone surrogate).
+        """
+        if not text.isascii():
+            text.encode()
+        ids: list[int] = self._backend.encode(text).ids
+        return ids
+
+    def piece(self, token_id: int) -> bytes:
+        """What a token adds to the text. Ids beyond the vocabulary add nothing."""
+        # A model's vocabulary is often padded to a round size.
+        return self._pieces[token_id] if token_id < len(self._pieces) else b""
+
+    def fewest_tokens(self, text: str) -> int:
+        """A lower bound of ``len(encode(text))`` that costs nothing to compute."""
+        return len(text) // self._longest if self._longest else 0
+
+    def _longest_match(self) -> int:
+        """Most characters of text that one token can stand for; at least 1."""
+        contents = (token.content for token in self._backend.get_added_tokens_decoder().values())
+        return max((len(text) for text in (*self._pieces, *contents)), default=1) or 1
+
+
+def _pieces(backend: Backend, scheme: _Scheme) -> list[bytes]:
+    """The piece of every token id, in order."""
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    added = backend.get_added_tokens_decoder()
+    pieces = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    for token, token_id in vocabulary.items():
+        if token_id not in added:
+            pieces[token_id] = scheme.spell(token)
+        elif not added[token_id].special:
+            pieces[token_id] = token.encode()
+    return pieces
+
+
+class _Scheme(Enum):
+    """How the strings of a vocabulary spell bytes."""
+
+    BYTE_LEVEL = "ByteLevel"
+    """Every byte has a printable character that stands for it."""
+    SENTENCEPIECE = "Metaspace"
+    """Plain text with a mark for the space; bytes without a token are written ``<0xFF>``."""
+
+    @classmethod
+    def of(cls, decoder: Mapping[str, Any] | None) -> _Scheme:
+        """The scheme that a ``decoder`` section undoes. Raises ModelUnreadable."""
+        kinds = {part["type"] for part in (decoder or {}).get("decoders", [decoder or {}]) if part}
+        if "ByteLevel" in kinds:
+            return cls.BYTE_LEVEL
+        if kinds & {"ByteFallback", "Metaspace"}:
+            return cls.SENTENCEPIECE
+        raise ModelUnreadable(f"unsupported token decoder: {', '.join(sorted(kinds)) or 'none'}")
+
+    def spell(self, token: str) -> bytes:
+        """The bytes of one token of the vocabulary."""
+        if self is _Scheme.BYTE_LEVEL:
+            # A character that stands for no byte can only be text itself.
+            return b"".join(_BYTE_OF.get(character, character.encode()) for character in token)
+        match = _FALLBACK_BYTE.fullmatch(token)
+        return bytes.fromhex(match[1]) if match else token.replace(_SPACE_MARK, " ").encode()
+
+
+def _byte_of() -> dict[str, bytes]:
+    """Which byte each character of a byte-level vocabulary stands for.
+
+    Printable Latin-1 bytes are themselves; the others take the characters from U+0100 on, in order.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {
+        **{chr(byte): bytes([byte]) for byte in printable},
+        **{chr(0x100 + place): bytes([byte]) for place, byte in enumerate(others)},
+    }
+
+
+_BYTE_OF = _byte_of()

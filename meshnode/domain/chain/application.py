@@ -1,0 +1,204 @@
+"""The ledger as an engine sees it: the calls of ABCI 2.0.
+
+An engine orders bytes; this object says what they mean, under any engine alike. ``check`` looks at
+a transaction that waits, ``propose`` picks transactions for a block, ``process`` judges somebody's
+block, ``finalize`` executes a decided one and ``commit`` makes it the state. It is synchronous and
+has one owner, which calls one method at a time; a call that regenerates an answer may take as long
+as the model does.
+
+Between ``finalize`` and ``commit`` nothing has changed: the owner first writes ``changes`` to disk
+together with the block, in one transaction, and whatever happens on the way, the same block
+finalized again gives the same :class:`Finalized`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from meshnode.domain.chain import queries
+from meshnode.domain.chain.blocks import (
+    ACCEPTED,
+    Block,
+    BlockFrame,
+    TransactionResult,
+    ValidatorUpdate,
+    audit,
+    begin_block,
+    check_size,
+    expire_on_time,
+    run_transaction,
+)
+from meshnode.domain.chain.canonical import Json
+from meshnode.domain.chain.context import Context, ModelPort, TrainingReplay
+from meshnode.domain.chain.errors import InvalidTransaction, LedgerBroken
+from meshnode.domain.chain.genesis import Genesis, initial_state
+from meshnode.domain.chain.records import Chain, Clock, Job, Lease
+from meshnode.domain.chain.statetree import StateTree, Store
+from meshnode.domain.chain.view import Committed, Effect, View
+
+REMEMBERED = 64
+"""Replays kept by id: all pending jobs and the lease, while a block is checked and executed."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Finalized:
+    """What a block makes of the state. ``effects`` happened before its transactions."""
+
+    block: Block
+    results: tuple[TransactionResult, ...]
+    validator_updates: tuple[ValidatorUpdate, ...]
+    effects: tuple[Effect, ...]
+    app_hash: bytes
+    changes: Mapping[str, bytes | None]
+    nodes: Mapping[int, bytes]
+
+
+class Application:
+    """One chain's state machine over a store. LedgerBroken when the store is another chain's."""
+
+    def __init__(self, genesis: Genesis, store: Store, model: ModelPort) -> None:
+        self.genesis = genesis
+        self._store = store
+        self._model = RememberedModel(model)
+        self._tree = StateTree()
+        first = initial_state(genesis)
+        if store.get(Clock.table) is None:
+            store.write(first)
+        # Also the manifest's hash is in this record: other values are another chain.
+        if store.get(Chain.table) != first[Chain.table]:
+            raise LedgerBroken("the stored state belongs to another chain")
+        self._tree.rebuild(store)
+        self._candidate: Finalized | None = None
+        self._start_from_committed()
+
+    @property
+    def height(self) -> int:
+        """Height of the last committed block; 0 before the first."""
+        return self._read_only().view.get(Clock).height
+
+    @property
+    def time_ns(self) -> int:
+        """Time of the last committed block."""
+        return self._read_only().view.get(Clock).time_ns
+
+    @property
+    def app_hash(self) -> bytes:
+        """The root of the committed state: 32 bytes."""
+        return self._tree.root
+
+    def check(self, raw: bytes) -> TransactionResult:
+        """Would the next block take this transaction, after those that were checked before?
+
+        Preliminary: it says nothing about the block to come. After each ``commit`` the checks start
+        anew from the committed state, and the engine checks again what still waits.
+        """
+        return run_transaction(self._waiting, raw)
+
+    def propose(
+        self, frame: BlockFrame, candidates: Iterable[bytes], max_bytes: int
+    ) -> tuple[bytes, ...]:
+        """Those of ``candidates``, in order, that succeed one after another and fit the block."""
+        context = self._next_block()
+        begin_block(context, frame)
+        limits = self.genesis.profile.limits
+        room, chosen = min(max_bytes, limits.block_bytes), list[bytes]()
+        for raw in candidates:
+            if len(chosen) == limits.block_transactions:
+                break
+            if len(raw) <= room and run_transaction(context, raw).code == ACCEPTED:
+                chosen.append(raw)
+                room -= len(raw)
+        return tuple(chosen)
+
+    def process(self, block: Block) -> None:
+        """Judge a proposed block: InvalidBlock unless each of its transactions succeeds."""
+        finalized = self.finalize(block)
+        if any(result.code != ACCEPTED for result in finalized.results):
+            raise InvalidTransaction
+
+    def finalize(self, block: Block) -> Finalized:
+        """Execute a decided block; its failing transactions have no effect but a result.
+
+        InvalidBlock when it cannot follow the committed state, LedgerBroken when executing it would
+        create or lose money; in both cases nothing has changed.
+        """
+        if self._candidate is not None and self._candidate.block == block:
+            return self._candidate
+        context = self._next_block()
+        check_size(context, block.transactions)
+        updates = begin_block(context, block.frame)
+        effects = context.view.effects
+        results = tuple(run_transaction(context, raw) for raw in block.transactions)
+        audit(context)
+        changes = context.view.changes()
+        nodes = self._tree.fresh(self._store, changes)
+        app_hash = self._tree.root_with(nodes)
+        self._candidate = Finalized(block, results, updates, effects, app_hash, changes, nodes)
+        return self._candidate
+
+    def commit(self) -> None:
+        """Make the block that was finalized last the committed state."""
+        if self._candidate is None:
+            raise LedgerBroken("commit without a finalized block")
+        self._store.write(self._candidate.changes)
+        self._tree.adopt(self._candidate.nodes)
+        self._candidate = None
+        self._start_from_committed()
+
+    def query(self, path: str, data: bytes = b"") -> queries.QueryResult:
+        """Answer a native query about the committed state; ``data`` is JSON."""
+        return queries.answer(self._read_only(), self.genesis.manifest, self.app_hash, path, data)
+
+    def _read_only(self) -> Context:
+        # Of its own, so that questions from outside do not fill the memory of the block to come.
+        return Context(self.genesis.profile, View(Committed(self._store)), self._model)
+
+    def _next_block(self) -> Context:
+        return Context(self.genesis.profile, View(self._committed), self._model)
+
+    def _start_from_committed(self) -> None:
+        self._committed = Committed(self._store)
+        self._waiting = self._next_block()
+        clock = self._waiting.view.get(Clock)
+        self._waiting.view.put(replace(clock, height=clock.height + 1))
+        expire_on_time(self._waiting)
+
+
+class RememberedModel:
+    """The model, asked once for each job and task."""
+
+    def __init__(self, model: ModelPort) -> None:
+        self._model = model
+        self._answers: OrderedDict[str, dict[str, Json]] = OrderedDict()
+        self._replays: OrderedDict[str, TrainingReplay] = OrderedDict()
+
+    def check_request(self, prompt: str, max_tokens: int) -> None:
+        """See :class:`ModelPort`."""
+        self._model.check_request(prompt, max_tokens)
+
+    def answer(self, job_id: str, job: Job) -> dict[str, Json]:
+        """See :class:`ModelPort`."""
+        if job_id not in self._answers:
+            _keep(self._answers, job_id, self._model.answer(job_id, job))
+        return self._answers[job_id]
+
+    def train(self, lease: Lease) -> TrainingReplay:
+        """See :class:`ModelPort`."""
+        if lease.task_id not in self._replays:
+            _keep(self._replays, lease.task_id, self._model.train(lease))
+        return self._replays[lease.task_id]
+
+    def describe_task(self, round_number: int, model_root: str) -> dict[str, Json]:
+        """See :class:`ModelPort`."""
+        return self._model.describe_task(round_number, model_root)
+
+
+def _keep(known: OrderedDict[str, T], name: str, value: T) -> None:
+    known[name] = value
+    while len(known) > REMEMBERED:
+        known.popitem(last=False)

@@ -1,0 +1,19 @@
+"""The Merkle root of a list, as in RFC 6962: left subtrees are the largest powers of two."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+_LEAF, _INNER = b"\x00", b"\x01"
+
+
+def merkle_root(items: Sequence[bytes]) -> bytes:
+    """32 bytes; of an empty list, the SHA-256 of nothing."""
+    if not items:
+        return hashlib.sha256(b"").digest()
+    if len(items) == 1:
+        return hashlib.sha256(_LEAF + items[0]).digest()
+    split = 1 << ((len(items) - 1).bit_length() - 1)
+    pair = merkle_root(items[:split]) + merkle_root(items[split:])
+    return hashlib.sha256(_INNER + pair).digest()

@@ -1,0 +1,131 @@
+"""Proofs of work and the validators' votes: ``prove`` and ``vote`` (document, 2.1 "Proof entry").
+
+==========  ==========================================  =============
+from        by                                          to
+==========  ==========================================  =============
+(none)      ``prove``                                   open
+open        votes of more than 2/3 of the power for     verified, paid
+open        votes of at least 1/3 of the power against  (dropped)
+open        first block above ``expires``               (dropped)
+==========  ==========================================  =============
+
+Checking the work is the voters' business, outside the state machine; here it is counted who said
+what. The reward is weighed by the prover's stake and issued until ``budget`` is spent (decision
+0064). Invariants: a statement is open or paid at most once; a validator votes once on a proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meshnode.domain.chain.accounts import issue, pay
+from meshnode.domain.chain.bonds import voting_powers
+from meshnode.domain.chain.context import Context, Transaction
+from meshnode.domain.chain.errors import (
+    AlreadyVoted,
+    InvalidProof,
+    NoOpenProof,
+    NoVotingPower,
+    ProofKnown,
+    ProofQueueFull,
+)
+from meshnode.domain.chain.records import Claim, Proof, Proofs, Stake, Validator
+from meshnode.domain.chain.stakes import MULTIPLIER_ONE, stake_multiplier
+from meshnode.domain.chain.values import consensus_key, integer, sha256_hex
+
+PROVE_FIELDS = frozenset({"work_kind", "layer", "statement"})
+VOTE_FIELDS = frozenset({"proof_id", "consensus_key", "approve"})
+
+WORK_KINDS = ("forward", "backward", "training", "data")
+MAX_LAYER = 4095
+
+
+def apply_prove(context: Context, transaction: Transaction) -> None:
+    """Open a proof: a claim that the sender did the work that ``statement`` is the digest of."""
+    view, body = context.view, transaction.body
+    if body["work_kind"] not in WORK_KINDS:
+        raise InvalidProof
+    layer = integer(body["layer"], 0, MAX_LAYER)
+    statement = sha256_hex(body["statement"])
+    # Work is paid once, and argued about once at a time.
+    if view.find(Claim, statement) is not None:
+        raise ProofKnown
+    proofs = view.find(Proofs) or Proofs()
+    if len(proofs.pending) >= context.profile.proving.open_proofs:
+        raise ProofQueueFull
+    expires = context.height + context.profile.proving.open_blocks
+    view.put(
+        Proof(
+            owner=transaction.sender,
+            work_kind=str(body["work_kind"]),
+            layer=layer,
+            statement=statement,
+            created_ns=context.time_ns,
+            expires=expires,
+        ),
+        transaction.id,
+    )
+    view.put(Claim(transaction.id, 0), statement)
+    pending = tuple(sorted((*proofs.pending, (expires, transaction.id))))
+    view.put(replace(proofs, pending=pending, submitted=proofs.submitted + 1))
+
+
+def apply_vote(context: Context, transaction: Transaction) -> None:
+    """Count a validator's vote, and close the proof when it decides."""
+    view, body = context.view, transaction.body
+    proof_id, key = sha256_hex(body["proof_id"]), consensus_key(body["consensus_key"])
+    if not isinstance(body["approve"], bool):
+        raise InvalidProof
+    proof = view.find(Proof, proof_id)
+    if proof is None:
+        raise NoOpenProof
+    powers = voting_powers(view, context.height)
+    if key not in powers or view.get(Validator, key).owner != transaction.sender:
+        raise NoVotingPower
+    if any(voter == key for voter, _ in proof.votes):
+        raise AlreadyVoted
+    proof = replace(proof, votes=(*proof.votes, (key, body["approve"])))
+    view.put(proof, proof_id)
+    total = sum(powers.values())
+    in_favour = sum(powers.get(voter, 0) for voter, approves in proof.votes if approves)
+    against = sum(powers.get(voter, 0) for voter, approves in proof.votes if not approves)
+    if 3 * in_favour > 2 * total:
+        _verify(context, proof_id, proof)
+    elif 3 * against >= total:
+        _close(context, proof_id)
+        view.drop(Claim, proof.statement)
+
+
+def expire_proofs(context: Context) -> None:
+    """Drop proofs that nobody decided; their statements may be claimed again."""
+    for expires, proof_id in (context.view.find(Proofs) or Proofs()).pending:
+        if expires >= context.height:
+            break
+        context.view.drop(Claim, context.view.get(Proof, proof_id).statement)
+        _close(context, proof_id)
+
+
+def proof_reward(context: Context, owner: str) -> int:
+    """What a verified proof earns now: the reward times the multiplier, within the budget."""
+    proving = context.profile.proving
+    stake = context.view.find(Stake, owner) or Stake()
+    multiplier = stake_multiplier(stake.amount, context.profile.params.atom_scale)
+    left = proving.budget - (context.view.find(Proofs) or Proofs()).paid
+    return min(proving.reward * multiplier // MULTIPLIER_ONE, left)
+
+
+def _verify(context: Context, proof_id: str, proof: Proof) -> None:
+    view, reward = context.view, proof_reward(context, proof.owner)
+    _close(context, proof_id)
+    proofs = view.get(Proofs)
+    view.put(replace(proofs, verified=proofs.verified + 1, paid=proofs.paid + reward))
+    view.put(Claim(proof_id, reward), proof.statement)
+    issue(view, reward)
+    pay(view, proof.owner, reward, "proof reward", proof_id)
+
+
+def _close(context: Context, proof_id: str) -> None:
+    view, proofs = context.view, context.view.get(Proofs)
+    view.drop(Proof, proof_id)
+    pending = tuple(entry for entry in proofs.pending if entry[1] != proof_id)
+    view.put(replace(proofs, pending=pending))

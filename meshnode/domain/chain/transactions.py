@@ -1,0 +1,88 @@
+"""One transaction: the rules that all kinds share, and the table of kinds (fact sheet 1.2).
+
+A transaction is applied to a layer of its own: either every rule holds and the layer is taken over,
+or a rule refuses and nothing has changed, neither the fee nor the nonce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from meshnode.domain.chain import bonds, jobs, proofs, stakes, tasks, transfers
+from meshnode.domain.chain.accounts import burn, debit, read_account, write_account
+from meshnode.domain.chain.context import Context, Transaction
+from meshnode.domain.chain.envelope import decode_transaction
+from meshnode.domain.chain.errors import InvalidSchema, UnknownKind, WrongChain, WrongNonce
+from meshnode.domain.chain.values import integer
+
+COMMON_FIELDS = frozenset({"kind", "chain_id", "nonce"})
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a kind adds: its fields, its rule, and whether it costs the fee."""
+
+    fields: frozenset[str]
+    apply: Callable[[Context, Transaction], None]
+    costs_fee: bool = True
+
+
+KINDS: dict[str, Kind] = {
+    "transfer": Kind(transfers.TRANSFER_FIELDS, transfers.apply_transfer),
+    "bond": Kind(bonds.BOND_FIELDS, bonds.apply_bond),
+    "unbond": Kind(bonds.UNBOND_FIELDS, bonds.apply_unbond),
+    "withdraw": Kind(bonds.WITHDRAW_FIELDS, bonds.apply_withdraw),
+    "reserve": Kind(tasks.RESERVE_FIELDS, tasks.apply_reserve),
+    "submit": Kind(tasks.SUBMIT_FIELDS, tasks.apply_submit),
+    "infer": Kind(jobs.INFER_FIELDS, jobs.apply_infer),
+    # A provider may own nothing yet, and a validator should not pay to vote.
+    "respond": Kind(jobs.RESPOND_FIELDS, jobs.apply_respond, costs_fee=False),
+    "stake": Kind(stakes.STAKE_FIELDS, stakes.apply_stake),
+    "unstake": Kind(stakes.UNSTAKE_FIELDS, stakes.apply_unstake),
+    "prove": Kind(proofs.PROVE_FIELDS, proofs.apply_prove),
+    "vote": Kind(proofs.VOTE_FIELDS, proofs.apply_vote, costs_fee=False),
+}
+
+
+def apply_transaction(context: Context, raw: bytes) -> Transaction:
+    """Apply a raw transaction to the context's state; a :class:`Rejected` leaves it as it was."""
+    transaction = read_transaction(context, raw)
+    attempt = context.layer()
+    _apply(attempt, transaction)
+    context.view.absorb(attempt.view)
+    return transaction
+
+
+def read_transaction(context: Context, raw: bytes) -> Transaction:
+    """The rules that need only the bytes and the profile."""
+    limits = context.profile.limits
+    max_bytes = context.profile.params.max_tx_bytes
+    envelope = decode_transaction(raw, max_bytes, limits.transaction_depth)
+    body = envelope.body
+    # The kind is in force on this network.
+    name = body.get("kind")
+    if not isinstance(name, str) or name not in context.profile.kinds:
+        raise UnknownKind
+    # Exactly the fields of the kind.
+    if set(body) != COMMON_FIELDS | KINDS[name].fields:
+        raise InvalidSchema
+    # Signed for this chain.
+    if body["chain_id"] != context.chain_id:
+        raise WrongChain
+    return Transaction.of(envelope, name, integer(body["nonce"]))
+
+
+def _apply(context: Context, transaction: Transaction) -> None:
+    view, sender = context.view, transaction.sender
+    kind = KINDS[transaction.kind]
+    stakes.settle_cooldowns(view, sender, context.time_ns)
+    # Nonces count accepted transactions: no gaps, no repeats.
+    account = read_account(view, sender)
+    if transaction.nonce != account.nonce:
+        raise WrongNonce
+    write_account(view, sender, replace(account, nonce=account.nonce + 1))
+    if kind.costs_fee:
+        debit(view, sender, context.profile.params.fee)
+        burn(view, context.profile.params.fee)
+    kind.apply(context, transaction)

@@ -1,0 +1,120 @@
+"""Reading and changing the state in layers.
+
+The lowest layer reads a store; each further one keeps what it wrote and asks below for the rest. A
+block is one layer over the committed state and each of its transactions a layer over the block, so
+a transaction that fails is a layer that is dropped, and the state stays as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+
+from meshnode.domain.chain.errors import LedgerBroken
+from meshnode.domain.chain.records import Record, decode_record, encode_record, key_of
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A payment that no transaction of its own shows. For histories; not part of the state."""
+
+    account: str
+    amount: int
+    reason: str
+    reference: str
+
+
+class _Source(Protocol):
+    def read(self, key: str) -> Record | None: ...
+
+
+class Reader(Protocol):
+    """What the lowest layer needs: a store's ``get``."""
+
+    def get(self, key: str) -> bytes | None:
+        """The value under ``key``."""
+
+
+class Committed:
+    """The records of a store, each decoded once; valid until the store is written."""
+
+    def __init__(self, store: Reader) -> None:
+        self._store = store
+        self._known: dict[str, Record | None] = {}
+
+    def read(self, key: str) -> Record | None:
+        """The record under ``key``."""
+        if key not in self._known:
+            value = self._store.get(key)
+            self._known[key] = None if value is None else decode_record(key, value)
+        return self._known[key]
+
+
+class View:
+    """One layer of changes over ``below``."""
+
+    def __init__(self, below: _Source) -> None:
+        self._below = below
+        self._written: dict[str, Record | None] = {}
+        self._effects: list[Effect] = []
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What was noted in this layer, in order."""
+        return tuple(self._effects)
+
+    def note(self, effect: Effect) -> None:
+        """Remember a payment for the histories of its account."""
+        self._effects.append(effect)
+
+    def read(self, key: str) -> Record | None:
+        """The record under ``key``, as this layer sees it."""
+        return self._written[key] if key in self._written else self._below.read(key)
+
+    def find(self, table: type[R], name: str = "") -> R | None:
+        """A table's record, or None."""
+        return cast("R | None", self.read(key_of(table, name)))
+
+    def get(self, table: type[R], name: str = "") -> R:
+        """A record that must exist; LedgerBroken when it does not."""
+        record = self.find(table, name)
+        if record is None:
+            raise LedgerBroken(f"the state has no {key_of(table, name)}")
+        return record
+
+    def put(self, record: Record, name: str = "") -> None:
+        """Write a record."""
+        self._written[key_of(type(record), name)] = record
+
+    def drop(self, table: type[Record], name: str = "") -> None:
+        """Delete a record."""
+        self._written[key_of(table, name)] = None
+
+    def layer(self) -> View:
+        """A further layer over this one."""
+        return View(self)
+
+    def absorb(self, layer: View) -> None:
+        """Take over what a layer over this one has written."""
+        self._written.update(layer._written)
+        self._effects += layer._effects
+
+    def changes(self) -> dict[str, bytes | None]:
+        """What this layer wrote and its source does not already say, as a store takes it."""
+        return {
+            key: None if record is None else encode_record(record)
+            for key, record in self._written.items()
+            if record != self._below.read(key)
+        }
+
+    def imbalance(self) -> int:
+        """Atoms that this layer created from nothing, negative if it lost some. Zero when right."""
+        return sum(
+            _money(record) - _money(self._below.read(key)) for key, record in self._written.items()
+        )
+
+
+def _money(record: Record | None) -> int:
+    return 0 if record is None else record.money

@@ -1,0 +1,56 @@
+"""A node as others know it (document, 2.3: DHTNodeInfo).
+
+Terms: a *node info* is what a message claims: id, address and port, not checked. A *contact* is a
+claim that a policy has admitted (``policy.ContactPolicy.admit``). It is *verified* when that very
+address has answered a ping with that very id (``verification``); only then is it asked anything,
+told to others or kept.
+
+``port`` is the node's HTTP port. Calls go to the gRPC port, which is always 1000 higher
+(document, 1); so no message can make a node call a port below 1001.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from meshnode.domain.kademlia.node_id import NodeId
+
+GRPC_PORT_OFFSET = 1000
+HIGHEST_PORT = 65535 - GRPC_PORT_OFFSET
+
+
+class NodeInfo(Protocol):
+    """The fields of the document's DHTNodeInfo message; the generated class fits as it is."""
+
+    @property
+    def node_id(self) -> bytes:
+        """20 bytes, if the sender is honest."""
+
+    @property
+    def ip(self) -> str:
+        """An address, if the sender is honest."""
+
+    @property
+    def port(self) -> int:
+        """An HTTP port, if the sender is honest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A well-formed node info. Two addresses of one id are two contacts."""
+
+    node_id: NodeId
+    ip: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """``host:port`` with the HTTP port, as in ``GET /peers``; IPv6 in brackets."""
+        host = f"[{self.ip}]" if ":" in self.ip else self.ip
+        return f"{host}:{self.port}"
+
+    @property
+    def grpc_port(self) -> int:
+        """The port to call."""
+        return self.port + GRPC_PORT_OFFSET

@@ -1,0 +1,305 @@
+"""The records that a node holds for others (document, 2.3: DHTStore, DHTFindValue; decisions/0053).
+
+Terms: a *record* is a key, a value and the *group* in whose name it was stored
+(``policy.quota_group``). Several values may be under one key: one for each holder of a layer. Its
+*age* is the time since its publisher stored it; a holder that hands a record on hands on its age.
+A record's *cost* is the bytes of its value and OVERHEAD_BYTES for the rest.
+
+=========  ===========================================  =========  ================================
+record     event                                        next       other effect
+=========  ===========================================  =========  ================================
+(none)     stored, and there is room                    held
+(none)     stored, and the fullest group must give way  held       that group's oldest is dropped
+held       stored again, younger than what is held      held       expiry counts from then
+held       stored again, older                          held       due for handing on later
+held       EXPIRY_S after its publication               (none)
+=========  ===========================================  =========  ================================
+
+Invariants: the sum of costs, the values under a key, each group's number of records and bytes, and
+its number under a key stay within ``RecordLimits``; an expired record is never given out; to hand
+a record on never lengthens its life; a flood cannot drive out the records of groups that hold less.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from meshnode.domain.kademlia.node_id import NodeId
+from meshnode.domain.kademlia.refusals import (
+    BadValue,
+    KeyFull,
+    SenderFull,
+    StoreFull,
+    StoringTooFast,
+)
+from meshnode.domain.ratelimit import Rate, RateLimit
+
+OVERHEAD_BYTES = 400
+"""Of a record in memory besides its value, measured by ``bench/dht.py``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """The bounds of a record store."""
+
+    value_bytes: int = 512
+    """In UTF-8. ``host:port`` needs 21; the rest is room for other uses."""
+    values_per_key: int = 64
+    """Holders of one layer that a lookup can learn of; an answer stays below 33 kB."""
+    group_values_per_key: int = 16
+    group_records: int = 2048
+    """A node of a small network may hand on all that it holds."""
+    group_bytes: int = 1 << 20
+    total_bytes: int = 8 << 20
+    stores: Rate = Rate(per_second=20.0, burst=2048.0)  # noqa: RUF009 - frozen
+    """Of one group."""
+    expiry_s: float = 3600.0
+    """A record outlives two missed publications (``publications.PUBLISH_S``)."""
+    hand_on_s: float = 900.0
+    """How long after it was last stored here a record is handed on to the nodes nearest to it, at
+    the earliest; half as long again at the latest."""
+
+
+RECORD_LIMITS = RecordLimits()
+
+
+@dataclass(slots=True)
+class Record:
+    """One value under one key. Times are seconds of a monotonic clock."""
+
+    key: NodeId
+    value: str
+    group: str
+    published_at: float
+    hand_on_at: float
+
+    @property
+    def cost(self) -> int:
+        """In bytes."""
+        return OVERHEAD_BYTES + len(self.value.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A record to hand on: look up ``key``, store ``value`` at its K closest with ``age_s``."""
+
+    key: NodeId
+    value: str
+    age_s: float
+
+
+class _Group:
+    """The records of one group, first come first, and their cost."""
+
+    __slots__ = ("records", "size")
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[NodeId, str], Record] = {}
+        self.size = 0
+
+
+class RecordStore:
+    """What a node holds for the network, within bounds.
+
+    ``spread``, 0 to 1, differs between nodes, so that the holders of a record do not all hand it on
+    at once: the first to do so spares the others.
+    """
+
+    def __init__(self, limits: RecordLimits = RECORD_LIMITS, spread: float = 0.0) -> None:
+        self._limits = limits
+        self._hand_on_s = limits.hand_on_s * (1 + spread / 2)
+        self._keys: dict[NodeId, dict[str, Record]] = {}
+        """By key and value; each key's records in the order of their first coming."""
+        self._groups: defaultdict[str, _Group] = defaultdict(_Group)
+        self._size = 0
+        self._allowance = RateLimit(limits.stores)
+
+    @property
+    def size(self) -> int:
+        """The cost of all records, in bytes."""
+        return self._size
+
+    def __len__(self) -> int:
+        """How many records are held."""
+        return sum(map(len, self._keys.values()))
+
+    def __iter__(self) -> Iterator[Record]:
+        """All records, expired ones that ``expire`` has not met yet among them."""
+        for records in self._keys.values():
+            yield from records.values()
+
+    def values(self, key: NodeId, now: float) -> tuple[str, ...]:
+        """The values held under ``key``, in the order of their first coming."""
+        return tuple(
+            r.value for r in self._under(key) if now - r.published_at < self._limits.expiry_s
+        )
+
+    def store(self, key: NodeId, value: str, group: str, now: float, age_s: float = 0.0) -> None:
+        """Hold a record. Raises BadValue, or a Flooded if that would exceed a bound."""
+        limits = self._limits
+
+        # A sender stores at a bounded rate, whether or not its records are taken.
+        wait = self._allowance.wait(group, now)
+        if wait:
+            raise StoringTooFast(int(wait) + 1)
+
+        # A value is one line of printable text of bounded size.
+        check_value(value, limits)
+
+        # A record is as old as its publication; one from the future would outlive the others.
+        published_at = now - max(0.0, age_s)
+        if published_at <= now - limits.expiry_s:
+            return
+
+        record = Record(key, value, group, published_at, now + self._hand_on_s)
+        held = self._keys.get(key, {}).get(value)
+        if held is not None:
+            self._renew(held, record)
+            return
+        self.expire(now, key)
+        self._check_group(record)
+        giving_way = self._check_key(record)
+        self._make_room(record, now)
+        if giving_way is not None and giving_way.value in self._keys.get(key, {}):
+            self._drop(giving_way)
+        self._add(record)
+
+    def expire(self, now: float, key: NodeId | None = None) -> int:
+        """Drop what has expired, under one key or all. Returns how many records that was."""
+        keys = self._keys if key is None else {key: self._keys.get(key, {})}
+        old = [
+            record
+            for records in keys.values()
+            for record in records.values()
+            if record.published_at <= now - self._limits.expiry_s
+        ]
+        for record in old:
+            self._drop(record)
+        return len(old)
+
+    def due(self, now: float) -> list[Due]:
+        """Records to hand on now; each is due again ``hand_on_s`` later.
+
+        A record that somebody stored here in the meantime is not due: who handed it on has handed
+        it to the other holders too.
+        """
+        self.expire(now)
+        due: list[Due] = []
+        for record in self:
+            if record.hand_on_at <= now:
+                record.hand_on_at = now + self._hand_on_s
+                due.append(Due(record.key, record.value, now - record.published_at))
+        return due
+
+    # Bounds
+
+    def _renew(self, held: Record, again: Record) -> None:
+        again.published_at = max(held.published_at, again.published_at)
+        if self._answers_better(again, held):
+            self._drop(held)
+            self._add(again)
+        else:
+            held.published_at = again.published_at
+            held.hand_on_at = again.hand_on_at
+
+    def _answers_better(self, again: Record, held: Record) -> bool:
+        # Of those who store the same record the one who holds less here answers for it, so that
+        # nobody's record can be drawn into a flood by storing it first.
+        if self._size_of(again.group) + again.cost >= self._size_of(held.group):
+            return False
+        try:
+            self._check_group(again)
+        except SenderFull:
+            return False
+        return True
+
+    def _size_of(self, group: str) -> int:
+        return self._groups[group].size if group in self._groups else 0
+
+    def _check_group(self, record: Record) -> None:
+        # One sender's records are bounded in number, in bytes, and in number under a key.
+        limits = self._limits
+        group = self._groups.get(record.group, _Group())
+        under_key = sum(other.group == record.group for other in self._under(record.key))
+        if (
+            len(group.records) >= limits.group_records
+            or group.size + record.cost > limits.group_bytes
+            or under_key >= limits.group_values_per_key
+        ):
+            raise SenderFull(self._soon)
+
+    def _check_key(self, record: Record) -> Record | None:
+        # The values under a key are bounded. When they are full, whoever has most of them gives way
+        # to who would still have fewer.
+        if len(self._under(record.key)) < self._limits.values_per_key:
+            return None
+        shares = Counter(other.group for other in self._under(record.key))
+        fullest, most = shares.most_common(1)[0]
+        if most <= shares[record.group] + 1:
+            raise KeyFull(self._soon)
+        return next(other for other in self._under(record.key) if other.group == fullest)
+
+    def _under(self, key: NodeId) -> Collection[Record]:
+        return self._keys.get(key, {}).values()
+
+    def _make_room(self, record: Record, now: float) -> None:
+        # The store as a whole is bounded, and when it is full the same holds for bytes.
+        if self._size + record.cost > self._limits.total_bytes:
+            self.expire(now)
+        while self._size + record.cost > self._limits.total_bytes:
+            fullest = max(self._groups.values(), key=lambda group: group.size, default=_Group())
+            if fullest.size <= self._size_of(record.group) + record.cost:
+                raise StoreFull(self._soon)
+            self._drop(next(iter(fullest.records.values())))
+
+    @property
+    def _soon(self) -> int:
+        # A publisher comes back at its next publication; nothing frees places much faster.
+        return int(self._limits.hand_on_s)
+
+    def _drop(self, record: Record) -> None:
+        records = self._keys[record.key]
+        del records[record.value]
+        if not records:
+            del self._keys[record.key]
+        group = self._groups[record.group]
+        del group.records[record.key, record.value]
+        group.size -= record.cost
+        self._size -= record.cost
+        if not group.records:
+            del self._groups[record.group]
+
+    def _add(self, record: Record) -> None:
+        self._keys.setdefault(record.key, {})[record.value] = record
+        group = self._groups[record.group]
+        group.records[record.key, record.value] = record
+        group.size += record.cost
+        self._size += record.cost
+
+
+def check_value(value: str, limits: RecordLimits) -> None:
+    """Raise BadValue unless this can be a record's value: one line of printable text."""
+    if not value or not value.isprintable() or len(value.encode()) > limits.value_bytes:
+        raise BadValue
+
+
+def join_values(values: Iterable[str]) -> str:
+    """The text of DHTFindValueResponse.value: one line a value; a single one is itself."""
+    return "\n".join(values)
+
+
+def split_values(text: str, limits: RecordLimits = RECORD_LIMITS) -> tuple[str, ...]:
+    """The values in a DHTFindValueResponse, as :func:`join_values` wrote them.
+
+    What a holder could not have stored is left out, and what is beyond ``values_per_key``.
+    """
+    values: list[str] = []
+    for line in text.split("\n", limits.values_per_key)[: limits.values_per_key]:
+        try:
+            check_value(line, limits)
+        except BadValue:
+            continue
+        values.append(line)
+    return tuple(dict.fromkeys(values))

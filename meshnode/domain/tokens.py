@@ -1,0 +1,109 @@
+"""Bearer tokens (document, section 5: "an invalid or expired token yields 401").
+
+How a token is issued is not shown; decisions/0028 says how here. Terms: the *secret* is the text
+that a client sends; the *record* is what the node keeps, with a digest of the secret in its place.
+
+Invariants: a secret cannot be had from a record; whether a token is unknown, expired or revoked
+cannot be told from the answer or from the time that it takes. Times are seconds since the epoch,
+given by the caller, as is randomness.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from meshnode.domain.errors import InvalidRequest, Unauthorized
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PREFIX = "mn_"
+"""Makes a token that leaked recognisable, to people and to secret scanners."""
+SECRET_BYTES = 32
+ID_BYTES = 6
+MAX_BEARER_CHARS = 512
+"""Longest bearer text that is looked at."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """What is kept of a token."""
+
+    id: str
+    name: str
+    digest: str
+    """SHA-256 of the secret, in hexadecimal. The secret is random, so it needs no salt."""
+    created_at: int
+    expires_at: int | None = None
+    revoked_at: int | None = None
+
+    def live(self, now: float) -> bool:
+        """Whether the token is accepted at ``now``."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def new_token(
+    name: str, random: bytes, now: float, ttl_s: float | None = None
+) -> tuple[TokenRecord, str]:
+    """Make a token: its record and, the only time that it is seen, its secret.
+
+    ``random`` is ``SECRET_BYTES + ID_BYTES`` random bytes. ``ttl_s`` None means that it does not
+    expire. Raises :class:`InvalidRequest` for a bad name or lifetime.
+    """
+    if len(random) != SECRET_BYTES + ID_BYTES:
+        raise ValueError("wrong number of random bytes")
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest("name", "must be 1 to 64 letters, digits or any of . _ @ -")
+    if ttl_s is not None and not 0 < ttl_s < 1e10:
+        raise InvalidRequest("ttl", "must be above 0 seconds and below 300 years")
+    secret = PREFIX + base64.urlsafe_b64encode(random[:SECRET_BYTES]).rstrip(b"=").decode("ascii")
+    record = TokenRecord(
+        id=random[SECRET_BYTES:].hex(),
+        name=name,
+        digest=digest(secret),
+        created_at=int(now),
+        expires_at=None if ttl_s is None else int(now + ttl_s),
+    )
+    return record, secret
+
+
+def digest(secret: str) -> str:
+    """The digest that a record keeps of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def find_live(records: Iterable[TokenRecord], secret: str, now: float) -> TokenRecord:
+    """The live record of a secret, or :class:`Unauthorized`.
+
+    Looks at every record and compares whole digests in constant time.
+    """
+    wanted = digest(secret)
+    found = None
+    for record in records:
+        if hmac.compare_digest(record.digest, wanted):
+            found = record
+    if found is None or not found.live(now):
+        raise Unauthorized
+    return found
+
+
+def bearer_secret(authorization: str | None) -> str:
+    """The token in an ``Authorization`` header, or :class:`Unauthorized`.
+
+    The scheme's case does not matter (RFC 9110, 11.1); one space follows it, then one token of the
+    characters of RFC 6750, 2.1.
+    """
+    scheme, _, secret = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or len(secret) > MAX_BEARER_CHARS:
+        raise Unauthorized
+    if not _BEARER.fullmatch(secret):
+        raise Unauthorized
+    return secret

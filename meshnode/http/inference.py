@@ -1,0 +1,102 @@
+"""An inference as HTTP shows it: one result (section 2.1), or server-sent events (section 6).
+
+Invariants: both show the same text and the same usage; a stream that began ends with its final
+event, with an event that has the documented error body, or with the connection, never in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Protocol
+
+from meshnode.domain.generation import Finished, TokenEvent, Usage
+from meshnode.http.app import Response, event_stream
+from meshnode.http.errors import report
+from meshnode.http.exchange import request_id
+from meshnode.wire import sse
+
+if TYPE_CHECKING:
+    from meshnode.domain.generation import Timing
+
+
+class Generation(Protocol):
+    """What is shown: token events, then one :class:`Finished`."""
+
+    @property
+    def id(self) -> str:
+        """The result's id."""
+
+    def __aiter__(self) -> AsyncIterator[TokenEvent | Finished]:
+        """Iterate over the events, once."""
+
+
+async def collect(generation: Generation, currency: str) -> dict[str, object]:
+    """Wait for the end and make the inference result.
+
+    Nothing is charged while there is no ledger, and the cost says so.
+    """
+    texts: list[str] = []
+    async for event in generation:
+        if isinstance(event, TokenEvent):
+            texts.append(event.text)
+        else:
+            finished = event
+    return {
+        "id": generation.id,
+        "text": "".join(texts),
+        "tokens_generated": finished.usage.completion_tokens,
+        "finish_reason": str(finished.finish_reason),
+        "usage": _usage(finished.usage),
+        "cost": {"amount": 0.0, "currency": currency},
+        "timing": _timing(finished.timing),
+    }
+
+
+def stream(generation: Generation) -> Response:
+    """The events of ``generation``, as they are made."""
+    return event_stream(_Events(generation, request_id()))
+
+
+class _Events(AsyncIterator[bytes]):
+    """Encodes events. It holds nothing; the generation belongs to the exchange."""
+
+    def __init__(self, generation: Generation, identifier: str) -> None:
+        self._events = aiter(generation)
+        self._identifier = identifier
+        self._ended = False
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            event = await anext(self._events)
+        except Exception as error:  # noqa: BLE001 - an edge guard: the client must hear of it
+            # The status line is long gone: the event is the only place left to say it.
+            self._ended = True
+            return sse.encode_event(report(error, self._identifier).body())
+        if isinstance(event, TokenEvent):
+            return sse.encode_event({"token": event.text, "index": event.index})
+        self._ended = True
+        return sse.encode_event(
+            {
+                "token": sse.DONE,
+                "finish_reason": str(event.finish_reason),
+                "usage": _usage(event.usage),
+            }
+        )
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _timing(timing: Timing) -> dict[str, float]:
+    return {
+        "queue_ms": round(timing.queue_ms, 3),
+        "inference_ms": round(timing.inference_ms, 3),
+        "total_ms": round(timing.total_ms, 3),
+    }

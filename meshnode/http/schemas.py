@@ -1,0 +1,206 @@
+"""JSON Schemas of the node API's bodies (document, sections 2.1, 4.1, 6 and 7.1).
+
+The document's tables in another notation: same names, same types. Answers are closed, since the
+node makes them; requests are open where unknown keys are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshnode.domain.inference_rules import (
+    MAX_COUNT,
+    MAX_SEED,
+    MAX_STOP_CHARS,
+    MAX_STOP_STRINGS,
+    MAX_TEMPERATURE,
+)
+
+Json = dict[str, Any]
+
+STRING: Json = {"type": "string"}
+NUMBER: Json = {"type": "number"}
+BOOL: Json = {"type": "boolean"}
+COUNT: Json = {"type": "integer", "minimum": 0}
+AMOUNT: Json = {"type": "number", "minimum": 0}
+TIMESTAMP: Json = {"type": "string", "format": "date-time", "pattern": "Z$"}
+PORT: Json = {"type": "integer", "minimum": 1, "maximum": 65535}
+
+
+def ref(name: str) -> Json:
+    """A reference to a schema of this module."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def closed(**properties: Json) -> Json:
+    """An object with exactly these keys."""
+    return {**optional(**properties), "required": list(properties)}
+
+
+def optional(**properties: Json) -> Json:
+    """An object with some of these keys and no others."""
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def array(items: Json, **limits: int) -> Json:
+    """An array of ``items``."""
+    return {"type": "array", "items": items, **limits}
+
+
+def integer(low: int, high: int, **more: Any) -> Json:
+    """An integer in a range."""
+    return {"type": "integer", "minimum": low, "maximum": high, **more}
+
+
+def above_zero(high: float) -> Json:
+    """A number above zero."""
+    return {"type": "number", "exclusiveMinimum": 0, "maximum": high}
+
+
+_TRAINING_CONFIG = {
+    "enabled": BOOL,
+    "batch_size": integer(1, 65536),
+    "learning_rate": above_zero(1),
+    "diloco_steps": integer(1, 1_000_000),
+}
+_RESOURCES_CONFIG = {
+    "max_memory_gb": above_zero(65536),
+    "cpu_threads": integer(1, 1024),
+}
+_TRACKER_URL: Json = {
+    "type": "string",
+    "description": "http://HOST:PORT of a node to join through; empty for none.",
+}
+_TOKEN: Json = {
+    "type": "string",
+    "description": "Text of one token. Empty while a character or a stop string is incomplete.",
+}
+
+SCHEMAS: Json = {
+    "NodeStatus": closed(
+        node_id=STRING,
+        version=STRING,
+        uptime_seconds=COUNT,
+        status={"type": "string", "enum": ["running", "draining"]},
+        role={"type": "string", "enum": ["driver", "worker", "validator"]},
+        layers=array(COUNT),
+        peer_count=COUNT,
+        training=closed(enabled=BOOL, epoch=COUNT, step=COUNT, loss=NUMBER),
+        resources=closed(
+            gpu_memory_used=COUNT,
+            gpu_memory_total=COUNT,
+            cpu_percent={"type": "number", "minimum": 0, "maximum": 100},
+            ram_used=COUNT,
+        ),
+    ),
+    "Metrics": closed(
+        timestamp=TIMESTAMP,
+        inference=closed(
+            requests_total=COUNT,
+            requests_per_minute=AMOUNT,
+            avg_latency_ms=AMOUNT,
+            p99_latency_ms=AMOUNT,
+            tokens_generated=COUNT,
+        ),
+        training=closed(
+            steps_total=COUNT,
+            steps_per_hour=COUNT,
+            gradients_submitted=COUNT,
+            gradients_accepted=COUNT,
+        ),
+        network=closed(
+            bytes_sent=COUNT, bytes_received=COUNT, active_connections=COUNT, rpc_calls=COUNT
+        ),
+        rewards=closed(earned_today=AMOUNT, earned_total=AMOUNT, pending=AMOUNT),
+    ),
+    "Health": closed(
+        healthy=BOOL, checks=closed(gpu=STRING, network=STRING, storage=STRING, peers=STRING)
+    ),
+    "InferenceRequest": {
+        "type": "object",
+        "required": ["prompt"],
+        "properties": {
+            "prompt": {"type": "string", "minLength": 1},
+            "max_tokens": integer(1, MAX_COUNT, default=100),
+            "temperature": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": MAX_TEMPERATURE,
+                "default": 1.0,
+                "description": "0 always takes the most probable token.",
+            },
+            "top_p": {"type": "number", "minimum": 0, "maximum": 1, "default": 1.0},
+            "top_k": integer(0, MAX_COUNT, default=50, description="0 switches the limit off."),
+            "stream": {"type": "boolean", "default": False},
+            "stop": array(
+                {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS},
+                maxItems=MAX_STOP_STRINGS,
+            )
+            | {"default": []},
+            "seed": integer(0, MAX_SEED, description="Makes sampling repeatable."),
+        },
+    },
+    "Usage": closed(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT),
+    "FinishReason": {"type": "string", "enum": ["stop", "length"]},
+    "InferenceResult": closed(
+        id=STRING,
+        text=STRING,
+        tokens_generated=COUNT,
+        finish_reason=ref("FinishReason"),
+        usage=ref("Usage"),
+        cost=closed(amount=AMOUNT, currency=STRING),
+        timing=closed(queue_ms=AMOUNT, inference_ms=AMOUNT, total_ms=AMOUNT),
+    ),
+    "TokenEvent": closed(token=_TOKEN, index=COUNT),
+    "FinalEvent": closed(
+        token={"const": "[DONE]"}, finish_reason=ref("FinishReason"), usage=ref("Usage")
+    ),
+    "Layers": closed(
+        layers=array(
+            closed(
+                index=COUNT,
+                type={"const": "transformer"},
+                memory_mb=COUNT,
+                status={"const": "active"},
+            )
+        ),
+        total_layers=COUNT,
+        my_layer_count=COUNT,
+    ),
+    "Configuration": closed(
+        node_id=STRING,
+        port=PORT,
+        grpc_port=PORT,
+        tracker_url=_TRACKER_URL,
+        training=closed(**_TRAINING_CONFIG),
+        resources=closed(**_RESOURCES_CONFIG),
+    ),
+    "ConfigurationPatch": optional(
+        tracker_url=_TRACKER_URL
+        | {"pattern": r"^(https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?)?$"},
+        training=optional(**_TRAINING_CONFIG),
+        resources=optional(**_RESOURCES_CONFIG),
+    ),
+    "ConfigurationChanged": closed(
+        success={"const": True}, updated=array(STRING), restart_required=BOOL
+    ),
+    "OpenapiDocument": {"type": "object", "required": ["openapi", "info", "paths"]},
+    "Error": closed(
+        error={
+            "type": "object",
+            "required": ["code", "message"],
+            "properties": {
+                "code": STRING,
+                "message": STRING,
+                "details": {
+                    "type": "object",
+                    "description": (
+                        "field and reason of an INVALID_REQUEST, retry_after seconds of a "
+                        "RATE_LIMITED, required and available of an INSUFFICIENT_BALANCE."
+                    ),
+                },
+            },
+            "additionalProperties": False,
+        }
+    ),
+}

@@ -1,0 +1,122 @@
+"""The HTTP server: its own listening socket, an accept loop, and an end that is always bounded.
+
+Hypercorn's own ``serve`` is not used: it opens the socket for others to share, lets one exception
+in a connection end the node, and waits for stalled readers at shutdown. Its protocol code is, by
+:mod:`meshnode.http.transport`. There is no ASGI lifespan: services live in the node's nursery, not
+in the application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+from functools import partial
+from typing import Any
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.trio.worker_context import WorkerContext
+
+from meshnode.domain.errors import StartupError
+from meshnode.http.errors import http_failure
+from meshnode.http.exchange import error_message, new_request_id
+from meshnode.http.transport import Connection
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 900
+"""Below the usual limit of 1024 open files; the rest is for the node's files and peers."""
+MAX_HEAD_BYTES = 16 * 1024
+"""Request line and headers together."""
+BACKLOG = 256
+
+
+async def serve_http(
+    app: Any,
+    host: str,
+    port: int,
+    *,
+    shutdown: trio.Event,
+    grace_s: float,
+    max_connections: int = MAX_CONNECTIONS,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve an ASGI application over HTTP/1.1 on ``host`` and ``port``.
+
+    Reports the real address through ``task_status``; port 0 takes a free one. After ``shutdown`` is
+    set it stops accepting, closes idle connections, gives responses in flight ``grace_s`` seconds,
+    closes what is left, stalled readers included, and returns. Cancelling it does the last at once.
+
+    Raises :class:`StartupError` in one line when it cannot listen.
+    """
+    listeners = await _open_listeners(host, port)
+    context = WorkerContext(None)
+    connections: set[Connection] = set()
+    wrapped, config = ASGIWrapper(app), _config()
+
+    async def serve_connection(stream: trio.SocketStream) -> None:
+        if len(connections) >= max_connections:
+            await _refuse(stream)
+            return
+        connection = Connection(wrapped, config, context, stream)
+        connections.add(connection)
+        try:
+            await connection.run()
+        except* Exception:
+            # An edge guard: no client may end the node.
+            log.exception("a connection failed unexpectedly")
+        finally:
+            connections.discard(connection)
+
+    async with trio.open_nursery() as handlers:
+        async with trio.open_nursery() as accepting:
+            accept = partial(
+                trio.serve_listeners, serve_connection, listeners, handler_nursery=handlers
+            )
+            await accepting.start(accept)
+            bound = listeners[0].socket.getsockname()
+            task_status.started((bound[0], bound[1]))
+            await shutdown.wait()
+            accepting.cancel_scope.cancel()
+        # From here on a connection closes after its response instead of waiting for the next.
+        await context.terminated.set()
+        for connection in tuple(connections):
+            connection.drain()
+        handlers.cancel_scope.deadline = trio.current_time() + grace_s
+
+
+async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
+    """Listen on every address of ``host``. Never with SO_REUSEPORT: a taken port is an error."""
+    try:
+        return list(await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG))
+    except socket.gaierror:
+        raise StartupError(f"cannot listen on {host}: there is no such address") from None
+    except OSError as error:
+        # With several addresses the first cause is what the operator can act on.
+        code = error.errno or getattr(error.__cause__, "errno", None)
+        if code == errno.EADDRINUSE:
+            raise StartupError(f"port {port} is already in use on {host}") from None
+        reason = error.strerror or str(error)
+        raise StartupError(f"cannot listen on port {port} of {host}: {reason}") from None
+
+
+async def _refuse(stream: trio.SocketStream) -> None:
+    headers, body = error_message(http_failure(503), new_request_id())
+    lines = [b"HTTP/1.1 503 Service Unavailable", b"connection: close"]
+    lines += [name + b": " + value for name, value in headers]
+    with trio.move_on_after(1):
+        with contextlib.suppress(trio.BrokenResourceError):
+            await stream.send_all(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+    await trio.aclose_forcefully(stream)
+
+
+def _config() -> Config:
+    config = Config()
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    config.include_server_header = False
+    config.h11_max_incomplete_size = MAX_HEAD_BYTES
+    return config

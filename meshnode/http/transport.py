@@ -1,0 +1,211 @@
+"""One TCP connection: Hypercorn's HTTP/1 protocol over a Trio socket, with every wait bounded.
+
+Hypercorn parses and frames; reading, writing, deadlines and the end of the connection are here,
+where the stock server leaves them unbounded:
+
+===========================  ==============================================================
+stock server                 here
+===========================  ==============================================================
+a send is shielded, so one   a send may be cancelled, and one that made no progress for
+stalled reader blocks the    ``STALL_S`` closes the connection; a half-written message
+shutdown for ever            never stays in use
+closing with unread input    the sending side is closed first, and input is read and
+resets the connection, and   dropped for up to ``LINGER_S``
+the client loses its answer
+a parser error has no body   it has the documented error body
+HTTP/2 with prior knowledge  refused with 505; an ``Upgrade: h2c`` is ignored
+                             (decisions/0026)
+===========================  ==============================================================
+
+States of a connection: *idle* (waiting for a request's head, at most ``KEEP_ALIVE_S``, however
+slowly it dribbles in), *busy* (a response is being made), *closing* (nothing more is served).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import h11
+import trio
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
+
+from meshnode.http.errors import http_failure
+from meshnode.http.exchange import error_message, new_request_id
+
+if TYPE_CHECKING:
+    from hypercorn.config import Config
+    from hypercorn.events import Event
+    from hypercorn.trio.worker_context import WorkerContext
+    from hypercorn.typing import AppWrapper
+
+RECEIVE_BYTES = 64 * 1024
+KEEP_ALIVE_S = 20.0
+"""For the next request's head to arrive in full, the first one's included."""
+STALL_S = 30.0
+"""For a client to take anything at all of what is being sent."""
+LINGER_S = 2.0
+"""For a client to stop sending after its answer."""
+CLOSE_S = 5.0
+"""For the tasks of a connection to end once it is closed."""
+
+
+class _VersionRefused(Exception):
+    """The client speaks a version of HTTP that is not served."""
+
+
+class _Protocol(H11Protocol):
+    """Hypercorn's HTTP/1 protocol, without HTTP/2, and with a body in its own errors."""
+
+    async def handle(self, event: Event) -> None:
+        try:
+            await super().handle(event)
+        except _VersionRefused:
+            await self._send_error_response(505)
+            await self.send(Closed())
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        if event.http_version not in (b"1.0", b"1.1"):
+            raise _VersionRefused
+
+    async def _send_error_response(self, status_code: int) -> None:
+        headers, body = error_message(http_failure(status_code), new_request_id())
+        headers += [(b"connection", b"close"), *self.config.response_headers("h11")]
+        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
+        await self._send_h11_event(h11.Data(data=body))
+        await self._send_h11_event(h11.EndOfMessage())
+
+    @property
+    def request_complete(self) -> bool:
+        """Whether the client has nothing more to send for its request."""
+        return self.connection.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+
+
+class Connection:
+    """One accepted connection. ``run`` serves it to its end; ``drain`` lets it go early."""
+
+    def __init__(
+        self, app: AppWrapper, config: Config, context: WorkerContext, stream: trio.SocketStream
+    ) -> None:
+        self._app = app
+        self._config = config
+        self._context = context
+        self._stream = stream
+        self._socket = stream.socket
+        self._sending = trio.Lock()
+        self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._deadline = trio.current_time() + KEEP_ALIVE_S
+        self._idle = True
+        self._closing = False
+        self._draining = False
+        self._protocol: _Protocol
+
+    async def run(self) -> None:
+        """Serve requests until the connection ends. It is closed in any case."""
+        try:
+            client = parse_socket_addr(self._socket.family, self._socket.getpeername())
+            server = parse_socket_addr(self._socket.family, self._socket.getsockname())
+        except OSError:
+            # The client was gone before it was looked at.
+            self._socket.close()
+            return
+        try:
+            with self._scope:
+                async with TaskGroup() as tasks:
+                    self._protocol = _Protocol(
+                        self._app,
+                        self._config,
+                        self._context,
+                        tasks,
+                        ConnectionState({}),
+                        False,
+                        client,
+                        server,
+                        self._handle_protocol,
+                    )
+                    await self._read()
+        finally:
+            self._socket.close()
+
+    def drain(self) -> None:
+        """End as soon as no response is in the making: at once, if idle."""
+        self._draining = True
+        if self._idle:
+            self._read_until(-math.inf)
+
+    async def _read(self) -> None:
+        data = await self._receive()
+        while data:
+            if not self._closing:
+                await self._protocol.handle(RawData(data))
+            data = await self._receive()
+        # The client has gone, or is let go: the application hears of it and ends. Whatever does
+        # not listen is cancelled.
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_S)
+        await self._protocol.handle(Closed())
+
+    async def _receive(self) -> bytes:
+        """The next bytes; nothing at the end, at the deadline, or after an error."""
+        self._reading = trio.CancelScope(deadline=self._deadline)
+        with self._reading:
+            try:
+                return await self._socket.recv(RECEIVE_BYTES)
+            except (OSError, trio.ClosedResourceError):
+                pass
+        return b""
+
+    def _read_until(self, deadline: float) -> None:
+        self._deadline = self._reading.deadline = deadline
+
+    async def _handle_protocol(self, event: Event) -> None:
+        if isinstance(event, RawData):
+            await self._send(event.data)
+        elif isinstance(event, Updated):
+            self._idle = event.idle
+            if not event.idle:
+                self._read_until(math.inf)
+            elif self._draining:
+                self._read_until(-math.inf)
+            else:
+                self._read_until(trio.current_time() + KEEP_ALIVE_S)
+        elif isinstance(event, Closed):
+            await self._close()
+
+    async def _send(self, data: bytes) -> None:
+        sent = 0
+        try:
+            async with self._sending:
+                while sent < len(data):
+                    with trio.fail_after(STALL_S):
+                        sent += await self._socket.send(memoryview(data)[sent:])
+        except (OSError, trio.TooSlowError, trio.ClosedResourceError):
+            pass
+        finally:
+            if sent < len(data):
+                # What is on the wire is cut in the middle, so nothing may ever follow it.
+                self._socket.close()
+                self._scope.cancel()
+
+    async def _close(self) -> None:
+        """The server's wish to close: after an error, or after the last response."""
+        if self._closing:
+            return
+        self._closing = True
+        now = trio.current_time()
+        async with self._sending:
+            try:
+                self._socket.shutdown(trio.socket.SHUT_WR)
+            except OSError:
+                self._scope.cancel()
+        # Closing while the client still sends would reset the connection, and the reset could
+        # overtake the answer.
+        self._read_until(-math.inf if self._protocol.request_complete else now + LINGER_S)
+        # A reader that waits for a pipelined request to get its turn would wait for ever.
+        self._scope.deadline = now + LINGER_S + CLOSE_S
+        if self._protocol.stream is not None:
+            await self._protocol.handle(Closed())

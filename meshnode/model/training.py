@@ -1,0 +1,211 @@
+"""The inner training loop: AdamW on batches of tokens (section 2.1, ``training``).
+
+Terms: a *batch* is inputs and targets, where a target of ``IGNORED`` does not count; a *recipe* is
+everything that decides an update besides the weights and the batch; the *state* of a trainer is
+its weights, both moments of AdamW and the step count, as named tensors.
+
+Invariants: the same recipe, state and batches give the same weights, bit for bit, on one machine
+with the same number of threads; a trainer restored from a state goes on as if it had never
+stopped; a state is plain tensors, for safetensors, and never a pickle. The modules here draw no
+random numbers and read no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+IGNORED = -100
+"""Target of a position without a loss: padding, and the last token of a text."""
+
+_STEP = "trainer.step"
+_WEIGHT, _FIRST, _SECOND = "weight.", "moment1.", "moment2."
+
+Forward = Callable[[Tensor], Tensor]
+"""Token ids ``[batch, seq]`` to logits ``[batch, seq, vocab]``."""
+
+
+class TrainingStateMismatch(ValueError):
+    """A state that belongs to another model: names the first tensor that does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step reads: int64 ``inputs`` and ``targets``, both ``[batch, seq]``."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Positions that count in the loss."""
+        return int((self.targets != IGNORED).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Hyperparameters. The learning rate rises linearly, then falls along a cosine."""
+
+    learning_rate: float = 1e-4
+    """At the top of the schedule."""
+    total_steps: int | None = None
+    """Where the cosine ends. None keeps the learning rate constant after the warm-up."""
+    warmup_steps: int = 0
+    final_fraction: float = 0.1
+    """Of the learning rate, at and after the end of the cosine."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    """Of matrices only. Norms and biases do not decay."""
+    clip_norm: float = 1.0
+    """Bound of the L2 norm of the whole gradient."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a schedule."""
+        if not (self.learning_rate > 0 and self.clip_norm > 0 and self.weight_decay >= 0):
+            raise ValueError("learning_rate and clip_norm must be positive, weight_decay not less")
+        if self.warmup_steps < 0 or (
+            self.total_steps is not None and self.total_steps < self.warmup_steps
+        ):
+            raise ValueError("the warm-up must fit into the total steps")
+
+    def rate(self, step: int) -> float:
+        """Learning rate of update ``step``, counted from 0."""
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / self.warmup_steps
+        if self.total_steps is None:
+            return self.learning_rate
+        span = max(1, self.total_steps - self.warmup_steps)
+        done = min(1.0, (step - self.warmup_steps) / span)
+        share = self.final_fraction + (1 - self.final_fraction) * (1 + math.cos(math.pi * done)) / 2
+        return self.learning_rate * share
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one update saw. ``loss`` is the mean cross-entropy in nats, before the update."""
+
+    step: int
+    loss: float
+    gradient_norm: float
+    """L2, before clipping."""
+    learning_rate: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Mean cross-entropy in nats per token over ``tokens`` positions."""
+
+    loss: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss."""
+        return math.exp(self.loss)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean loss over the targets that count: logits ``[batch, seq, vocab]`` to a scalar."""
+    return functional.cross_entropy(
+        logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED
+    )
+
+
+class Trainer:
+    """Updates the weights of ``model`` in place, one batch at a time.
+
+    ``forward`` stands in for calling the model, for a compiled version of it, say. Tied parameters
+    are updated, and appear in the state, once.
+    """
+
+    def __init__(self, model: nn.Module, recipe: Recipe, forward: Forward | None = None) -> None:
+        self.model = model
+        self.recipe = recipe
+        self.step_count = 0
+        self._forward: Forward = model if forward is None else forward
+        self._parameters = dict(model.named_parameters())
+        matrices = [p for p in self._parameters.values() if p.dim() > 1]
+        vectors = [p for p in self._parameters.values() if p.dim() <= 1]
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": recipe.weight_decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=recipe.learning_rate,
+            betas=recipe.betas,
+            eps=recipe.epsilon,
+            fused=True,
+        )
+
+    def step(self, batch: Batch) -> StepReport:
+        """One update. Raises FloatingPointError, with all unchanged, for a non-finite gradient."""
+        rate = self.recipe.rate(self.step_count)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = cross_entropy(self._forward(batch.inputs), batch.targets)
+        torch.autograd.backward([loss])
+        norm = float(nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip_norm))
+        if not math.isfinite(norm):
+            self._optimizer.zero_grad(set_to_none=True)
+            raise FloatingPointError(f"gradient is not finite at step {self.step_count}")
+        self._optimizer.step()
+        report = StepReport(self.step_count, loss.item(), norm, rate, batch.tokens)
+        self.step_count += 1
+        return report
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of everything that the next step depends on, by name, besides the recipe."""
+        tensors = {_STEP: torch.tensor(self.step_count)}
+        for name, parameter in self._parameters.items():
+            moments = self._optimizer.state.get(parameter, {})
+            tensors[_WEIGHT + name] = parameter.detach().clone()
+            for prefix, key in ((_FIRST, "exp_avg"), (_SECOND, "exp_avg_sq")):
+                moment = moments.get(key)
+                tensors[prefix + name] = (
+                    torch.zeros_like(parameter) if moment is None else moment.detach().clone()
+                )
+        return tensors
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state. Raises TrainingStateMismatch, with all unchanged, if it cannot fit."""
+        expected = {_STEP: torch.Size([])} | {
+            prefix + name: parameter.shape
+            for name, parameter in self._parameters.items()
+            for prefix in (_WEIGHT, _FIRST, _SECOND)
+        }
+        for name in sorted(expected.keys() | state.keys()):
+            if name not in state or name not in expected:
+                missing = "missing from" if name in expected else "unknown in"
+                raise TrainingStateMismatch(f"{name} is {missing} the state")
+            if state[name].shape != expected[name]:
+                raise TrainingStateMismatch(f"{name} has shape {list(state[name].shape)}")
+        self.step_count = int(state[_STEP])
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(state[_WEIGHT + name])
+                self._optimizer.state[parameter] = {
+                    # AdamW counts in float32; exact up to 2**24 steps.
+                    "step": torch.tensor(float(self.step_count)),
+                    "exp_avg": state[_FIRST + name].to(parameter).clone(),
+                    "exp_avg_sq": state[_SECOND + name].to(parameter).clone(),
+                }
+
+
+@torch.inference_mode()
+def evaluate(model: Forward, batches: Iterable[Batch]) -> Evaluation:
+    """Mean loss over all counting positions of ``batches``, each position weighing the same."""
+    total, tokens = 0.0, 0
+    for batch in batches:
+        total += cross_entropy(model(batch.inputs), batch.targets).item() * batch.tokens
+        tokens += batch.tokens
+    if not tokens:
+        raise ValueError("nothing to evaluate: no position counts")
+    return Evaluation(total / tokens, tokens)

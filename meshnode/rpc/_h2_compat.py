@@ -1,0 +1,46 @@
+"""What purerpc and h2 need before they work together; import purerpc only after this module.
+
+Two changes, each held by a test on both h2 lines:
+
+1. purerpc 0.8.0 names ``h2.events.PingAcknowledged``, which h2 4.4 calls ``PingAckReceived``. That
+   is its only import error there (decisions/0019).
+2. h2 treats a received GOAWAY as the end of everything: it forgets what it had to send and refuses
+   later frames. In HTTP/2 the streams up to the last one named go on to their end (RFC 9113, 6.8),
+   and gRPC servers that shut down gracefully rely on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import h2.events
+from hyperframe.frame import GoAwayFrame
+
+if TYPE_CHECKING:
+    from h2.connection import H2Connection
+
+_NAMES = vars(h2.events)
+PingAcknowledged: Any = _NAMES.setdefault("PingAcknowledged", _NAMES.get("PingAckReceived"))
+"""h2's event for the answer to a ping, whatever this h2 calls it."""
+
+
+def keep_streams_after_goaway(connection: H2Connection) -> None:
+    """Make a received GOAWAY an event and nothing more."""
+
+    def receive_goaway(frame: GoAwayFrame) -> tuple[list[Any], list[h2.events.Event]]:
+        event = h2.events.ConnectionTerminated()
+        event.error_code = frame.error_code
+        event.last_stream_id = frame.last_stream_id
+        event.additional_data = frame.additional_data or None
+        return [], [event]
+
+    # Private in both lines of h2, under the same name; there is no public hook.
+    connection._frame_dispatch_table[GoAwayFrame] = receive_goaway
+
+
+def goaway_frame(last_stream_id: int, error_code: int) -> bytes:
+    """A GOAWAY frame that h2 does not know of: its own way would end the connection at once."""
+    frame = GoAwayFrame(0)
+    frame.last_stream_id = last_stream_id
+    frame.error_code = error_code
+    return frame.serialize()

@@ -1,0 +1,121 @@
+"""The border to purerpc, which has no types: what is used of it, and the names it has here.
+
+Of purerpc the node uses the protocol connection (settings, header blocks, statuses, on h2), the
+signatures of operations, and the plugin that generates the service code. Its server, channel,
+streams and buffers are replaced: they hold most rows of the list of faults (decisions/0020).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+# First, so that the import of purerpc works on h2 4.4.
+from meshnode.rpc import _h2_compat
+from meshnode.rpc.errors import Code
+from meshnode.rpc.limits import RpcLimits
+
+import h2.settings  # isort: skip
+import purerpc  # isort: skip
+from purerpc.grpclib.config import GRPCConfiguration  # isort: skip
+from purerpc.grpclib.connection import GRPCConnection  # isort: skip
+
+if TYPE_CHECKING:
+    from h2.connection import H2Connection
+
+Cardinality: Any = purerpc.Cardinality
+USER_AGENT = "meshnode"
+CONNECTION_WINDOW = 2**31 - 1 - 2**16
+"""The largest there is, less the initial one: streams and the count of bytes are the limits, and a
+stalled call must not hold up the others of its connection."""
+
+
+class Signature(Protocol):
+    """``purerpc.RPCSignature``: kind and message types of an operation."""
+
+    cardinality: Any
+    request_type: Any
+    response_type: Any
+
+
+def signature(cardinality: Any, request_type: Any, response_type: Any) -> Signature:
+    """``purerpc.RPCSignature(...)``."""
+    return cast("Signature", purerpc.RPCSignature(cardinality, request_type, response_type))
+
+
+class _Connection(GRPCConnection):  # type: ignore[misc]
+    """purerpc's connection with this node's windows and limits."""
+
+    def __init__(self, config: Any, limits: RpcLimits) -> None:
+        self._limits = limits
+        super().__init__(config)
+        # Any byte is a character, so that no header block ends the connection.
+        self.h2_connection.config.header_encoding = "latin-1"
+        _h2_compat.keep_streams_after_goaway(self.h2_connection)
+
+    def _set_h2_connection_local_settings(self) -> None:
+        codes = h2.settings.SettingCodes
+        initial = {
+            codes.MAX_CONCURRENT_STREAMS: self._limits.calls_per_connection,
+            codes.INITIAL_WINDOW_SIZE: self._limits.stream_window,
+            codes.MAX_FRAME_SIZE: self._limits.frame_bytes,
+            codes.MAX_HEADER_LIST_SIZE: self.MAX_HEADER_LIST_SIZE,
+            codes.ENABLE_PUSH: 0,
+        }
+        connection = self.h2_connection
+        client = self.config.client_side
+        connection.local_settings = h2.settings.Settings(client=client, initial_values=initial)
+        connection.max_inbound_frame_size = self._limits.frame_bytes
+
+    def initiate_connection(self) -> None:
+        self.h2_connection.initiate_connection()
+        self.h2_connection.increment_flow_control_window(CONNECTION_WINDOW)
+
+
+class GrpcConnection(Protocol):
+    """What the adapter calls on purerpc's connection; methods only write into its buffer."""
+
+    h2_connection: H2Connection
+
+    def initiate_connection(self) -> None:
+        """Write the preface and the settings."""
+
+    def data_to_send(self) -> bytes:
+        """Take what has been written."""
+
+    def start_request(
+        self,
+        stream_id: int,
+        scheme: str,
+        service_name: str,
+        method_name: str,
+        message_type: str,
+        authority: str,
+        timeout: timedelta,
+    ) -> None:
+        """Write the head of a request."""
+
+    def start_response(self, stream_id: int) -> None:
+        """Write the head of a response."""
+
+    def end_response(self, stream_id: int, status: Any) -> None:
+        """Write the trailers."""
+
+    def respond_status(self, stream_id: int, status: Any) -> None:
+        """Write a response that is nothing but a status."""
+
+
+def grpc_connection(*, client_side: bool, limits: RpcLimits) -> GrpcConnection:
+    """A connection that has not written anything yet."""
+    config = GRPCConfiguration(
+        client_side=client_side,
+        user_agent=USER_AGENT if client_side else None,
+        message_accept_encoding=["identity"],
+        max_message_length=limits.message_bytes,
+    )
+    return cast("GrpcConnection", _Connection(config, limits))
+
+
+def status(code: Code, message: str) -> Any:
+    """A ``purerpc.Status``."""
+    return purerpc.Status(purerpc.StatusCode(int(code)), message)

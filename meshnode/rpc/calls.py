@@ -1,0 +1,177 @@
+"""One call that this node serves: from its head to its status (document, sections 4.3 and 7.3).
+
+Invariants: every call ends with exactly one status, unless the peer reset it or went away; the
+caller's deadline holds around everything that is done for it, and a reset ends that within one
+checkpoint; an error that nobody foresaw is logged here and INTERNAL there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import trio
+from google.protobuf.message import DecodeError, Message
+from h2.exceptions import ProtocolError
+
+from meshnode.domain.errors import MeshnodeError
+from meshnode.rpc._purerpc import status
+from meshnode.rpc.errors import NOT_IMPLEMENTED, Code, Refused, status_of
+from meshnode.rpc.stubs import NotOffered, Operation
+
+if TYPE_CHECKING:
+    from meshnode.rpc.connection import Connection
+    from meshnode.rpc.streams import MessageStream
+
+log = logging.getLogger(__name__)
+
+STOPPING = (Code.UNAVAILABLE, "the node is stopping")
+NO_ERROR = 0
+"""HTTP/2 error code by which a server says that it wants no more of a request."""
+
+
+class Requests:
+    """The messages of a request, decoded. An async iterator."""
+
+    def __init__(self, stream: MessageStream, request_type: type[Message]) -> None:
+        self._stream = stream
+        self._type = request_type
+
+    def __aiter__(self) -> Requests:
+        """Itself: a request can be read once."""
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message. Raises Refused when it cannot be had."""
+        data = await self._stream.receive()
+        if data is None:
+            raise StopAsyncIteration
+        message = self._type()
+        try:
+            message.ParseFromString(data)  # type: ignore[arg-type]
+        except DecodeError:
+            name = self._type.DESCRIPTOR.name
+            raise Refused(Code.INVALID_ARGUMENT, f"the message is not a {name}") from None
+        return message
+
+
+class ServerCall:
+    """A call in the hands of its handler."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: MessageStream,
+        operation: Operation | None,
+        timeout_s: float | None,
+    ) -> None:
+        """``operation`` is None when the node has none of the name that was called."""
+        self.stream = stream
+        self._connection = connection
+        self._operation = operation
+        self._responded = False
+        self._ended_early = (Code.DEADLINE_EXCEEDED, "deadline exceeded")
+        """What the caller is told when the call does not come to its own end."""
+        self._scope = trio.CancelScope()
+        if timeout_s is not None:
+            self._scope.deadline = trio.current_time() + timeout_s
+
+    def cancel(self) -> None:
+        """The caller has gone, or will not read the answer."""
+        self._scope.cancel()
+
+    def stop(self) -> None:
+        """The server closes: take no further message, and end at once what would never end."""
+        self.stream.fail(*STOPPING)
+        if self._operation is not None and not self._operation.ends:
+            self._ended_early = STOPPING
+            self._scope.cancel()
+
+    async def run(self) -> None:
+        """Serve the call and say how it ended."""
+        answer: tuple[Code, str] | None = None
+        try:
+            with self._scope:
+                answer = await self._guarded()
+            self._end(*(answer or self._ended_early))
+        finally:
+            self.stream.close()
+
+    async def _guarded(self) -> tuple[Code, str]:
+        try:
+            if self._operation is None:
+                raise NOT_IMPLEMENTED
+            await self._serve(self._operation)
+        except NotOffered:
+            return NOT_IMPLEMENTED.code, NOT_IMPLEMENTED.message
+        except Exception as error:
+            code, message = status_of(error)
+            if not isinstance(error, MeshnodeError) and code is Code.INTERNAL:
+                name = self._operation.name if self._operation else "?"
+                log.error("operation %s failed", name, exc_info=error)
+            return code, message
+        return Code.OK, ""
+
+    async def _serve(self, operation: Operation) -> None:
+        requests = Requests(self.stream, operation.request_type)
+        argument: Any = requests
+        if not operation.takes_stream:
+            argument = await self._only(requests)
+        answer = operation.handler(argument)
+        if inspect.isawaitable(answer):
+            reply = await answer
+            await self._send(reply, more=True)
+            return
+        await self._send_all(answer)
+
+    async def _only(self, requests: Requests) -> Message:
+        message: Message | None = None
+        with trio.move_on_after(self._connection.limits.arrival_s) as late:
+            async for each in requests:
+                if message is not None:
+                    raise Refused(Code.INTERNAL, "more than one message for a unary operation")
+                message = each
+        if late.cancelled_caught:
+            raise Refused(Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
+        if message is None:
+            raise Refused(Code.INTERNAL, "no message for a unary operation")
+        return message
+
+    async def _send_all(self, answers: AsyncIterator[Message]) -> None:
+        async with aclosing(answers) as each:  # type: ignore[type-var]
+            async for answer in each:
+                await self._send(answer, more=False)
+
+    async def _send(self, message: Message, *, more: bool) -> None:
+        data = message.SerializeToString()
+        if not self._responded:
+            self._responded = True
+            self._write_head()
+        await self.stream.send(data, more=more)
+
+    def _write_head(self) -> None:
+        if not self.stream.was_reset:
+            try:
+                self._connection.grpc.start_response(self.stream.id)
+            except ProtocolError:
+                self.stream.was_reset = True
+
+    def _end(self, code: Code, message: str) -> None:
+        if self.stream.was_reset:
+            return
+        answer = status(code, message)
+        try:
+            if self._responded:
+                self._connection.grpc.end_response(self.stream.id, answer)
+            else:
+                self._connection.grpc.respond_status(self.stream.id, answer)
+        except ProtocolError:
+            # The connection has ended.
+            return
+        self.stream.local_ended = True
+        # What the caller still sends is of no use: without this it would go on sending.
+        self.stream.reset(NO_ERROR)
+        self._connection.transmit()

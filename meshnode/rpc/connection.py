@@ -1,0 +1,165 @@
+"""One HTTP/2 connection that carries calls: what server and client share.
+
+The reader gives bytes to purerpc's connection and hands h2's events on; everything that they cause
+is synchronous. It stops reading while the peer does not take what is answered to it, so that a
+flood of pings, settings or frames of dead streams costs the flooder, and no memory here.
+
+Invariants: every stream that the connection knows is told when the connection ends; a peer that
+breaks HTTP/2 gets a GOAWAY and loses this connection only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import h2.events
+from h2.exceptions import ProtocolError
+
+from meshnode.rpc._h2_compat import PingAcknowledged, goaway_frame
+from meshnode.rpc._purerpc import grpc_connection
+from meshnode.rpc.errors import Code
+from meshnode.rpc.limits import ByteCount, RpcLimits
+from meshnode.rpc.streams import UNSENT_BYTES, MessageStream
+from meshnode.rpc.transport import Transport
+
+log = logging.getLogger(__name__)
+
+BACKLOG_BYTES = 2 * UNSENT_BYTES
+"""Pending bytes at which the reader stops. Writers of messages stop at half of it, so that two
+nodes that send much to each other never both wait for the other to read."""
+NO_ERROR = 0
+
+
+def text_headers(headers: Any) -> list[tuple[str, str]]:
+    """A header block. h2 was told to decode it, which its types do not know."""
+    return list(headers or ())
+
+
+class Connection:
+    """State of a connection, and the events that both sides have."""
+
+    def __init__(
+        self, transport: Transport, limits: RpcLimits, held: ByteCount, *, client_side: bool
+    ) -> None:
+        """``held`` may be shared with other connections."""
+        self.transport = transport
+        self.limits = limits
+        self.held = held
+        self.grpc = grpc_connection(client_side=client_side, limits=limits)
+        self.h2 = self.grpc.h2_connection
+        self.streams: dict[int, MessageStream] = {}
+        self.peer_is_known = False
+        """Whether the peer's first settings have arrived."""
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            h2.events.DataReceived: self._data_received,
+            h2.events.StreamEnded: self._stream_ended,
+            h2.events.StreamReset: self._stream_reset,
+            h2.events.WindowUpdated: self._window_updated,
+            h2.events.RemoteSettingsChanged: self._settings_changed,
+            PingAcknowledged: self._ping_acknowledged,
+            h2.events.ConnectionTerminated: self._goaway_received,
+        }
+
+    async def read(self) -> None:
+        """Serve the connection until it ends. Ends all its streams then."""
+        self.grpc.initiate_connection()
+        self.transmit()
+        try:
+            while data := await self.transport.receive():
+                try:
+                    events = self.h2.receive_data(data)
+                except ProtocolError as error:
+                    log.info("peer broke HTTP/2: %s", error)
+                    self.transmit()
+                    return
+                for event in events:
+                    handler = self._handlers.get(type(event))
+                    if handler is not None:
+                        handler(event)
+                self.transmit()
+                await self.transport.wait_room(BACKLOG_BYTES)
+        finally:
+            self.lost("connection lost")
+
+    def lost(self, reason: str) -> None:
+        """Fail all streams with UNAVAILABLE."""
+        for stream in list(self.streams.values()):
+            stream.fail(Code.UNAVAILABLE, reason)
+
+    # -- for the streams --------------------------------------------------------------------------
+
+    def transmit(self) -> None:
+        """Send what h2 has written."""
+        self.transport.write(self.grpc.data_to_send())
+
+    def acknowledge(self, stream_id: int, size: int) -> None:
+        """Give bytes of the windows back to the peer, with the next transmission."""
+        try:
+            self.h2.acknowledge_received_data(size, stream_id)
+        except ProtocolError:
+            # The connection has ended.
+            return
+
+    def reset(self, stream_id: int, error_code: int) -> None:
+        """End a stream on both sides."""
+        try:
+            self.h2.reset_stream(stream_id, error_code)
+        except ProtocolError:
+            # It has ended already, or the connection has.
+            return
+        self.transmit()
+
+    def forget(self, stream_id: int) -> None:
+        """A call is over."""
+        self.streams.pop(stream_id, None)
+        self.transmit()
+
+    def say_goodbye(self, error_code: int = NO_ERROR) -> None:
+        """Send a GOAWAY that lets the calls that have begun go on."""
+        self.transport.write(goaway_frame(self.h2.highest_inbound_stream_id, error_code))
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def _data_received(self, event: h2.events.DataReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        size = event.flow_controlled_length
+        if stream is None:
+            self.acknowledge(event.stream_id, size)
+        else:
+            stream.data_arrived(event.data, size)
+
+    def _stream_ended(self, event: h2.events.StreamEnded) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.ended()
+
+    def _stream_reset(self, event: h2.events.StreamReset) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.was_reset = stream.local_ended = stream.remote_ended = True
+            stream.window_opened()
+
+    def _window_updated(self, event: h2.events.WindowUpdated) -> None:
+        if event.stream_id:
+            stream = self.streams.get(event.stream_id)
+            if stream is not None:
+                stream.window_opened()
+        else:
+            self._all_windows_changed()
+
+    def _settings_changed(self, event: h2.events.RemoteSettingsChanged) -> None:
+        self.peer_is_known = True
+        # A new initial window applies to the streams that are open.
+        self._all_windows_changed()
+
+    def _all_windows_changed(self) -> None:
+        for stream in self.streams.values():
+            stream.window_opened()
+
+    def _ping_acknowledged(self, event: h2.events.PingAckReceived) -> None:
+        """Only who pings looks at it."""
+
+    def _goaway_received(self, event: h2.events.ConnectionTerminated) -> None:
+        """A client that says goodbye ends its calls itself."""

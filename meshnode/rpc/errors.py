@@ -1,0 +1,104 @@
+"""gRPC status codes, and what each failure becomes (document, section 7.3).
+
+Terms: a handler *refuses* a call by raising :class:`Refused` or a domain error of the table below;
+a call that we made has *failed* with :class:`CallFailed`. They are two classes, so that the failure
+of a call to a peer is never passed on to our own caller as if it were ours.
+
+Invariant: what is not in the table reaches the caller as INTERNAL "internal error", with nothing of
+its text; the log has the rest.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from meshnode.domain import errors as domain
+
+
+class Code(IntEnum):
+    """The status codes of gRPC; the document gives seven of them a meaning."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class RpcError(domain.MeshnodeError):
+    """A status other than OK. The message is shown to the caller."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(f"{code.name}: {message}" if message else code.name)
+        self.code = code
+        self.message = message
+
+
+class Refused(RpcError):
+    """A handler's answer to a call that it does not serve."""
+
+
+class CallFailed(RpcError):
+    """A call to a peer ended without success."""
+
+
+NOT_IMPLEMENTED = Refused(Code.UNIMPLEMENTED, "operation not implemented")
+
+CODES: tuple[tuple[type[domain.MeshnodeError], Code], ...] = (
+    (domain.InvalidRequest, Code.INVALID_ARGUMENT),
+    (domain.Unauthorized, Code.UNAUTHENTICATED),
+    (domain.RateLimited, Code.RESOURCE_EXHAUSTED),
+    # Not in the document's table: the caller can fix it only by changing the state it acts on.
+    (domain.InsufficientBalance, Code.FAILED_PRECONDITION),
+    (domain.Unavailable, Code.UNAVAILABLE),
+    (domain.LayerNotHeld, Code.NOT_FOUND),
+)
+"""Domain errors whose message the caller may read. All others are INTERNAL."""
+
+INTERNAL_MESSAGE = "internal error"
+
+
+def status_of(error: Exception) -> tuple[Code, str]:
+    """Code and message that a caller gets for an error of a handler."""
+    # A nursery inside the handler wraps what its tasks raise.
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, Refused):
+        return error.code, error.message
+    for kind, code in CODES:
+        if isinstance(error, kind):
+            return code, str(error)
+    return Code.INTERNAL, INTERNAL_MESSAGE
+
+
+HTTP_STATUS_CODES = {
+    400: Code.INTERNAL,
+    401: Code.UNAUTHENTICATED,
+    403: Code.PERMISSION_DENIED,
+    404: Code.UNIMPLEMENTED,
+    429: Code.UNAVAILABLE,
+    502: Code.UNAVAILABLE,
+    503: Code.UNAVAILABLE,
+    504: Code.UNAVAILABLE,
+}
+"""What an HTTP answer without a gRPC status means, by the gRPC protocol. Others are UNKNOWN."""
+
+RESET_CODES = {
+    7: Code.UNAVAILABLE,  # REFUSED_STREAM: nothing was done yet
+    8: Code.CANCELLED,  # CANCEL
+    11: Code.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
+    12: Code.PERMISSION_DENIED,  # INADEQUATE_SECURITY
+}
+"""What a reset of the stream (HTTP/2 error code) means, by the gRPC protocol. Others: INTERNAL."""

@@ -1,0 +1,108 @@
+"""Length-prefixed messages of gRPC, put together from pieces of any size (gRPC over HTTP/2).
+
+A message on the wire is one byte of flags, four of length (big-endian), and the message.
+
+Invariants: whatever the split into pieces, the same messages come out; a bad prefix is found as
+soon as it is complete and nothing behind it is kept; nothing is allocated for bytes that have not
+arrived.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from meshnode.rpc.errors import Code
+
+PREFIX = struct.Struct(">BI")
+
+
+class FramingError(Exception):
+    """The stream of messages cannot be read on. ``code`` is the status that says so."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class MessageReader:
+    """The receiving half of one call."""
+
+    def __init__(self, max_bytes: int, encoding: str = "identity") -> None:
+        self._max_bytes = max_bytes
+        self._encoding = encoding
+        self._buffer = bytearray()
+        self._length: int | None = None
+        """Of the message at the head of the buffer, once its prefix has been read off."""
+        self.problem: FramingError | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a complete message waits to be taken."""
+        return self._length is not None and len(self._buffer) >= self._length
+
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`take` gives a message or raises."""
+        return self.problem is not None or self.waiting
+
+    @property
+    def partial(self) -> bool:
+        """Whether a message has begun and its end is missing."""
+        return not self.ready and (self._length is not None or len(self._buffer) > 0)
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes of the call. After a problem they are dropped."""
+        if self.problem is None:
+            self._buffer += data
+            self._read_prefix()
+
+    def take(self) -> bytearray:
+        """The next message. Only when :attr:`ready`; raises the problem if there is one."""
+        if self.problem is not None:
+            raise self.problem
+        length = self._length
+        if length is None or len(self._buffer) < length:
+            raise RuntimeError("no message is complete")
+        if len(self._buffer) == length:
+            # The common case, and always that of a large unary message: nothing is copied.
+            message, self._buffer = self._buffer, bytearray()
+        else:
+            message = self._buffer[:length]
+            del self._buffer[:length]
+        self._length = None
+        self._read_prefix()
+        return message
+
+    def discard(self) -> None:
+        """Drop what is buffered."""
+        self._buffer = bytearray()
+        self._length = None
+
+    def _read_prefix(self) -> None:
+        if self._length is not None or len(self._buffer) < PREFIX.size:
+            return
+        flags, length = PREFIX.unpack_from(self._buffer)
+        self.problem = self._judge(flags, length)
+        if self.problem is not None:
+            self.discard()
+            return
+        del self._buffer[: PREFIX.size]
+        self._length = length
+
+    def _judge(self, flags: int, length: int) -> FramingError | None:
+        if length > self._max_bytes:
+            text = f"message of {length} bytes is larger than the limit of {self._max_bytes}"
+            return FramingError(Code.RESOURCE_EXHAUSTED, text)
+        # "A compressed message whose encoding the receiver does not know ends as UNIMPLEMENTED; one
+        # without an encoding at all as INTERNAL."
+        if flags == 1 and self._encoding != "identity":
+            return FramingError(Code.UNIMPLEMENTED, "compressed messages are not supported")
+        if flags:
+            return FramingError(Code.INTERNAL, "message with flags that do not fit its encoding")
+        return None
+
+
+def prefix(message: bytes) -> bytes:
+    """The five bytes before an uncompressed message."""
+    return PREFIX.pack(0, len(message))

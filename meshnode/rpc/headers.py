@@ -1,0 +1,125 @@
+"""Header blocks of gRPC requests and responses, checked (gRPC over HTTP/2).
+
+purerpc's own parser raises on what it does not expect, and the connection with all its calls dies
+of it. Here a request that is not gRPC gets an answer of its own: an HTTP status when the peer does
+not speak gRPC, a gRPC status when it does.
+
+Invariant: any list of pairs gives a head or a refusal, never an exception.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import unquote
+
+from meshnode.rpc.errors import HTTP_STATUS_CODES, Code
+
+Headers = Iterable[tuple[str, str]]
+
+# Eight digits and a unit, by the gRPC protocol.
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
+_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_PATH = re.compile(r"/([^/]+)/([^/]+)")
+# The message format is always protobuf; "application/grpc-web" and "+json" are other protocols.
+_CONTENT_TYPE = re.compile(r"application/grpc(\+proto)?(\s*;.*)?", re.IGNORECASE)
+_LARGEST_IN_MICROSECONDS = 99.0
+"""Seconds whose number of microseconds has eight digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What a request says before its messages."""
+
+    service: str
+    method: str
+    timeout_s: float | None
+    encoding: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadHead:
+    """A request that is refused before a handler sees it: an HTTP status or a gRPC one."""
+
+    http_status: int
+    code: Code
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """The begin of a response that has messages."""
+
+    encoding: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEnd:
+    """The end of a call."""
+
+    code: Code
+    message: str
+
+
+def parse_request(headers: Headers) -> RequestHead | BadHead:
+    """Check the header block of a request. Of a repeated header the first counts."""
+    fields = _first(headers)
+    if fields.get(":method") != "POST":
+        return BadHead(405, Code.UNKNOWN, "gRPC calls use POST")
+    if not _CONTENT_TYPE.fullmatch(fields.get("content-type", "")):
+        return BadHead(415, Code.UNKNOWN, "the content type of a call is application/grpc")
+    path = _PATH.fullmatch(fields.get(":path", ""))
+    if path is None:
+        return BadHead(200, Code.UNIMPLEMENTED, "the path of a call is /service/operation")
+    timeout_s = None
+    if "grpc-timeout" in fields:
+        timeout = _TIMEOUT.fullmatch(fields["grpc-timeout"])
+        if timeout is None:
+            return BadHead(200, Code.INVALID_ARGUMENT, "malformed grpc-timeout")
+        timeout_s = int(timeout[1]) * _SECONDS[timeout[2]]
+    return RequestHead(path[1], path[2], timeout_s, fields.get("grpc-encoding", "identity"))
+
+
+def parse_response(headers: Headers, *, ended: bool) -> ResponseHead | ResponseEnd:
+    """Check the first header block of a response; ``ended`` when nothing follows it."""
+    fields = _first(headers)
+    status = fields.get(":status", "")
+    if status != "200":
+        code = HTTP_STATUS_CODES.get(int(status), Code.UNKNOWN) if _is_number(status) else None
+        return ResponseEnd(code or Code.UNKNOWN, f"the peer answered with HTTP status {status}")
+    if not fields.get("content-type", "").startswith("application/grpc"):
+        return ResponseEnd(Code.UNKNOWN, "the peer's answer is not gRPC")
+    if ended:
+        return parse_trailers(fields.items())
+    return ResponseHead(fields.get("grpc-encoding", "identity"))
+
+
+def parse_trailers(headers: Headers) -> ResponseEnd:
+    """Read the status at the end of a call."""
+    fields = _first(headers)
+    status = fields.get("grpc-status", "")
+    if not _is_number(status):
+        return ResponseEnd(Code.UNKNOWN, "the peer's answer has no status")
+    code = Code(int(status)) if int(status) in Code._value2member_map_ else Code.UNKNOWN
+    # Undecodable bytes become replacement characters: a message must never fail a call.
+    return ResponseEnd(code, unquote(fields.get("grpc-message", ""), errors="replace"))
+
+
+def sent_timeout(seconds: float) -> timedelta:
+    """A timeout that purerpc writes in at most eight digits, as the protocol wants."""
+    if seconds < _LARGEST_IN_MICROSECONDS:
+        return timedelta(microseconds=max(1, int(seconds * 1e6)))
+    return timedelta(seconds=min(int(seconds) + 1, 99_999_999))
+
+
+def _first(headers: Headers) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for name, value in headers:
+        fields.setdefault(name, value)
+    return fields
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 4

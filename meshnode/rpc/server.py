@@ -1,0 +1,250 @@
+"""The gRPC server: listener, connections, and which call goes where (document, 4.3, 7.3 and 8).
+
+Terms: a connection is *known* once its peer has sent HTTP/2 settings. The server *closes* when its
+``shutdown`` event is set: it accepts nothing more, tells the peers (GOAWAY), lets calls in flight
+end within ``grace_s``, and returns.
+
+Invariants: no connection outlives ``serve_grpc``; whatever a peer sends ends at most its own
+connection; connections, calls and bytes in flight are bounded by the limits.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import h2.events
+import trio
+from h2.exceptions import ProtocolError
+
+from meshnode.domain.errors import StartupError
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc._purerpc import status
+from meshnode.rpc.calls import ServerCall
+from meshnode.rpc.connection import Connection, text_headers
+from meshnode.rpc.errors import Code, Refused
+from meshnode.rpc.headers import BadHead, RequestHead, parse_request
+from meshnode.rpc.limits import ByteCount, ResetBucket, RpcLimits
+from meshnode.rpc.streams import MessageStream
+from meshnode.rpc.stubs import Operation, Service
+from meshnode.rpc.transport import Transport
+
+log = logging.getLogger(__name__)
+
+REFUSED_STREAM = 7
+ENHANCE_YOUR_CALM = 11
+LINGER_S = 1.0
+"""For a peer to read the last bytes before its socket is closed."""
+
+
+class Server:
+    """What all connections of a server share."""
+
+    def __init__(
+        self, services: Iterable[Service], limits: RpcLimits, traffic: TrafficMeter
+    ) -> None:
+        """Names of services must be distinct."""
+        self.limits = limits
+        self.traffic = traffic
+        self.held = ByteCount(limits.bytes_in_flight)
+        self.calls = 0
+        self.closing = False
+        self.connections: set[ServerConnection] = set()
+        self._operations: Mapping[tuple[str, str], Operation] = {
+            (service.name, name): operation
+            for service in services
+            for name, operation in service.operations.items()
+        }
+
+    def operation(self, head: RequestHead) -> Operation | None:
+        """The operation that a request names."""
+        return self._operations.get((head.service, head.method))
+
+    def close(self) -> None:
+        """Accept no further call."""
+        self.closing = True
+        for connection in list(self.connections):
+            connection.close()
+
+    async def serve_stream(self, stream: trio.SocketStream) -> None:
+        """Serve one accepted connection until it ends."""
+        sock = socket.socket(fileno=stream.socket.detach())
+        if len(self.connections) >= self.limits.connections:
+            log.warning("refusing a connection: %d are open", len(self.connections))
+            sock.close()
+            return
+        transport = Transport(sock, self.traffic, stall_s=self.limits.stall_s)
+        connection = ServerConnection(transport, self)
+        self.connections.add(connection)
+        try:
+            await connection.run()
+        except Exception:
+            # The guard of the gRPC edge: a peer that finds a fault ends its own connection.
+            log.exception("connection failed")
+        finally:
+            self.connections.discard(connection)
+            transport.close()
+
+
+class ServerConnection(Connection):
+    """The server's side of a connection."""
+
+    def __init__(self, transport: Transport, server: Server) -> None:
+        """Nothing is read before :meth:`run`."""
+        super().__init__(transport, server.limits, server.held, client_side=False)
+        self._server = server
+        self._calls: dict[int, ServerCall] = {}
+        self._resets = ResetBucket(server.limits.resets_burst, server.limits.resets_per_s)
+        self._nursery: trio.Nursery | None = None
+        self._reading = trio.CancelScope()
+        """Ends the connection; its deadline is that of the handshake."""
+        self._handlers[h2.events.RequestReceived] = self._request_received
+
+    async def run(self) -> None:
+        """Serve until the peer leaves; its calls are cancelled then."""
+        self._reading.deadline = trio.current_time() + self.limits.handshake_s
+        async with trio.open_nursery() as nursery:
+            # Not passed on to others: calls begin where the events arrive.
+            self._nursery = nursery
+            nursery.start_soon(self.transport.run_writer)
+            with self._reading:
+                await self.read()
+            if self._server.closing:
+                await self._linger()
+            nursery.cancel_scope.cancel()
+
+    def close(self) -> None:
+        """Let the calls in flight end, and take no other."""
+        self.say_goodbye()
+        for call in list(self._calls.values()):
+            call.stop()
+        self._end_when_idle()
+
+    def forget(self, stream_id: int) -> None:
+        """A call is over."""
+        super().forget(stream_id)
+        if self._calls.pop(stream_id, None) is not None:
+            self._server.calls -= 1
+        self._end_when_idle()
+
+    def _end_when_idle(self) -> None:
+        if self._server.closing and not self._calls:
+            self._reading.cancel()
+
+    async def _linger(self) -> None:
+        """Closing a socket with unread bytes discards what the peer has not read yet."""
+        with trio.move_on_after(LINGER_S):
+            await self.transport.wait_room(0)
+            await self.transport.drain()
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def _settings_changed(self, event: h2.events.RemoteSettingsChanged) -> None:
+        super()._settings_changed(event)
+        self._reading.deadline = float("inf")
+
+    def _request_received(self, event: h2.events.RequestReceived) -> None:
+        stream_id = event.stream_id
+        if self._server.closing or len(self._calls) >= self.limits.calls_per_connection:
+            self.reset(stream_id, REFUSED_STREAM)
+            return
+        head = parse_request(text_headers(event.headers))
+        if not isinstance(head, BadHead) and self._server.calls >= self.limits.calls:
+            head = BadHead(200, Code.RESOURCE_EXHAUSTED, "too many calls")
+        if isinstance(head, BadHead):
+            self._answer_bad_head(stream_id, head)
+            return
+        stream = MessageStream(self, stream_id, head.encoding, Refused)
+        call = ServerCall(self, stream, self._server.operation(head), head.timeout_s)
+        self.streams[stream_id] = stream
+        self._calls[stream_id] = call
+        self._server.calls += 1
+        self._server.traffic.rpc_calls += 1
+        if self._nursery is not None:
+            self._nursery.start_soon(call.run)
+
+    def _answer_bad_head(self, stream_id: int, head: BadHead) -> None:
+        try:
+            if head.http_status == 200:
+                self.grpc.respond_status(stream_id, status(head.code, head.message))
+            else:
+                answer: list[Any] = [(":status", str(head.http_status))]
+                self.h2.send_headers(stream_id, answer, end_stream=True)
+        except ProtocolError:
+            return
+        self.reset(stream_id, 0)
+
+    def _stream_reset(self, event: h2.events.StreamReset) -> None:
+        super()._stream_reset(event)
+        call = self._calls.get(event.stream_id)
+        if call is None:
+            return
+        call.cancel()
+        if self._resets.overflows(trio.current_time()):
+            log.warning("a peer abandons calls too fast: ending its connection")
+            self.say_goodbye(ENHANCE_YOUR_CALM)
+            self._reading.cancel()
+
+
+async def serve_grpc(
+    services: Iterable[Service],
+    host: str,
+    port: int,
+    *,
+    traffic: TrafficMeter,
+    limits: RpcLimits | None = None,
+    shutdown: trio.Event | None = None,
+    grace_s: float = 10.0,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve gRPC on ``host:port`` (section 4.3) until cancelled, or until closed by ``shutdown``.
+
+    Port 0 picks a free one; ``task_status.started`` gives the address that is really served. Raises
+    StartupError when it cannot listen there. When cancelled, calls in flight are cancelled and
+    their callers see UNAVAILABLE.
+    """
+    server = Server(services, limits or RpcLimits(), traffic)
+    listeners = await _listen(host, port)
+    async with trio.open_nursery() as nursery:
+        accepting = await nursery.start(_accept, server, listeners)
+        address = listeners[0].socket.getsockname()
+        task_status.started((address[0], address[1]))
+        if shutdown is None:
+            await trio.sleep_forever()
+        else:
+            await shutdown.wait()
+        accepting.cancel()
+        server.close()
+        nursery.cancel_scope.deadline = trio.current_time() + grace_s
+
+
+async def _accept(
+    server: Server,
+    listeners: list[trio.SocketListener],
+    *,
+    task_status: trio.TaskStatus[trio.CancelScope],
+) -> None:
+    """Serve connections to their end; accept them until the scope given back is cancelled."""
+    async with trio.open_nursery() as connections:
+        with trio.CancelScope() as scope:
+            task_status.started(scope)
+            await trio.serve_listeners(server.serve_stream, listeners, handler_nursery=connections)
+
+
+async def _listen(host: str, port: int) -> list[trio.SocketListener]:
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartupError(f"port {port} is already in use on {host}") from error
+        reason = error.strerror or str(error)
+        raise StartupError(f"cannot listen on {host} port {port}: {reason}") from error
+    if port == 0:
+        # A name with several addresses would get another free port on each.
+        for listener in listeners[1:]:
+            listener.socket.close()
+        return listeners[:1]
+    return listeners

@@ -1,0 +1,249 @@
+"""One call on a connection, as a sequence of messages each way (document, section 4.3).
+
+Terms: a stream is *failed* when its messages cannot go on; what was complete before is still
+delivered, then the failure is raised. *Held* bytes are those that wait to be read, and those of the
+message that the reader works on.
+
+Flow control: bytes of a message that is being put together are acknowledged at once, since the
+limit on a message and the count of held bytes bound them; while a complete message waits, nothing
+is, so that a reader that is slow leaves at most one window behind it.
+
+Invariants: held bytes are counted until :meth:`MessageStream.close`, which gives back all of them;
+nothing is written to a stream after its local end or its reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+from h2.exceptions import ProtocolError
+
+from meshnode.rpc.errors import Code, RpcError
+from meshnode.rpc.framing import PREFIX, MessageReader, prefix
+
+if TYPE_CHECKING:
+    from meshnode.rpc.connection import Connection
+
+BATCH_BYTES = 256 * 1024
+"""Written before other tasks get a turn."""
+UNSENT_BYTES = 1024 * 1024
+"""A writer waits while more than this is on its way to the kernel."""
+
+
+class MessageStream:
+    """Both directions of one call. One task receives, one sends; the connection feeds it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream_id: int,
+        encoding: str,
+        error: Callable[[Code, str], RpcError],
+    ) -> None:
+        """``error`` makes what is raised: ``Refused`` in a server, ``CallFailed`` in a client."""
+        self.id = stream_id
+        self.remote_ended = False
+        self.local_ended = False
+        self.was_reset = False
+        self._deaf = False
+        """Whether the peer has stopped listening."""
+        self._connection = connection
+        self._error = error
+        self._failure: tuple[Code, str] | None = None
+        self._reader = MessageReader(connection.limits.message_bytes, encoding)
+        self._held = 0
+        self._taken = 0
+        """Held bytes of the message that was delivered last."""
+        self._unacknowledged = 0
+        self._closed = False
+        self._readable = trio.lowlevel.ParkingLot()
+        self._writable = trio.lowlevel.ParkingLot()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the stream has failed."""
+        return self._failure is not None
+
+    # -- fed by the connection --------------------------------------------------------------------
+
+    def set_encoding(self, encoding: str) -> None:
+        """The message encoding, known to a client only when the response begins."""
+        self._reader = MessageReader(self._connection.limits.message_bytes, encoding)
+
+    def data_arrived(self, data: bytes, flow_controlled: int) -> None:
+        """Take bytes of messages; ``flow_controlled`` counts padding too."""
+        if self._closed or self._reader.problem is not None or self.failed:
+            self._connection.acknowledge(self.id, flow_controlled)
+            return
+        if not self._connection.held.take(len(data)):
+            self._connection.acknowledge(self.id, flow_controlled)
+            self.fail(Code.RESOURCE_EXHAUSTED, "too many bytes in flight")
+            return
+        self._held += len(data)
+        self._reader.feed(data)
+        if self._reader.problem is not None:
+            self._drop()
+        self._unacknowledged += flow_controlled
+        if not self._reader.waiting:
+            self._acknowledge()
+        self._readable.unpark_all()
+
+    def ended(self) -> None:
+        """The peer sends nothing more."""
+        self.remote_ended = True
+        self._readable.unpark_all()
+
+    def fail(self, code: Code, message: str) -> None:
+        """Let the reader have what is complete, then raise. The first failure counts."""
+        if self._failure is None:
+            self._failure = (code, message)
+            if not self._reader.ready:
+                self._drop()
+        self._readable.unpark_all()
+
+    def window_opened(self) -> None:
+        """The peer takes more bytes."""
+        self._writable.unpark_all()
+
+    def stop_listening(self) -> None:
+        """The peer reads nothing more, though our side is still open: a writer goes on."""
+        self._deaf = True
+        self._writable.unpark_all()
+
+    # -- used by the call -------------------------------------------------------------------------
+
+    async def receive(self) -> bytearray | None:
+        """The next message, or None when the peer has ended its side.
+
+        Raises the stream's error type when the messages cannot go on.
+        """
+        self._release_taken()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._reader.ready:
+            if self._failure is not None:
+                raise self._error(*self._failure)
+            if self.remote_ended:
+                if self._reader.partial:
+                    raise self._error(Code.INTERNAL, "the last message is incomplete")
+                return None
+            await self._readable.park()
+        if self._reader.problem is not None:
+            raise self._error(self._reader.problem.code, self._reader.problem.message)
+        message = self._reader.take()
+        self._taken = len(message) + PREFIX.size
+        if self._unacknowledged and not self._reader.waiting:
+            self._acknowledge()
+            self._connection.transmit()
+        return message
+
+    async def send(self, message: bytes, *, last: bool = False, more: bool = False) -> None:
+        """Send one message, as the peer's windows allow.
+
+        ``last`` ends our side with it. ``more`` says that the caller writes on at once and sees to
+        the transmission. Returns early when the peer has stopped listening: what it says about that
+        is found by :meth:`receive`.
+        """
+        if len(message) > self._connection.limits.message_bytes:
+            text = f"message of {len(message)} bytes is larger than the limit"
+            raise self._error(Code.RESOURCE_EXHAUSTED, text)
+        if len(message) + PREFIX.size <= self._window():
+            self._write(prefix(message) + message, last=last)
+            if not more:
+                self._connection.transmit()
+            return
+        if not self._connection.held.take(len(message)):
+            raise self._error(Code.RESOURCE_EXHAUSTED, "too many bytes in flight")
+        try:
+            await self._send_in_pieces(message, last=last)
+        finally:
+            self._connection.held.give(len(message))
+
+    def end(self) -> None:
+        """End our side without a message."""
+        self._write(b"", last=True)
+        self._connection.transmit()
+
+    def reset(self, error_code: int) -> None:
+        """End both sides at once. Nothing happens when both have ended already."""
+        over = self.was_reset or (self.local_ended and self.remote_ended)
+        self.was_reset = True
+        self.local_ended = True
+        if not over:
+            self._connection.reset(self.id, error_code)
+
+    def close(self) -> None:
+        """Forget what was not read, and tell the connection."""
+        self._closed = True
+        self._drop()
+        self._acknowledge()
+        self._connection.forget(self.id)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _send_in_pieces(self, message: bytes, *, last: bool) -> None:
+        transport = self._connection.transport
+        head, rest = prefix(message), memoryview(message)
+        while head or len(rest):
+            await transport.wait_room(UNSENT_BYTES)
+            batch = 0
+            while (head or len(rest)) and batch < BATCH_BYTES:
+                if self._mute:
+                    return
+                size = min(self._window(), BATCH_BYTES)
+                if size == 0:
+                    break
+                # The prefix travels with the first bytes; after it nothing is copied here.
+                first, head = head[:size], head[size:]
+                body, rest = rest[: size - len(first)], rest[size - len(first) :]
+                piece = first + bytes(body) if first else body
+                self._write(piece, last=last and not head and not len(rest))
+                batch += len(piece)
+            if batch:
+                self._connection.transmit()
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._writable.park()
+
+    @property
+    def _mute(self) -> bool:
+        """Whether nothing more can be said."""
+        return self.local_ended or self._deaf
+
+    def _window(self) -> int:
+        """Bytes that may be sent now in one frame."""
+        if self._mute:
+            return 0
+        h2_connection = self._connection.h2
+        try:
+            window = h2_connection.local_flow_control_window(self.id)
+        except ProtocolError:
+            return 0
+        return min(window, h2_connection.max_outbound_frame_size)
+
+    def _write(self, data: bytes | memoryview, *, last: bool) -> None:
+        if self._mute:
+            return
+        self.local_ended = last
+        try:
+            self._connection.h2.send_data(self.id, data, end_stream=last)
+        except ProtocolError:
+            # The stream or the connection has just ended; the reader learns how.
+            self.local_ended = True
+
+    def _acknowledge(self) -> None:
+        if self._unacknowledged:
+            self._connection.acknowledge(self.id, self._unacknowledged)
+            self._unacknowledged = 0
+
+    def _release_taken(self) -> None:
+        self._connection.held.give(self._taken)
+        self._held -= self._taken
+        self._taken = 0
+
+    def _drop(self) -> None:
+        self._reader.discard()
+        self._connection.held.give(self._held)
+        self._held = 0
+        self._taken = 0

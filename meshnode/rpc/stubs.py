@@ -1,0 +1,169 @@
+"""What the generated service code is bound to, in place of purerpc's own classes (section 4.3).
+
+purerpc's plugin writes, for each service of a ``.proto`` file, a *servicer* whose methods are to be
+overridden and a *stub* whose attributes are to be called. Both meet the names of this module. An
+operation that a servicer does not override is UNIMPLEMENTED.
+
+In a servicer an operation with one answer is a coroutine function, one with many an async
+generator; it gets a message, or an async iterator of them. Refusals are raised: domain errors, or
+``meshnode.rpc.errors.Refused``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from meshnode.rpc._purerpc import Cardinality, Signature
+from meshnode.rpc._purerpc import signature as RPCSignature  # noqa: N812 - a name of purerpc's
+from meshnode.rpc.channel import Channel, ClientCall
+
+__all__ = [
+    "Cardinality",
+    "Client",
+    "NotOffered",
+    "RPCSignature",
+    "Service",
+    "Servicer",
+    "StreamStream",
+    "StreamUnary",
+    "UnaryStream",
+    "UnaryUnary",
+]
+
+Takes = TypeVar("Takes", bound=Message)
+Gives = TypeVar("Gives", bound=Message)
+
+
+class NotOffered(Exception):
+    """Raised by the generated body of an operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a service, as a server needs it."""
+
+    name: str
+    handler: Callable[[Any], Any]
+    request_type: type[Message]
+    response_type: type[Message]
+    takes_stream: bool
+    gives_stream: bool
+    ends: bool = True
+    """Whether a call comes to an end by itself: a server that closes waits for those only."""
+
+
+class Service:
+    """A named set of operations."""
+
+    def __init__(self, name: str) -> None:
+        """``name`` is the full name, package included."""
+        self.name = name
+        self.operations: dict[str, Operation] = {}
+
+    def add_method(self, name: str, handler: Callable[[Any], Any], signature: Signature) -> None:
+        """Called by the generated code."""
+        takes_stream, gives_stream = _streams(signature.cardinality)
+        self.operations[name] = Operation(
+            name=name,
+            handler=handler,
+            request_type=signature.request_type,
+            response_type=signature.response_type,
+            takes_stream=takes_stream,
+            gives_stream=gives_stream,
+        )
+
+
+class Servicer:
+    """Base of the generated servicers."""
+
+    @property
+    def service(self) -> Service:
+        """The operations; generated."""
+        raise NotOffered
+
+
+class _Stub:
+    def __init__(self, channel: Channel, service: str, name: str, signature: Signature) -> None:
+        self._channel = channel
+        self._service = service
+        self._name = name
+        self._signature = signature
+
+    def _call(self) -> ClientCall[Any, Any]:
+        _, gives_stream = _streams(self._signature.cardinality)
+        return self._channel.call(
+            self._service,
+            self._name,
+            request_type=self._signature.request_type,
+            response_type=self._signature.response_type,
+            default_s=self._channel.limits.default_stream_s
+            if gives_stream or _streams(self._signature.cardinality)[0]
+            else self._channel.limits.default_call_s,
+        )
+
+
+class UnaryUnary(_Stub, Generic[Takes, Gives]):
+    """One message each way."""
+
+    async def __call__(self, request: Takes) -> Gives:
+        """Make the call within the caller's deadline. Raises CallFailed."""
+        async with self._call() as call:
+            await call.send(request, last=True)
+            reply: Gives = await call.receive_only()
+            return reply
+
+
+class UnaryStream(_Stub, Generic[Takes, Gives]):
+    """One message there, many back."""
+
+    def __call__(self, request: Takes) -> ClientCall[Takes, Gives]:
+        """``async with stub.Operation(request) as call:``, then iterate."""
+        call = self._call()
+        call.first = request
+        return call
+
+
+class StreamUnary(_Stub, Generic[Takes, Gives]):
+    """Many messages there, one back."""
+
+    def __call__(self) -> ClientCall[Takes, Gives]:
+        """``async with stub.Operation() as call:``, then ``send``, ``end``, ``receive_only``."""
+        return self._call()
+
+
+class StreamStream(_Stub, Generic[Takes, Gives]):
+    """Many messages each way."""
+
+    def __call__(self) -> ClientCall[Takes, Gives]:
+        """``async with stub.Operation() as call:``, then ``send`` and iterate as it suits."""
+        return self._call()
+
+
+class Client:
+    """Makes the attributes of the generated stubs."""
+
+    def __init__(self, service: str, channel: Channel) -> None:
+        """``service`` is the full name, package included."""
+        self._service = service
+        self._channel = channel
+
+    def get_method_stub(self, name: str, signature: Signature) -> _Stub:
+        """Called by the generated code."""
+        kinds: dict[tuple[bool, bool], type[_Stub]] = {
+            (False, False): UnaryUnary,
+            (False, True): UnaryStream,
+            (True, False): StreamUnary,
+            (True, True): StreamStream,
+        }
+        kind = kinds[_streams(signature.cardinality)]
+        return kind(self._channel, self._service, name, signature)
+
+
+def _streams(cardinality: Any) -> tuple[bool, bool]:
+    """Whether requests and responses are streams."""
+    takes, gives = cardinality.name.split("_")
+    return takes == "STREAM", gives == "STREAM"

@@ -1,0 +1,149 @@
+"""One TCP connection of the gRPC interface: bytes in, bytes out, counted.
+
+``write`` never waits: it gives the kernel what it takes and keeps the rest, so that a task that is
+cancelled can not tear a frame in two, and a small answer leaves without waking another task. Those
+who write much wait for :meth:`Transport.wait_room` first.
+
+Invariants: bytes leave in the order of the calls of ``write``; the meter counts what the kernel
+took and gave; after :meth:`Transport.abort` nothing more is kept, and the reader sees the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from meshnode.domain.metering import TrafficMeter
+
+RECEIVE_BYTES = 256 * 1024
+"""One read. Larger ones make no difference; each is parsed before other tasks run."""
+PROBE_AFTER_S = 30
+PROBE_EVERY_S = 10
+PROBES = 3
+"""TCP keepalive of accepted connections: a machine that vanished is noticed after a minute."""
+
+
+class Transport:
+    """A connected socket. One task reads; any task writes."""
+
+    def __init__(self, sock: socket.socket, traffic: TrafficMeter, *, stall_s: float) -> None:
+        """Take over a connected TCP socket. ``stall_s``: longest wait for the peer to read."""
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", PROBE_AFTER_S),
+            ("TCP_KEEPINTVL", PROBE_EVERY_S),
+            ("TCP_KEEPCNT", PROBES),
+        ):
+            # Not every system names all three; the probes are then the system's own.
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        self._sock = sock
+        self._traffic = traffic
+        self._stall_s = stall_s
+        self._unsent: deque[memoryview] = deque()
+        self._wake = trio.Event()
+        self._room = trio.lowlevel.ParkingLot()
+        self._closed = False
+        self.pending = 0
+        """Bytes written and not yet taken by the kernel."""
+        self.broken = False
+        traffic.active_connections += 1
+
+    async def receive(self) -> bytes:
+        """The next bytes; none when the connection has ended, in whatever way."""
+        while not self.broken:
+            await trio.lowlevel.wait_readable(self._sock)
+            try:
+                data = self._sock.recv(RECEIVE_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return b""
+            self._traffic.bytes_received += len(data)
+            return data
+        return b""
+
+    def write(self, data: bytes) -> None:
+        """Send, or keep until the kernel takes it."""
+        if self.broken or self._closed or not data:
+            return
+        sent = 0 if self._unsent else self._send(data)
+        if sent < len(data) and not self.broken:
+            self._unsent.append(memoryview(data)[sent:])
+            self.pending += len(data) - sent
+            self._wake.set()
+
+    async def wait_room(self, limit: int) -> None:
+        """Wait until at most ``limit`` bytes are pending, or nothing can be sent any more."""
+        while self.pending > limit and not self.broken:
+            await self._room.park()
+
+    async def run_writer(self) -> None:
+        """Send what was kept. Runs as long as the connection."""
+        while not self.broken:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._unsent:
+                with trio.move_on_after(self._stall_s) as stalled:
+                    await trio.lowlevel.wait_writable(self._sock)
+                if stalled.cancelled_caught:
+                    self.abort()
+                    return
+                chunk = self._unsent[0]
+                sent = self._send(chunk)
+                if self.broken:
+                    return
+                if sent == len(chunk):
+                    self._unsent.popleft()
+                else:
+                    self._unsent[0] = chunk[sent:]
+                self.pending -= sent
+                self._room.unpark_all()
+
+    async def drain(self) -> None:
+        """Say that nothing more comes, and read until the peer says so too."""
+        if self.broken or self._closed:
+            return
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+        while await self.receive():
+            pass
+
+    def abort(self) -> None:
+        """Give the connection up: the reader and all who wait go on."""
+        if self.broken or self._closed:
+            return
+        self.broken = True
+        self._unsent.clear()
+        self.pending = 0
+        self._room.unpark_all()
+        self._wake.set()
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Release the socket. Nobody may be reading or writing."""
+        if self._closed:
+            return
+        self._closed = True
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+        self._traffic.active_connections -= 1
+
+    def _send(self, data: bytes | memoryview) -> int:
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.abort()
+            return 0
+        self._traffic.bytes_sent += sent
+        return sent

@@ -1,0 +1,144 @@
+"""One generation as its reader sees it: events, usage, timing (document, 2.1, 4.1 and 6).
+
+Terms: the *reader* iterates over a generation; the *executor* advances it. Between them is a
+channel that has room for all events there can be, so the executor never waits for a reader.
+
+Invariants (decisions/0007): one event for each generated token, the end-of-text token included,
+then ``Finished``; the texts of the events, concatenated, are the text; ``usage`` counts exactly the
+tokens of the events so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from meshnode.domain.errors import MeshnodeError
+from meshnode.domain.generation import (
+    Finished,
+    FinishReason,
+    GenerationRequest,
+    Timing,
+    TokenEvent,
+    Usage,
+)
+from meshnode.domain.textstream import TextStream
+
+
+class Generation:
+    """An async context manager and iterator. Leaving it cancels what is unfinished.
+
+    Iteration yields ``TokenEvent`` and at last one ``Finished``; it raises ComputationFailed when
+    the model failed, and Unavailable when the executor was stopped.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        *,
+        id: str,
+        prompt: Sequence[int],
+        most_tokens: int,
+        opened_at: float,
+        leave: Callable[[Generation], None],
+    ) -> None:
+        """``most_tokens`` bounds the completion; ``leave`` is called when the reader leaves."""
+        self.id = id
+        self.request = request
+        self.prompt = prompt
+        self.most_tokens = most_tokens
+        self._text = TextStream(request.stop)
+        self._completion_tokens = 0
+        self._opened_at = opened_at
+        self._admitted_at: float | None = None
+        self._ended_at: float | None = None
+        self._failure: MeshnodeError | None = None
+        self._leave = leave
+        # One event for each token, and the last one.
+        self._send, self._receive = trio.open_memory_channel[TokenEvent | Finished](most_tokens + 1)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far: exact at any moment, also after a cancellation."""
+        return Usage(len(self.prompt), self._completion_tokens)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be computed."""
+        return self._ended_at is not None
+
+    async def __aenter__(self) -> Self:
+        """Hold the generation open."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Cancel what is unfinished. Does not wait."""
+        self._leave(self)
+        self._receive.close()
+
+    def __aiter__(self) -> Self:
+        """Iterate over the events, once."""
+        return self
+
+    async def __anext__(self) -> TokenEvent | Finished:
+        """Wait for the next event."""
+        try:
+            return await self._receive.receive()
+        except trio.EndOfChannel:
+            if self._failure is not None:
+                raise self._failure from None
+            raise StopAsyncIteration from None
+
+    # What follows is the executor's side.
+
+    def admit(self, now: float) -> None:
+        """Note that the generation has a place in the batch."""
+        self._admitted_at = now
+
+    def advance(self, piece: bytes, *, end_of_text: bool, now: float) -> None:
+        """Count one token and emit its event; emit ``Finished`` too if it was the last."""
+        index = self._completion_tokens
+        self._completion_tokens += 1
+        last = end_of_text or self._completion_tokens == self.most_tokens
+        text = self._text.push(b"" if end_of_text else piece)
+        if last:
+            text += self._text.finish()
+        self._emit(TokenEvent(text, index))
+        if last or self._text.stopped:
+            stopped = end_of_text or self._text.stopped
+            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+            self._ended_at = now
+            self._emit(Finished(reason, self.usage, self.timing(now)))
+            self._send.close()
+
+    def fail(self, failure: MeshnodeError, now: float) -> None:
+        """End without ``Finished``: the reader gets the failure after the events so far."""
+        self._failure, self._ended_at = failure, now
+        self._send.close()
+
+    def cancel(self, now: float) -> None:
+        """End for a reader that has left."""
+        self._ended_at = now
+        self._send.close()
+
+    def timing(self, now: float) -> Timing:
+        """Measured so far: waiting, then computing."""
+        end = self._ended_at or now
+        admitted = self._admitted_at or end
+        queue_ms, inference_ms = (admitted - self._opened_at) * 1e3, (end - admitted) * 1e3
+        return Timing(queue_ms, inference_ms, queue_ms + inference_ms)
+
+    def _emit(self, event: TokenEvent | Finished) -> None:
+        try:
+            self._send.send_nowait(event)
+        except trio.BrokenResourceError:
+            # The reader left during this step; the executor drops the generation after it.
+            return

@@ -1,0 +1,48 @@
+"""What this process uses of the machine (document, 2.1 Node status, ``resources``).
+
+``cpu_percent`` is the share of the processors that the process may run on, 0 to 100, over the last
+seconds; ``ram_used`` is its resident memory in bytes (decisions/0027).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import psutil
+
+INTERVAL_S = 1.0
+"""Shortest time that a share is measured over; shorter ones are mostly rounding."""
+
+
+class ProcessGauge:
+    """Measures between readings, so that asking never waits."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin measuring now. ``clock`` gives monotonic seconds."""
+        self._clock = clock
+        self._process = psutil.Process()
+        self._processors = len(os.sched_getaffinity(0))
+        self._earlier = self._later = (clock(), self._cpu_seconds())
+
+    def cpu_percent(self) -> float:
+        """Mean share since a reading at least ``INTERVAL_S`` ago, or since the start."""
+        now, used = self._clock(), self._cpu_seconds()
+        # Two old readings are kept: frequent callers move `later` on only once it is old enough to
+        # be measured from.
+        if now - self._later[0] >= INTERVAL_S:
+            self._earlier, self._later = self._later, (now, used)
+        since, used_then = self._earlier
+        if now <= since:
+            return 0.0
+        share = 100 * (used - used_then) / (now - since) / self._processors
+        return round(min(100.0, max(0.0, share)), 1)
+
+    def ram_used(self) -> int:
+        """Resident memory in bytes."""
+        return int(self._process.memory_info().rss)
+
+    def _cpu_seconds(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)

@@ -1,0 +1,178 @@
+"""The tokens that this node accepts: a private file and its one owner (document, section 5).
+
+The file belongs to every process of the node's data folder: the running node reads it, the
+``meshnode token`` command writes it. A writer holds a lock and replaces the file in one step; a
+reader looks at the file's identity before each use, so a revocation is in force with the next
+request. Everything here is small local file work, so nothing is ``async``.
+
+Invariants: no secret is ever on the disk; the file is readable by its owner only; a file that
+cannot be understood is never overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from meshnode.datadir import write_private
+from meshnode.domain.errors import InvalidRequest, StartupError
+from meshnode.domain.tokens import (
+    ID_BYTES,
+    SECRET_BYTES,
+    TokenRecord,
+    digest,
+    find_live,
+    new_token,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+TOKENS_FILE = "tokens.json"
+LOCK_FILE = "tokens.lock"
+FORMAT = "meshnode-tokens-v1"
+
+MAX_LIVE = 1000
+"""Most tokens at a time; each request is compared with all of them."""
+MAX_DEAD = 1000
+"""Most expired and revoked tokens that are still listed; the oldest are forgotten first."""
+
+OPERATOR = "operator"
+
+_Identity = tuple[int, int, int]
+_Records = list[TokenRecord]
+
+
+class TokenStore:
+    """Issues, lists, revokes and recognises tokens."""
+
+    def __init__(
+        self, data_dir: Path, operator_token: str = "", clock: Callable[[], float] = time.time
+    ) -> None:
+        """Read the file in ``data_dir``, which must exist. StartupError when it is damaged.
+
+        ``operator_token`` is accepted besides the file's tokens, and never written. ``clock`` gives
+        seconds since the epoch.
+        """
+        self._path = data_dir / TOKENS_FILE
+        self._lock_path = data_dir / LOCK_FILE
+        self._clock = clock
+        self._operator = (
+            [TokenRecord(OPERATOR, OPERATOR, digest(operator_token), int(clock()))]
+            if operator_token
+            else []
+        )
+        self._identity = self._look()
+        self._records = self._read()
+
+    def authenticate(self, secret: str) -> TokenRecord:
+        """The record of a secret that a client sent, or :class:`Unauthorized`."""
+        self._refresh()
+        return find_live((*self._operator, *self._records), secret, self._clock())
+
+    def list(self) -> _Records:
+        """The records on file, oldest first, those that no longer count included."""
+        self._refresh()
+        return list(self._records)
+
+    def issue(self, name: str, ttl_s: float | None = None) -> tuple[TokenRecord, str]:
+        """Make a token and file its record; the secret is in the answer and nowhere else.
+
+        Raises :class:`InvalidRequest` for a name that a live token has, or when there are too many.
+        """
+        with self._writing() as records:
+            now = self._clock()
+            live = [record for record in records if record.live(now)]
+            if name == OPERATOR or any(record.name == name for record in live):
+                raise InvalidRequest("name", "is in use by another token")
+            if len(live) >= MAX_LIVE:
+                raise InvalidRequest("name", f"there are {MAX_LIVE} tokens already; revoke some")
+            random = secrets.token_bytes(SECRET_BYTES + ID_BYTES)
+            record, secret = new_token(name, random, now, ttl_s)
+            dead = [record for record in records if not record.live(now)]
+            forgotten = set(dead[: max(0, len(dead) - MAX_DEAD)])
+            records[:] = [kept for kept in records if kept not in forgotten]
+            records.append(record)
+        return record, secret
+
+    def revoke(self, id_or_name: str) -> TokenRecord:
+        """Stop accepting the live token of that id or name; InvalidRequest when there is none."""
+        with self._writing() as records:
+            now = self._clock()
+            for index, record in enumerate(records):
+                if id_or_name in (record.id, record.name) and record.live(now):
+                    records[index] = revoked = replace(record, revoked_at=int(now))
+                    return revoked
+        raise InvalidRequest("token", "no live token has this id or name")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[_Records]:
+        # Two commands at once must not lose each other's token, so the read is inside the lock too.
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            records = self._read()
+            before = list(records)
+            yield records
+            if records != before:
+                tokens = [asdict(record) for record in records]
+                document = {"format": FORMAT, "tokens": tokens}
+                write_private(self._path, json.dumps(document, indent=1).encode())
+            self._identity = self._look()
+            self._records = records
+        finally:
+            os.close(lock)
+
+    def _refresh(self) -> None:
+        identity = self._look()
+        if identity == self._identity:
+            return
+        self._identity = identity
+        try:
+            self._records = self._read()
+        except StartupError:
+            # Clients go on as before a slip of an editor; the operator is told once for each slip.
+            log.exception("the token file cannot be read; the tokens known before stay in force")
+
+    def _look(self) -> _Identity | None:
+        """What changes whenever the file is replaced; None without a file."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("cannot look at the token file: %s", error.strerror)
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> _Records:
+        try:
+            document = json.loads(self._path.read_bytes())
+            if document["format"] != FORMAT:
+                raise ValueError("unknown format")
+            return [_record(entry) for entry in document["tokens"]]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StartupError(f"cannot read {self._path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError):
+            raise StartupError(f"{self._path} is damaged; restore it, or move it away") from None
+
+
+def _record(entry: dict[str, object]) -> TokenRecord:
+    record = TokenRecord(**entry)  # type: ignore[arg-type]  # the types are checked below
+    texts = (record.id, record.name, record.digest)
+    times = (record.created_at, record.expires_at or 0, record.revoked_at or 0)
+    if not all(type(text) is str for text in texts) or not all(type(at) is int for at in times):
+        raise TypeError("a token's field has the wrong type")
+    return record

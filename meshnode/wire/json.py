@@ -1,0 +1,111 @@
+"""JSON on the node API (document, section 4.1: "Bodies are JSON"): strict in, compact out.
+
+A text that two parsers could read differently is refused: duplicate keys, ``NaN`` and ``Infinity``,
+numbers beyond a double, bytes that are not UTF-8, a byte order mark. What could exhaust a parser is
+bounded before it is built: nesting and the length of numbers; the size of the whole is the caller's
+to bound (decisions/0024).
+
+Invariant: a failure is :class:`InvalidRequest` about the body, with a position where there is one,
+and it never quotes the text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from meshnode.domain.errors import InvalidRequest
+
+MAX_DEPTH = 32
+"""Arrays and objects inside one another; no documented body has more than three."""
+MAX_NUMBER_CHARS = 64
+"""Longest number; enough for any double and any 128-bit integer in full."""
+
+FIELD = "body"
+"""The field that failures name: they are about the text as a whole."""
+
+# A string, closed or not, or a bracket outside of strings. Possessive, and it matches from every
+# quote, so that a hostile text cannot make it look at any character twice.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+
+
+def loads(data: bytes) -> Any:
+    """Decode strict JSON. Raises :class:`InvalidRequest`."""
+    if not data.strip():
+        raise InvalidRequest(FIELD, "is empty; JSON is expected")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(FIELD, f"is not UTF-8 at byte {error.start}") from None
+    if text.startswith("\ufeff"):
+        raise InvalidRequest(FIELD, "must not begin with a byte order mark")
+    _check_depth(text)
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        # The decoder's messages are fixed phrases: they do not quote the text.
+        reason = error.msg.removesuffix(" at").removesuffix(" starting at")
+        raise InvalidRequest(FIELD, f"is not valid JSON: {reason} ({place})") from None
+
+
+def dumps(value: object) -> bytes:
+    """Encode as compact UTF-8, keys in their given order.
+
+    Raises ``ValueError`` for a float that JSON cannot spell: that is a defect of the caller, and
+    worse when it reaches a client.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8")
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        first = text[match.start()]
+        if first in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                reason = f"is nested deeper than {MAX_DEPTH} levels (character {match.start()})"
+                raise InvalidRequest(FIELD, reason)
+        elif first != '"':
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise InvalidRequest(FIELD, "has the same key twice in one object")
+    return result
+
+
+def _constant(_: str) -> Any:
+    raise InvalidRequest(FIELD, "has NaN or Infinity, which JSON does not know")
+
+
+def _integer(digits: str) -> int:
+    _check_length(digits)
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    _check_length(digits)
+    value = float(digits)
+    if math.isinf(value):
+        raise InvalidRequest(FIELD, "has a number too large for a double")
+    return value
+
+
+def _check_length(digits: str) -> None:
+    if len(digits) > MAX_NUMBER_CHARS:
+        raise InvalidRequest(FIELD, f"has a number of more than {MAX_NUMBER_CHARS} characters")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_constant=_constant,
+    parse_int=_integer,
+    parse_float=_number,
+)

@@ -1,0 +1,105 @@
+"""Deadlines hold on both sides: the caller's on the server, and one for every call that we make."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+import trio
+from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, raw_peer, running, until
+
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc.channel import Channel, open_channel
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.limits import RpcLimits
+from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+WAIT = pb.PipelineForwardRequest(session_id="wait")
+
+
+@asynccontextmanager
+async def silent_node(limits: RpcLimits) -> AsyncIterator[tuple[Probe, Channel]]:
+    probe = Probe()
+    async with (
+        running(probe) as port,
+        open_channel("127.0.0.1", port, traffic=TrafficMeter(), limits=limits) as channel,
+    ):
+        yield probe, channel
+
+
+async def test_the_callers_deadline_ends_the_handler() -> None:
+    probe = Probe()
+    async with running(probe) as port, raw_peer(port) as peer:
+        body = WAIT.SerializeToString()
+        # A client that sends a deadline and does not keep it itself: only the server can.
+        stream_id = await peer.request(
+            body=b"\0" + len(body).to_bytes(4, "big") + body, grpc_timeout="50m"
+        )
+        assert await peer.status(stream_id) == str(int(Code.DEADLINE_EXCEEDED))
+        await probe.ended.wait()
+        assert probe.outcome == "cancelled"
+
+
+async def test_a_grpcio_client_sees_its_deadline() -> None:
+    probe = Probe()
+    async with running(probe) as port:
+        with grpcio_peer(port) as peer:
+            error = await in_thread(peer.failure, "wait", timeout=0.2)
+            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            await probe.ended.wait()
+            assert probe.outcome == "cancelled"
+
+
+async def test_a_call_without_a_deadline_gets_the_default() -> None:
+    async with silent_node(RpcLimits(default_call_s=0.1)) as (probe, channel):
+        with pytest.raises(CallFailed) as failure:
+            await NodeServiceStub(channel).PipelineForward(WAIT)
+        assert failure.value.code is Code.DEADLINE_EXCEEDED
+        await probe.ended.wait()
+        assert probe.outcome == "cancelled"
+
+
+async def test_a_stream_without_a_deadline_gets_the_default() -> None:
+    async with silent_node(RpcLimits(default_stream_s=0.1)) as (_, channel):
+        async with NodeServiceStub(channel).StreamInference() as call:
+            with pytest.raises(CallFailed) as failure:
+                await call.receive()
+        assert failure.value.code is Code.DEADLINE_EXCEEDED
+
+
+async def test_the_callers_own_scope_wins() -> None:
+    async with silent_node(RpcLimits()) as (probe, channel):
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
+            await NodeServiceStub(channel).PipelineForward(WAIT)
+        # Cancelled by the reset or by the deadline that was sent, whichever came first.
+        await probe.ended.wait()
+        assert probe.outcome == "cancelled"
+
+
+@pytest.mark.parametrize("seconds", [7.0, 500.0])
+async def test_the_peer_is_told_the_deadline(seconds: float) -> None:
+    seen: list[float] = []
+
+    def forward(
+        request: pb.PipelineForwardRequest, context: grpc.ServicerContext
+    ) -> pb.PipelineForwardResponse:
+        seen.append(context.time_remaining())
+        return pb.PipelineForwardResponse(success=True)
+
+    with grpcio_server(PipelineForward=forward) as port:
+        async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+            with trio.fail_after(seconds):
+                await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
+    assert seconds - 3 < seen[0] <= seconds + 1
+
+
+async def test_a_request_that_never_arrives_is_not_waited_for() -> None:
+    limits = RpcLimits(arrival_s=0.1)
+    async with running(Probe(), limits=limits) as port, raw_peer(port) as peer:
+        stream_id = await peer.request(body=b"\0\0\0\0\x05ab", end=False)
+        assert await peer.status(stream_id) == str(int(Code.DEADLINE_EXCEEDED))
+        await until(lambda: not peer.closed, "still connected")
+        assert await peer.forward()

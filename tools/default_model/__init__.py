@@ -1,0 +1,1 @@
+"""The default model: its corpus, its tokenizer and its training run."""

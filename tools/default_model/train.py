@@ -1,0 +1,287 @@
+"""Trains the default model: ``python -m tools.default_model.train --out DIR``.
+
+The run is a function of its settings: corpus, tokenizer, initial weights and order of batches all
+come from seeds. It can be stopped at any time and continued with ``--resume``; a checkpoint is one
+safetensors file with the trainer's state, its place in the corpus follows from the step count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from meshnode.model.config import DecoderConfig
+from meshnode.model.decoder import Decoder
+from meshnode.model.tokenizer import Tokenizer
+from meshnode.model.training import Evaluation, Recipe, Trainer, evaluate
+
+from .asset import write_asset
+from .card import model_card
+from .corpus import HELD_OUT_SEED, TRAINING_SEED, documents
+from .packing import batches
+from .vocabulary import BEGIN_ID, END_ID, document_tokens, train_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from tokenizers import Tokenizer as Backend
+    from torch import Tensor
+
+    from meshnode.model.training import Batch
+
+CONTEXT = 512
+HELD_OUT_DOCUMENTS = 1000
+SAMPLE_DOCUMENTS = 40
+"""Of the held-out documents, for a quick check of the shipped asset."""
+CORPUS_DIGEST_DOCUMENTS = 2000
+"""First training documents that the digest in the metrics covers."""
+CHECKPOINT_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the trained weights depend on."""
+
+    steps: int = 4400
+    seed: int = 1
+    vocab_size: int = 2048
+    hidden_size: int = 160
+    intermediate_size: int = 448
+    num_layers: int = 8
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 40
+    batch_tokens: int = 2048
+    short_length: int = 256
+    long_share: float = 0.15
+    """Of the steps, the last ones, with rows as long as the context."""
+    learning_rate: float = 4e-3
+    warmup_steps: int = 150
+    autocast: bool = True
+    """Matrix products in bfloat16; weights, gradients and updates stay in float32."""
+
+    def config(self) -> DecoderConfig:
+        """The shape of the model."""
+        return DecoderConfig(
+            vocab_size=self.vocab_size,
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            context_length=CONTEXT,
+            tied_head=True,
+            bos_token_id=BEGIN_ID,
+            eos_token_ids=(END_ID,),
+        )
+
+    def recipe(self) -> Recipe:
+        """The optimiser's hyperparameters."""
+        return Recipe(
+            learning_rate=self.learning_rate,
+            warmup_steps=min(self.warmup_steps, self.steps),
+            total_steps=self.steps,
+            final_fraction=0.02,
+        )
+
+
+def training_batches(
+    settings: Settings, tokenizer: Backend, texts: Iterable[str]
+) -> Iterator[Batch]:
+    """The batches of the whole run, short rows first."""
+    rng = random.Random(settings.seed)
+    tokens = (document_tokens(tokenizer, text, rng) for text in texts)
+    long_steps = int(settings.steps * settings.long_share)
+    phases = (
+        (settings.steps - long_steps, settings.short_length),
+        (long_steps, CONTEXT),
+    )
+    for steps, length in phases:
+        size = settings.batch_tokens // length
+        yield from islice(batches(tokens, length=length, size=size, pad=END_ID), steps)
+
+
+def held_out_documents(seen: Container[str], count: int = HELD_OUT_DOCUMENTS) -> dict[int, str]:
+    """The first ``count`` held-out documents that differ from each other and from all ``seen``.
+
+    By their index in the held-out corpus. Short documents often repeat a training document and
+    fall out, so what is left is a little harder than the corpus.
+    """
+    chosen: dict[int, str] = {}
+    taken: set[str] = set()
+    for index, text in enumerate(documents(HELD_OUT_SEED)):
+        if text not in seen and text not in taken:
+            chosen[index] = text
+            taken.add(text)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def held_out_loss(model: Decoder, tokenizer: Backend, texts: Iterable[str]) -> Evaluation:
+    """Mean loss on ``texts``, each packed whole."""
+    tokens = [document_tokens(tokenizer, text) for text in texts]
+    return evaluate(model, batches(tokens, length=CONTEXT, size=8, pad=END_ID))
+
+
+class Run:
+    """One training run in a working folder: checkpoints, progress, and the asset at the end."""
+
+    def __init__(self, settings: Settings, work: Path) -> None:
+        self.settings = settings
+        self.checkpoint = work / "checkpoint.safetensors"
+        self.tokenizer = train_tokenizer(settings.vocab_size)
+        self.model = Decoder(settings.config())
+        self.model.init_weights(torch.Generator().manual_seed(settings.seed))
+        self.trainer = Trainer(self.model, settings.recipe(), self._forward)
+        self.seconds = 0.0
+        self.recent: list[float] = []
+        self.read: set[str] = set()
+        """Training documents so far, to keep the held-out documents apart."""
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.autocast):
+            logits: Tensor = self.model(inputs)
+        return logits
+
+    def resume(self) -> None:
+        """Go on from the checkpoint. Raises ValueError if it belongs to other settings."""
+        with safe_open(self.checkpoint, "pt") as file:
+            notes = file.metadata()
+            if json.loads(notes["settings"]) != asdict(self.settings):
+                raise ValueError("the checkpoint was made with other settings")
+            self.seconds = float(notes["seconds"])
+            self.recent = json.loads(notes.get("recent", "[]"))
+            self.trainer.restore({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - not a mapping
+
+    def save(self) -> None:
+        """Write the checkpoint, whole or not at all."""
+        notes = {
+            "settings": json.dumps(asdict(self.settings)),
+            "seconds": str(self.seconds),
+            "recent": json.dumps(self.recent),
+        }
+        scratch = self.checkpoint.with_suffix(".new")
+        save_file(self.trainer.state(), scratch, metadata=notes)
+        os.replace(scratch, self.checkpoint)
+
+    def train(self) -> None:
+        """Run the steps that are left."""
+        settings = self.settings
+        done = self.trainer.step_count
+        # A resumed run reads again what it has already learned from: seconds, not minutes.
+        source = islice(training_batches(settings, self.tokenizer, self._texts()), done, None)
+        started = saved = time.monotonic()
+        before = self.seconds
+        for batch in source:
+            report = self.trainer.step(batch)
+            now = time.monotonic()
+            self.seconds = before + now - started
+            self.recent = [*self.recent[-49:], report.loss]
+            last = report.step + 1 == settings.steps
+            if last or now - saved > CHECKPOINT_SECONDS:
+                self.save()
+                saved = now
+            self._progress(report.step + 1, report.learning_rate, last=last)
+
+    def _texts(self) -> Iterator[str]:
+        for text in documents(TRAINING_SEED):
+            self.read.add(text)
+            yield text
+
+    def _progress(self, step: int, rate: float, *, last: bool) -> None:
+        terminal = sys.stderr.isatty()
+        if not (last or step % (5 if terminal else 100) == 0):
+            return
+        loss = sum(self.recent) / len(self.recent)
+        left = self.seconds / step * (self.settings.steps - step)
+        line = (
+            f"step {step}/{self.settings.steps}  loss {loss:.3f}  rate {rate:.1e}  "
+            f"{step * self.settings.batch_tokens / self.seconds:.0f} tokens/s  {left:.0f} s left"
+        )
+        end = "\n" if last or not terminal else ""
+        print(f"\r{line}\x1b[K" if terminal else line, end=end, file=sys.stderr, flush=True)
+
+    def finish(self, out: Path) -> dict[str, object]:
+        """Measure and write the asset; returns the metrics."""
+        with torch.no_grad():
+            # What ships is bfloat16, so that is what the held-out loss is measured on.
+            for parameter in self.model.parameters():
+                parameter.copy_(parameter.bfloat16())
+        held_out = held_out_documents(self.read)
+        evaluation = held_out_loss(self.model, self.tokenizer, held_out.values())
+        indices = list(held_out)[:SAMPLE_DOCUMENTS]
+        sample = held_out_loss(self.model, self.tokenizer, [held_out[i] for i in indices])
+        metrics: dict[str, object] = {
+            "held_out_loss": round(evaluation.loss, 5),
+            "held_out_perplexity": round(evaluation.perplexity, 4),
+            "held_out_documents": len(held_out),
+            "held_out_tokens": evaluation.tokens,
+            "held_out_sha256": sha256(held_out.values()),
+            "held_out_sample": {
+                "indices": indices,
+                "loss": round(sample.loss, 5),
+                "tokens": sample.tokens,
+            },
+            "train_loss_last_50_steps": round(sum(self.recent) / len(self.recent), 5),
+            "steps": self.trainer.step_count,
+            "tokens": self.trainer.step_count * self.settings.batch_tokens,
+            "wall_seconds": round(self.seconds),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "parameters": self.settings.config().parameters,
+            "training_documents": len(self.read),
+            "corpus_sha256": sha256(islice(documents(TRAINING_SEED), CORPUS_DIGEST_DOCUMENTS)),
+            "settings": asdict(self.settings),
+        }
+        # The decoder is exact in float32 from here on; autocast was for training only.
+        card = model_card(self.model, Tokenizer(self.tokenizer), metrics)
+        write_asset(out, self.model, self.tokenizer, metrics, card)
+        return metrics
+
+
+def sha256(texts: Iterable[str]) -> str:
+    """Digest of texts in order, each ended by a zero byte."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train, or go on training, and write the asset."""
+    parser = argparse.ArgumentParser(prog="tools.default_model.train", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the asset to write")
+    parser.add_argument("--work", type=Path, help="folder of the checkpoint; default: OUT.work")
+    parser.add_argument("--steps", type=int, default=Settings.steps)
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument("--threads", type=int, default=1, help="of torch; part of what is repeated")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    out: Path = options.out.resolve()
+    work: Path = options.work or out.with_name(out.name + ".work")
+    work.mkdir(parents=True, exist_ok=True)
+    run = Run(Settings(steps=options.steps), work)
+    if options.resume and run.checkpoint.exists():
+        run.resume()
+    run.train()
+    print(json.dumps(run.finish(out), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,74 @@
+"""The tokenizer of the default model: byte-level BPE, trained on the corpus, begin and end tokens.
+
+Bytes are the alphabet, so that every text has tokens; digits stand alone, so that sums can be
+learned. ``encode`` puts the begin token in front; the end token is only ever written by the model.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from .corpus import TRAINING_SEED, documents
+
+if TYPE_CHECKING:
+    import random
+
+BEGIN, END = "<|begin|>", "<|end|>"
+BEGIN_ID, END_ID = 0, 1
+SAMPLE_DOCUMENTS = 20_000
+
+
+def train_tokenizer(vocab_size: int, count: int = SAMPLE_DOCUMENTS) -> Tokenizer:
+    """A tokenizer trained on the first ``count`` documents; the same on every run."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[BEGIN, END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(islice(documents(TRAINING_SEED), count), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A",
+        pair=f"{BEGIN} $A $B",
+        special_tokens=[(BEGIN, BEGIN_ID)],
+    )
+    return tokenizer
+
+
+def document_tokens(tokenizer: Tokenizer, text: str, rng: random.Random | None = None) -> list[int]:
+    """Begin token, text, end token.
+
+    With ``rng``, some texts are cut in two at a random place and the parts encoded apart, so that
+    the model also meets prompts that end within a word or with a space.
+    """
+    parts = [text]
+    if rng is not None and rng.random() < 0.1:
+        place = rng.randrange(1, min(len(text), 120))
+        parts = [text[:place], text[place:]]
+    ids: list[int] = [BEGIN_ID]
+    for part in parts:
+        ids += tokenizer.encode(part, add_special_tokens=False).ids
+    return [*ids, END_ID]
+
+
+def tokenizer_config(context_length: int) -> dict[str, object]:
+    """The ``tokenizer_config.json`` that lets ``transformers`` load the tokenizer."""
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": BEGIN,
+        "eos_token": END,
+        "add_bos_token": True,
+        "model_max_length": context_length,
+        "clean_up_tokenization_spaces": False,
+    }
