@@ -51,7 +51,7 @@ def read_persisted(path: Path) -> dict[str, Value]:
     """Read what ``PATCH /config`` left in the data folder; nothing there is the usual case."""
     try:
         tree = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise StartupError(f"cannot read {path}: {error.strerror}") from None

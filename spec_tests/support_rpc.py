@@ -1,4 +1,4 @@
-"""A node service whose handlers do what a test asks, and clients to reach it: grpcio and raw HTTP/2."""
+"""A node service that does what a test asks, and its clients: grpcio and raw HTTP/2."""
 
 from __future__ import annotations
 
@@ -116,9 +116,15 @@ async def running(
             **options,
         )
         _, port = await nursery.start(serve)
-        with trio.fail_after(3 * LONG_S):
-            yield port
+        nursery.start_soon(_watch)
+        yield port
         nursery.cancel_scope.cancel()
+
+
+async def _watch() -> None:
+    # No scope around the test: our clients would take its deadline for the caller's.
+    await trio.sleep(2 * LONG_S)
+    raise TimeoutError("the test hangs")
 
 
 class Peer:

@@ -86,8 +86,9 @@ def test_header_hash() -> None:
 
 
 def test_validators_data_and_consensus_hashes() -> None:
-    assert validators_hash((CometValidator(COMET["validators_key"], 1),)).hex() == (
-        COMET["validators_hash"]
+    assert (
+        validators_hash((CometValidator(COMET["validators_key"], 1),)).hex()
+        == (COMET["validators_hash"])
     )
     assert data_hash([b"\x01\x02\x03"]).hex() == COMET["data_hash"]
     # CometBFT 1.0's default parameters: 4 MiB, ten million gas.

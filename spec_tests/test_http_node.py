@@ -204,6 +204,17 @@ async def test_a_bad_patch_names_its_field_and_applies_nothing(
     assert (await node.ask("GET", API + "/config")).json == before
 
 
+async def test_a_key_that_the_client_made_up_is_not_echoed_at_length(node: Served) -> None:
+    for key, field in {
+        "x" * 100_000: "x" * 200 + "…",
+        "\ud800": "?",
+        'a"\n\u2028': 'a"\n\u2028',
+    }.items():
+        answer = await node.ask("PATCH", API + "/config", {key: 1})
+        assert (answer.status, answer.details["field"]) == (400, field)
+        assert len(answer.body) < 1000
+
+
 # Section 5
 
 

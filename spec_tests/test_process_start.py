@@ -81,7 +81,7 @@ def test_part_of_the_layers_is_held_and_cannot_answer_alone(tmp_path: Path) -> N
         assert layers["total_layers"] == 8
         answer = node.ask("POST", "/api/v1/inference", {"prompt": "Hello"})
         assert answer.status == 503
-        assert answer.json["error"]["code"] == "LAYERS_UNAVAILABLE"
+        assert answer.json["error"]["code"] == "UNAVAILABLE"
 
 
 def fails_with(line: str, *arguments: str, **variables: str) -> None:

@@ -96,7 +96,7 @@ async def test_what_is_not_offered_is_unimplemented(path: str) -> None:
 
 
 async def test_a_message_of_a_status_may_be_any_text() -> None:
-    text = "50% – läyer\n7 \N{GRINNING FACE}"
+    text = "50% \N{EM DASH} läyer\n7 \N{GRINNING FACE}"
 
     class Mine(NodeServiceServicer):
         async def PipelineForward(self, input_message):  # noqa: N802 - the document's name

@@ -166,6 +166,12 @@ def test_the_list_forgets_the_oldest_dead_tokens(
         store.issue("c")
 
 
+def test_a_folder_that_is_gone_is_one_clear_line(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path / "gone")
+    with pytest.raises(StartupError, match=r"cannot write .*: No such file"):
+        store.issue("alice")
+
+
 def _issue_ten(folder: Path, prefix: str) -> None:
     for number in range(10):
         TokenStore(folder).issue(f"{prefix}{number}")

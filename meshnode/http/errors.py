@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 RETRY_UNAVAILABLE_S = 5
 """``Retry-After`` of a node that drains or lacks a part: about a restart."""
 
+MAX_TEXT_CHARS = 200
+"""Longest text in an error body."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -53,6 +56,12 @@ class Failure:
 
 
 INTERNAL_ERROR = Failure(500, "INTERNAL_ERROR", "internal error")
+
+
+def _plain(text: str) -> str:
+    # A field may be a key that the client made up: long, or with half a surrogate pair in it.
+    short = text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
+    return short.encode("utf-8", "replace").decode("utf-8")
 
 
 def _no_details(_: Any) -> None:
@@ -76,7 +85,10 @@ DOMAIN_ERRORS: Mapping[type[MeshnodeError], _Row] = {
     InvalidRequest: _Row(
         400,
         "INVALID_REQUEST",
-        details=lambda error: {"field": error.field or "body", "reason": error.reason},
+        details=lambda error: {
+            "field": _plain(error.field or "body"),
+            "reason": _plain(error.reason),
+        },
     ),
     Unauthorized: _Row(
         401,
@@ -125,7 +137,7 @@ def failure_of(error: Exception) -> Failure:
         row = DOMAIN_ERRORS.get(kind)
         if row is not None:
             details, headers = row.details(error), row.headers(error)
-            return Failure(row.status, row.code, str(error), details, headers)
+            return Failure(row.status, row.code, _plain(str(error)), details, headers)
     if isinstance(error, HTTPException):
         # Werkzeug knows the Allow header of a 405; its HTML page and content type are left behind.
         headers = {name: value for name, value in error.get_headers() if name == "Allow"}

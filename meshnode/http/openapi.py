@@ -64,15 +64,8 @@ def openapi_document(version: str) -> Json:
 def _paths() -> Json:
     inference_content = {
         "application/json": {"schema": ref("InferenceResult")},
-        "text/event-stream": {
-            "schema": {
-                "type": "string",
-                "description": (
-                    "When stream is true: lines `data: <json>` separated by blank lines. Each is a "
-                    "TokenEvent, the last one a FinalEvent, or an Error if the stream broke off."
-                ),
-            }
-        },
+        # Before OpenAPI 3.2, the schema of an event stream is that of each event.
+        "text/event-stream": {"schema": ref("InferenceEvent")},
     }
     return {
         "/api/v1/status": {"get": _operation("getStatus", "Node status", "NodeStatus")},

@@ -155,6 +155,21 @@ SCHEMAS: Json = {
     "FinalEvent": closed(
         token={"const": "[DONE]"}, finish_reason=ref("FinishReason"), usage=ref("Usage")
     ),
+    "InferenceEvent": {
+        "type": "object",
+        "description": (
+            "One event of a stream, when stream is true: a token, the end, or an error that broke "
+            "the stream off."
+        ),
+        "required": ["data"],
+        "properties": {
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"oneOf": [ref("TokenEvent"), ref("FinalEvent"), ref("Error")]},
+            }
+        },
+    },
     "Layers": closed(
         layers=array(
             closed(

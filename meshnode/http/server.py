@@ -110,6 +110,9 @@ async def _refuse(stream: trio.SocketStream) -> None:
     with trio.move_on_after(1):
         with contextlib.suppress(trio.BrokenResourceError):
             await stream.send_all(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+            await stream.send_eof()
+            # A request that was never read would turn the close into a reset.
+            await stream.receive_some(MAX_HEAD_BYTES)
     await trio.aclose_forcefully(stream)
 
 

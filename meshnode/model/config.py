@@ -227,7 +227,7 @@ def _refuse_unsupported(document: Mapping[str, Any]) -> None:
         raise ModelUnreadable("quantised weights are not supported")
     # Qwen2 configurations carry a window size even where they do not use it.
     windowed = document.get("use_sliding_window", False) is not False
-    if windowed or "sliding_attention" in (document.get("layer_types") or ()):
+    if windowed or "sliding_attention" in str(document.get("layer_types")):
         raise ModelUnreadable("sliding-window attention is not supported")
     if document.get("partial_rotary_factor") not in (None, 1, 1.0):
         raise ModelUnreadable("a partial rotary embedding is not supported")

@@ -17,7 +17,7 @@ from typing import Any
 import h2.events
 from h2.exceptions import ProtocolError
 
-from meshnode.rpc._h2_compat import PingAcknowledged, goaway_frame
+from meshnode.rpc._h2_compat import PingAcknowledged, awaits_overlong_frame, goaway_frame
 from meshnode.rpc._purerpc import grpc_connection
 from meshnode.rpc.errors import Code
 from meshnode.rpc.limits import ByteCount, RpcLimits
@@ -30,6 +30,7 @@ BACKLOG_BYTES = 2 * UNSENT_BYTES
 """Pending bytes at which the reader stops. Writers of messages stop at half of it, so that two
 nodes that send much to each other never both wait for the other to read."""
 NO_ERROR = 0
+FRAME_SIZE_ERROR = 6
 
 
 def text_headers(headers: Any) -> list[tuple[str, str]]:
@@ -78,6 +79,9 @@ class Connection:
                     handler = self._handlers.get(type(event))
                     if handler is not None:
                         handler(event)
+                if awaits_overlong_frame(self.h2):
+                    self.say_goodbye(FRAME_SIZE_ERROR)
+                    return
                 self.transmit()
                 await self.transport.wait_room(BACKLOG_BYTES)
         finally:

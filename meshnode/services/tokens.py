@@ -88,7 +88,8 @@ class TokenStore:
     def issue(self, name: str, ttl_s: float | None = None) -> tuple[TokenRecord, str]:
         """Make a token and file its record; the secret is in the answer and nowhere else.
 
-        Raises :class:`InvalidRequest` for a name that a live token has, or when there are too many.
+        Raises :class:`InvalidRequest` for a name that a live token has, or when there are too many;
+        StartupError, in one line, when the file cannot be read or written.
         """
         with self._writing() as records:
             now = self._clock()
@@ -118,9 +119,7 @@ class TokenStore:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[_Records]:
         # Two commands at once must not lose each other's token, so the read is inside the lock too.
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked():
             records = self._read()
             before = list(records)
             yield records
@@ -130,8 +129,18 @@ class TokenStore:
                 write_private(self._path, json.dumps(document, indent=1).encode())
             self._identity = self._look()
             self._records = records
-        finally:
-            os.close(lock)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(lock)
+        except OSError as error:
+            raise StartupError(f"cannot write {self._path}: {error.strerror}") from None
 
     def _refresh(self) -> None:
         identity = self._look()

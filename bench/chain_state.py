@@ -1,0 +1,165 @@
+"""What a block costs as accounts grow: ``python -m bench.chain_state [accounts ...]``.
+
+Two tables. The first compares depths of the state tree, and the digest of the whole state that the
+public network takes instead, for a block that touches 200 accounts: it is why the depth is what it
+is (decision 0059). The second measures whole blocks of 100 signed transfers through the
+application. Times are medians in milliseconds; memory is what the process has grown by, in MiB.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from meshnode.domain.chain.application import Application
+from meshnode.domain.chain.blocks import ACCEPTED, Block, BlockFrame
+from meshnode.domain.chain.canonical import Json, encode
+from meshnode.domain.chain.context import TrainingReplay
+from meshnode.domain.chain.envelope import sign_envelope
+from meshnode.domain.chain.genesis import Genesis, GenesisValidator
+from meshnode.domain.chain.records import Account, Job, Lease, encode_record
+from meshnode.domain.chain.statetree import DEPTH, MemoryStore, StateTree
+from meshnode.domain.identity import key_from_seed
+
+ACCOUNTS = (1_000, 10_000, 100_000, 1_000_000)
+DEPTHS = (8, 12, 16, 20)
+TOUCHED = 200
+TRANSFERS = 100
+REPEATS = 15
+
+
+def account_name(number: int) -> str:
+    """A key in the form of an account's; no point on the curve is needed for hashing."""
+    return "account/02" + hashlib.sha256(str(number).encode()).hexdigest()
+
+
+def filled(accounts: int, depth: int) -> MemoryStore:
+    """A store with that many accounts."""
+    store = MemoryStore(depth)
+    for number in range(accounts):
+        store.write({account_name(number): encode_record(Account(number * 1000, 0, number % 7))})
+    return store
+
+
+def changes(accounts: int, source: random.Random) -> dict[str, bytes | None]:
+    """New balances for some accounts."""
+    chosen = source.sample(range(accounts), min(TOUCHED, accounts))
+    return {account_name(n): encode_record(Account(source.randrange(2**40), 0, 1)) for n in chosen}
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Milliseconds."""
+    start = time.perf_counter()
+    action()
+    return (time.perf_counter() - start) * 1000
+
+
+def memory() -> float:
+    """MiB of this process."""
+    gc.collect()
+    return psutil.Process().memory_info().rss / 2**20
+
+
+def compare_depths(accounts: int) -> None:
+    """One row for each depth."""
+    for depth in DEPTHS:
+        source, before = random.Random(1), memory()  # noqa: S311 - a workload, no secret
+        store, tree = filled(accounts, depth), StateTree(depth)
+        rebuilt = timed(lambda: tree.rebuild(store))  # noqa: B023 - called at once
+        grown = memory() - before
+        blocks = []
+        for _ in range(REPEATS):
+            change = changes(accounts, source)
+            blocks.append(timed(lambda: tree.fresh(store, change)))  # noqa: B023 - called at once
+        row(accounts, depth, statistics.median(blocks), rebuilt, grown)
+        if depth == DEPTHS[-1]:
+            entries = {key: json.loads(value) for key, value in store.entries().items()}
+            whole = timed(lambda: hashlib.sha256(encode(entries)).digest())  # noqa: B023 - at once
+            row(accounts, "whole", whole, whole, 0)
+
+
+def whole_blocks(accounts: int) -> None:
+    """Signed transfers between accounts of a state of that size, from check to commit."""
+    seeds = [hashlib.sha256(f"sender {n}".encode()).hexdigest() for n in range(TRANSFERS)]
+    keys = [key_from_seed(seed).public_key for seed in seeds]
+    signer = Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().public_bytes_raw().hex()
+    start = Genesis(
+        chain_id="bench",
+        genesis_time="2026-01-01T00:00:00Z",
+        model_root="0" * 64,
+        validation_loss_hex=(1.0).hex(),
+        validators=(GenesisValidator(keys[0], signer, 250_000),),
+        accounts=tuple((key, 10**12) for key in keys),
+    )
+    before = memory()
+    store = filled(accounts, DEPTH)
+    application = Application(start, store, NoModel())
+    grown = memory() - before
+    samples: dict[str, list[float]] = {"check": [], "finalize": [], "commit": []}
+    for nonce in range(REPEATS):
+        batch = tuple(
+            encode(sign_envelope(transfer(keys, n, nonce), seed)) for n, seed in enumerate(seeds)
+        )
+        samples["check"].append(timed(lambda: [application.check(raw) for raw in batch]))  # noqa: B023
+        block = Block(BlockFrame(nonce + 1, nonce + 1), batch)
+        samples["finalize"].append(timed(lambda: application.finalize(block)))  # noqa: B023
+        results = application.finalize(block).results
+        if any(result.code != ACCEPTED for result in results):
+            raise SystemExit(f"a transfer was refused: {results}")
+        samples["commit"].append(timed(application.commit))
+    row(accounts, *(statistics.median(times) for times in samples.values()), grown)
+
+
+def transfer(keys: list[str], number: int, nonce: int) -> dict[str, Json]:
+    """To a neighbour."""
+    to = keys[(number + 1) % len(keys)]
+    return {"kind": "transfer", "chain_id": "bench", "nonce": nonce, "to": to, "amount": 1}
+
+
+class NoModel:
+    """Transfers need no model."""
+
+    def check_request(self, prompt: str, max_tokens: int) -> None:
+        """Not asked."""
+
+    def answer(self, job_id: str, job: Job) -> dict[str, Json]:
+        """Not asked."""
+        raise NotImplementedError
+
+    def train(self, lease: Lease) -> TrainingReplay:
+        """Not asked."""
+        raise NotImplementedError
+
+    def describe_task(self, round_number: int, model_root: str) -> dict[str, Json]:
+        """Not asked."""
+        raise NotImplementedError
+
+
+def row(*cells: float | int | str) -> None:
+    """Print one row."""
+    print("".join(f"{cell:>12.2f}" if type(cell) is float else f"{cell:>12}" for cell in cells))
+
+
+def main() -> None:
+    """Print both tables."""
+    sizes = tuple(map(int, sys.argv[1:])) or ACCOUNTS
+    row("accounts", "depth", "block ms", "rebuild ms", "MiB")
+    for accounts in sizes:
+        compare_depths(accounts)
+    print()
+    row("accounts", "check ms", "finalize ms", "commit ms", "MiB")
+    for accounts in sizes:
+        whole_blocks(accounts)
+
+
+if __name__ == "__main__":
+    main()

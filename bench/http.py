@@ -1,0 +1,213 @@
+"""What HTTP costs, measured from outside against a running node.
+
+``python -m bench.http --url http://127.0.0.1:8000 --token TOKEN [--json FILE]``
+
+Three questions: how much faster are many streams together than one alone; how long does
+``/health`` take meanwhile; how much later than its computation does a first token arrive. The
+measurements take turns in every round, so that a machine that becomes slower does so for all of
+them; figures are medians over the rounds. The node's rate limits must allow the load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import h11
+import trio
+
+HEALTH_EVERY_S = 0.01
+FIRST_TOKEN_REPEATS = 5
+ROUND_S = 300.0
+"""Longest that a round may take before the benchmark gives up."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. ``ratio`` is ours to the peer's; ``target`` says what it should be."""
+
+    name: str
+    ours: float
+    peer: float | None
+    ratio: float | None
+    unit: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is asked of the node."""
+
+    streams: int
+    tokens: int
+    prompt: str
+
+
+class Node:
+    """The node under measurement."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._token = token
+
+    async def stream(self, load: Load) -> AsyncIterator[float]:
+        """The time of arrival of each token event of one stream."""
+        body = {"prompt": load.prompt, "max_tokens": load.tokens, "temperature": 0, "stream": True}
+        pending = b""
+        async for data in self._exchange("POST", "/api/v1/inference", body):
+            now = trio.current_time()
+            *events, pending = (pending + data).split(b"\n\n")
+            for event in events:
+                if b'"error"' in event:
+                    raise SystemExit(f"the stream broke off: {event.decode()}")
+                if b'"index"' in event:
+                    yield now
+
+    async def generate(self, load: Load) -> dict:
+        """One result, read whole."""
+        body = {"prompt": load.prompt, "max_tokens": load.tokens, "temperature": 0}
+        parts = [part async for part in self._exchange("POST", "/api/v1/inference", body)]
+        return json.loads(b"".join(parts))
+
+    async def health_ms(self) -> float:
+        """How long one question for the health takes, its connection included."""
+        started = trio.current_time()
+        async for _ in self._exchange("GET", "/api/v1/health"):
+            pass
+        return (trio.current_time() - started) * 1e3
+
+    async def _exchange(self, method: str, path: str, body: object = None) -> AsyncIterator[bytes]:
+        http = h11.Connection(h11.CLIENT)
+        content = b"" if body is None else json.dumps(body).encode()
+        headers = [("Host", self._host), ("Authorization", f"Bearer {self._token}")]
+        headers += [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
+        request = http.send(h11.Request(method=method, target=path, headers=headers))
+        request += http.send(h11.Data(data=content)) + http.send(h11.EndOfMessage())
+        async with await trio.open_tcp_stream(self._host, self._port) as connection:
+            await connection.send_all(request)
+            while True:
+                event = http.next_event()
+                if event is h11.NEED_DATA:
+                    http.receive_data(await connection.receive_some(65536))
+                elif isinstance(event, h11.Response) and event.status_code != 200:
+                    raise SystemExit(f"{method} {path}: status {event.status_code}")
+                elif isinstance(event, h11.Data):
+                    yield bytes(event.data)
+                elif isinstance(event, h11.EndOfMessage):
+                    return
+
+
+async def tokens_per_second(node: Node, load: Load, streams: int) -> float:
+    """All tokens of ``streams`` streams at once, over the time from first request to last token."""
+    count = 0
+
+    async def read_one() -> None:
+        nonlocal count
+        async for _ in node.stream(load):
+            count += 1
+
+    started = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(streams):
+            nursery.start_soon(read_one)
+    return count / (trio.current_time() - started)
+
+
+async def health_while(node: Node, work: Callable) -> list[float]:
+    """Milliseconds of each question for the health while ``work`` runs."""
+    times: list[float] = []
+
+    async def ask() -> None:
+        while True:
+            times.append(await node.health_ms())
+            await trio.sleep(HEALTH_EVERY_S)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await work()
+        nursery.cancel_scope.cancel()
+    return times
+
+
+async def first_token_delays(node: Node, load: Load) -> list[float]:
+    """Milliseconds by which a first event is later than the node's own time for one token."""
+    delays = []
+    for _ in range(FIRST_TOKEN_REPEATS):
+        computed = (await node.generate(Load(1, 1, load.prompt)))["timing"]["inference_ms"]
+        started = trio.current_time()
+        arrivals = [at async for at in node.stream(Load(1, 1, load.prompt))]
+        delays.append((arrivals[0] - started) * 1e3 - computed)
+    return delays
+
+
+async def measure(node: Node, load: Load, rounds: int) -> list[Row]:
+    """Run all measurements in turn, ``rounds`` times."""
+    one, many, quiet, busy, delays = [], [], [], [], []
+    await tokens_per_second(node, Load(1, 4, load.prompt), 1)  # what is made at first use
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        with trio.fail_after(ROUND_S):
+            one.append(await tokens_per_second(node, load, 1))
+
+            async def together() -> None:
+                many.append(await tokens_per_second(node, load, load.streams))
+
+            busy += await health_while(node, together)
+            quiet += [await node.health_ms() for _ in range(50)]
+            delays += await first_token_delays(node, load)
+    single, joint = statistics.median(one), statistics.median(many)
+    p50, p99 = statistics.median(busy), percentile(busy, 99)
+    calm = statistics.median(quiet)
+    streams = f"{load.streams} SSE clients together"
+    return [
+        Row("1 SSE client alone", single, None, None, "tokens/s", ""),
+        Row(f"{streams}, to one alone", joint, single, joint / single, "tokens/s", ">= 3"),
+        Row("/health while generating, p50, to quiet", p50, calm, p50 / calm, "ms", ""),
+        Row("/health while generating, p99", p99, None, None, "ms", "<= 50"),
+        Row(
+            "first SSE token after its computation",
+            statistics.median(delays),
+            None,
+            None,
+            "ms",
+            "<= 10",
+        ),
+    ]
+
+
+def percentile(values: list[float], percent: float) -> float:
+    """Nearest rank."""
+    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
+
+
+def main() -> None:
+    """Measure, print the table, and write it as JSON where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--token", required=True)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompt", default="Once upon a time there was a small machine. " * 4)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    node = Node(options.url, options.token)
+    load = Load(options.streams, options.tokens, options.prompt)
+    rows = trio.run(measure, node, load, options.rounds)
+    for row in rows:
+        peer = "" if row.peer is None else f"{row.peer:9.1f} {row.ratio:6.2f} x"
+        print(f"{row.name:42} {row.ours:9.1f} {row.unit:9} {peer:18} {row.target}")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

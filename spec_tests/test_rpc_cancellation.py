@@ -1,0 +1,173 @@
+"""A caller that goes away ends its call, and a node that goes away ends ours (section 7.3)."""
+
+import socket
+from functools import partial
+
+import grpc
+import pytest
+import trio
+from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, raw_peer, running, until
+
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc.channel import open_channel
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.framing import prefix
+from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.rpc.server import serve_grpc
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+WAIT = pb.PipelineForwardRequest(session_id="wait")
+WAIT_BODY = prefix(WAIT.SerializeToString()) + WAIT.SerializeToString()
+
+
+async def test_a_cancelled_grpcio_call_cancels_the_handler() -> None:
+    probe = Probe()
+    async with running(probe) as port:
+        with grpcio_peer(port) as peer:
+            call = peer.forward_future("wait")
+            await probe.started.wait()
+            call.cancel()
+            await probe.ended.wait()
+            assert probe.outcome == "cancelled"
+            assert (await in_thread(peer.forward, data=b"next")).success
+
+
+async def test_a_reset_cancels_only_its_call() -> None:
+    probe = Probe()
+    async with running(probe) as port, raw_peer(port) as peer:
+        first = await peer.request(body=WAIT_BODY)
+        second = await peer.request(body=WAIT_BODY)
+        await until(lambda: probe.running == 2, "two calls")
+        peer.h2.reset_stream(first, 8)
+        await peer.flush()
+        await until(lambda: probe.running == 1, "one call less")
+        assert probe.outcome == "cancelled"
+        probe.release.set()
+        assert await peer.status(second) == "0"
+
+
+async def test_a_reset_ends_a_stream_that_nobody_reads() -> None:
+    probe = Probe()
+    request = pb.InferenceRequest(prompt="endless").SerializeToString()
+    async with running(probe) as port, raw_peer(port) as peer:
+        path = "/node.NodeService/StreamInference"
+        body = prefix(request) + request
+        stream_id = await peer.request(body=body, end=False, **{":path": path})
+        await until(lambda: bool(peer.fields(stream_id)), "the stream began")
+        peer.h2.reset_stream(stream_id, 8)
+        await peer.flush()
+        await probe.ended.wait()
+        assert await peer.forward()
+
+
+@pytest.mark.parametrize("abrupt", [False, True])
+async def test_the_end_of_a_connection_cancels_its_calls(abrupt: bool) -> None:
+    probe = Probe()
+    async with running(probe) as port:
+        async with raw_peer(port) as peer:
+            await peer.request(body=WAIT_BODY)
+            await probe.started.wait()
+            if abrupt:
+                # The connection is reset instead of closed.
+                linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+                peer.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        await probe.ended.wait()
+        assert probe.outcome == "cancelled"
+
+
+async def test_the_sockets_of_connections_are_closed() -> None:
+    traffic = TrafficMeter()
+    async with running(Probe(), traffic=traffic) as port:
+        for _ in range(5):
+            async with raw_peer(port) as peer:
+                assert await peer.forward()
+        await until(lambda: traffic.active_connections == 0, "all connections closed")
+
+
+async def test_a_cancelled_server_ends_the_calls_of_its_clients() -> None:
+    probe = Probe()
+    async with trio.open_nursery() as nursery:
+        serve = partial(serve_grpc, [probe.service], "127.0.0.1", 0, traffic=TrafficMeter())
+        _, port = await nursery.start(serve)
+        with grpcio_peer(port) as peer:
+            call = peer.forward_future("wait")
+            async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+                async with trio.open_nursery() as calls:
+                    failures: list[CallFailed] = []
+
+                    async def wait() -> None:
+                        try:
+                            await NodeServiceStub(channel).PipelineForward(WAIT)
+                        except CallFailed as error:
+                            failures.append(error)
+
+                    calls.start_soon(wait)
+                    await until(lambda: probe.running == 2, "two calls")
+                    nursery.cancel_scope.cancel()
+                    with trio.CancelScope(shield=True):
+                        await until(lambda: failures != [], "our client's call failed")
+                        code = (await in_thread(call.exception)).code()
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert failures[0].code is Code.UNAVAILABLE
+    assert probe.outcome == "cancelled"
+
+
+async def test_a_vanished_peer_ends_our_waiting_calls() -> None:
+    async def vanish(stream: trio.SocketStream) -> None:
+        from h2.connection import H2Connection, H2Configuration
+
+        server = H2Connection(H2Configuration(client_side=False))
+        server.initiate_connection()
+        await stream.send_all(server.data_to_send())
+        while b"PipelineForward" not in (await stream.receive_some(65536)):
+            pass
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, vanish, 0)
+        port = listeners[0].socket.getsockname()[1]
+        async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+            with trio.fail_after(20):
+                with pytest.raises(CallFailed) as failure:
+                    await NodeServiceStub(channel).PipelineForward(WAIT)
+                assert failure.value.code is Code.UNAVAILABLE
+                assert not channel.usable
+                with pytest.raises(CallFailed):
+                    await NodeServiceStub(channel).PipelineForward(WAIT)
+        nursery.cancel_scope.cancel()
+
+
+async def test_leaving_a_call_resets_it_at_the_peer() -> None:
+    ended = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def stream(requests, context):
+        context.add_callback(lambda: token.run_sync_soon(ended.set))
+        yield pb.InferenceResponse(text="one")
+        for _ in requests:
+            pass
+
+    with grpcio_server(StreamInference=stream) as port:
+        async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+            async with NodeServiceStub(channel).StreamInference() as call:
+                await call.send(pb.InferenceRequest())
+                assert (await anext(call)).text == "one"
+            with trio.fail_after(20):
+                await ended.wait()
+
+
+async def test_a_cancelled_call_of_ours_cancels_the_handler() -> None:
+    probe = Probe()
+    async with (
+        running(probe) as port,
+        open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(NodeServiceStub(channel).PipelineForward, WAIT)
+        await probe.started.wait()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await probe.ended.wait()
+    assert probe.outcome == "cancelled"

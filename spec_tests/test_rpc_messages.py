@@ -1,0 +1,198 @@
+"""Section 8: 100 MiB both ways, RESOURCE_EXHAUSTED above, and memory that is bounded."""
+
+import grpc
+import pytest
+import trio
+from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, raw_peer, running, until
+
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc.channel import open_channel
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.framing import prefix
+from meshnode.rpc.limits import MAX_MESSAGE_BYTES, RpcLimits
+from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+MIB = 1024 * 1024
+
+
+def filled(size: int) -> pb.PipelineForwardRequest:
+    """A request of exactly ``size`` bytes on the wire."""
+    request = pb.PipelineForwardRequest(hidden_states=bytes(size - 10))
+    return pb.PipelineForwardRequest(hidden_states=bytes(2 * size - 10 - request.ByteSize()))
+
+
+def forward(peer, request, timeout=30):
+    call = peer.unary("PipelineForward", request, pb.PipelineForwardResponse)
+    return call(request, timeout=timeout)
+
+
+async def test_the_largest_message_goes_both_ways() -> None:
+    request = filled(MAX_MESSAGE_BYTES - 2)  # the answer has one more field, of two bytes
+    assert request.ByteSize() == MAX_MESSAGE_BYTES - 2
+    async with running(Probe()) as port:
+        with grpcio_peer(port) as peer:
+            answer = await in_thread(forward, peer, request)
+    assert answer.ByteSize() == MAX_MESSAGE_BYTES
+    assert len(answer.hidden_states) == len(request.hidden_states)
+
+
+async def test_our_client_takes_and_sends_the_largest_message() -> None:
+    request = filled(MAX_MESSAGE_BYTES - 2)
+
+    def echo(request, context):
+        return pb.PipelineForwardResponse(hidden_states=request.hidden_states, success=True)
+
+    with grpcio_server(PipelineForward=echo) as port:
+        async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+            with trio.fail_after(30):
+                answer = await NodeServiceStub(channel).PipelineForward(request)
+    assert answer.ByteSize() == MAX_MESSAGE_BYTES
+
+
+async def test_a_message_over_the_limit_costs_its_call_only() -> None:
+    probe = Probe()
+    async with running(probe) as port:
+        with grpcio_peer(port) as peer:
+            waiting = peer.forward_future("wait", b"before")
+            await probe.started.wait()
+            error = await in_thread(peer.failure, data=bytes(MAX_MESSAGE_BYTES))
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            # The same connection: the call that was waiting on it still is.
+            assert (await in_thread(peer.forward, data=b"after")).hidden_states == b"after"
+            probe.release.set()
+            assert (await in_thread(waiting.result)).hidden_states == b"before"
+
+
+async def test_an_answer_over_the_limit_is_resource_exhausted() -> None:
+    async with running(Probe(), limits=RpcLimits(message_bytes=MIB)) as port:
+        with grpcio_peer(port) as peer:
+            # The request fits, the answer does not: one field more.
+            error = await in_thread(_failure_of, peer, filled(MIB))
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert (await in_thread(peer.forward)).success
+
+
+def _failure_of(peer, request):
+    with pytest.raises(grpc.RpcError) as failure:
+        forward(peer, request)
+    return failure.value
+
+
+async def test_bytes_of_a_refused_message_are_dropped_and_the_window_kept() -> None:
+    limits = RpcLimits(message_bytes=MIB)
+    async with running(Probe(), limits=limits) as port, raw_peer(port) as peer:
+        stream_id = await peer.request(body=b"\0" + (2 * MIB).to_bytes(4, "big"), end=False)
+        assert await peer.status(stream_id) == str(int(Code.RESOURCE_EXHAUSTED))
+        # More than any window, sent by a peer that goes on as if nothing had been said.
+        for _ in range(10):
+            assert await peer.forward(bytes(60_000))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
+async def test_our_client_refuses_an_answer_over_its_limit(encoding: str) -> None:
+    def big(request, context):
+        return pb.PipelineForwardResponse(hidden_states=bytes(2 * MIB))
+
+    def small(request, context):
+        return pb.DHTPingResponse()
+
+    limits = RpcLimits(message_bytes=MIB)
+    with grpcio_server(PipelineForward=big, DHTPing=small) as port:
+        async with open_channel(
+            "127.0.0.1", port, traffic=TrafficMeter(), limits=limits
+        ) as channel:
+            stub = NodeServiceStub(channel)
+            with pytest.raises(CallFailed) as failure:
+                await stub.PipelineForward(pb.PipelineForwardRequest())
+            assert failure.value.code is Code.RESOURCE_EXHAUSTED
+            await stub.DHTPing(pb.DHTPingRequest())
+
+
+async def test_a_request_over_the_limit_is_not_sent() -> None:
+    async with (
+        running(Probe()) as port,
+        open_channel(
+            "127.0.0.1", port, traffic=TrafficMeter(), limits=RpcLimits(message_bytes=MIB)
+        ) as channel,
+    ):
+        stub = NodeServiceStub(channel)
+        with pytest.raises(CallFailed) as failure:
+            await stub.PipelineForward(filled(MIB + 1))
+        assert failure.value.code is Code.RESOURCE_EXHAUSTED
+        await stub.PipelineForward(pb.PipelineForwardRequest())
+
+
+async def test_bytes_in_flight_are_bounded_over_all_calls() -> None:
+    probe = Probe()
+    limits = RpcLimits(bytes_in_flight=3 * MIB)
+    async with running(probe, limits=limits) as port:
+        with grpcio_peer(port) as one, grpcio_peer(port) as other:
+            held = [one.forward_future("wait", bytes(MIB)) for _ in range(2)]
+            await until(lambda: probe.running == 2, "two calls that hold a MiB each")
+            error = await in_thread(other.failure, data=bytes(2 * MIB))
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert (await in_thread(other.forward, data=b"small")).success
+            probe.release.set()
+            for call in held:
+                assert (await in_thread(call.result)).success
+            assert (await in_thread(other.forward, data=bytes(MIB))).success
+
+
+async def test_a_reader_that_does_not_read_holds_up_only_itself() -> None:
+    probe = Probe()
+    request = pb.InferenceRequest(prompt="endless").SerializeToString()
+    async with running(probe) as port, raw_peer(port) as peer:
+        # Its window stays at the 64 KiB that HTTP/2 begins with.
+        peer.h2.acknowledge_received_data = lambda size, stream_id: None
+        path = "/node.NodeService/StreamInference"
+        body = prefix(request) + request
+        stream_id = await peer.request(body=body, end=False, **{":path": path})
+        await until(lambda: _received(peer, stream_id) > 60_000, "the window is used up")
+        with grpcio_peer(port) as other:
+            assert (await in_thread(other.forward)).success
+        assert _received(peer, stream_id) <= 65_535
+        assert probe.outcome == ""
+    await probe.ended.wait()
+    assert probe.outcome == "cancelled"
+
+
+def _received(peer, stream_id) -> int:
+    return sum(len(event.data) for event in peer.events if hasattr(event, "data"))
+
+
+@pytest.mark.parametrize("window", [1, 3, 7, 1000])
+async def test_the_smallest_windows_work(window: int) -> None:
+    async with running(Probe()) as port, raw_peer(port) as peer:
+        peer.h2.update_settings({4: window})  # INITIAL_WINDOW_SIZE
+        await peer.flush()
+        assert await peer.forward(bytes(40))
+        assert await peer.forward(bytes(4000 if window > 100 else 100))
+
+
+async def test_a_slow_handler_leaves_one_window_of_requests_behind_it() -> None:
+    """A stream of requests is not read ahead of its handler."""
+    probe = Probe()
+    message = pb.InferenceRequest(prompt="x" * 1000).SerializeToString()
+    stuck = pb.InferenceRequest(prompt="endless").SerializeToString()
+    window = 32 * 1024
+    traffic = TrafficMeter()
+    limits = RpcLimits(stream_window=window)
+    async with running(probe, limits=limits, traffic=traffic) as port, raw_peer(port) as peer:
+        peer.h2.acknowledge_received_data = lambda size, stream_id: None
+        path = "/node.NodeService/StreamInference"
+        body = prefix(stuck) + stuck
+        stream_id = await peer.request(body=body, end=False, **{":path": path})
+        await until(lambda: _received(peer, stream_id) > 60_000, "the handler is stuck")
+        sent = 0
+        while peer.h2.local_flow_control_window(stream_id) > len(message) + 5:
+            peer.h2.send_data(stream_id, prefix(message) + message)
+            sent += len(message) + 5
+            await peer.flush()
+            await trio.lowlevel.checkpoint()
+            assert sent <= window
+        await until(lambda: traffic.bytes_received >= sent, "all arrived")
+        await trio.testing.wait_all_tasks_blocked()
+        assert peer.h2.local_flow_control_window(stream_id) <= len(message) + 5
