@@ -1,0 +1,68 @@
+"""A node process for benchmarks, started as a user would start it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+TOKEN = "bench-operator-token"  # noqa: S105 - of a node that lives for this run only
+NO_LIMITS = {
+    "MESHNODE_LIMITS_REQUESTS_PER_SECOND_PER_ADDRESS": "1000000",
+    "MESHNODE_LIMITS_REQUESTS_PER_SECOND_PER_TOKEN": "1000000",
+    "MESHNODE_LIMITS_BURST_PER_ADDRESS": "1000000",
+    "MESHNODE_LIMITS_BURST_PER_TOKEN": "1000000",
+}
+"""A benchmark asks more often than the default rate limits let one client ask."""
+
+
+@dataclass(frozen=True)
+class RunningNode:
+    """A node that is ready."""
+
+    url: str
+    token: str
+    ready_s: float
+    """From the beginning of ``run_node`` to the banner, as the banner says."""
+    memory_bytes: int
+    """Resident set when it became ready."""
+
+
+@contextmanager
+def running_node(model: str = "", threads: int = 2) -> Iterator[RunningNode]:
+    """Start a node on a free port; kill it at the end."""
+    port = _free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "meshnode", "--port", str(port), "--data-dir", folder]
+        command += ["--model", model] if model else []
+        variables = {"MESHNODE_TOKEN": TOKEN, "MESHNODE_RESOURCES_CPU_THREADS": str(threads)}
+        process = psutil.Popen(
+            command,
+            env={**psutil.Process().environ(), **variables, **NO_LIMITS},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            banner = process.stdout.readline()
+            found = re.search(r"ready in ([\d.]+) s", banner)
+            if not found:
+                raise RuntimeError("the node did not start")
+            memory = process.memory_info().rss
+            yield RunningNode(f"http://127.0.0.1:{port}", TOKEN, float(found[1]), memory)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return min(int(probe.getsockname()[1]), 64535)
