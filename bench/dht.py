@@ -8,7 +8,7 @@ life and lets 10,000 nodes fit into minutes; one size runs with refreshes for co
 
 A node lookup succeeds if it finds the node closest to the target of all that live; a record lookup
 if it finds the value, while its publisher lives. Prints a table, and writes ``dht.json`` and
-``dht.svg`` into ``bench/out/``. The same seed gives the same figures, seconds aside.
+``dht.svg`` into ``bench/out/``. The same seed gives the same figures, seconds and bytes aside.
 """
 
 from __future__ import annotations
@@ -195,9 +195,8 @@ class Experiment:
     def _figures(self, calls: int, cpu_seconds: float) -> Figures:
         network, found, records = self._network, self._found_node, self._found_record
         nodes = list(network.nodes.values())
-        kib = [
-            weigh(node) / 1024 for node in network.random.sample(nodes, min(WEIGHED, len(nodes)))
-        ]
+        weighed = network.random.sample(nodes, min(WEIGHED, len(nodes)))
+        kib = [weigh(node) / 1024 for node in weighed]
         return Figures(
             nodes=self._size,
             refresh=network.refresh,
@@ -266,7 +265,8 @@ def table(runs: Sequence[Figures]) -> str:
         f"{f.nodes:>6,}  {'yes' if f.refresh else 'no':>7}  {f.replaced:>8,}"
         f"  {f.node_success_percent:>9.2f}%  {f.closest_20_recall_percent:>9.2f}%"
         f"  {f.record_success_percent:>11.2f}%  {f.hops_mean:>5.2f} ({f.hops_p99:g})"
-        f"  {f.log2_nodes:>8.2f}  {f.messages_per_lookup_mean:>11.1f} ({f.messages_per_lookup_p99:g})"
+        f"  {f.log2_nodes:>8.2f}"
+        f"  {f.messages_per_lookup_mean:>11.1f} ({f.messages_per_lookup_p99:g})"
         f"  {f.kib_per_node_mean:>9.1f}  {f.contacts_per_node:>8.1f}  {f.cpu_seconds:>5.1f}"
         for f in runs
     ]

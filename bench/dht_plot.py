@@ -62,8 +62,10 @@ def _chart(chart: Chart) -> str:
         left, right = place(x_from, tick), place(x_to, tick)
         parts.append(f'<path d="M{left} L{right}" stroke="#e5e7eb"/>')
         parts.append(_text(LEFT - 6, float(left.split(",")[1]) + 4, f"{tick:g}", "end"))
-    for tick in _ticks(x_from, x_to, _step(x_to - x_from)):
-        parts.append(_text(float(place(tick, 0).split(",")[0]), HEIGHT - 26, f"{tick:g}", "middle"))
+    parts += [
+        _text(float(place(tick, 0).split(",")[0]), HEIGHT - 26, f"{tick:g}", "middle")
+        for tick in _ticks(x_from, x_to, _step(x_to - x_from))
+    ]
     parts.append(_text(WIDTH / 2, HEIGHT - 8, chart.x_name, "middle"))
     for index, line in enumerate(chart.lines):
         colour = COLOURS[index % len(COLOURS)]

@@ -42,7 +42,7 @@ def throughput_row(
 ) -> BenchRow:
     """A row of rates, more being better: the medians, and their ratio."""
     mine, theirs = statistics.median(ours), statistics.median(peer)
-    return BenchRow(name, mine, theirs, mine / theirs, target, unit, note)
+    return BenchRow(name, mine, theirs, mine / theirs, target, unit)
 
 
 def latency_row(name: str, samples: Sequence[float], limit: float, unit: str) -> BenchRow:

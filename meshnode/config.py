@@ -20,6 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from meshnode.domain.addresses import NODE_URL_OR_EMPTY
 from meshnode.domain.errors import InvalidRequest, StartupError
 
 GRPC_PORT_OFFSET = 1000
@@ -94,7 +95,6 @@ def _default_data_dir() -> str:
     return str(Path(base).expanduser() / "meshnode")
 
 
-_URL = r"(https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?)?"
 _LAYERS = r"all|[0-9]{1,4}(-[0-9]{1,4})?"
 
 SETTINGS: tuple[Setting, ...] = (
@@ -109,7 +109,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("model", str, "", _matches(r"[^\0]*", "must be a path")),
     Setting("layers", str, "all", _matches(_LAYERS, "must be 'all', N or FIRST-LAST")),
-    Setting("tracker_url", str, "", _matches(_URL, "must be http://HOST:PORT"), Change.RESTART),
+    Setting(
+        "tracker_url",
+        str,
+        "",
+        _matches(NODE_URL_OR_EMPTY, "must be http://HOST:PORT"),
+        Change.RESTART,
+    ),
     Setting("log_format", str, "text", _matches("text|json", "must be 'text' or 'json'")),
     Setting("currency", str, "MESH", _matches(r"[A-Z0-9]{2,12}", "must be 2 to 12 of A-Z, 0-9")),
     Setting("drain_s", float, 10.0, _between(0, 3600)),

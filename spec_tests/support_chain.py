@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -194,23 +195,20 @@ class Net:
         return result.id
 
     def refused(self, who: Actor, kind: str, **fields: Json) -> str:
-        """Why a transaction is refused; it must not change anything but the clock."""
+        """Why a transaction is refused; the block must be as if it were empty."""
         raw = self.tx(who, kind, **fields)
-        before = self.store.entries()
-        (result,) = self.block([raw]).results
-        assert result.code == 1
-        after = self.store.entries()
-        changed = {key for key in before | after if before.get(key) != after.get(key)}
-        assert changed <= {"clock"}, changed
-        return result.log
+        frame = BlockFrame(self.app.height + 1, self.app.time_ns + SECOND, self.committers)
+        without = self.app.finalize(Block(frame)).app_hash
+        finalized = self.block([raw])
+        assert finalized.results[0].code == 1
+        assert finalized.app_hash == without
+        return finalized.results[0].log
 
     def skip(self, blocks: int, seconds: int = 1) -> None:
         for _ in range(blocks):
             self.block(seconds=seconds)
 
     def query(self, path: str, **options: Json) -> dict[str, Any]:
-        import json
-
         result = self.app.query(path, encode(options))
         assert result.code == 0, result.log
         value: dict[str, Any] = json.loads(result.value)
@@ -219,7 +217,7 @@ class Net:
     def account(self, who: Actor) -> dict[str, Any]:
         return self.query("/account", public_key=who.key)
 
-    def infer(self, who: Actor, provider: Actor, **changes: Json) -> dict[str, Json]:
+    def infer(self, who: Actor, provider: Actor, /, **changes: Json) -> dict[str, Json]:
         """The fields of an inference request."""
         fields: dict[str, Json] = {
             "provider": provider.key,

@@ -63,6 +63,8 @@ class Network:
     dead: set[Contact] = field(default_factory=set)
     called: list[Contact] = field(default_factory=list)
     """Every address called, whoever is there."""
+    answered: set[tuple[Contact, Contact]] = field(default_factory=set)
+    """Who has had an answer from whom."""
 
     # Who is there
 
@@ -80,7 +82,8 @@ class Network:
         )
         self.nodes[contact] = node
         if through is not None:
-            self.ping(contact, through)
+            while not self.ping(contact, through):
+                assert self.loss, "one joins through somebody alive"
             self.find(contact, contact.node_id)
         return contact
 
@@ -120,6 +123,7 @@ class Network:
         return True
 
     def _heard(self, caller: Contact, callee: Contact) -> None:
+        self.answered.add((caller, callee))
         to_check = self.nodes[caller].answered(callee, callee.node_id, self.now)
         if to_check is not None:
             self.ping(caller, to_check)
@@ -185,8 +189,7 @@ class Network:
                 lookup.on_failure(query)
             return
         node = self.nodes[caller]
-        # Only verified addresses are asked.
-        assert node.is_verified(query.contact, self.now)
+        assert (caller, query.contact) in self.answered, "only verified addresses are asked"
         answer = self.ask(caller, query.contact, lookup)
         if answer is None:
             node.failed(query.contact, self.now)

@@ -34,6 +34,7 @@ class Probe(NodeServiceServicer):
     def __init__(self) -> None:
         self.started = trio.Event()
         self.ended = trio.Event()
+        self.stream_ended = trio.Event()
         self.release = trio.Event()
         self.running = 0
         self.most_running = 0
@@ -68,6 +69,8 @@ class Probe(NodeServiceServicer):
         self, input_messages: AsyncIterator[pb.InferenceRequest]
     ) -> AsyncIterator[pb.InferenceResponse]:
         self.started.set()
+        # Cancelled while it computes, or closed while it waits for the reader: the same to a test.
+        self.outcome = "cancelled"
         try:
             async for request in input_messages:
                 if request.prompt == "endless":
@@ -77,11 +80,9 @@ class Probe(NodeServiceServicer):
                     raise RuntimeError("secret detail")
                 for index in range(request.max_tokens):
                     yield pb.InferenceResponse(request_id=request.request_id, index=index)
-        except trio.Cancelled:
-            self.outcome = "cancelled"
-            raise
+            self.outcome = "done"
         finally:
-            self.ended.set()
+            self.stream_ended.set()
 
 
 FAILURES: dict[str, Callable[[], Exception]] = {
@@ -196,11 +197,13 @@ class RawPeer:
         self.stream = stream
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.events: list[Any] = []
+        self._sending = trio.Lock()
         self.closed = False
 
     async def flush(self) -> None:
         """Send what h2 has written."""
-        await self.stream.send_all(self.h2.data_to_send())
+        async with self._sending:
+            await self.stream.send_all(self.h2.data_to_send())
 
     async def request(self, *, body: bytes | None = None, end: bool = True, **headers: str) -> int:
         """Begin a call of PipelineForward, with headers changed (``_`` for ``-``)."""

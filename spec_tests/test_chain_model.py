@@ -55,8 +55,9 @@ Body = dict[str, Json]
 class Ledger(RuleBasedStateMachine):
     """Rules queue transactions; ``end_block`` runs them through both."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(block_size=st.integers(1, 4))
+    def start(self, block_size: int) -> None:
+        self.block_size = block_size
         start = genesis()
         self.net = Net(start)
         liquid = dict(start.accounts) | {VALIDATOR.key: start.validators[0].liquid}
@@ -74,7 +75,6 @@ class Ledger(RuleBasedStateMachine):
         self.queue: list[tuple[bytes, tuple[str, str, str, int, dict[str, Any]] | None]] = []
         self.accepted: list[bytes] = []
         self.ids: set[str] = set()
-        self.waiting = 0
 
     def send(self, who: Actor, kind: str, fields: Body, slip: int = 0, **known: Any) -> str:
         world = self.reference.world
@@ -83,6 +83,9 @@ class Ledger(RuleBasedStateMachine):
         body = {"kind": kind, "chain_id": CHAIN_ID, "nonce": nonce, **fields}
         name = application_id(body, who.key)
         self.queue.append((who.sign(body), (who.key, kind, name, nonce, {**fields, **known})))
+        # Short blocks: what fails makes the sender's later nonces wrong.
+        if len(self.queue) >= self.block_size:
+            self.end_block(1)
         return name
 
     @rule(who=actors, to=actors, amount=amounts, slip=nonce_slips)
@@ -92,13 +95,21 @@ class Ledger(RuleBasedStateMachine):
     @rule(
         who=spenders,
         provider=actors,
-        tokens=st.integers(1, 70),
-        extra=st.integers(-1, 5000),
-        life=st.integers(1, 10),
-        prompt=st.text(max_size=8),
+        tokens=st.integers(1, 64) | st.integers(0, 70),
+        extra=st.integers(0, 5000) | st.integers(-1, 5),
+        life=st.integers(2, 8) | st.integers(0, 10),
+        prompt=st.text(min_size=1, max_size=8) | st.text(max_size=700),
+        answered=st.booleans(),
     )
     def infer(
-        self, who: Actor, provider: Actor, tokens: int, extra: int, life: int, prompt: str
+        self,
+        who: Actor,
+        provider: Actor,
+        tokens: int,
+        extra: int,
+        life: int,
+        prompt: str,
+        answered: bool,
     ) -> None:
         world = self.reference.world
         fields: Body = {
@@ -108,7 +119,11 @@ class Ledger(RuleBasedStateMachine):
             "price": tokens * PROFILE.params.inference_token_price + extra,
             "expires": world.height + 1 + life,
         }
-        self.send(who, "infer", fields)
+        name = self.send(who, "infer", fields)
+        if answered:
+            self.end_block(1)
+            if name in self.reference.world.jobs:
+                self.answer(name, True, None)
 
     @precondition(lambda self: self.reference.world.jobs)
     @rule(
@@ -116,6 +131,9 @@ class Ledger(RuleBasedStateMachine):
     )
     def respond(self, data: st.DataObject, right: bool, other: Actor | None) -> None:
         name = data.draw(st.sampled_from(sorted(self.reference.world.jobs)))
+        self.answer(name, right, other)
+
+    def answer(self, name: str, right: bool, other: Actor | None) -> None:
         job = self.reference.world.jobs[name]
         request = job["request"]
         output = answer_to(request["prompt"], request["max_tokens"], job["model_root"])
@@ -123,19 +141,28 @@ class Ledger(RuleBasedStateMachine):
         fields: Body = {"job_id": name, "result_root": root}
         self.send(other or ACTORS[job["provider"]], "respond", fields, right=right)
 
-    @rule(who=spenders, amount=amounts, days=st.integers(0, 31))
+    @rule(who=spenders, amount=amounts, days=st.integers(1, 30) | st.integers(0, 31))
     def stake(self, who: Actor, amount: int, days: int) -> None:
         self.send(who, "stake", {"amount": amount, "duration_days": days})
 
     @precondition(lambda self: any(s["amount"] for s in self.reference.world.stakes.values()))
-    @rule(data=st.data(), who=spenders)
-    def unstake(self, data: st.DataObject, who: Actor) -> None:
-        held = self.reference.world.stakes.get(who.key, {"amount": 5})["amount"]
+    @rule(data=st.data(), patient=st.booleans())
+    def unstake(self, data: st.DataObject, patient: bool) -> None:
+        stakes = self.reference.world.stakes
+        who = ACTORS[data.draw(st.sampled_from(sorted(stakes)))]
+        held = stakes[who.key]["amount"]
         amount = data.draw(st.just(held) | st.integers(0, held + 1))
+        if patient:
+            self.end_block(31 * 86_400)
         self.send(who, "unstake", {"amount": amount})
 
-    @rule(who=spenders, units=st.integers(0, 9), off=st.sampled_from([0, 0, 0, 1]))
-    def bond(self, who: Actor, units: int, off: int) -> None:
+    @rule(
+        who=spenders,
+        units=st.integers(1, 9) | st.integers(0, 9),
+        off=st.sampled_from([0, 0, 0, 1]),
+        patience=st.sampled_from([0, 10]),
+    )
+    def bond(self, who: Actor, units: int, off: int, patience: int) -> None:
         amount = units * UNIT + off
         queued = sum(entry is not None and entry[0] == who.key for _, entry in self.queue)
         nonce = self.reference.world.nonce.get(who.key, 0) + queued
@@ -145,13 +172,24 @@ class Ledger(RuleBasedStateMachine):
             "possession": who.possession(amount, nonce),
         }
         self.send(who, "bond", fields, agreed=True)
+        for _ in range(patience):
+            self.end_block(1)
 
-    @rule(who=actors, owner=st.none() | actors, kind=st.sampled_from(["unbond", "withdraw"]))
-    def leave(self, who: Actor, owner: Actor | None, kind: str) -> None:
+    @rule(
+        who=st.sampled_from([VALIDATOR, ALICE, BOB]),
+        owner=st.none() | actors,
+        kind=st.sampled_from(["unbond", "withdraw"]),
+        patience=st.sampled_from([0, 6, 12]),
+    )
+    def leave(self, who: Actor, owner: Actor | None, kind: str, patience: int) -> None:
+        for _ in range(patience):
+            self.end_block(1)
         self.send(owner or who, kind, {"consensus_key": who.consensus_key})
 
-    @rule(who=st.sampled_from([VALIDATOR, BOB]), workers=st.tuples(actors, actors))
-    def reserve(self, who: Actor, workers: tuple[Actor, Actor]) -> None:
+    @rule(
+        who=st.sampled_from([VALIDATOR, BOB]), workers=st.tuples(actors, actors), done=st.booleans()
+    )
+    def reserve(self, who: Actor, workers: tuple[Actor, Actor], done: bool) -> None:
         world = self.reference.world
         fields: Body = {
             "task_kind": "train",
@@ -162,6 +200,10 @@ class Ledger(RuleBasedStateMachine):
             "price": 0,
         }
         self.send(who, "reserve", fields)
+        if done:
+            self.end_block(1)
+            if self.reference.world.lease:
+                self.submit(True)
 
     @precondition(lambda self: self.reference.world.lease)
     @rule(right=st.sampled_from([True, True, False]))
@@ -182,10 +224,18 @@ class Ledger(RuleBasedStateMachine):
         }
         self.send(ACTORS[world.lease["owner"]], "submit", fields, right=right)
 
-    @rule(who=spenders, number=st.integers(0, 3))
-    def prove(self, who: Actor, number: int) -> None:
+    @rule(who=spenders, number=st.integers(0, 9), approve=st.booleans())
+    def prove(self, who: Actor, number: int, approve: bool) -> None:
         fields: Body = {"work_kind": "forward", "layer": number, "statement": digest(number)}
-        self.send(who, "prove", fields)
+        name = self.send(who, "prove", fields)
+        if approve:
+            self.end_block(1)
+            vote: Body = {
+                "proof_id": name,
+                "consensus_key": VALIDATOR.consensus_key,
+                "approve": True,
+            }
+            self.send(VALIDATOR, "vote", vote)
 
     @precondition(lambda self: self.reference.world.proofs)
     @rule(data=st.data(), who=st.sampled_from([VALIDATOR, ALICE, BOB]), approve=st.booleans())
@@ -214,7 +264,7 @@ class Ledger(RuleBasedStateMachine):
     def garbage(self, junk: bytes) -> None:
         self.queue.append((junk, None))
 
-    @rule(seconds=st.sampled_from([0, 1, 1, 1, 5, 86_400, 3 * 86_400, 31 * 86_400]))
+    @rule(seconds=st.sampled_from([0, 1, 5, 86_400, 3 * 86_400, 31 * 86_400, 31 * 86_400]))
     def end_block(self, seconds: int) -> None:
         world = self.reference.world
         powers = world.powers(world.height)

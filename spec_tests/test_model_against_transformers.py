@@ -12,6 +12,7 @@ from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
 from meshnode.model.kv import KVCache
 from meshnode.model.loading import load_model
+from meshnode.model.naming import decoder_parameters
 from spec_tests.support_model import (
     VOCAB_SIZE,
     make_model,
@@ -223,3 +224,22 @@ def test_transformers_reads_what_we_write(tmp_path: Path) -> None:
         theirs = transformers.AutoModelForCausalLM.from_pretrained(directory).eval()
         tokens = random_tokens(1, 16)
         assert_close(load_model(directory).decoder(tokens), theirs(tokens).logits)
+
+
+def test_gradients_are_theirs_too(directory: Path, reference: Any, tokens: torch.Tensor) -> None:
+    """Of the next-token loss, with respect to every weight."""
+    ours = load_model(directory, trainable=True).decoder
+    functional = torch.nn.functional
+    logits = ours(tokens)[:, :-1].flatten(0, 1)
+    functional.cross_entropy(logits, tokens[:, 1:].flatten()).backward()
+    reference.zero_grad()
+    reference(tokens, labels=tokens).loss.backward()
+    theirs = dict(reference.named_parameters())
+    checked = 0
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None, name
+        parts = dict(decoder_parameters(ours.config, ours.held))[name]
+        expected = torch.cat([theirs[part.name].grad for part in parts])
+        assert (parameter.grad - expected).abs().max() < 1e-5, name
+        checked += len(parts)
+    assert checked == len(theirs)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import shutil
 import struct
 from collections.abc import Callable
@@ -96,6 +97,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "size as bool": (config(hidden_size=True), "hidden_size must be an integer"),
     "no heads": (config(num_attention_heads=0), "num_heads must be positive"),
     "negative layers": (config(num_hidden_layers=-1), "num_layers must be positive"),
+    "a billion layers": (config(num_hidden_layers=10**9), "num_layers is 1000000000, more than"),
     "odd head": (config(head_dim=15), "head_dim must be even"),
     "uneven groups": (config(num_key_value_heads=3), "key-value heads"),
     "eps as text": (config(rms_norm_eps="1e-6"), "rms_norm_eps must be a number"),
@@ -225,4 +227,28 @@ KEYS = [
 @given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
 def test_any_configuration_is_read_or_refused(changes: dict[str, object]) -> None:
     with contextlib.suppress(ModelUnreadable):
-        DecoderConfig.from_document(small_config().document() | changes)
+        read = DecoderConfig.from_document(small_config().document() | changes)
+        # What was accepted can be computed and written.
+        assert read.rope.frequencies(16).shape == (8,)
+        assert read.rope.magnitude() > 0
+        assert DecoderConfig.from_document(read.document()).document() == read.document()
+
+
+ROPE_KEYS = [
+    *("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    *("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"),
+]
+NUMBERS = st.integers(-5, 200) | st.floats(-2, 100) | st.sampled_from([0, 1, 1e299, 10**30])
+
+
+@given(
+    st.sampled_from(["linear", "dynamic", "llama3", "yarn"]),
+    st.dictionaries(st.sampled_from(ROPE_KEYS), NUMBERS | st.booleans(), max_size=8),
+)
+def test_any_rope_scaling_is_computed_or_refused(kind: str, values: dict[str, object]) -> None:
+    scaling = {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | values
+    document = small_config().document() | {"rope_scaling": scaling | {"rope_type": kind}}
+    with contextlib.suppress(ModelUnreadable):
+        rope = DecoderConfig.from_document(document).rope
+        assert torch.isfinite(rope.frequencies(16)).all()
+        assert math.isfinite(rope.magnitude())

@@ -6,6 +6,9 @@ from functools import partial
 import grpc
 import pytest
 import trio
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
 from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, raw_peer, running, until
 
 from meshnode.domain.metering import TrafficMeter
@@ -58,7 +61,7 @@ async def test_a_reset_ends_a_stream_that_nobody_reads() -> None:
         await until(lambda: bool(peer.fields(stream_id)), "the stream began")
         peer.h2.reset_stream(stream_id, 8)
         await peer.flush()
-        await probe.ended.wait()
+        await probe.stream_ended.wait()
         assert await peer.forward()
 
 
@@ -91,38 +94,36 @@ async def test_a_cancelled_server_ends_the_calls_of_its_clients() -> None:
     async with trio.open_nursery() as nursery:
         serve = partial(serve_grpc, [probe.service], "127.0.0.1", 0, traffic=TrafficMeter())
         _, port = await nursery.start(serve)
+        failures: list[CallFailed] = []
+
+        async def wait() -> None:
+            with trio.CancelScope(shield=True):
+                async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+                    try:
+                        await NodeServiceStub(channel).PipelineForward(WAIT)
+                    except CallFailed as error:
+                        failures.append(error)
+
+        nursery.start_soon(wait)
         with grpcio_peer(port) as peer:
             call = peer.forward_future("wait")
-            async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
-                async with trio.open_nursery() as calls:
-                    failures: list[CallFailed] = []
-
-                    async def wait() -> None:
-                        try:
-                            await NodeServiceStub(channel).PipelineForward(WAIT)
-                        except CallFailed as error:
-                            failures.append(error)
-
-                    calls.start_soon(wait)
-                    await until(lambda: probe.running == 2, "two calls")
-                    nursery.cancel_scope.cancel()
-                    with trio.CancelScope(shield=True):
-                        await until(lambda: failures != [], "our client's call failed")
-                        code = (await in_thread(call.exception)).code()
-        assert code is grpc.StatusCode.UNAVAILABLE
-        assert failures[0].code is Code.UNAVAILABLE
+            await until(lambda: probe.running == 2, "two calls")
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                error = await in_thread(call.exception)
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert failures[0].code is Code.UNAVAILABLE
     assert probe.outcome == "cancelled"
 
 
 async def test_a_vanished_peer_ends_our_waiting_calls() -> None:
     async def vanish(stream: trio.SocketStream) -> None:
-        from h2.connection import H2Connection, H2Configuration
-
         server = H2Connection(H2Configuration(client_side=False))
         server.initiate_connection()
         await stream.send_all(server.data_to_send())
-        while b"PipelineForward" not in (await stream.receive_some(65536)):
-            pass
+        events: list[object] = []
+        while not any(isinstance(event, RequestReceived) for event in events):
+            events = server.receive_data(await stream.receive_some(65536))
         await stream.aclose()
 
     async with trio.open_nursery() as nursery:

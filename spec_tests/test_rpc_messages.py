@@ -127,12 +127,13 @@ async def test_a_request_over_the_limit_is_not_sent() -> None:
 
 async def test_bytes_in_flight_are_bounded_over_all_calls() -> None:
     probe = Probe()
-    limits = RpcLimits(bytes_in_flight=3 * MIB)
+    # Room for two requests and their answers.
+    limits = RpcLimits(bytes_in_flight=4 * MIB + 1000)
     async with running(probe, limits=limits) as port:
         with grpcio_peer(port) as one, grpcio_peer(port) as other:
             held = [one.forward_future("wait", bytes(MIB)) for _ in range(2)]
             await until(lambda: probe.running == 2, "two calls that hold a MiB each")
-            error = await in_thread(other.failure, data=bytes(2 * MIB))
+            error = await in_thread(other.failure, data=bytes(3 * MIB))
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert (await in_thread(other.forward, data=b"small")).success
             probe.release.set()
@@ -154,8 +155,8 @@ async def test_a_reader_that_does_not_read_holds_up_only_itself() -> None:
         with grpcio_peer(port) as other:
             assert (await in_thread(other.forward)).success
         assert _received(peer, stream_id) <= 65_535
-        assert probe.outcome == ""
-    await probe.ended.wait()
+        assert not probe.stream_ended.is_set()
+    await probe.stream_ended.wait()
     assert probe.outcome == "cancelled"
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quart import has_request_context
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 from quart_trio.wrappers import TrioResponse as Response
 
 from meshnode.http.errors import Failure, report
-from meshnode.http.exchange import REQUEST_ID_HEADER, Exchange, new_request_id, request_id
+from meshnode.http.exchange import Exchange, request_id
 from meshnode.wire import json, sse
 
 if TYPE_CHECKING:
@@ -83,13 +82,7 @@ def failure_response(failure: Failure) -> Response:
 
 
 async def _answer_failure(error: Exception) -> Response:
-    if has_request_context():
-        return failure_response(report(error, request_id()))
-    # A websocket's handshake: it has no exchange, so the id is put on here.
-    identifier = new_request_id()
-    response = failure_response(report(error, identifier))
-    response.headers[REQUEST_ID_HEADER] = identifier
-    return response
+    return failure_response(report(error, request_id()))
 
 
 async def _without_empty_type(response: Response) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshnode.domain.addresses import NODE_URL_OR_EMPTY
 from meshnode.domain.inference_rules import (
     MAX_COUNT,
     MAX_SEED,
@@ -69,6 +70,7 @@ _RESOURCES_CONFIG = {
 }
 _TRACKER_URL: Json = {
     "type": "string",
+    "pattern": NODE_URL_OR_EMPTY,
     "description": "http://HOST:PORT of a node to join through; empty for none.",
 }
 _TOKEN: Json = {
@@ -191,8 +193,7 @@ SCHEMAS: Json = {
         resources=closed(**_RESOURCES_CONFIG),
     ),
     "ConfigurationPatch": optional(
-        tracker_url=_TRACKER_URL
-        | {"pattern": r"^(https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?)?$"},
+        tracker_url=_TRACKER_URL,
         training=optional(**_TRAINING_CONFIG),
         resources=optional(**_RESOURCES_CONFIG),
     ),

@@ -13,7 +13,8 @@ closing with unread input    the sending side is closed first, and input is read
 resets the connection, and   dropped for up to ``LINGER_S``
 the client loses its answer
 a parser error has no body   it has the documented error body
-HTTP/2 with prior knowledge  refused with 505; an ``Upgrade: h2c`` is ignored
+HTTP/2 with prior knowledge  refused with 505
+an ``Upgrade`` is taken      it is ignored, and the request answered as HTTP/1.1
                              (decisions/0026)
 ===========================  ==============================================================
 
@@ -40,6 +41,7 @@ from meshnode.http.exchange import error_message, new_request_id
 if TYPE_CHECKING:
     from hypercorn.config import Config
     from hypercorn.events import Event
+    from hypercorn.protocol.events import Event as StreamEvent
     from hypercorn.trio.worker_context import WorkerContext
     from hypercorn.typing import AppWrapper
 
@@ -59,7 +61,7 @@ class _VersionRefused(Exception):
 
 
 class _Protocol(H11Protocol):
-    """Hypercorn's HTTP/1 protocol, without HTTP/2, and with a body in its own errors."""
+    """Hypercorn's HTTP/1 protocol alone, and with a body in its own errors."""
 
     async def handle(self, event: Event) -> None:
         try:
@@ -68,9 +70,26 @@ class _Protocol(H11Protocol):
             await self._send_error_response(505)
             await self.send(Closed())
 
+    async def stream_send(self, event: StreamEvent) -> None:
+        # Hypercorn sends a 500 for an application that ended without an answer, and takes one that
+        # was cancelled while its answer was being sent for such a one.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await super().stream_send(event)
+
     async def _check_protocol(self, event: h11.Request) -> None:
         if event.http_version not in (b"1.0", b"1.1"):
             raise _VersionRefused
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        if any(name == b"upgrade" for name, _ in request.headers):
+            kept = [(name, value) for name, value in request.headers if name != b"upgrade"]
+            request = h11.Request(
+                method=request.method,
+                target=request.target,
+                headers=kept,
+                http_version=request.http_version,
+            )
+        await super()._create_stream(request)
 
     async def _send_error_response(self, status_code: int) -> None:
         headers, body = error_message(http_failure(status_code), new_request_id())

@@ -1,1 +1,11 @@
-"""The model: decoder, loading, KV cache, sampling. torch is allowed; trio and network are not."""
+"""The model: decoder, loading, KV cache, sampling. torch is allowed; trio and network are not.
+
+Importing this package before torch makes torch's threads sleep while they wait for one another
+instead of spinning (decisions/0070). A node shares its processors with its event loop and with
+whatever else the machine does, and a spinning thread keeps the one that it waits for from running.
+"""
+
+import os
+
+# Read once, when torch loads its OpenMP runtime. A setting of the operator's own is left alone.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

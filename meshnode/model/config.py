@@ -26,6 +26,17 @@ DEFAULT_ROPE_THETA = 10_000.0
 DEFAULT_NORM_EPS = 1e-6
 DEFAULT_INITIALIZER_RANGE = 0.02
 
+_MOST = {
+    "vocab_size": 1 << 24,
+    "hidden_size": 1 << 24,
+    "intermediate_size": 1 << 24,
+    "num_layers": 1 << 12,
+    "num_heads": 1 << 16,
+    "num_kv_heads": 1 << 16,
+    "head_dim": 1 << 16,
+    "context_length": 1 << 30,
+}
+"""Far beyond any model; a broken file must not make the node build a billion layers."""
 _MODEL_TYPES = {LLAMA: "llama", QWEN2: "qwen2"}
 
 
@@ -60,18 +71,12 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         """Refuse shapes that cannot be computed, whoever made them."""
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_layers",
-            "num_heads",
-            "num_kv_heads",
-            "head_dim",
-            "context_length",
-        ):
-            if getattr(self, name) < 1:
-                raise ModelUnreadable(f"{name} must be positive, not {getattr(self, name)}")
+        for name, most in _MOST.items():
+            size = getattr(self, name)
+            if size < 1:
+                raise ModelUnreadable(f"{name} must be positive, not {size}")
+            if size > most:
+                raise ModelUnreadable(f"{name} is {size}, more than {most}")
         if self.num_heads % self.num_kv_heads:
             raise ModelUnreadable(
                 f"{self.num_heads} heads cannot share {self.num_kv_heads} key-value heads evenly"
@@ -263,7 +268,8 @@ def _rope(document: Mapping[str, Any], context_length: int) -> Rope:
         mscale_all_dim=keys.optional_number("mscale_all_dim"),
         truncate=keys.boolean("truncate", default=True),
     )
-    if rope.theta <= 1 or rope.factor < 1 or rope.trained_context < 1:
+    positive = min(rope.trained_context, rope.beta_fast, rope.beta_slow) > 0
+    if rope.theta <= 1 or rope.factor < 1 or not positive:
         raise ModelUnreadable(f"{name} is out of range")
     if llama3 and rope.high_frequency_factor <= rope.low_frequency_factor:
         raise ModelUnreadable(f"{name}: high_freq_factor must be above low_freq_factor")
@@ -279,7 +285,7 @@ class _Keys:
 
     def integer(self, name: str, default: int | None = None) -> int:
         value = self._value(name, default)
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 62:
             raise ModelUnreadable(f"{self.prefix}{name} must be an integer, not {value!r}")
         return value
 

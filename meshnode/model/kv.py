@@ -25,6 +25,10 @@ def kv_bytes_per_token(config: DecoderConfig, num_layers: int) -> int:
     return num_layers * 2 * config.num_kv_heads * config.head_dim * BYTES_PER_ELEMENT
 
 
+class CacheFull(RuntimeError):
+    """A session was continued beyond its capacity."""
+
+
 @dataclass(slots=True)
 class KVCache:
     """One session's cache. ``storage`` is ``[layers, 2, kv_heads, capacity, head_dim]``."""
@@ -54,9 +58,12 @@ class KVCache:
 
         ``key`` and ``value`` are ``[kv_heads, new, head_dim]``, the results
         ``[1, kv_heads, length + new, head_dim]``; ``layer`` counts the held layers from 0. The new
-        positions count only after ``advance``.
+        positions count only after ``advance``. Raises CacheFull.
         """
         stop = self.length + key.shape[1]
+        if stop > self.capacity:
+            # Said here, because a slice beyond the end would silently be an empty one.
+            raise CacheFull(f"{stop} positions, and room for {self.capacity}")
         keys, values = self.storage[layer, :, :, :stop]
         keys[:, self.length :] = key
         values[:, self.length :] = value

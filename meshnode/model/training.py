@@ -49,13 +49,19 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Hyperparameters. The learning rate rises linearly, then falls along a cosine."""
+    """Hyperparameters. The learning rate rises linearly, stays, and falls along a cosine."""
 
     learning_rate: float = 1e-4
     """At the top of the schedule."""
     total_steps: int | None = None
     """Where the cosine ends. None keeps the learning rate constant after the warm-up."""
     warmup_steps: int = 0
+    decay_steps: int | None = None
+    """Length of the cosine. None lets it begin right after the warm-up.
+
+    With a number, the steps before the decay do not depend on ``total_steps``, so that a run can be
+    made longer or shorter until its decay begins.
+    """
     final_fraction: float = 0.1
     """Of the learning rate, at and after the end of the cosine."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -69,19 +75,26 @@ class Recipe:
         """Refuse what cannot be a schedule."""
         if not (self.learning_rate > 0 and self.clip_norm > 0 and self.weight_decay >= 0):
             raise ValueError("learning_rate and clip_norm must be positive, weight_decay not less")
-        if self.warmup_steps < 0 or (
-            self.total_steps is not None and self.total_steps < self.warmup_steps
-        ):
-            raise ValueError("the warm-up must fit into the total steps")
+        if self.warmup_steps < 0 or (self.decay_steps is not None and self.decay_steps < 0):
+            raise ValueError("the warm-up and the decay must not be negative")
+        if self.total_steps is not None and self.decay_start < self.warmup_steps:
+            raise ValueError("the warm-up and the decay must fit into the total steps")
+
+    @property
+    def decay_start(self) -> int:
+        """First step of the cosine, if there is one."""
+        if self.total_steps is None or self.decay_steps is None:
+            return min(self.warmup_steps, self.total_steps or self.warmup_steps)
+        return self.total_steps - self.decay_steps
 
     def rate(self, step: int) -> float:
         """Learning rate of update ``step``, counted from 0."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
-        if self.total_steps is None:
+        if self.total_steps is None or step < self.decay_start:
             return self.learning_rate
-        span = max(1, self.total_steps - self.warmup_steps)
-        done = min(1.0, (step - self.warmup_steps) / span)
+        span = max(1, self.total_steps - self.decay_start)
+        done = min(1.0, (step - self.decay_start) / span)
         share = self.final_fraction + (1 - self.final_fraction) * (1 + math.cos(math.pi * done)) / 2
         return self.learning_rate * share
 

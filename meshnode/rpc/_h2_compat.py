@@ -20,9 +20,7 @@ from hyperframe.frame import GoAwayFrame
 if TYPE_CHECKING:
     from h2.connection import H2Connection
 
-_NAMES = vars(h2.events)
-PingAcknowledged: Any = _NAMES.setdefault("PingAcknowledged", _NAMES.get("PingAckReceived"))
-"""h2's event for the answer to a ping, whatever this h2 calls it."""
+vars(h2.events).setdefault("PingAcknowledged", h2.events.PingAckReceived)
 
 
 def keep_streams_after_goaway(connection: H2Connection) -> None:

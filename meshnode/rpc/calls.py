@@ -49,6 +49,16 @@ class Requests:
         data = await self._stream.receive()
         if data is None:
             raise StopAsyncIteration
+        return self._decode(data)
+
+    async def only(self) -> Message:
+        """The one message of a unary operation; it is held until the call has ended."""
+        data = await self._stream.receive()
+        if data is None or await self._stream.receive(keep=True) is not None:
+            raise Refused(Code.INTERNAL, "a unary operation takes one message")
+        return self._decode(data)
+
+    def _decode(self, data: bytearray) -> Message:
         message = self._type()
         try:
             message.ParseFromString(data)  # type: ignore[arg-type]
@@ -128,17 +138,9 @@ class ServerCall:
         await self._send_all(answer)
 
     async def _only(self, requests: Requests) -> Message:
-        message: Message | None = None
-        with trio.move_on_after(self._connection.limits.arrival_s) as late:
-            async for each in requests:
-                if message is not None:
-                    raise Refused(Code.INTERNAL, "more than one message for a unary operation")
-                message = each
-        if late.cancelled_caught:
-            raise Refused(Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
-        if message is None:
-            raise Refused(Code.INTERNAL, "no message for a unary operation")
-        return message
+        with trio.move_on_after(self._connection.limits.arrival_s):
+            return await requests.only()
+        raise Refused(Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
 
     async def _send_all(self, answers: AsyncIterator[Message]) -> None:
         async with aclosing(answers) as each:  # type: ignore[type-var]

@@ -180,6 +180,9 @@ class ClientCall(Generic[Takes, Gives]):
         try:
             if self.first is not None:
                 await self.send(self.first, last=True)
+            else:
+                # Without a message to travel with, the head leaves now.
+                self._channel.connection.transmit()
             sent = True
         finally:
             if not sent:
@@ -287,7 +290,7 @@ class Channel:
         return ClientCall(self, (service, operation), request_type, response_type, default_s)
 
     def begin(self, path: tuple[str, str], message_type: str, deadline: float) -> ClientStream:
-        """Write the head of a request; it leaves with the first message."""
+        """Write the head of a request; the caller transmits it."""
         connection = self.connection
         service, operation = path
         timeout = sent_timeout(deadline - trio.current_time())

@@ -17,7 +17,7 @@ from typing import Any
 import h2.events
 from h2.exceptions import ProtocolError
 
-from meshnode.rpc._h2_compat import PingAcknowledged, awaits_overlong_frame, goaway_frame
+from meshnode.rpc._h2_compat import awaits_overlong_frame, goaway_frame
 from meshnode.rpc._purerpc import grpc_connection
 from meshnode.rpc.errors import Code
 from meshnode.rpc.limits import ByteCount, RpcLimits
@@ -59,7 +59,7 @@ class Connection:
             h2.events.StreamReset: self._stream_reset,
             h2.events.WindowUpdated: self._window_updated,
             h2.events.RemoteSettingsChanged: self._settings_changed,
-            PingAcknowledged: self._ping_acknowledged,
+            h2.events.PingAckReceived: self._ping_acknowledged,
             h2.events.ConnectionTerminated: self._goaway_received,
         }
 
@@ -88,9 +88,10 @@ class Connection:
             self.lost("connection lost")
 
     def lost(self, reason: str) -> None:
-        """Fail all streams with UNAVAILABLE."""
+        """Fail the streams with UNAVAILABLE whose peer has not said its last word."""
         for stream in list(self.streams.values()):
-            stream.fail(Code.UNAVAILABLE, reason)
+            if not stream.remote_ended:
+                stream.fail(Code.UNAVAILABLE, reason)
 
     # -- for the streams --------------------------------------------------------------------------
 

@@ -114,12 +114,14 @@ class MessageStream:
 
     # -- used by the call -------------------------------------------------------------------------
 
-    async def receive(self) -> bytearray | None:
+    async def receive(self, *, keep: bool = False) -> bytearray | None:
         """The next message, or None when the peer has ended its side.
 
+        The message before it no longer counts as held, unless ``keep`` says that it is still used.
         Raises the stream's error type when the messages cannot go on.
         """
-        self._release_taken()
+        if not keep:
+            self._release_taken()
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._reader.ready:
             if self._failure is not None:
@@ -132,7 +134,7 @@ class MessageStream:
         if self._reader.problem is not None:
             raise self._error(self._reader.problem.code, self._reader.problem.message)
         message = self._reader.take()
-        self._taken = len(message) + PREFIX.size
+        self._taken += len(message) + PREFIX.size
         if self._unacknowledged and not self._reader.waiting:
             self._acknowledge()
             self._connection.transmit()
@@ -148,7 +150,13 @@ class MessageStream:
         if len(message) > self._connection.limits.message_bytes:
             text = f"message of {len(message)} bytes is larger than the limit"
             raise self._error(Code.RESOURCE_EXHAUSTED, text)
-        if len(message) + PREFIX.size <= self._window():
+        if more:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            # One of many, perhaps: others get their turn, however fast the peer reads.
+            await trio.lowlevel.checkpoint()
+        await self._connection.transport.wait_room(UNSENT_BYTES)
+        if len(message) + PREFIX.size <= min(self._window(), BATCH_BYTES):
             self._write(prefix(message) + message, last=last)
             if not more:
                 self._connection.transmit()

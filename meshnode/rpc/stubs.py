@@ -111,8 +111,9 @@ class UnaryUnary(_Stub, Generic[Takes, Gives]):
 
     async def __call__(self, request: Takes) -> Gives:
         """Make the call within the caller's deadline. Raises CallFailed."""
-        async with self._call() as call:
-            await call.send(request, last=True)
+        call = self._call()
+        call.first = request
+        async with call:
             reply: Gives = await call.receive_only()
             return reply
 

@@ -45,6 +45,8 @@ MOST_TOKENIZING = 2
 """Prompts tokenized at once: the processors are the torch thread's."""
 SHORTEST_CONTEXT = 2
 """Tokens: a prompt of one, and one to generate."""
+FAILING_FOR_S = 30.0
+"""A failure is forgotten after this: a node that is sent no work cannot show that it is well."""
 GIBIBYTE = 1 << 30
 RECENT = 0.2
 """Weight of the newest generation in the average duration."""
@@ -121,7 +123,7 @@ class Executor:
         self._idle = trio.Event()
         self._tokenizing = trio.CapacityLimiter(MOST_TOKENIZING)
         self._average_s = 1.0
-        self._failing = False
+        self._failed_at = -math.inf
         self._closed = False
         self.steps = 0
         """Calls into the torch thread since the start."""
@@ -152,8 +154,9 @@ class Executor:
         return 0
 
     def device_check(self) -> str:
-        """``absent``: there is no accelerator; ``failing`` while steps fail as a whole."""
-        return "failing" if self._failing or self._closed else "absent"
+        """``absent``: there is no accelerator; ``failing`` after a step failed as a whole."""
+        failing = trio.current_time() - self._failed_at < FAILING_FOR_S
+        return "failing" if failing or self._closed else "absent"
 
     async def open(self, request: GenerationRequest) -> Generation:
         """Tokenize the prompt and take the request into the queue.
@@ -239,7 +242,8 @@ class Executor:
         """Emit what a step computed; drop what ended, failed, or was left meanwhile."""
         self.steps += 1
         self._in_step = frozenset()
-        self._failing = all(isinstance(outcome, Exception) for outcome in outcomes)
+        failed = all(isinstance(outcome, Exception) for outcome in outcomes)
+        self._failed_at = trio.current_time() if failed else -math.inf
         for generation, outcome in zip(batch, outcomes, strict=True):
             if not generation.ended:
                 self._take(generation, outcome)
@@ -306,12 +310,11 @@ class Executor:
 
     def _beginning(self) -> list[int]:
         """What an empty prompt stands for: the token that texts begin with."""
-        config = self._model.decoder.config
-        tokens = [token for token in (config.bos_token_id,) if token is not None]
-        tokens += sorted(self._model.eos_token_ids)
-        if not tokens:
-            raise InvalidRequest("prompt", "must not be empty")
-        return tokens[:1]
+        bos = self._model.decoder.config.bos_token_id
+        for token in (bos, *sorted(self._model.eos_token_ids)):
+            if token is not None and 0 <= token < self.card.vocab_size:
+                return [token]
+        raise InvalidRequest("prompt", "must not be empty")
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,23 +55,32 @@ CHECKPOINT_SECONDS = 120
 class Settings:
     """What the trained weights depend on."""
 
-    steps: int = 4400
+    steps: int = 12_000
     seed: int = 1
-    vocab_size: int = 2048
-    hidden_size: int = 160
-    intermediate_size: int = 448
+    vocab_size: int = 2560
+    hidden_size: int = 128
+    intermediate_size: int = 384
     num_layers: int = 8
     num_heads: int = 4
     num_kv_heads: int = 2
-    head_dim: int = 40
-    batch_tokens: int = 2048
+    head_dim: int = 32
+    batch_tokens: int = 512
+    """Small, because a model of this size learns by the number of updates."""
     short_length: int = 256
-    long_share: float = 0.15
+    long_share: float = 0.1
     """Of the steps, the last ones, with rows as long as the context."""
-    learning_rate: float = 4e-3
-    warmup_steps: int = 150
+    learning_rate: float = 2e-3
+    second_beta: float = 0.98
+    warmup_steps: int = 300
+    decay_share: float = 0.3
+    """Of the steps, the last ones, in which the learning rate falls."""
     autocast: bool = True
     """Matrix products in bfloat16; weights, gradients and updates stay in float32."""
+
+    @property
+    def decay_steps(self) -> int:
+        """Steps in which the learning rate falls."""
+        return int(self.steps * self.decay_share)
 
     def config(self) -> DecoderConfig:
         """The shape of the model."""
@@ -93,9 +102,11 @@ class Settings:
         """The optimiser's hyperparameters."""
         return Recipe(
             learning_rate=self.learning_rate,
-            warmup_steps=min(self.warmup_steps, self.steps),
+            warmup_steps=min(self.warmup_steps, self.steps - self.decay_steps),
             total_steps=self.steps,
+            decay_steps=self.decay_steps,
             final_fraction=0.02,
+            betas=(0.9, self.second_beta),
         )
 
 
@@ -162,7 +173,13 @@ class Run:
         """Go on from the checkpoint. Raises ValueError if it belongs to other settings."""
         with safe_open(self.checkpoint, "pt") as file:
             notes = file.metadata()
-            if json.loads(notes["settings"]) != asdict(self.settings):
+            made = Settings(**json.loads(notes["settings"]))
+            decay = min(
+                made.steps - made.decay_steps, self.settings.steps - self.settings.decay_steps
+            )
+            # Until the decay begins, a run does not depend on how many steps it will have.
+            longer = int(file.get_tensor("trainer.step")) <= decay
+            if (replace(made, steps=self.settings.steps) if longer else made) != self.settings:
                 raise ValueError("the checkpoint was made with other settings")
             self.seconds = float(notes["seconds"])
             self.recent = json.loads(notes.get("recent", "[]"))

@@ -126,12 +126,11 @@ class Lookup:
     def _next_candidate(self) -> Candidate | None:
         # An address of a crowded subnet is passed over for good, and the next one moves up.
         while True:
-            nearest = self._frontier[: self._limits.k]
-            callable_ones = [c for c in nearest if self._may_call(c)]
-            if not callable_ones:
+            waiting = [c for c in self._frontier[: self._limits.k] if self._may_call(c)]
+            if not waiting:
                 return None
-            # What only the discredited tell comes last; among equals the closest comes first.
-            candidate = min(callable_ones, key=self._is_doubtful)
+            # The closest comes first, but what only the discredited tell comes last.
+            candidate = next((c for c in waiting if not self._is_doubtful(c)), waiting[0])
             if candidate.contact in self._called or self._has_share(candidate.contact):
                 return candidate
             self._refused[CrowdedSubnet.__name__] += 1
@@ -140,7 +139,7 @@ class Lookup:
     def _may_call(self, candidate: Candidate) -> bool:
         if candidate.state not in (State.HEARD, State.KNOWN):
             return False
-        return candidate.contact in self._called or len(self._called) < self._limits.called
+        return len(self._called) < self._limits.called or candidate.contact in self._called
 
     def _is_doubtful(self, candidate: Candidate) -> bool:
         tellers = candidate.tellers

@@ -1,8 +1,8 @@
 """Votes and commits: what validators sign, and when a commit proves its block.
 
-A commit is a list of precommits for one block, one entry for each validator of the height's set,
-in the set's order. Invariant: :func:`verify_commit` accepts only with more than two thirds of the power
-behind exactly this block id, each signature over the chain's name, height, round and own time.
+A commit is a list of precommits for one block: one entry for each validator of the height's set, in
+the set's order. Invariant: :func:`verify_commit` accepts only with more than two thirds of the
+power behind exactly this block id, each signature over chain id, height, round and its own time.
 """
 
 from __future__ import annotations

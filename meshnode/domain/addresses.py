@@ -1,0 +1,23 @@
+"""The form of a node's HTTP address, ``{tracker_url}`` in the document (section 2.1).
+
+A regular expression rather than a function, so that the description of the API can state the very
+rule that the configuration enforces. It keeps to what ECMA 262 and Python have in common.
+"""
+
+from __future__ import annotations
+
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = rf"{_LABEL}(\.{_LABEL})*"
+
+_H16 = "[0-9A-Fa-f]{1,4}"
+# Eight groups, or fewer with one `::`; the mixed notation with an IPv4 tail is not taken.
+_IPV6 = "|".join(
+    [f"({_H16}:){{7}}{_H16}", f"({_H16}:){{1,7}}:", f":((:{_H16}){{1,7}}|:)"]
+    + [f"({_H16}:){{1,{before}}}(:{_H16}){{1,{7 - before}}}" for before in range(1, 7)]
+)
+
+# 1 to 64535, since gRPC is on the port 1000 above.
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-3][0-9]{3}|64[0-4][0-9]{2}|645[0-2][0-9]|6453[0-5])"
+
+NODE_URL_OR_EMPTY = rf"^(https?://({_HOST}|\[({_IPV6})\])(:{_PORT})?/?)?$"
+"""``http://HOST:PORT``, where HOST is a name, an IPv4 address or an IPv6 address in brackets."""

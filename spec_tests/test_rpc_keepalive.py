@@ -1,0 +1,100 @@
+"""Section 8: pings every 30 s with a timeout of 10 s, with and without calls, both ways."""
+
+import grpc
+import pytest
+import trio
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, running, until
+
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc.channel import open_channel
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.limits import RpcLimits
+from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+WAIT = pb.PipelineForwardRequest(session_id="wait")
+QUICK = RpcLimits(keepalive_s=0.05, keepalive_timeout_s=0.1, default_call_s=30)
+
+
+def test_the_default_times_are_the_documents() -> None:
+    assert RpcLimits().keepalive_s == 30.0
+    assert RpcLimits().keepalive_timeout_s == 10.0
+
+
+@pytest.mark.parametrize("every_ms", [30_000, 1000])
+async def test_a_grpcio_client_may_ping_as_often_as_it_likes(every_ms: int) -> None:
+    probe = Probe()
+    traffic = TrafficMeter()
+    options = [
+        ("grpc.keepalive_time_ms", every_ms),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+    async with running(probe, traffic=traffic) as port:
+        with grpcio_peer(port, *options) as peer:
+            call = peer.forward_future("wait")
+            await probe.started.wait()
+            if every_ms == 1000:
+                # The fastest that grpcio does. A ping is 17 bytes: two strikes would end a call at
+                # servers that judge pings.
+                before = traffic.bytes_received
+                await until(lambda: traffic.bytes_received >= before + 3 * 17, "three pings")
+            probe.release.set()
+            assert (await in_thread(call.result)).success
+            assert (await in_thread(peer.forward)).success
+            assert traffic.active_connections == 1, "never hung up on for its pings"
+
+
+async def test_our_pings_keep_a_channel_that_waits() -> None:
+    probe = Probe()
+    traffic = TrafficMeter()
+    async with (
+        running(probe, traffic=traffic) as port,
+        open_channel("127.0.0.1", port, traffic=TrafficMeter(), limits=QUICK) as channel,
+    ):
+        before = traffic.bytes_received
+        await until(lambda: traffic.bytes_received > before + 5 * 17, "pings without calls")
+        assert channel.usable
+        await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
+
+
+async def test_a_peer_that_does_not_answer_pings_is_given_up() -> None:
+    async def deaf(stream: trio.SocketStream) -> None:
+        server = H2Connection(H2Configuration(client_side=False))
+        server.initiate_connection()
+        await stream.send_all(server.data_to_send())
+        # Reads everything and answers nothing, not even that it has gone.
+        while await stream.receive_some():
+            pass
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, deaf, 0)
+        port = listeners[0].socket.getsockname()[1]
+        async with open_channel("127.0.0.1", port, traffic=TrafficMeter(), limits=QUICK) as channel:
+            with pytest.raises(CallFailed) as failure:
+                await NodeServiceStub(channel).PipelineForward(WAIT)
+            assert failure.value.code is Code.UNAVAILABLE
+            assert not channel.usable
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_grpcio_server_answers_our_pings() -> None:
+    def forward(request, context: grpc.ServicerContext) -> pb.PipelineForwardResponse:
+        return pb.PipelineForwardResponse(success=True)
+
+    options = [
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10),
+    ]
+    traffic = TrafficMeter()
+    with grpcio_server(*options, PipelineForward=forward) as port:
+        async with open_channel("127.0.0.1", port, traffic=traffic, limits=QUICK) as channel:
+            before = traffic.bytes_received
+            await until(lambda: traffic.bytes_received > before + 3 * 17, "answers to pings")
+            answer = await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
+            assert answer.success

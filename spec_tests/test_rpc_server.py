@@ -1,0 +1,215 @@
+"""The listener, its limits, its meter, and how it closes (sections 4.3 and 8)."""
+
+import socket
+from functools import partial
+
+import grpc
+import pytest
+import trio
+from support_rpc import Probe, grpcio_peer, in_thread, raw_peer, running, until
+
+from meshnode.domain.errors import StartupError
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc.channel import open_channel
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.limits import RpcLimits
+from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.rpc.server import serve_grpc
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+
+async def test_a_taken_port_is_one_clear_line() -> None:
+    async with running(Probe()) as port:
+        with pytest.raises(StartupError) as failure:
+            await serve_grpc([Probe().service], "127.0.0.1", port, traffic=TrafficMeter())
+    assert str(failure.value) == f"port {port} is already in use on 127.0.0.1"
+
+
+async def test_a_port_that_shares_itself_is_taken_too() -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(StartupError):
+            await serve_grpc([Probe().service], "127.0.0.1", port, traffic=TrafficMeter())
+
+
+async def test_a_host_that_is_not_ours_is_one_clear_line() -> None:
+    with pytest.raises(StartupError) as failure:
+        await serve_grpc([Probe().service], "192.0.2.1", 0, traffic=TrafficMeter())
+    assert str(failure.value).startswith("cannot listen on 192.0.2.1 port 0: ")
+
+
+async def test_only_the_configured_host_is_served() -> None:
+    async with running(Probe()) as port:
+        with pytest.raises(OSError):  # noqa: PT011 - the system's own words
+            await trio.open_tcp_stream("127.0.0.2", port)
+
+
+async def test_64_calls_run_at_a_time_on_one_connection() -> None:
+    probe = Probe()
+    async with running(probe) as port:
+        with grpcio_peer(port) as peer:
+            calls = [peer.forward_future("wait", bytes([n])) for n in range(64)]
+            await until(lambda: probe.running == 64, "64 calls at a time")
+            probe.release.set()
+            answers = [await in_thread(call.result) for call in calls]
+    assert [answer.hidden_states for answer in answers] == [bytes([n]) for n in range(64)]
+
+
+async def test_64_streams_at_a_time_are_not_mixed_up() -> None:
+    async with running(Probe()) as port:
+        with grpcio_peer(port) as peer:
+
+            def stream(number: int) -> list[tuple[str, int]]:
+                request = pb.InferenceRequest(request_id=str(number), max_tokens=5)
+                return [(a.request_id, a.index) for a in peer.stream(iter([request, request]))]
+
+            answers: dict[int, list[tuple[str, int]]] = {}
+
+            async def run(number: int) -> None:
+                answers[number] = await in_thread(stream, number)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(64):
+                    nursery.start_soon(run, number)
+    for number in range(64):
+        assert answers[number] == [(str(number), index) for index in range(5)] * 2
+
+
+async def test_more_calls_than_advertised_wait_at_the_client() -> None:
+    probe = Probe()
+    async with running(probe, limits=RpcLimits(calls_per_connection=4)) as port:
+        with grpcio_peer(port) as peer:
+            calls = [peer.forward_future("wait") for _ in range(10)]
+            await until(lambda: probe.running == 4, "as many calls as advertised")
+            probe.release.set()
+            for call in calls:
+                assert (await in_thread(call.result)).success
+    assert probe.most_running == 4
+
+
+async def test_calls_of_all_connections_are_bounded() -> None:
+    probe = Probe()
+    async with running(probe, limits=RpcLimits(calls=2)) as port:
+        with grpcio_peer(port) as one, grpcio_peer(port) as other:
+            waiting = [one.forward_future("wait"), other.forward_future("wait")]
+            await until(lambda: probe.running == 2, "two calls")
+            error = await in_thread(other.failure)
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            probe.release.set()
+            for call in waiting:
+                assert (await in_thread(call.result)).success
+            assert (await in_thread(other.forward)).success
+
+
+async def test_connections_are_bounded() -> None:
+    async with running(Probe(), limits=RpcLimits(connections=2)) as port:
+        async with raw_peer(port) as one, raw_peer(port) as two:
+            assert await one.forward()
+            assert await two.forward()
+            async with raw_peer(port) as three:
+                await until(lambda: three.closed, "one too many")
+            assert await one.forward()
+        async with raw_peer(port) as four:
+            await until(lambda: four.closed or bool(four.events), "served or refused")
+
+
+async def test_the_meter_counts_what_really_passed() -> None:
+    ours, theirs = TrafficMeter(), TrafficMeter()
+    data = bytes(300_000)
+    async with running(Probe(), traffic=theirs) as port:
+        async with open_channel("127.0.0.1", port, traffic=ours) as channel:
+            stub = NodeServiceStub(channel)
+            for _ in range(3):
+                await stub.PipelineForward(pb.PipelineForwardRequest(hidden_states=data))
+            assert ours.active_connections == theirs.active_connections == 1
+            assert ours.rpc_calls == theirs.rpc_calls == 3
+            for meter in (ours, theirs):
+                assert 900_000 < meter.bytes_sent < 910_000
+                assert 900_000 < meter.bytes_received < 910_000
+        await until(lambda: theirs.active_connections == 0, "the connection is closed")
+        assert ours.active_connections == 0
+        assert ours.bytes_sent == theirs.bytes_received
+        assert ours.bytes_received == theirs.bytes_sent
+
+
+async def test_closing_lets_calls_end_and_takes_no_other() -> None:
+    probe = Probe()
+    shutdown = trio.Event()
+    serve = partial(
+        serve_grpc, [probe.service], "127.0.0.1", 0, traffic=TrafficMeter(), shutdown=shutdown
+    )
+    async with trio.open_nursery() as nursery:
+        _, port = await nursery.start(serve)
+        async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+            stub = NodeServiceStub(channel)
+            with grpcio_peer(port) as peer:
+                theirs = peer.forward_future("wait", b"theirs")
+                answers = []
+
+                async def wait() -> None:
+                    request = pb.PipelineForwardRequest(session_id="wait", hidden_states=b"ours")
+                    answers.append(await stub.PipelineForward(request))
+
+                async with trio.open_nursery() as calls:
+                    calls.start_soon(wait)
+                    await until(lambda: probe.running == 2, "two calls")
+                    shutdown.set()
+                    await until(lambda: not channel.usable, "we were told")
+                    with pytest.raises(CallFailed) as failure:
+                        await stub.PipelineForward(pb.PipelineForwardRequest())
+                    assert failure.value.code is Code.UNAVAILABLE
+                    with pytest.raises(OSError):  # noqa: PT011 - the system's own words
+                        await trio.open_tcp_stream("127.0.0.1", port)
+                    probe.release.set()
+                assert answers[0].hidden_states == b"ours"
+                assert (await in_thread(theirs.result)).hidden_states == b"theirs"
+    # serve_grpc has returned by itself.
+    assert not nursery.cancel_scope.cancel_called
+
+
+async def test_closing_does_not_wait_for_ever() -> None:
+    probe = Probe()
+    shutdown = trio.Event()
+    serve = partial(
+        serve_grpc,
+        [probe.service],
+        "127.0.0.1",
+        0,
+        traffic=TrafficMeter(),
+        shutdown=shutdown,
+        grace_s=0.1,
+    )
+    async with trio.open_nursery() as nursery:
+        _, port = await nursery.start(serve)
+        with grpcio_peer(port) as peer:
+            call = peer.forward_future("wait")
+            await probe.started.wait()
+            shutdown.set()
+            error = await in_thread(call.exception)
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert probe.outcome == "cancelled"
+
+
+async def test_a_stream_between_two_requests_ends_when_the_server_closes() -> None:
+    probe = Probe()
+    shutdown = trio.Event()
+    serve = partial(
+        serve_grpc, [probe.service], "127.0.0.1", 0, traffic=TrafficMeter(), shutdown=shutdown
+    )
+    async with trio.open_nursery() as nursery:
+        _, port = await nursery.start(serve)
+        async with (
+            open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel,
+            NodeServiceStub(channel).StreamInference() as call,
+        ):
+            await call.send(pb.InferenceRequest(max_tokens=1))
+            assert (await anext(call)).index == 0
+            shutdown.set()
+            with pytest.raises(CallFailed) as failure:
+                await call.receive()
+            assert failure.value.code is Code.UNAVAILABLE
