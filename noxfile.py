@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import nox
 
-LINT = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]["lint"]
-
 nox.options.default_venv_backend = "venv"
 nox.options.sessions = ["lint", "types", "codegen", "tests"]
 nox.options.reuse_existing_virtualenvs = True
@@ -18,6 +16,12 @@ H2_LINES = {
 }
 
 
+def extra(name: str) -> list[str]:
+    """The requirements of one extra, for sessions that need no more of the project."""
+    project = nox.project.load_toml("pyproject.toml")["project"]
+    return list(project["optional-dependencies"][name])
+
+
 def install(session: nox.Session, extras: str, h2: str = "4.4") -> None:
     """Install the project as the README does."""
     session.install("-e", f".[{extras}]")
@@ -27,7 +31,7 @@ def install(session: nox.Session, extras: str, h2: str = "4.4") -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff, with the flake8-async rules."""
-    session.install(*LINT)
+    session.install(*extra("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
 
@@ -61,6 +65,17 @@ def audit(session: nox.Session) -> None:
     """Look up advisories; fail when the source of advisories could not be reached."""
     install(session, "audit")
     session.run("python", "-m", "tools.audit")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Schemathesis against a running node: it must find nothing."""
+    install(session, "test")
+    own = session.cache_dir / "schemathesis"
+    session.run("python", "-m", "venv", str(own), silent=True)
+    session.run(str(own / "bin" / "pip"), "install", "-q", *extra("fuzz"), external=True)
+    program = str(own / "bin" / "schemathesis")
+    session.run("python", "-m", "tools.fuzz", program, *session.posargs)
 
 
 @nox.session

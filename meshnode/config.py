@@ -230,10 +230,15 @@ def parse_text(setting: Setting, text: str) -> Value:
 
 
 def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Turn nested tables into dotted keys. A table where a value belongs keeps its own key."""
+    """Turn nested tables into dotted keys. A table where a value belongs keeps its own key.
+
+    Raises InvalidRequest for a name that has a dot itself: two spellings of one key could differ.
+    """
     flat: dict[str, object] = {}
     for name, value in tree.items():
         key = prefix + name
+        if "." in name:
+            raise InvalidRequest(key, "is not a setting; settings in a group are nested objects")
         if isinstance(value, Mapping) and any(known.startswith(key + ".") for known in BY_KEY):
             flat.update(flatten(value, key + "."))
         else:
@@ -279,14 +284,14 @@ def values_of(config: Config) -> dict[str, Value]:
 def checked(source: str, tree: Mapping[str, object]) -> dict[str, Value]:
     """Check all values of one source; StartupError names the source and the first fault."""
     values: dict[str, Value] = {}
-    for key, value in flatten(tree).items():
-        setting = BY_KEY.get(key)
-        if setting is None:
-            raise StartupError(f"{source}: unknown setting '{key}'")
-        try:
+    try:
+        for key, value in flatten(tree).items():
+            setting = BY_KEY.get(key)
+            if setting is None:
+                raise InvalidRequest(key, "is not a setting")
             values[key] = validate_value(setting, value)
-        except InvalidRequest as error:
-            raise StartupError(f"{source}: {error}") from None
+    except InvalidRequest as error:
+        raise StartupError(f"{source}: {error}") from None
     return values
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meshnode.domain.chain.application import Application, Finalized
-from meshnode.domain.chain.blocks import Block, BlockFrame, Misbehaviour
-from meshnode.domain.chain.bonds import possession_message
+from meshnode.domain.chain.blocks import Block, BlockFrame
+from meshnode.domain.chain.bonds import Misbehaviour, possession_message
 from meshnode.domain.chain.canonical import Json, digest, encode
 from meshnode.domain.chain.comet.validators import validator_address
 from meshnode.domain.chain.context import TrainingReplay

@@ -53,7 +53,7 @@ class World:
     best: float = 4.0
 
     def locked(self, who: str) -> int:
-        return sum(job["price"] for job in self.jobs.values() if job["owner"] == who)
+        return sum(int(job["price"]) for job in self.jobs.values() if job["owner"] == who)
 
     def available(self, who: str) -> int:
         return self.liquid.get(who, 0) - self.locked(who)
@@ -71,7 +71,7 @@ class World:
 
     def total(self) -> int:
         """Every atom that is somewhere, burned ones included."""
-        return (
+        return int(
             sum(self.liquid.values())
             + sum(bond["amount"] for bond in self.bonds.values())
             + sum(stake["amount"] for stake in self.stakes.values())

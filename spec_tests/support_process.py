@@ -58,6 +58,8 @@ class Node:
     data_dir: Path
     token: str = TOKEN
     banner: list[str] = field(default_factory=list)
+    connections: list[http.client.HTTPConnection] = field(default_factory=list)
+    """Of streams; closed with the node."""
 
     def ask(
         self,
@@ -78,13 +80,12 @@ class Node:
             connection.close()
 
     def open_stream(self, body: dict) -> http.client.HTTPResponse:
-        """Begin an SSE answer; the caller closes it."""
+        """Begin an SSE answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         content, headers = self.payload({**body, "stream": True}, "")
         connection.request("POST", "/api/v1/inference", content, headers)
-        response = connection.getresponse()
-        response.connection = connection
-        return response
+        self.connections.append(connection)
+        return connection.getresponse()
 
     def payload(self, body: object, token: str | None) -> tuple[bytes | None, dict[str, str]]:
         headers = {}
@@ -160,6 +161,8 @@ def running_node(
         _read_banner(node)
         yield node
     finally:
+        for connection in node.connections:
+            connection.close()
         if process.poll() is None:
             process.kill()
             process.wait()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnode.domain.chain.canonical import JsonLimits, digest, encode, parse
+from meshnode.domain.chain.canonical import Json, JsonLimits, digest, encode, parse
 from meshnode.domain.chain.errors import (
     DuplicateKey,
     MalformedJson,
@@ -105,7 +105,7 @@ def test_fractions_are_refused_where_everything_is_counted() -> None:
 
 
 def test_brackets_in_strings_are_no_nesting() -> None:
-    value = ['[{"' * 100, "\\" * 7 + '"' + "[" * 100]
+    value: list[Json] = ['[{"' * 100, "\\" * 7 + '"' + "[" * 100]
     assert parse(encode(value), JsonLimits(10_000, depth=1)) == value
 
 

@@ -1,6 +1,7 @@
 """Blocks and commits: their bytes are read back exactly, and a commit proves one block only."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from meshnode.domain.chain.comet.headers import (
     results_hash,
 )
 from meshnode.domain.chain.comet.merkle import merkle_root
+from meshnode.domain.chain.comet.times import format_time, parse_time
 from meshnode.domain.chain.comet.validators import validator_set, validators_hash
 from meshnode.domain.chain.errors import InvalidCommit, MalformedBlock
 from spec_tests.support_chain import CHAIN_ID, SECOND, Actor, actor
@@ -162,7 +164,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
             continue
 
 
-@pytest.mark.parametrize("name", [field for field in Header.__dataclass_fields__])
+@pytest.mark.parametrize("name", list(Header.__dataclass_fields__))
 def test_every_field_is_in_the_header_s_hash(name: str) -> None:
     value = getattr(header(), name)
     other: Any = value + 1 if isinstance(value, int) else None
@@ -187,3 +189,37 @@ def test_sets_are_ordered_by_power_then_address() -> None:
 def test_a_large_block_has_parts() -> None:
     assert part_set(bytes(65_536)) == PartSet(1, merkle_root([bytes(65_536)]))
     assert part_set(bytes(65_537)).total == 2
+
+
+@given(st.datetimes(), st.integers(0, 999_999_999))
+def test_times_are_those_of_the_calendar(moment: datetime, nanos: int) -> None:
+    seconds = (moment.replace(microsecond=0) - datetime(1970, 1, 1)) // timedelta(seconds=1)
+    text = format_time(seconds * SECOND + nanos)
+    assert text[:19] == moment.isoformat()[:19]
+    assert parse_time(text) == seconds * SECOND + nanos
+    assert not text.endswith("0Z") or "." not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2026-02-29T00:00:00Z",
+        "1900-02-29T00:00:00Z",
+        "2026-13-01T00:00:00Z",
+        "2026-04-31T00:00:00Z",
+        "2026-01-01T24:00:00Z",
+        "2026-01-01T00:00:60Z",
+        "2026-01-01T00:00:00",
+        "2026-01-01T00:00:00+01:00",
+        "2026-01-01T00:00:00.Z",
+        "2026-01-01T00:00:00.1234567890Z",
+        "0000-01-01T00:00:00Z",
+        "\u0662\u0660\u0662\u0666-01-01T00:00:00Z",
+    ],
+)
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(MalformedBlock):
+        parse_time(text)
+    assert parse_time("2024-02-29T00:00:00.000000001Z") == 1_709_164_800 * SECOND + 1
+    assert format_time(-62_135_596_800 * SECOND) == "0001-01-01T00:00:00Z"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from meshnode.domain.chain.canonical import Json, digest, encode
+from meshnode.domain.chain.codec import decode_record
 from meshnode.domain.chain.envelope import (
     application_id,
     sign_envelope,
@@ -23,7 +24,6 @@ from meshnode.domain.chain.records import (
     Stake,
     Supply,
     Validator,
-    decode_record,
 )
 from meshnode.domain.chain.statetree import StateTree
 from spec_tests.support_chain import (
@@ -88,15 +88,24 @@ class Ledger(RuleBasedStateMachine):
             self.end_block(1)
         return name
 
-    @rule(who=actors, to=actors, amount=amounts, slip=nonce_slips)
-    def transfer(self, who: Actor, to: Actor, amount: int, slip: int) -> None:
+    @rule(
+        who=actors,
+        to=actors,
+        amount=amounts,
+        slip=nonce_slips,
+        near=st.none() | st.integers(-1, 1) | st.integers(0, 100_000),
+    )
+    def transfer(self, who: Actor, to: Actor, amount: int, slip: int, near: int | None) -> None:
+        if near is not None:
+            # Just what is available, or a little more, which may be there but locked.
+            amount = max(0, self.reference.world.available(who.key) - PROFILE.params.fee + near)
         self.send(who, "transfer", {"to": to.key, "amount": amount}, slip)
 
     @rule(
         who=spenders,
         provider=actors,
         tokens=st.integers(1, 64) | st.integers(0, 70),
-        extra=st.integers(0, 5000) | st.integers(-1, 5),
+        extra=st.integers(0, 5000) | st.integers(-1, 5) | st.integers(0, 1_000_000),
         life=st.integers(2, 8) | st.integers(0, 10),
         prompt=st.text(min_size=1, max_size=8) | st.text(max_size=700),
         answered=st.booleans(),

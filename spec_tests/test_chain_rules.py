@@ -316,19 +316,23 @@ def test_a_validator_joins_leaves_and_withdraws() -> None:
     assert [(u.consensus_key, u.power) for u in announced.validator_updates] == [
         (ALICE.consensus_key, 2)
     ]
+    # What headers need: the set of the next block, and of the one after it.
+    assert [one.power for one in net.app.validators(5)] == [8]
+    assert [one.power for one in net.app.validators(6)] == [8, 2]
     net.skip(1)
     assert ALICE.consensus_key not in validator_keys(net)
     net.skip(1)
     assert validator_keys(net) == sorted([ALICE.consensus_key, VALIDATOR.consensus_key])
 
+    net.skip(1)
     net.do(ALICE, "unbond", consensus_key=ALICE.consensus_key)
     assert "Only an active" in net.refused(ALICE, "unbond", consensus_key=ALICE.consensus_key)
-    while not (updates := net.block().validator_updates):
-        pass
-    assert (net.app.height, updates[0].power) == (12, 0)
-    removed = net.app.height + 2
+    net.skip(2)
+    (update,) = net.block().validator_updates
+    assert (net.app.height, update.power) == (12, 0)
     exposed = "Bond is still exposed to the evidence window"
-    while net.app.height + 1 < removed + PROFILE.params.evidence_blocks:
+    # Six blocks, and more than six seconds of them.
+    for _ in range(PROFILE.params.evidence_blocks + 2):
         assert net.refused(ALICE, "withdraw", consensus_key=ALICE.consensus_key) == exposed
     before = balance(net, ALICE)
     net.do(ALICE, "withdraw", consensus_key=ALICE.consensus_key)
@@ -526,21 +530,23 @@ def test_what_is_wrong_with_a_submission() -> None:
     receipts = good["receipts"]
     assert isinstance(receipts, list)
     wrong_body = sign_envelope({"stage": 0}, BOB.seed)
-    for changes, log in [
+    refusals: list[tuple[Body, str]] = [
         ({"task_id": "0" * 64}, "Task is not reserved by this account"),
         ({"receipts": []}, "Missing worker receipts"),
         ({"receipts": [1, 2]}, "Invalid signed envelope"),
         ({"receipts": receipts[::-1]}, "Worker receipt differs from full replay"),
-    ]:
+    ]
+    for changes, log in refusals:
         assert net.refused(ALICE, "submit", **{**good, **changes}) == log
     net = Net()
     good = submission(net.do(ALICE, "reserve", **reservation(net)))
     receipts = good["receipts"]
     assert isinstance(receipts, list)
-    for changes, log in [
+    refusals = [
         ({"receipts": [wrong_body, receipts[1]]}, "Worker receipt differs from full replay"),
         ({"result_root": "0" * 64}, "Result differs from full replay"),
-    ]:
+    ]
+    for changes, log in refusals:
         assert net.refused(ALICE, "submit", **{**good, **changes}) == log
     assert "not reserved" in net.refused(BOB, "submit", **good)
 

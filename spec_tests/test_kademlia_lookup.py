@@ -196,6 +196,24 @@ def test_a_slow_node_holds_up_only_its_own_place() -> None:
     assert lookup.result().complete
 
 
+def test_a_liar_with_ever_nearer_nodes_comes_to_an_end() -> None:
+    lookup = lookup_of(near(1 << 90))
+    nearest = 1 << 90
+    called = set()
+    while not lookup.done:
+        for query in lookup.next_queries():
+            called.add(query.contact)
+            if query.step is Step.PING:
+                lookup.on_pong(query, query.contact.node_id)
+            else:
+                told = [near(nearest - n) for n in range(1, SMALL.k + 1)]
+                nearest -= SMALL.k
+                lookup.on_response(query, query.contact.node_id, told)
+    assert len(called) == SMALL.called
+    assert not lookup.result().complete
+    assert len(lookup.result().closest) <= SMALL.k
+
+
 def test_what_a_stranger_told_is_pinged_before_it_is_asked() -> None:
     lookup = lookup_of(near(9))
     (ask,) = lookup.next_queries()
@@ -245,6 +263,12 @@ def test_of_a_thousand_contacts_the_first_k_are_looked_at() -> None:
     lookup.on_response(ask, ask.contact.node_id, thousand())
     assert len(looked_at) <= SMALL.k + 1
     assert lookup.result().refused == {TooManyContacts.__name__: 1}
+    called = set()
+    while not lookup.done:
+        for query in lookup.next_queries():
+            called.add(query.contact)
+            lookup.on_failure(query)
+    assert called == {near(100 + n) for n in range(SMALL.k)}
 
 
 def test_the_wrong_responder_counts_as_a_failure() -> None:

@@ -19,9 +19,6 @@ from meshnode.domain.kademlia.records import (
     OVERHEAD_BYTES,
     RecordLimits,
     RecordStore,
-    check_value,
-    join_values,
-    split_values,
 )
 from meshnode.domain.kademlia.refusals import (
     BadIdLength,
@@ -34,6 +31,7 @@ from meshnode.domain.kademlia.refusals import (
     StoringTooFast,
     UnverifiedSender,
 )
+from meshnode.domain.kademlia.value import check_value, join_values, split_values
 from meshnode.domain.ratelimit import Rate
 
 KEY = key_of("layer:0")
@@ -245,6 +243,27 @@ def test_a_record_cannot_be_drawn_into_a_flood_by_storing_it_first() -> None:
     assert {record.group for record in store if record.value == "honest"} == {"honest"}
 
 
+def test_renewing_draws_nobody_over_the_own_share() -> None:
+    store = RecordStore(SMALL)
+    store.store(KEY, "contested", "large", now=0)
+    for n in range(5):
+        store.store(id_of(n), "other", "large", now=0)
+    for n in range(3):
+        store.store(KEY, f"small {n}", "small", now=0)
+    store.store(KEY, "contested", "small", now=1)
+    assert {record.group for record in store if record.value == "contested"} == {"large"}
+    assert store.values(KEY, 100) == ("contested",), "but it is renewed"
+
+
+def test_what_has_expired_counts_no_more() -> None:
+    store = RecordStore(SMALL)
+    for hour in range(3):
+        for n in range(SMALL.group_records):
+            store.store(id_of(n), "a" * 20, "one", now=hour * SMALL.expiry_s)
+        store.expire((hour + 1) * SMALL.expiry_s)
+        assert (len(store), store.size) == (0, 0)
+
+
 def test_holders_hand_a_record_on_at_different_times() -> None:
     first, last = RecordStore(SMALL, spread=0.0), RecordStore(SMALL, spread=1.0)
     for store in (first, last):
@@ -269,10 +288,10 @@ def test_a_single_value_is_itself() -> None:
 
 @given(st.text(max_size=300))
 def test_hostile_values_are_left_out(text: str) -> None:
-    several = split_values(text, SMALL)
+    several = split_values(text, SMALL.value_bytes, SMALL.values_per_key)
     assert len(several) <= SMALL.values_per_key
     for value in several:
-        check_value(value, SMALL)
+        check_value(value, SMALL.value_bytes)
 
 
 def test_a_huge_answer_costs_no_more_than_its_bound() -> None:

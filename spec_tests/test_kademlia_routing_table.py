@@ -207,6 +207,18 @@ def test_an_id_keeps_its_address_while_that_answers() -> None:
     assert list(table) == [new]
 
 
+def test_a_subnet_that_has_its_share_can_replace_its_own() -> None:
+    policy = ContactPolicy(share_of_bucket=2, share_of_table=2)
+    table = RoutingTable(OWN, 0, policy, k=2)
+    first, second = contact_of(32, "8.8.8.1"), contact_of(33, "8.8.8.2")
+    moved = contact_of(32, "8.8.8.3")
+    table.heard(first, 0)
+    table.heard(second, 1)
+    assert table.heard(moved, 100) == first
+    table.failed(first, 101)
+    assert set(table) == {second, moved}
+
+
 def test_buckets_are_due_an_hour_after_their_last_lookup() -> None:
     table = RoutingTable(OWN, 0)
     assert table.due_buckets(REFRESH_S) == [], "nobody to ask"

@@ -3,8 +3,9 @@
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
-from bench.dht import TARGET_PERCENT, Experiment, Figures, charts, table, weigh
+from bench.dht import TARGET_PERCENT, Experiment, Figures, charts, record_overhead, table, weigh
 from bench.dht_plot import render
+from meshnode.domain.kademlia.records import OVERHEAD_BYTES
 
 
 def repeatable(figures: Figures) -> Figures:
@@ -23,6 +24,11 @@ def test_the_figures_are_shown_as_a_table_and_a_plot() -> None:
     runs = [Experiment(size, seed=1, refresh=False, lookups=40).run() for size in (10, 20)]
     assert len(table(runs).splitlines()) == 4
     ET.fromstring(render(charts(runs)))  # noqa: S314 - written by us a moment ago
+
+
+def test_records_are_charged_what_they_take() -> None:
+    # Half to double: the true figure differs between versions of Python.
+    assert OVERHEAD_BYTES / 2 < record_overhead(2000) < 2 * OVERHEAD_BYTES
 
 
 def test_what_is_weighed_is_weighed_once() -> None:

@@ -154,8 +154,8 @@ def test_a_killed_client_frees_its_place(tmp_path: Path) -> None:
     with running_node(tmp_path / "data", prelude=SLOW.format(seconds=0.1)) as node:
         stream = node.open_stream({**STORY, "max_tokens": 400})
         next(events_of(stream))
-        stream.connection.sock.close()
         stream.close()
+        node.connections.pop().close()
         # An open generation would keep the drain waiting for forty seconds.
         node.signal(signal.SIGTERM)
         status, log = node.wait()

@@ -93,7 +93,7 @@ async def test_the_peer_is_told_the_deadline(seconds: float) -> None:
         async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
             with trio.fail_after(seconds):
                 await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
-    assert seconds - 3 < seen[0] <= seconds + 1
+    assert seconds - 3 < seen[0] <= seconds * 1.1
 
 
 async def test_a_request_that_never_arrives_is_not_waited_for() -> None:

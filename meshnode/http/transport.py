@@ -113,7 +113,6 @@ class Connection:
         self._app = app
         self._config = config
         self._context = context
-        self._stream = stream
         self._socket = stream.socket
         self._sending = trio.Lock()
         self._scope = trio.CancelScope()

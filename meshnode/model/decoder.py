@@ -141,6 +141,13 @@ class Layer(nn.Module):
         return result
 
 
+def _embedding(config: DecoderConfig) -> nn.Embedding:
+    # The usual initialisation is left out: on the meta device it imports torch's compiler, which
+    # takes a second and 70 MB.
+    rows, columns = config.vocab_size, config.hidden_size
+    return nn.Embedding(rows, columns, _weight=torch.empty(rows, columns))
+
+
 class Decoder(nn.Module):
     """The layers ``held`` of a model, with the embedding and the head where they belong."""
 
@@ -148,17 +155,17 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.held = range(config.num_layers) if held is None else held
-        self.embedding = (
-            nn.Embedding(config.vocab_size, config.hidden_size) if self.is_first else None
-        )
+        self.embedding = _embedding(config) if self.is_first else None
         self.layers = nn.ModuleList(Layer(config) for _ in self.held)
         self.norm = RMSNorm(config.hidden_size, config.norm_eps) if self.is_last else None
         self.head = (
             nn.Linear(config.hidden_size, config.vocab_size, bias=False) if self.is_last else None
         )
         self.tie_head()
-        # Not a buffer: it follows from the configuration, so no checkpoint carries it.
-        self.frequencies = config.rope.frequencies(config.head_dim)
+        # Not a buffer: it follows from the configuration, so no checkpoint carries it. It is real
+        # even where the weights are made on the meta device.
+        with torch.device("cpu"):
+            self.frequencies = config.rope.frequencies(config.head_dim)
         self.magnitude = config.rope.magnitude()
 
     @property

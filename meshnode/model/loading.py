@@ -95,8 +95,6 @@ def save_model(directory: Path, decoder: Decoder, tokenizer_file: Path) -> None:
 def _load_decoder(directory: Path, config: DecoderConfig, held: range) -> Decoder:
     with torch.device("meta"):
         decoder = Decoder(config, held)
-    # Derived from the configuration rather than loaded, so it must not stay on the meta device.
-    decoder.frequencies = config.rope.frequencies(config.head_dim)
     try:
         with Checkpoint(directory) as checkpoint:
             load_weights(decoder, checkpoint)

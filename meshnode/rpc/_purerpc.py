@@ -51,6 +51,9 @@ class _Connection(GRPCConnection):  # type: ignore[misc]
         super().__init__(config)
         # Any byte is a character, so that no header block ends the connection.
         self.h2_connection.config.header_encoding = "latin-1"
+        # Ours are well-formed; the peer's are checked.
+        self.h2_connection.config.normalize_outbound_headers = False
+        self.h2_connection.config.validate_outbound_headers = False
         _h2_compat.keep_streams_after_goaway(self.h2_connection)
 
     def _set_h2_connection_local_settings(self) -> None:

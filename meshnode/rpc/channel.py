@@ -249,11 +249,10 @@ class ClientCall(Generic[Takes, Gives]):
         )
 
     async def _in_time(self, step: Awaitable[T]) -> T:
-        with trio.CancelScope(deadline=self._deadline) as scope:
+        with trio.CancelScope(deadline=self._deadline):
             return await step
         # Only the deadline ends the scope; a caller's own, at the same time, is seen first.
-        if scope.cancelled_caught:
-            self._leave()
+        self._leave()
         raise CallFailed(Code.DEADLINE_EXCEEDED, "the peer did not answer in time")
 
     def _leave(self) -> None:

@@ -9,6 +9,7 @@ Invariant: any list of pairs gives a head or a refusal, never an exception.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PATH = re.compile(r"/([^/]+)/([^/]+)")
 # The message format is always protobuf; "application/grpc-web" and "+json" are other protocols.
 _CONTENT_TYPE = re.compile(r"application/grpc(\+proto)?(\s*;.*)?", re.IGNORECASE)
-_LARGEST_IN_MICROSECONDS = 99.0
-"""Seconds whose number of microseconds has eight digits."""
+MOST_MICROSECONDS = 10**8
+"""More than eight digits are not allowed, so that seconds take over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,18 @@ def parse_trailers(headers: Headers) -> ResponseEnd:
 
 
 def sent_timeout(seconds: float) -> timedelta:
-    """A timeout that purerpc writes in at most eight digits, as the protocol wants."""
-    if seconds < _LARGEST_IN_MICROSECONDS:
-        return timedelta(microseconds=max(1, int(seconds * 1e6)))
-    return timedelta(seconds=min(int(seconds) + 1, 99_999_999))
+    """A timeout as it is sent: never shorter, at most a tenth longer.
+
+    Two digits are enough, since the caller keeps its deadline itself; the header compression finds
+    a value again, where microseconds would be new in every call. purerpc writes it in at most eight
+    digits then, as the protocol wants.
+    """
+    microseconds = max(1, math.ceil(seconds * 1e6))
+    grain = 10 ** max(0, len(str(microseconds)) - 2)
+    microseconds = -(-microseconds // grain) * grain
+    if microseconds < MOST_MICROSECONDS:
+        return timedelta(microseconds=microseconds)
+    return timedelta(seconds=min(-(-microseconds // 1_000_000), 99_999_999))
 
 
 def _first(headers: Headers) -> dict[str, str]:

@@ -76,7 +76,12 @@ class Server:
             log.warning("refusing a connection: %d are open", len(self.connections))
             sock.close()
             return
-        transport = Transport(sock, self.traffic, stall_s=self.limits.stall_s)
+        try:
+            transport = Transport(sock, self.traffic, stall_s=self.limits.stall_s)
+        except OSError:
+            # It has gone already, and some systems then refuse to set options.
+            sock.close()
+            return
         connection = ServerConnection(transport, self)
         self.connections.add(connection)
         try:

@@ -1,13 +1,15 @@
-"""Documents to rows of tokens: whole documents, best fit, no document cut.
+"""Documents to batches of tokens: rows of one document each, or long rows of several.
 
-A row starts with a document, as a prompt does when the model is used, and further documents fill
-it as far as they fit whole; what remains is padding without a loss. Deterministic: rows depend on
-the documents and their order only.
+*Single* batches hold documents of like length, one a row, as prompts are when the model is used.
+*Packed* rows start with a document, and further documents fill them as far as they fit whole; they
+teach the positions that no single document reaches. What remains is padding without a loss. Batches
+depend on the documents, their order and the generator only.
 """
 
 from __future__ import annotations
 
 import bisect
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +17,7 @@ import torch
 from meshnode.model.training import IGNORED, Batch
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterable, Iterator, Sequence
 
 POOL = 256
@@ -52,7 +55,37 @@ def rows(documents: Iterable[Sequence[int]], length: int) -> Iterator[list[Seque
         yield [tokens for _, _, tokens in row]
 
 
-def batches(
+def single_batches(
+    documents: Iterable[Sequence[int]], *, area: int, pad: int, rng: random.Random
+) -> Iterator[Batch]:
+    """Batches of at most ``area`` positions, padding included, from an endless corpus.
+
+    Documents are sorted within pools of ``POOL``, so that like lengths come together, and the
+    batches of a pool are shuffled, so that short and long ones take turns.
+    """
+    source = iter(documents)
+    while pool := sorted(islice(source, POOL), key=len):
+        groups: list[list[Sequence[int]]] = [[]]
+        for tokens in pool:
+            # Sorted: the newest row is the longest, and the others are padded to it.
+            if groups[-1] and (len(groups[-1]) + 1) * (len(tokens) - 1) > area:
+                groups.append([])
+            groups[-1].append(tokens)
+        rng.shuffle(groups)
+        for group in groups:
+            longest = len(group[-1]) - 1
+            yield _batch(
+                [
+                    (
+                        [*tokens[:-1], *[pad] * (longest + 1 - len(tokens))],
+                        [*tokens[1:], *[IGNORED] * (longest + 1 - len(tokens))],
+                    )
+                    for tokens in group
+                ]
+            )
+
+
+def packed_batches(
     documents: Iterable[Sequence[int]], *, length: int, size: int, pad: int
 ) -> Iterator[Batch]:
     """Batches of ``size`` rows of ``length`` positions; the last may have fewer rows.

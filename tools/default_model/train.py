@@ -31,7 +31,7 @@ from meshnode.model.training import Evaluation, Recipe, Trainer, evaluate
 from .asset import write_asset
 from .card import model_card
 from .corpus import HELD_OUT_SEED, TRAINING_SEED, documents
-from .packing import batches
+from .packing import packed_batches, single_batches
 from .vocabulary import BEGIN_ID, END_ID, document_tokens, train_tokenizer
 
 if TYPE_CHECKING:
@@ -49,24 +49,25 @@ SAMPLE_DOCUMENTS = 40
 CORPUS_DIGEST_DOCUMENTS = 2000
 """First training documents that the digest in the metrics covers."""
 CHECKPOINT_SECONDS = 120
+EMBEDDING_SCALE = 1.5
+COPY_SCALE = 0.3
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the trained weights depend on."""
 
-    steps: int = 12_000
+    steps: int = 6_000
     seed: int = 1
-    vocab_size: int = 2560
+    vocab_size: int = 3000
     hidden_size: int = 128
     intermediate_size: int = 384
     num_layers: int = 8
     num_heads: int = 4
     num_kv_heads: int = 2
     head_dim: int = 32
-    batch_tokens: int = 512
-    """Small, because a model of this size learns by the number of updates."""
-    short_length: int = 256
+    batch_tokens: int = 1024
+    """Positions in a batch, padding included. Small: what counts here is the number of updates."""
     long_share: float = 0.1
     """Of the steps, the last ones, with rows as long as the context."""
     learning_rate: float = 2e-3
@@ -76,6 +77,11 @@ class Settings:
     """Of the steps, the last ones, in which the learning rate falls."""
     autocast: bool = True
     """Matrix products in bfloat16; weights, gradients and updates stay in float32."""
+
+    @property
+    def long_steps(self) -> int:
+        """Steps with long rows."""
+        return int(self.steps * self.long_share)
 
     @property
     def decay_steps(self) -> int:
@@ -113,17 +119,17 @@ class Settings:
 def training_batches(
     settings: Settings, tokenizer: Backend, texts: Iterable[str]
 ) -> Iterator[Batch]:
-    """The batches of the whole run, short rows first."""
+    """The batches of the whole run: single documents, then long rows."""
     rng = random.Random(settings.seed)
     tokens = (document_tokens(tokenizer, text, rng) for text in texts)
-    long_steps = int(settings.steps * settings.long_share)
-    phases = (
-        (settings.steps - long_steps, settings.short_length),
-        (long_steps, CONTEXT),
+    yield from islice(
+        single_batches(tokens, area=settings.batch_tokens, pad=END_ID, rng=rng),
+        settings.steps - settings.long_steps,
     )
-    for steps, length in phases:
-        size = settings.batch_tokens // length
-        yield from islice(batches(tokens, length=length, size=size, pad=END_ID), steps)
+    size = settings.batch_tokens // CONTEXT
+    yield from islice(
+        packed_batches(tokens, length=CONTEXT, size=size, pad=END_ID), settings.long_steps
+    )
 
 
 def held_out_documents(seen: Container[str], count: int = HELD_OUT_DOCUMENTS) -> dict[int, str]:
@@ -146,7 +152,29 @@ def held_out_documents(seen: Container[str], count: int = HELD_OUT_DOCUMENTS) ->
 def held_out_loss(model: Decoder, tokenizer: Backend, texts: Iterable[str]) -> Evaluation:
     """Mean loss on ``texts``, each packed whole."""
     tokens = [document_tokens(tokenizer, text) for text in texts]
-    return evaluate(model, batches(tokens, length=CONTEXT, size=8, pad=END_ID))
+    return evaluate(model, packed_batches(tokens, length=CONTEXT, size=8, pad=END_ID))
+
+
+@torch.no_grad()
+def start_weights(model: Decoder, generator: torch.Generator) -> None:
+    """Fresh weights, with attention that copies what it attends to.
+
+    The output projection starts as the transpose of the value projection. Since the head is the
+    embedding, attending to a token then makes that token likelier, and a model this small need not
+    spend most of its training on discovering that names can be copied.
+    """
+    model.init_weights(generator)
+    model.get_parameter("embedding.weight").mul_(EMBEDDING_SCALE)
+    config = model.config
+    heads, kv_heads, size = config.num_heads, config.num_kv_heads, config.head_dim
+    for layer in range(config.num_layers):
+        qkv = model.get_parameter(f"layers.{layer}.attention.qkv.weight")
+        value = qkv[(heads + kv_heads) * size :]
+        basis, _ = torch.linalg.qr(torch.randn(value.shape, generator=generator).T)
+        value.copy_(basis.T * COPY_SCALE)
+        shared = heads // kv_heads
+        columns = value.view(kv_heads, size, -1).repeat_interleave(shared, 0).flatten(0, 1).T
+        model.get_parameter(f"layers.{layer}.attention.output.weight").copy_(columns / shared)
 
 
 class Run:
@@ -157,7 +185,7 @@ class Run:
         self.checkpoint = work / "checkpoint.safetensors"
         self.tokenizer = train_tokenizer(settings.vocab_size)
         self.model = Decoder(settings.config())
-        self.model.init_weights(torch.Generator().manual_seed(settings.seed))
+        start_weights(self.model, torch.Generator().manual_seed(settings.seed))
         self.trainer = Trainer(self.model, settings.recipe(), self._forward)
         self.seconds = 0.0
         self.recent: list[float] = []

@@ -31,7 +31,9 @@ from meshnode.domain.chain.blocks import (
     expire_on_time,
     run_transaction,
 )
+from meshnode.domain.chain.bonds import voting_powers
 from meshnode.domain.chain.canonical import Json
+from meshnode.domain.chain.comet.validators import CometValidator, validator_set
 from meshnode.domain.chain.context import Context, ModelPort, TrainingReplay
 from meshnode.domain.chain.errors import InvalidTransaction, LedgerBroken
 from meshnode.domain.chain.genesis import Genesis, initial_state
@@ -90,6 +92,10 @@ class Application:
     def app_hash(self) -> bytes:
         """The root of the committed state: 32 bytes."""
         return self._tree.root
+
+    def validators(self, height: int) -> tuple[CometValidator, ...]:
+        """The set that signs ``height``, in order; known up to two blocks ahead of the state."""
+        return validator_set(voting_powers(self._read_only().view, height))
 
     def check(self, raw: bytes) -> TransactionResult:
         """Would the next block take this transaction, after those that were checked before?

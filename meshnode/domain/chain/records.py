@@ -1,4 +1,4 @@
-"""The tables of the state, and how a record of each is written (decision 0058).
+"""The tables of the state (decision 0058).
 
 The state is a map from text keys to canonical JSON. A key is ``table/name``, or ``table`` where a
 table has one record. Money is atoms, times are nanoseconds since 1970 by the blocks' clock, heights
@@ -10,11 +10,10 @@ is held somewhere plus what was burned. A record that holds money says so in its
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
-from typing import ClassVar, TypeVar, cast
+from dataclasses import dataclass
+from typing import ClassVar
 
-from meshnode.domain.chain.canonical import Json, encode
+from meshnode.domain.chain.canonical import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,6 @@ class Record:
         return 0
 
 
-R = TypeVar("R", bound=Record)
-
-
 @dataclass(frozen=True, slots=True)
 class Account(Record):
     """``account/<public key>``. ``nonce`` is the next to use; ``locked`` backs pending jobs."""
@@ -43,7 +39,7 @@ class Account(Record):
 
     @property
     def money(self) -> int:
-        """Liquid balance: available and locked."""
+        """The liquid balance."""
         return self.available + self.locked
 
 
@@ -106,7 +102,7 @@ class Due(Record):
 
 @dataclass(frozen=True, slots=True)
 class Evidence(Record):
-    """``evidence/<kind>:<address>:<height>``: an offence that was punished at ``height``."""
+    """``evidence/<kind>:<address>:<height>``: an offence, punished at ``height``."""
 
     table: ClassVar[str] = "evidence"
     height: int
@@ -274,32 +270,3 @@ class Chain(Record):
     table: ClassVar[str] = "chain"
     chain_id: str
     manifest_hash: str
-
-
-_TABLES: tuple[type[Record], ...] = (
-    *(Account, Stake, Validator, Members, Due, Evidence, Job, Jobs, FinishedJob, FinishedJobs),
-    *(Lease, VerifierReward, Training, Proof, Proofs, Claim, Clock, Supply, Chain),
-)
-_KINDS = {kind.table: kind for kind in _TABLES}
-
-
-def key_of(record: type[Record], name: str = "") -> str:
-    """The state key of a table's record."""
-    return f"{record.table}/{name}" if name else record.table
-
-
-def encode_record(record: Record) -> bytes:
-    """Canonical JSON of a record."""
-    return encode(
-        {field.name: cast("Json", getattr(record, field.name)) for field in fields(record)}
-    )
-
-
-def decode_record(key: str, value: bytes) -> Record:
-    """The record that :func:`encode_record` wrote under ``key``."""
-    kind = _KINDS[key.partition("/")[0]]
-    return kind(**{name: _freeze(member) for name, member in json.loads(value).items()})
-
-
-def _freeze(value: Json) -> Json:
-    return tuple(map(_freeze, value)) if isinstance(value, list) else value

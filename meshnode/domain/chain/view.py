@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
+from meshnode.domain.chain.codec import decode_record, encode_record, key_of
 from meshnode.domain.chain.errors import LedgerBroken
-from meshnode.domain.chain.records import Record, decode_record, encode_record, key_of
+from meshnode.domain.chain.records import Record
 
 R = TypeVar("R", bound=Record)
 

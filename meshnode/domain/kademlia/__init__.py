@@ -2,8 +2,9 @@
 
 Read it in this order: ``node_id`` (ids and distance), ``address``, ``contact``, ``policy`` and
 ``verification`` (who can be called at all), ``bucket`` and ``routing_table`` (whom to know),
-``candidates`` and ``lookup`` (how to find), ``records`` and ``publications`` (what is held and what
-is published), ``local_node`` (all of it as one node), ``refusals`` (each rule's name).
+``query``, ``candidates`` and ``lookup`` (how to find), ``value``, ``records`` and ``publications``
+(what is held and what is published), ``local_node`` (all of it as one node), ``refusals`` (each
+rule's name).
 
 Nothing here waits, sends or reads a clock: ``now`` and random bits are arguments, and what has to
 be sent is returned. ``bench/dht.py`` runs this very code in a simulated network of 10,000 nodes.

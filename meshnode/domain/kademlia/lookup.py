@@ -25,8 +25,8 @@ most twice (PING, ASK), so every lookup ends; only nodes that answered under the
 result, closest first, at most K, this node never among them. The lookup is done when the frontier
 has answered, when enough holders gave values, or when the bound is reached.
 
-A liar can add calls up to the bound. It cannot remove an honest candidate: claims of other
-addresses are tried besides the honest one, and what only the discredited tell is tried last.
+A liar can add calls up to the bound. Alone it cannot hide an honest node: other addresses of an id
+are tried besides the one that it told, and what only the discredited tell is tried last.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Lookup:
         self._policy = policy
         self._limits = limits
         self._candidates: dict[NodeId, Candidate] = {}
-        self._frontier: list[Candidate] = []
-        """All candidates that are not dropped, closest first."""
+        self._ranking: list[Candidate] = []
+        """All candidates that are not dropped, closest first; the frontier is its first K."""
         self._in_flight: dict[Query, Candidate] = {}
         self._called: set[Contact] = set()
         self._subnets: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Lookup:
     def _has_more(self) -> bool:
         return any(
             candidate.state in (State.PINGING, State.ASKING) or self._may_call(candidate)
-            for candidate in self._frontier[: self._limits.k]
+            for candidate in self._ranking[: self._limits.k]
         )
 
     def next_queries(self) -> list[Query]:
@@ -126,7 +126,7 @@ class Lookup:
     def _next_candidate(self) -> Candidate | None:
         # An address of a crowded subnet is passed over for good, and the next one moves up.
         while True:
-            waiting = [c for c in self._frontier[: self._limits.k] if self._may_call(c)]
+            waiting = [c for c in self._ranking[: self._limits.k] if self._may_call(c)]
             if not waiting:
                 return None
             # The closest comes first, but what only the discredited tell comes last.
@@ -173,7 +173,7 @@ class Lookup:
     ) -> None:
         """An ASK was answered: with ``values`` if the responder holds the key, else with nodes.
 
-        ``values`` are those that ``records.split_values`` accepted.
+        ``values`` are those that ``value.split_values`` accepted.
         """
         candidate = self._answered(query, Step.ASK, responder_id)
         if candidate is None:
@@ -233,7 +233,7 @@ class Lookup:
 
     def _try_next_address(self, candidate: Candidate) -> None:
         if candidate.next_address(self._is_verified):
-            insort(self._frontier, candidate, key=lambda c: c.distance)
+            insort(self._ranking, candidate, key=lambda c: c.distance)
 
     def _disproved(self, candidate: Candidate) -> None:
         self._false_tales.update(candidate.tellers)
@@ -242,15 +242,15 @@ class Lookup:
 
     def _drop(self, candidate: Candidate) -> None:
         candidate.state = State.DROPPED
-        self._frontier.remove(candidate)
+        self._ranking.remove(candidate)
 
     # The end
 
     def result(self) -> LookupResult:
         """What was found so far; final when ``done``."""
-        answered = [c for c in self._frontier if c.state is State.ANSWERED][: self._limits.k]
+        answered = [c for c in self._ranking if c.state is State.ANSWERED][: self._limits.k]
         found = self._holders or answered
-        nearest = self._frontier[: self._limits.k]
+        nearest = self._ranking[: self._limits.k]
         return LookupResult(
             closest=tuple(c.contact for c in answered),
             values=tuple(value for value, _ in self._values.most_common()),

@@ -23,17 +23,12 @@ a record on never lengthens its life; a flood cannot drive out the records of gr
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from meshnode.domain.kademlia.node_id import NodeId
-from meshnode.domain.kademlia.refusals import (
-    BadValue,
-    KeyFull,
-    SenderFull,
-    StoreFull,
-    StoringTooFast,
-)
+from meshnode.domain.kademlia.refusals import KeyFull, SenderFull, StoreFull, StoringTooFast
+from meshnode.domain.kademlia.value import VALUE_BYTES, VALUES_PER_KEY, check_value
 from meshnode.domain.ratelimit import Rate, RateLimit
 
 OVERHEAD_BYTES = 600
@@ -44,10 +39,8 @@ OVERHEAD_BYTES = 600
 class RecordLimits:
     """The bounds of a record store."""
 
-    value_bytes: int = 512
-    """In UTF-8. ``host:port`` needs 21; the rest is room for other uses."""
-    values_per_key: int = 64
-    """Holders of one layer that a lookup can learn of; an answer stays below 33 kB."""
+    value_bytes: int = VALUE_BYTES
+    values_per_key: int = VALUES_PER_KEY
     group_values_per_key: int = 16
     group_records: int = 2048
     """A node of a small network may hand on all that it holds."""
@@ -133,7 +126,9 @@ class RecordStore:
     def values(self, key: NodeId, now: float) -> tuple[str, ...]:
         """The values held under ``key``, in the order of their first coming."""
         return tuple(
-            r.value for r in self._under(key) if now - r.published_at < self._limits.expiry_s
+            record.value
+            for record in self._under(key)
+            if not self._has_expired(record.published_at, now)
         )
 
     def store(self, key: NodeId, value: str, group: str, now: float, age_s: float = 0.0) -> None:
@@ -145,12 +140,11 @@ class RecordStore:
         if wait:
             raise StoringTooFast(int(wait) + 1)
 
-        # A value is one line of printable text of bounded size.
-        check_value(value, limits)
+        check_value(value, limits.value_bytes)
 
         # A record is as old as its publication; one from the future would outlive the others.
         published_at = now - max(0.0, age_s)
-        if published_at <= now - limits.expiry_s:
+        if self._has_expired(published_at, now):
             return
 
         record = Record(key, value, group, published_at, now + self._hand_on_s)
@@ -173,7 +167,7 @@ class RecordStore:
             record
             for records in keys.values()
             for record in records.values()
-            if record.published_at <= now - self._limits.expiry_s
+            if self._has_expired(record.published_at, now)
         ]
         for record in old:
             self._drop(record)
@@ -192,6 +186,9 @@ class RecordStore:
                 record.hand_on_at = now + self._hand_on_s
                 due.append(Due(record.key, record.value, now - record.published_at))
         return due
+
+    def _has_expired(self, published_at: float, now: float) -> bool:
+        return published_at <= now - self._limits.expiry_s
 
     # Bounds
 
@@ -277,29 +274,3 @@ class RecordStore:
         group.records[record.key, record.value] = record
         group.size += record.cost
         self._size += record.cost
-
-
-def check_value(value: str, limits: RecordLimits) -> None:
-    """Raise BadValue unless this can be a record's value: one line of printable text."""
-    if not value or not value.isprintable() or len(value.encode()) > limits.value_bytes:
-        raise BadValue
-
-
-def join_values(values: Iterable[str]) -> str:
-    """The text of DHTFindValueResponse.value: one line a value; a single one is itself."""
-    return "\n".join(values)
-
-
-def split_values(text: str, limits: RecordLimits = RECORD_LIMITS) -> tuple[str, ...]:
-    """The values in a DHTFindValueResponse, as :func:`join_values` wrote them.
-
-    What a holder could not have stored is left out, and what is beyond ``values_per_key``.
-    """
-    values: list[str] = []
-    for line in text.split("\n", limits.values_per_key)[: limits.values_per_key]:
-        try:
-            check_value(line, limits)
-        except BadValue:
-            continue
-        values.append(line)
-    return tuple(dict.fromkeys(values))

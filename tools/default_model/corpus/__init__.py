@@ -32,7 +32,7 @@ MIXTURE: tuple[tuple[int, Callable[[Pen], str]], ...] = (
     (11, sums.arithmetic),
     (7, talk.greeting),
     (8, talk.about_self),
-    (6, talk.unknown),
+    (5, talk.unknown),
     (2, talk.conversation),
     (1, talk.joke),
     (5, forms.introduction),

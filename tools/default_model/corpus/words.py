@@ -17,18 +17,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GIRLS = (
-    "Anna Mia Lily Emma Sara Nora Ella Rosa Clara Lucy Maya Ruby Alice Eva Julia Grace Hanna Ida "
-    "Lena Zoe Amy Daisy Fatima Leila Priya Mei Yuki Sofia Marta Olga"
-).split()
-BOYS = (
-    "Ben Tom Max Leo Sam Jack Oscar Noah Finn Adam Peter Paul David Hugo Eric Jonas Luca Omar Ali "
-    "Ravi Kenji Ivan Mateo Carlos Simon Felix Theo Henry Karl Daniel"
-).split()
-SHE_PETS = (
-    "Bella Coco Daisy Poppy Luna Willow Maple Hazel Ginger Clover Misty Fern Juniper Olive Pearl "
-    "Dot"
-).split()
+GIRLS = ("Anna Mia Lily Emma Sara Nora Rosa Clara Lucy Ruby Julia Grace Hanna Zoe Amy Eva").split()
+BOYS = ("Ben Tom Max Leo Sam Jack Oscar Noah Finn Adam Peter Paul Hugo Omar Ali David").split()
+SHE_PETS = ("Pip Rusty Milo Teddy Biscuit Pebble Socks Toby Button Bruno").split()
 HE_PETS = (
     "Pip Rusty Milo Teddy Nutmeg Pepper Biscuit Pebble Bramble Socks Toby Sunny Button Acorn Bruno"
 ).split()
@@ -45,8 +36,7 @@ PEOPLE = (
 ADJECTIVES = "little small young clever kind shy brave curious quiet cheerful lazy gentle".split()
 COLOURS = "red blue green yellow white black brown orange purple golden silver pink".split()
 THINGS = (
-    "ball kite book lantern key bell boat drum hat map box coin scarf basket whistle ring cup "
-    "feather wheel clock lamp blanket brush button puzzle flute stone shell bicycle umbrella"
+    "ball kite book lantern key bell boat drum hat map box coin scarf basket ring cup feather clock lamp stone flute umbrella"
 ).split()
 FOODS = (
     "bread|soup|cake|apples|pears|cheese|honey|pancakes|carrots|nuts|berries|cookies|plums|"

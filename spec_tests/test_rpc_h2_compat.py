@@ -1,0 +1,78 @@
+"""What stands between purerpc and h2 (decisions/0019). The tests of the wire run on it too."""
+
+import subprocess
+import sys
+
+import h2.events
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from hyperframe.frame import DataFrame, GoAwayFrame
+
+from meshnode.rpc import _h2_compat
+
+pytestmark = pytest.mark.wire
+
+
+@pytest.mark.parametrize(
+    "module", ["meshnode.rpc.server", "meshnode.rpc.channel", "meshnode.rpc.node_grpc"]
+)
+def test_any_module_can_be_the_first_import(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", f"import {module}"], capture_output=True, check=False
+    )
+    assert done.stderr == b""
+    assert done.returncode == 0
+
+
+def test_a_ping_answer_has_one_name_for_us() -> None:
+    assert issubclass(h2.events.PingAckReceived, h2.events.PingAcknowledged)
+
+
+def connected() -> tuple[H2Connection, H2Connection]:
+    client = H2Connection(H2Configuration(client_side=True))
+    server = H2Connection(H2Configuration(client_side=False))
+    for side in (client, server):
+        side.initiate_connection()
+    server.receive_data(client.data_to_send())
+    client.receive_data(server.data_to_send())
+    return client, server
+
+
+def test_a_goaway_is_an_event_and_no_more() -> None:
+    client, server = connected()
+    _h2_compat.keep_streams_after_goaway(client)
+    client.send_headers(1, [(":method", "POST"), (":scheme", "http"), (":path", "/")])
+    (event,) = client.receive_data(_h2_compat.goaway_frame(1, 0))
+    assert isinstance(event, h2.events.ConnectionTerminated)
+    assert event.last_stream_id == 1
+    # What was written before it is still sent, and the stream goes on both ways.
+    client.send_data(1, b"more", end_stream=True)
+    events = server.receive_data(client.data_to_send())
+    assert any(isinstance(event, h2.events.StreamEnded) for event in events)
+    server.send_headers(1, [(":status", "200")], end_stream=True)
+    events = client.receive_data(server.data_to_send())
+    assert any(isinstance(event, h2.events.ResponseReceived) for event in events)
+
+
+def test_our_goaway_is_what_h2_reads() -> None:
+    frame, length = GoAwayFrame.parse_frame_header(memoryview(_h2_compat.goaway_frame(7, 11))[:9])
+    assert isinstance(frame, GoAwayFrame)
+    frame.parse_body(memoryview(_h2_compat.goaway_frame(7, 11))[9:])
+    assert (length, frame.last_stream_id, frame.error_code) == (8, 7, 11)
+
+
+@pytest.mark.parametrize(
+    ("begin", "overlong"),
+    [(b"", False), (b"\0\x40", False), (b"\0\x40\0", False), (b"\0\x40\1", True), (b"GET", True)],
+)
+def test_an_overlong_frame_is_known_by_its_length(begin: bytes, overlong: bool) -> None:
+    client, _ = connected()
+    client.receive_data(begin)
+    assert client.max_inbound_frame_size == 0x4000
+    assert _h2_compat.awaits_overlong_frame(client) is overlong
+
+
+def test_a_frame_of_data_is_not_written_out_in_full() -> None:
+    frame = DataFrame(1, bytes(1_000_000))
+    assert len(repr(frame)) < 100
