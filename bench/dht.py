@@ -164,17 +164,15 @@ class Experiment:
         target = NodeId(network.random.randbytes(ID_BYTES))
 
         def judge(result: LookupResult) -> None:
-            expected = heapq.nsmallest(
+            nearest = heapq.nsmallest(
                 K,
-                (c for c in network.alive if c != caller and began - self._born[c] >= GROWN_UP_S),
+                (contact for contact in network.alive if contact != caller),
                 key=lambda c: distance(c.node_id, target),
             )
+            expected = [c for c in nearest if began - self._born[c] >= GROWN_UP_S]
             found = set(result.closest)
             self._found_node.note(result, expected[0] in found)
-            # A nearer newcomer may have taken the last places, rightly.
-            missing = sum(c not in found for c in expected)
-            extra = sum(c not in expected for c in found)
-            self._found_node.recall.append(1 - max(0, missing - extra) / len(expected))
+            self._found_node.recall.append(statistics.mean(c in found for c in expected))
 
         network.find(caller, target, judge)
 

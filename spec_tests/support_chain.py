@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -57,15 +58,15 @@ class Actor:
 
     seed: str
 
-    @property
+    @cached_property
     def key(self) -> str:
         return key_from_seed(self.seed).public_key
 
-    @property
+    @cached_property
     def consensus(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(self.seed))
 
-    @property
+    @cached_property
     def consensus_key(self) -> str:
         return self.consensus.public_key().public_bytes_raw().hex()
 

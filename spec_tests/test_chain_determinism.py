@@ -132,6 +132,14 @@ def test_every_record_is_read_back_as_it_was_written() -> None:
         assert value == encode(json.loads(value))
 
 
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"5", b'{"height":1}', b'{"unknown":1}'])
+def test_a_damaged_record_is_reported_as_such(value: bytes) -> None:
+    with pytest.raises(LedgerBroken, match="clock is damaged"):
+        decode_record("clock", value)
+    with pytest.raises(LedgerBroken, match="nothing/1 is damaged"):
+        decode_record("nothing/1", b"{}")
+
+
 def test_a_ledger_that_makes_money_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     def generous(view: View, owner: str, amount: int) -> None:
         credit(view, owner, amount + 1)

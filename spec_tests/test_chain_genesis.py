@@ -108,6 +108,8 @@ Edit = Callable[[dict[str, Any]], object]
         lambda d: d["app_state"]["manifest"]["params"].pop("fee"),
         lambda d: d["app_state"]["manifest"]["params"].update(fee="1000"),
         lambda d: d["app_state"]["manifest"]["params"].update(fee=2**61),
+        lambda d: d["app_state"]["manifest"]["params"].update(worker_budget=1_000_001),
+        lambda d: d["app_state"]["manifest"]["params"].update(bond_unit=0),
         lambda d: d["app_state"]["manifest"]["network"]["kinds"].append("mint"),
         lambda d: d["app_state"]["manifest"]["network"].update(unknown=1),
         lambda d: d["app_state"]["manifest"].update(initial_model_root="0"),

@@ -354,8 +354,10 @@ class Ledger(RuleBasedStateMachine):
     @invariant()
     def holdings_agree(self) -> None:
         world = self.reference.world
-        stakes = {key: stake.amount for key, stake in self.records(Stake).items() if stake.amount}
-        assert stakes == {k: s["amount"] for k, s in world.stakes.items() if s["amount"]}
+        held = {key: stake for key, stake in self.records(Stake).items() if stake.amount}
+        assert {key: (stake.amount, stake.unlock_ns) for key, stake in held.items()} == {
+            k: (s["amount"], s["unlock"]) for k, s in world.stakes.items() if s["amount"]
+        }
         bonds = {k: (v.amount, v.status) for k, v in self.records(Validator).items()}
         assert bonds == {k: (b["amount"], b["status"]) for k, b in world.bonds.items()}
         summary = self.net.query("/summary")

@@ -18,6 +18,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer as Backend
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from meshnode.model.decoder import Decoder
 from meshnode.model.loading import DEFAULT_MODEL, LoadedModel, load_model
 from meshnode.model.training import IGNORED
 from tools.default_model import train
@@ -31,7 +32,7 @@ from tools.default_model.corpus import (
     documents,
     words,
 )
-from tools.default_model.packing import batches
+from tools.default_model.packing import packed_batches, single_batches
 from tools.default_model.vocabulary import BEGIN_ID, END_ID, document_tokens, train_tokenizer
 
 PROMPTS = ("Once upon a time", "Hello", "Q: What is 2 plus 3?\nA:", "Ärger im 東京 🙂 ", "")
@@ -187,11 +188,10 @@ def test_a_document_is_a_function_of_its_seed_and_index(seed: int, index: int) -
 
 def test_every_kind_of_document_fits_a_row() -> None:
     backend = Backend.from_file(str(DEFAULT_MODEL / "tokenizer.json"))
-    short = train.Settings().short_length
     for _, maker in MIXTURE:
         for seed in range(40):
             text = maker(words.Pen(random.Random(seed)))
-            assert 2 < len(document_tokens(backend, text)) <= short + 1
+            assert 2 < len(document_tokens(backend, text)) <= train.CONTEXT
 
 
 @given(
@@ -203,7 +203,7 @@ def test_packing_keeps_documents_whole_and_apart(sizes: list[int], length: int, 
     # Token 0 begins and token 1 ends a document; what is between names it.
     texts = [[0, *[place + 2] * (size - 2), 1] for place, size in enumerate(sizes)]
     found: list[Sequence[int]] = []
-    for batch in batches(texts, length=length, size=rows, pad=99):
+    for batch in packed_batches(texts, length=length, size=rows, pad=99):
         assert batch.inputs.shape == batch.targets.shape
         assert batch.inputs.shape[1] == length
         for inputs, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
@@ -215,6 +215,31 @@ def test_packing_keeps_documents_whole_and_apart(sizes: list[int], length: int, 
                 assert inputs[start + 1 : start + len(counted)] == counted[:-1]
                 found.append([0, *counted])
     assert sorted(found) == sorted(texts)
+
+
+@given(sizes=st.lists(st.integers(2, 40), max_size=60), area=st.integers(40, 400))
+def test_single_batches_hold_each_document_once_in_a_row_of_its_own(
+    sizes: list[int], area: int
+) -> None:
+    texts = [[0, *[place + 2] * (size - 2), 1] for place, size in enumerate(sizes)]
+    found: list[Sequence[int]] = []
+    for batch in single_batches(texts, area=area, pad=99, rng=random.Random(1)):
+        assert batch.inputs.numel() <= area
+        for inputs, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+            counted = [token for token in targets if token != IGNORED]
+            assert inputs[: len(counted)] == [0, *counted[:-1]]
+            found.append([0, *counted])
+    assert sorted(found) == sorted(texts)
+
+
+def test_attention_starts_by_copying_what_it_attends_to() -> None:
+    settings = train.Settings()
+    model = Decoder(settings.config())
+    train.start_weights(model, torch.Generator().manual_seed(1))
+    tokens = torch.tensor([[BEGIN_ID, *range(300, 340)]])
+    with torch.inference_mode():
+        logits = model(tokens)[0, -1]
+    assert logits[300:340].mean() > logits.mean() + logits.std() / 2
 
 
 def test_a_text_in_two_parts_is_the_same_text() -> None:

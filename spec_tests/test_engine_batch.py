@@ -1,6 +1,7 @@
 """design: the same request alone or among others gives the same tokens, bit for bit."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ def random_decoder(**changes: Any) -> Decoder:
     return decoder
 
 
+@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_the_probe_promises_holds_for_the_whole_model(shape: str) -> None:
     decoder = random_decoder(**SHAPES[shape])
@@ -68,7 +78,7 @@ def test_packed_rows_round_alike_at_any_count_and_place() -> None:
     with torch.inference_mode():
         for rows_in, rows_out in [(64, 192), (768, 768), (2048, 768), (100, 37)]:
             linear = torch.nn.Linear(rows_in, rows_out)
-            packed = PackedLinear(linear)
+            packed = PackedLinear(linear.weight, linear.bias)
             inputs = torch.randn(40, rows_in)
             alone = torch.cat([packed(row[None]) for row in inputs])
             assert (alone - linear(inputs)).abs().max() < 1e-4

@@ -258,10 +258,14 @@ def test_renewing_draws_nobody_over_the_own_share() -> None:
 def test_what_has_expired_counts_no_more() -> None:
     store = RecordStore(SMALL)
     for hour in range(3):
-        for n in range(SMALL.group_records):
-            store.store(id_of(n), "a" * 20, "one", now=hour * SMALL.expiry_s)
-        store.expire((hour + 1) * SMALL.expiry_s)
-        assert (len(store), store.size) == (0, 0)
+        now = hour * SMALL.expiry_s
+        for n in range(SMALL.group_records - 1):
+            store.store(id_of(n), "a" * 20, "one", now)
+        store.store(KEY, "stays", "one", now + 1)
+        assert len(store) == SMALL.group_records
+        store.expire(now + SMALL.expiry_s)
+        assert [record.value for record in store] == ["stays"]
+        assert store.size == OVERHEAD_BYTES + len("stays")
 
 
 def test_holders_hand_a_record_on_at_different_times() -> None:

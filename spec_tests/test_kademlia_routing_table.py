@@ -194,6 +194,16 @@ def test_a_flood_of_new_ids_drives_out_nobody_who_answers() -> None:
     assert pings <= K + 100 / FRESH_S * K
 
 
+def test_an_entry_is_under_one_check_at_a_time() -> None:
+    table = RoutingTable(OWN, 0, k=2)
+    first, second, *newcomers = (contact_of(n) for n in range(32, 37))
+    table.heard(first, 0)
+    table.heard(second, 1)
+    assert table.heard(newcomers[0], 100) == first
+    assert table.heard(newcomers[1], 101) is None
+    assert table.heard(newcomers[2], 100 + CHECK_S) == first, "nobody said what came of the first"
+
+
 def test_an_id_keeps_its_address_while_that_answers() -> None:
     table = RoutingTable(OWN, 0)
     old, new = contact_of(5, port=1), contact_of(5, port=2)

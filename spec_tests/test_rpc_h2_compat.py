@@ -42,7 +42,8 @@ def connected() -> tuple[H2Connection, H2Connection]:
 def test_a_goaway_is_an_event_and_no_more() -> None:
     client, server = connected()
     _h2_compat.keep_streams_after_goaway(client)
-    client.send_headers(1, [(":method", "POST"), (":scheme", "http"), (":path", "/")])
+    fields = {":method": "POST", ":scheme": "http", ":path": "/", ":authority": "test"}
+    client.send_headers(1, list(fields.items()))
     (event,) = client.receive_data(_h2_compat.goaway_frame(1, 0))
     assert isinstance(event, h2.events.ConnectionTerminated)
     assert event.last_stream_id == 1

@@ -36,6 +36,7 @@ GARBAGE = {
     "data on stream 0": PREFACE + SETTINGS + b"\0\0\1\0\0\0\0\0\0x",
     "headers on an even stream": PREFACE + SETTINGS + b"\0\0\1\1\5\0\0\0\2\x82",
     "bad header block": PREFACE + SETTINGS + b"\0\0\4\1\5\0\0\0\1\xff\xff\xff\xff",
+    "empty header name": PREFACE + SETTINGS + b"\0\0\3\1\5\0\0\0\1\0\0\0",
     "continuation of nothing": PREFACE + SETTINGS + b"\0\0\0\t\4\0\0\0\1",
     "window update of 0": PREFACE + SETTINGS + b"\0\0\4\x08\0\0\0\0\0\0\0\0\0",
     "bad settings": PREFACE + b"\0\0\6\4\0\0\0\0\0" + struct.pack(">HI", 4, 2**32 - 1),

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshnode.model.decoder import FeedForward
+
 FEWEST_ROWS = 4
 """Two would do for the order of summation; four is where the kernels are fastest."""
 
@@ -26,38 +28,81 @@ FEWEST_ROWS = 4
 class PackedLinear(nn.Module):
     """An inference-only ``nn.Linear``: ``[..., in]`` to ``[..., out]``, float32."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """``weight`` is ``[out, in]``, ``bias`` is ``[out]``; neither is kept."""
         super().__init__()
-        self.out_features = linear.out_features
-        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
-        bias: Tensor | None = linear.bias
+        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
         self.bias = None if bias is None else bias.detach().clone()
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The product, plus the bias."""
-        rows = hidden.reshape(-1, hidden.shape[-1])
-        count = rows.shape[0]
-        if count < FEWEST_ROWS:
-            rows = functional.pad(rows, (0, 0, 0, FEWEST_ROWS - count))
+        rows = _rows(hidden)
+        return _shaped(self.product(rows), hidden)
+
+    def product(self, rows: Tensor, activation: str = "none") -> Tensor:
+        """``[rows, in]`` to ``[rows, out]``, with ``activation`` ("none" or "swish") at the end."""
         result: Tensor = torch.ops.mkldnn._linear_pointwise(
-            rows, self.weight, self.bias, "none", [], ""
+            rows, self.weight, self.bias, activation, [], ""
         )
-        return result[:count].view(*hidden.shape[:-1], self.out_features)
+        return result
+
+    def product_times(self, rows: Tensor, factors: Tensor) -> Tensor:
+        """``[rows, in]`` to ``[rows, out]``, multiplied with ``factors`` ``[rows, out]``."""
+        result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+            rows, factors, self.weight, self.bias, "mul"
+        )
+        return result
 
     def dense(self) -> Tensor:
         """The weight as it was before packing, ``[out, in]``."""
         return self.weight.to_dense()
 
 
+class PackedFeedForward(nn.Module):
+    """An inference-only ``FeedForward`` whose activation and product run inside the kernels.
+
+    As operators of their own they would round by place: torch cuts a large tensor among its threads
+    anywhere, and computes the elements next to a cut with another exponential function.
+    """
+
+    def __init__(self, dense: FeedForward) -> None:
+        super().__init__()
+        bias: Tensor | None = dense.gate_up.bias
+        gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
+        gate, up = dense.gate_up.weight.chunk(2)
+        self.gate, self.up = PackedLinear(gate, gate_bias), PackedLinear(up, up_bias)
+        self.down = PackedLinear(dense.down.weight, dense.down.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """``[..., hidden]`` to the same."""
+        rows = _rows(hidden)
+        inner = self.up.product_times(rows, self.gate.product(rows, "swish"))
+        return _shaped(self.down.product(inner), hidden)
+
+
 def pack(module: nn.Module) -> None:
-    """Replace every ``nn.Linear`` inside ``module``, one at a time, so that memory peaks by one.
+    """Replace every matrix inside ``module``, a few at a time, so that memory peaks by those.
 
     Does nothing where torch was built without oneDNN.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return
     for name, child in module.named_children():
-        if isinstance(child, nn.Linear):
-            setattr(module, name, PackedLinear(child))
+        if isinstance(child, FeedForward):
+            setattr(module, name, PackedFeedForward(child))
+        elif isinstance(child, nn.Linear):
+            setattr(module, name, PackedLinear(child.weight, child.bias))
         else:
             pack(child)
+
+
+def _rows(hidden: Tensor) -> Tensor:
+    """``[..., in]`` as ``[rows, in]``, padded with zeros up to the fewest rows."""
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    missing = FEWEST_ROWS - rows.shape[0]
+    return functional.pad(rows, (0, 0, 0, missing)) if missing > 0 else rows
+
+
+def _shaped(rows: Tensor, like: Tensor) -> Tensor:
+    """The rows that are not padding, in the leading shape of ``like``."""
+    return rows[: like.shape[:-1].numel()].view(*like.shape[:-1], rows.shape[-1])

@@ -135,4 +135,5 @@ class Rotation:
     def apply(self, heads: Tensor) -> Tensor:
         """Rotate ``heads`` ``[batch, seq, heads, head_dim]``."""
         swapped = heads.roll(heads.shape[-1] // 2, -1)
-        return torch.addcmul(heads * self.cosine, swapped, self.signed_sine)
+        # Not addcmul: whether that rounds once or twice depends on where an element stands.
+        return heads * self.cosine + swapped * self.signed_sine

@@ -131,9 +131,10 @@ class ServerCall:
         if not operation.takes_stream:
             argument = await self._only(requests)
         answer = operation.handler(argument)
+        # A message may be 100 MiB: none is kept longer than it is used.
+        del argument
         if inspect.isawaitable(answer):
-            reply = await answer
-            await self._send(reply, more=True)
+            await self._send((await answer).SerializeToString(), more=True)
             return
         await self._send_all(answer)
 
@@ -145,10 +146,9 @@ class ServerCall:
     async def _send_all(self, answers: AsyncIterator[Message]) -> None:
         async with aclosing(answers) as each:  # type: ignore[type-var]
             async for answer in each:
-                await self._send(answer, more=False)
+                await self._send(answer.SerializeToString(), more=False)
 
-    async def _send(self, message: Message, *, more: bool) -> None:
-        data = message.SerializeToString()
+    async def _send(self, data: bytes, *, more: bool) -> None:
         if not self._responded:
             self._responded = True
             self._write_head()

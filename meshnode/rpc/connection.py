@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 BACKLOG_BYTES = 2 * UNSENT_BYTES
 """Pending bytes at which the reader stops. Writers of messages stop at half of it, so that two
 nodes that send much to each other never both wait for the other to read."""
+BROKEN = (ProtocolError, ValueError, LookupError)
+"""What h2 raises on bytes that are not HTTP/2; h2 3.2 stumbles over an empty header name."""
 NO_ERROR = 0
 FRAME_SIZE_ERROR = 6
 
@@ -71,8 +73,8 @@ class Connection:
             while data := await self.transport.receive():
                 try:
                     events = self.h2.receive_data(data)
-                except ProtocolError as error:
-                    log.info("peer broke HTTP/2: %s", error)
+                except BROKEN as error:
+                    log.info("peer broke HTTP/2: %r", error)
                     self.transmit()
                     return
                 for event in events:

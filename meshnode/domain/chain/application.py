@@ -65,6 +65,7 @@ class Application:
 
     def __init__(self, genesis: Genesis, store: Store, model: ModelPort) -> None:
         self.genesis = genesis
+        self._manifest = genesis.manifest
         self._store = store
         self._model = RememberedModel(model)
         self._tree = StateTree()
@@ -158,7 +159,7 @@ class Application:
 
     def query(self, path: str, data: bytes = b"") -> queries.QueryResult:
         """Answer a native query about the committed state; ``data`` is JSON."""
-        return queries.answer(self._read_only(), self.genesis.manifest, self.app_hash, path, data)
+        return queries.answer(self._read_only(), self._manifest, self.app_hash, path, data)
 
     def _read_only(self) -> Context:
         # Of its own, so that questions from outside do not fill the memory of the block to come.

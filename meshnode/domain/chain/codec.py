@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import cast
 
 from meshnode.domain.chain.canonical import Json, encode
+from meshnode.domain.chain.errors import LedgerBroken
 from meshnode.domain.chain.records import (
     Account,
     Chain,
@@ -54,9 +55,12 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(key: str, value: bytes) -> Record:
-    """The record that :func:`encode_record` wrote under ``key``."""
-    kind = _KINDS[key.partition("/")[0]]
-    return kind(**{name: _freeze(member) for name, member in json.loads(value).items()})
+    """The record that :func:`encode_record` wrote under ``key``; LedgerBroken for anything else."""
+    try:
+        kind = _KINDS[key.partition("/")[0]]
+        return kind(**{name: _freeze(member) for name, member in json.loads(value).items()})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise LedgerBroken(f"the record {key} is damaged") from None
 
 
 def _freeze(value: Json) -> Json:

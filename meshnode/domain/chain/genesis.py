@@ -201,7 +201,14 @@ def _number(value: Json) -> int:
 
 
 def _fill(view: View, genesis: Genesis) -> None:
-    unit = genesis.profile.params.bond_unit
+    params = genesis.profile.params
+    unit = params.bond_unit
+    # What others will read is what this node runs under; workers get no more than a task issues.
+    if (
+        read_profile(genesis.manifest) != genesis.profile
+        or params.worker_budget > params.task_budget
+    ):
+        raise InvalidGenesis
     if not 1 <= len(genesis.chain_id) <= MAX_CHAIN_ID or not genesis.chain_id.isascii():
         raise InvalidGenesis
     view.put(Chain(genesis.chain_id, digest(genesis.manifest)))

@@ -27,6 +27,9 @@ class Store(Protocol):
     def bucket(self, index: int) -> Mapping[str, bytes]:
         """All entries whose keys fall into a bucket."""
 
+    def buckets(self) -> Iterable[tuple[int, Mapping[str, bytes]]]:
+        """All buckets that hold something, with their entries, in any order."""
+
     def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Apply changes, None deletes: all of them or none."""
 
@@ -78,10 +81,8 @@ class StateTree:
         return self._upwards({index: bucket_hash(entries) for index, entries in touched.items()})
 
     def rebuild(self, store: Store) -> None:
-        """Take every bucket from ``store``, as after a start."""
-        buckets = range(1 << self.depth)
-        filled = ((index, store.bucket(index)) for index in buckets)
-        self.adopt(self._upwards({i: bucket_hash(entries) for i, entries in filled if entries}))
+        """Take every bucket from ``store``, into a tree that is new, as after a start."""
+        self.adopt(self._upwards({index: bucket_hash(one) for index, one in store.buckets()}))
 
     def adopt(self, fresh: Mapping[int, bytes]) -> None:
         """Replace nodes by those that :meth:`fresh` gave."""
@@ -121,6 +122,10 @@ class MemoryStore:
     def bucket(self, index: int) -> Mapping[str, bytes]:
         """All entries whose keys fall into a bucket."""
         return self._buckets.get(index, {})
+
+    def buckets(self) -> Iterable[tuple[int, Mapping[str, bytes]]]:
+        """All buckets that hold something."""
+        return ((index, entries) for index, entries in self._buckets.items() if entries)
 
     def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Apply changes; None deletes."""

@@ -19,10 +19,8 @@ T = TypeVar("T")
 
 GIRLS = ("Anna Mia Lily Emma Sara Nora Rosa Clara Lucy Ruby Julia Grace Hanna Zoe Amy Eva").split()
 BOYS = ("Ben Tom Max Leo Sam Jack Oscar Noah Finn Adam Peter Paul Hugo Omar Ali David").split()
-SHE_PETS = ("Pip Rusty Milo Teddy Biscuit Pebble Socks Toby Button Bruno").split()
-HE_PETS = (
-    "Pip Rusty Milo Teddy Nutmeg Pepper Biscuit Pebble Bramble Socks Toby Sunny Button Acorn Bruno"
-).split()
+SHE_PETS = "Bella Coco Poppy Luna Willow Hazel Ginger Misty Daisy Pearl".split()
+HE_PETS = "Pip Rusty Milo Teddy Biscuit Pebble Socks Toby Button Bruno".split()
 ANIMALS = (
     "fox rabbit bear mouse cat dog owl duck frog hedgehog squirrel turtle pig sheep goat horse "
     "lion elephant monkey penguin tiger wolf deer bird donkey crow hen bee snail dragon"
@@ -36,7 +34,8 @@ PEOPLE = (
 ADJECTIVES = "little small young clever kind shy brave curious quiet cheerful lazy gentle".split()
 COLOURS = "red blue green yellow white black brown orange purple golden silver pink".split()
 THINGS = (
-    "ball kite book lantern key bell boat drum hat map box coin scarf basket ring cup feather clock lamp stone flute umbrella"
+    "ball kite book lantern key bell boat drum hat map box coin scarf basket ring cup feather "
+    "clock lamp stone flute umbrella"
 ).split()
 FOODS = (
     "bread|soup|cake|apples|pears|cheese|honey|pancakes|carrots|nuts|berries|cookies|plums|"
