@@ -2,10 +2,11 @@
 
 ``python -m bench.http [--url http://127.0.0.1:8000 --token TOKEN] [--json FILE]``
 
-Three questions: how much faster are many streams together than one alone; how long does
-``/health`` take meanwhile; how much later than its computation does a first token arrive. The
-measurements take turns in every round, so that a machine that becomes slower does so for all of
-them; figures are medians over the rounds. The node's rate limits must allow the load.
+How many tokens a second do many streams get together, beside one stream alone and beside a batch
+of ``transformers`` with the same random weights; how long does ``/health`` take meanwhile; how much
+later than its computation does a first token arrive. The measurements take turns in every round, so
+that a machine that becomes slower does so for all of them; figures are medians over the rounds. The
+node's rate limits must allow the load.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ import statistics
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import h11
+import torch
 import trio
 
 from bench.node_process import running_node
+from bench.random_model import THREADS, Peer, random_model
 from bench.table import BenchRow, latency_row, throughput_row
+from meshnode.model.loading import TOKENIZER_FILE
+from meshnode.model.tokenizer import Tokenizer
 
 STREAMS = 8
 TOKENS = 64
@@ -32,6 +38,7 @@ ROUNDS = 5
 PROMPT = "Once upon a time there was a small machine. " * 4
 
 LEAST_GAIN = 3.0
+LEAST_OF_PEER = 1.0
 HEALTH_P99_MS = 50.0
 FIRST_MS = 10.0
 
@@ -148,9 +155,11 @@ async def first_token_delays(node: Node, load: Load) -> list[float]:
     return delays
 
 
-async def measure(node: Node, load: Load, rounds: int) -> list[BenchRow]:
-    """Run all measurements in turn, ``rounds`` times."""
-    one, many, quiet, busy, delays = [], [], [], [], []
+async def measure(
+    node: Node, load: Load, rounds: int, theirs: Callable[[], float] | None = None
+) -> list[BenchRow]:
+    """Run all measurements in turn, ``rounds`` times. ``theirs`` measures the peer's batch."""
+    one, many, quiet, busy, delays, peer = [], [], [], [], [], []
     await tokens_per_second(node, Load(1, 4, load.prompt), 1)  # what is made at first use
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
@@ -161,11 +170,18 @@ async def measure(node: Node, load: Load, rounds: int) -> list[BenchRow]:
                 many.append(await tokens_per_second(node, load, load.streams))
 
             busy += await health_while(node, together)
+            if theirs is not None:
+                peer.append(await trio.to_thread.run_sync(theirs))
             quiet += [await node.health_ms() for _ in range(50)]
             delays += await first_token_delays(node, load)
+    clients = f"{load.streams} SSE clients"
+    beside = [
+        throughput_row(f"{clients}, vs transformers batch", many, peer, LEAST_OF_PEER, "token/s")
+    ]
     return [
-        BenchRow("1 SSE client", statistics.median(one), None, None, None, "tokens/s"),
-        throughput_row(f"{load.streams} SSE clients : 1", many, one, LEAST_GAIN, "tokens/s"),
+        BenchRow("1 SSE client", statistics.median(one), None, None, None, "token/s"),
+        *(beside if peer else []),
+        throughput_row(f"{clients}, vs one client", many, one, LEAST_GAIN, "token/s"),
         latency_row("/health while generating, p99", [percentile(busy, 99)], HEALTH_P99_MS, "ms"),
         latency_row("/health while generating, p50", busy, HEALTH_P99_MS, "ms"),
         latency_row("/health of an idle node, p50", quiet, HEALTH_P99_MS, "ms"),
@@ -185,9 +201,14 @@ def percentile(values: list[float], percent: float) -> float:
 
 
 def run(load: Load = Load(STREAMS, TOKENS, PROMPT), rounds: int = ROUNDS) -> list[BenchRow]:
-    """Measure a node of our own with its default model."""
-    with running_node() as node:
-        return trio.run(measure, Node(node.url, node.token), load, rounds)
+    """Measure a node of our own, beside a peer with the same weights."""
+    torch.set_num_threads(THREADS)
+    with random_model() as directory:
+        peer = Peer(directory)
+        prompt = Tokenizer.read(directory / TOKENIZER_FILE).encode(load.prompt)
+        theirs = partial(peer.tokens_per_second, prompt, load.streams, load.tokens)
+        with running_node(str(directory), THREADS) as node:
+            return trio.run(measure, Node(node.url, node.token), load, rounds, theirs)
 
 
 def main() -> None:

@@ -51,9 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run_node(config: Config) -> int:
-    # Read by torch's thread pool when it is loaded. Its threads spin while they wait by default, and
-    # on a busy machine that made a token sixty times slower (decisions/0070).
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported here because it brings torch: the other commands answer at once without it.
     import trio
 

@@ -1,0 +1,77 @@
+"""A Llama of 134 million random parameters, and ``transformers`` computing with the same weights.
+
+Float32; 12 layers, hidden 768, 12 heads, intermediate 2048, vocabulary 32000, head not tied to the
+embedding. ``transformers`` runs as it comes: ``generate`` with its default attention, greedy, with
+a cache, in inference mode.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.table import seconds
+from meshnode.model.config import DecoderConfig
+from meshnode.model.decoder import Decoder
+from meshnode.model.loading import DEFAULT_MODEL, save_model
+
+THREADS = 2
+CONFIG = DecoderConfig(
+    vocab_size=32000,
+    hidden_size=768,
+    intermediate_size=2048,
+    num_layers=12,
+    num_heads=12,
+    num_kv_heads=12,
+    head_dim=64,
+    context_length=1024,
+)
+
+
+@contextmanager
+def random_model() -> Iterator[Path]:
+    """A model directory; half a gigabyte in the temporary folder, gone at the end."""
+    with torch.device("meta"):
+        decoder = Decoder(CONFIG)
+    decoder.to_empty(device="cpu")
+    decoder.init_weights(torch.Generator().manual_seed(0))
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "random"
+        save_model(directory, decoder, DEFAULT_MODEL / "tokenizer.json")
+        del decoder
+        yield directory
+
+
+class Peer:
+    """``transformers`` with the weights of a model directory."""
+
+    def __init__(self, directory: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from transformers import LlamaForCausalLM  # heavy, and only needed here
+
+            self._model: Any = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        self._model.eval()
+
+    def tokens_per_second(self, prompt: list[int], batch: int, tokens: int) -> float:
+        """Over the whole batch, the prompt's computation included."""
+        inputs = torch.tensor([prompt] * batch)
+
+        def generate() -> None:
+            self._model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=tokens,
+                min_new_tokens=tokens,
+                do_sample=False,
+                pad_token_id=0,
+            )
+
+        with torch.inference_mode():
+            return batch * tokens / seconds(generate)
