@@ -32,7 +32,7 @@ LEAVES = {
 }
 
 ONLY_IN = {
-    "purerpc": {"rpc", "wire"},
+    "purerpc": {"rpc"},
     "hypercorn": {"http"},
     "quart": {"http", "edges"},
     "quart_trio": {"http"},
