@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from spec_tests.support_process import free_port, run, running_node, wait_until
+from support_process import free_port, run, running_node, wait_until
 
 pytestmark = pytest.mark.process
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-from spec_tests.support_process import Node, events_of, running_node
+from support_process import Node, events_of, running_node
 
 pytestmark = pytest.mark.process
 

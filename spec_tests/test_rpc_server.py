@@ -106,16 +106,27 @@ async def test_calls_of_all_connections_are_bounded() -> None:
             assert (await in_thread(other.forward)).success
 
 
-async def test_connections_are_bounded() -> None:
+async def test_a_connection_too_many_takes_the_place_of_the_longest_idle() -> None:
     async with running(Probe(), limits=RpcLimits(connections=2)) as port:
         async with raw_peer(port) as one, raw_peer(port) as two:
-            assert await one.forward()
             assert await two.forward()
-            async with raw_peer(port) as three:
-                await until(lambda: three.closed, "one too many")
             assert await one.forward()
-        async with raw_peer(port) as four:
-            await until(lambda: four.closed or bool(four.events), "served or refused")
+            async with raw_peer(port) as three:
+                assert await three.forward()
+                await until(lambda: two.closed, "made room")
+                assert await one.forward()
+
+
+async def test_a_connection_too_many_is_closed_where_all_have_calls() -> None:
+    probe = Probe()
+    async with running(probe, limits=RpcLimits(connections=1)) as port:
+        with grpcio_peer(port) as busy:
+            call = busy.forward_future("wait")
+            await until(lambda: probe.running == 1, "a call")
+            async with raw_peer(port) as other:
+                await until(lambda: other.closed, "one too many")
+            probe.release.set()
+            assert (await in_thread(call.result)).success
 
 
 async def test_the_meter_counts_what_really_passed() -> None:

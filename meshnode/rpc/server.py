@@ -72,7 +72,7 @@ class Server:
     async def serve_stream(self, stream: trio.SocketStream) -> None:
         """Serve one accepted connection until it ends."""
         sock = socket.socket(fileno=stream.socket.detach())
-        if len(self.connections) >= self.limits.connections:
+        if len(self.connections) >= self.limits.connections and not self._end_longest_idle():
             log.warning("refusing a connection: %d are open", len(self.connections))
             sock.close()
             return
@@ -92,6 +92,16 @@ class Server:
         finally:
             self.connections.discard(connection)
             transport.close()
+
+    def _end_longest_idle(self) -> bool:
+        """Make room: peers that only hold a connection must not keep out those that call."""
+        idle = [connection for connection in self.connections if connection.idle]
+        if not idle:
+            return False
+        longest = min(idle, key=lambda connection: connection.idle_since)
+        self.connections.discard(longest)
+        longest.end()
+        return True
 
 
 class ServerConnection(Connection):

@@ -70,10 +70,10 @@ class Settings:
     """Positions in a batch, padding included. Small: what counts here is the number of updates."""
     long_share: float = 0.1
     """Of the steps, the last ones, with rows as long as the context."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 7e-4
     second_beta: float = 0.98
-    warmup_steps: int = 300
-    decay_share: float = 0.3
+    warmup_steps: int = 200
+    decay_share: float = 0.5
     """Of the steps, the last ones, in which the learning rate falls."""
     autocast: bool = True
     """Matrix products in bfloat16; weights, gradients and updates stay in float32."""
