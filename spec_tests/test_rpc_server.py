@@ -107,7 +107,8 @@ async def test_calls_of_all_connections_are_bounded() -> None:
 
 
 async def test_a_connection_too_many_takes_the_place_of_the_longest_idle() -> None:
-    async with running(Probe(), limits=RpcLimits(connections=2)) as port:
+    limits = RpcLimits(connections=2)
+    async with running(Probe(), limits=limits) as port:
         async with raw_peer(port) as one, raw_peer(port) as two:
             assert await two.forward()
             assert await one.forward()

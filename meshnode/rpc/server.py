@@ -24,7 +24,7 @@ from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.calls import ServerCall
-from meshnode.rpc.connection import Connection, text_headers
+from meshnode.rpc.connection import NO_ERROR, Connection, text_headers
 from meshnode.rpc.errors import Code, Refused
 from meshnode.rpc.headers import BadHead, RequestHead, parse_request
 from meshnode.rpc.limits import ByteCount, ResetBucket, RpcLimits
@@ -116,6 +116,8 @@ class ServerConnection(Connection):
         self._nursery: trio.Nursery | None = None
         self._reading = trio.CancelScope()
         """Ends the connection; its deadline is that of the handshake."""
+        self.idle_since = trio.current_time()
+        """When its last call ended, or when it was accepted."""
         self._handlers[h2.events.RequestReceived] = self._request_received
 
     async def run(self) -> None:
@@ -138,15 +140,26 @@ class ServerConnection(Connection):
             call.stop()
         self._end_when_idle()
 
+    @property
+    def idle(self) -> bool:
+        """Whether no call is in flight."""
+        return not self._calls
+
+    def end(self, error_code: int = NO_ERROR) -> None:
+        """Say goodbye, and read no more."""
+        self.say_goodbye(error_code)
+        self._reading.cancel()
+
     def forget(self, stream_id: int) -> None:
         """A call is over."""
         super().forget(stream_id)
         if self._calls.pop(stream_id, None) is not None:
             self._server.calls -= 1
+        self.idle_since = trio.current_time()
         self._end_when_idle()
 
     def _end_when_idle(self) -> None:
-        if self._server.closing and not self._calls:
+        if self._server.closing and self.idle:
             self._reading.cancel()
 
     async def _linger(self) -> None:
@@ -200,8 +213,7 @@ class ServerConnection(Connection):
         call.cancel()
         if self._resets.overflows(trio.current_time()):
             log.warning("a peer abandons calls too fast: ending its connection")
-            self.say_goodbye(ENHANCE_YOUR_CALM)
-            self._reading.cancel()
+            self.end(ENHANCE_YOUR_CALM)
 
 
 async def serve_grpc(
