@@ -108,14 +108,17 @@ async def test_calls_of_all_connections_are_bounded() -> None:
 
 async def test_a_connection_too_many_takes_the_place_of_the_longest_idle() -> None:
     limits = RpcLimits(connections=2)
-    async with running(Probe(), limits=limits) as port:
-        async with raw_peer(port) as one, raw_peer(port) as two:
-            assert await two.forward()
+    async with (
+        running(Probe(), limits=limits) as port,
+        raw_peer(port) as one,
+        raw_peer(port) as two,
+    ):
+        assert await two.forward()
+        assert await one.forward()
+        async with raw_peer(port) as three:
+            assert await three.forward()
+            await until(lambda: two.closed, "made room")
             assert await one.forward()
-            async with raw_peer(port) as three:
-                assert await three.forward()
-                await until(lambda: two.closed, "made room")
-                assert await one.forward()
 
 
 async def test_a_connection_too_many_is_closed_where_all_have_calls() -> None:
