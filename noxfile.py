@@ -61,6 +61,13 @@ def codegen(session: nox.Session) -> None:
 
 
 @nox.session
+def conformance(session: nox.Session) -> None:
+    """Hold any node against the document: ``nox -s conformance -- http://HOST:8000 [OPTION...]``."""
+    session.install("./conformance")
+    session.run("meshnode-conformance", "run", *session.posargs)
+
+
+@nox.session
 def audit(session: nox.Session) -> None:
     """Look up advisories; fail when the source of advisories could not be reached."""
     install(session, "audit")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from spec_tests.support_chain import DAY, PROFILE, ROOT, SECOND, UNIT, next_root
+from support_chain import DAY, PROFILE, ROOT, SECOND, UNIT, next_root
 
 P, L, S, V = PROFILE.params, PROFILE.limits, PROFILE.staking, PROFILE.proving
 

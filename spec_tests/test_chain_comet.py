@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support_chain import CHAIN_ID, SECOND, Actor, actor
 
 from meshnode.domain.chain.comet.commits import (
     ABSENT,
@@ -34,7 +35,6 @@ from meshnode.domain.chain.comet.merkle import merkle_root
 from meshnode.domain.chain.comet.times import format_time, parse_time
 from meshnode.domain.chain.comet.validators import validator_set, validators_hash
 from meshnode.domain.chain.errors import InvalidCommit, MalformedBlock
-from spec_tests.support_chain import CHAIN_ID, SECOND, Actor, actor
 
 VOTERS = [actor(f"voter {number}") for number in range(4)]
 SET = validator_set({voter.consensus_key: 10 for voter in VOTERS})
@@ -118,6 +118,15 @@ def test_more_than_two_thirds_of_the_power_decide(flags: list[int]) -> None:
 def test_what_does_not_prove_the_block(candidate: Commit) -> None:
     assert accepts(ALL)
     assert not accepts(candidate)
+
+
+def test_exactly_two_thirds_are_not_enough() -> None:
+    three = validator_set({voter.consensus_key: 10 for voter in IN_ORDER[:3]})
+    assert three == SET[:3]
+    entries = ALL.entries[:2]
+    with pytest.raises(InvalidCommit):
+        verify_commit(CHAIN_ID, three, 7, ID, commit(*entries, CommitEntry(ABSENT)))
+    verify_commit(CHAIN_ID, three, 7, ID, commit(*ALL.entries[:3]))
 
 
 def test_a_commit_is_for_one_chain_one_height_and_one_block() -> None:

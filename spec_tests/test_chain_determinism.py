@@ -10,18 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from meshnode.domain.chain import transfers
-from meshnode.domain.chain.accounts import credit
-from meshnode.domain.chain.application import Application
-from meshnode.domain.chain.blocks import Block, BlockFrame
-from meshnode.domain.chain.canonical import digest, encode
-from meshnode.domain.chain.codec import decode_record, encode_record
-from meshnode.domain.chain.errors import InvalidBlock, LedgerBroken
-from meshnode.domain.chain.statetree import MemoryStore
-from meshnode.domain.chain.transactions import KINDS
-from meshnode.domain.chain.view import View
-from spec_tests.support_chain import (
+from support_chain import (
     ALICE,
     BOB,
     CAROL,
@@ -35,7 +24,18 @@ from spec_tests.support_chain import (
     genesis,
 )
 
-ROOT = Path(__file__).parent.parent
+from meshnode.domain.chain import transfers
+from meshnode.domain.chain.accounts import credit
+from meshnode.domain.chain.application import Application
+from meshnode.domain.chain.blocks import Block, BlockFrame
+from meshnode.domain.chain.canonical import digest, encode
+from meshnode.domain.chain.codec import decode_record, encode_record
+from meshnode.domain.chain.errors import InvalidBlock, LedgerBroken
+from meshnode.domain.chain.statetree import MemoryStore
+from meshnode.domain.chain.transactions import KINDS
+from meshnode.domain.chain.view import View
+
+HERE = Path(__file__).parent
 
 
 def history() -> Net:
@@ -75,11 +75,10 @@ def print_replay() -> None:
 
 @pytest.mark.parametrize("seed", ["0", "1", "12345"])
 def test_other_processes_and_hash_seeds_agree(seed: str) -> None:
-    code = "from spec_tests.test_chain_determinism import print_replay; print_replay()"
+    code = "from test_chain_determinism import print_replay; print_replay()"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONHASHSEED": seed},
-        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{HERE}:{HERE.parent}"},
         capture_output=True,
         text=True,
         check=True,

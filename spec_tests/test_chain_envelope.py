@@ -7,6 +7,7 @@ import pytest
 from coincurve import PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from support_chain import ALICE, BOB
 
 from meshnode.domain.chain.canonical import Json, encode
 from meshnode.domain.chain.envelope import (
@@ -28,7 +29,6 @@ from meshnode.domain.chain.errors import (
     Rejected,
     TransactionTooLarge,
 )
-from spec_tests.support_chain import ALICE, BOB
 
 BODY: dict[str, Json] = {"kind": "transfer", "note": "é", "nonce": 0}
 SIGNED = sign_envelope(BODY, ALICE.seed)
@@ -167,6 +167,7 @@ R, S = integers_of(str(SIGNED["signature"]))
         der(R, CURVE_ORDER),
         "3006" + "0201ff" + "020101",
         "3004" + "0200" + "0200",
+        "3009" + "020101" + "020101" + "020101",
         "308106" + "020101" + "020101",
     ],
 )

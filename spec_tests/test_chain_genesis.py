@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support_chain import ALICE, BOB, UNIT, VALIDATOR, FakeModel, Net, genesis
 
 from meshnode.domain.chain.application import Application
 from meshnode.domain.chain.canonical import Json, encode
@@ -19,7 +20,6 @@ from meshnode.domain.chain.genesis import (
 )
 from meshnode.domain.chain.profile import NATIVE_KINDS, NetworkProfile, Params
 from meshnode.domain.chain.statetree import MemoryStore
-from spec_tests.support_chain import ALICE, BOB, UNIT, VALIDATOR, FakeModel, Net, genesis
 
 
 def document(start: Genesis | None = None) -> dict[str, Any]:

@@ -10,6 +10,23 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support_chain import (
+    ALICE,
+    BOB,
+    CAROL,
+    CHAIN_ID,
+    PROFILE,
+    SECOND_VALIDATOR,
+    UNIT,
+    VALIDATOR,
+    Actor,
+    Net,
+    answer_to,
+    genesis,
+    next_root,
+    receipt_bodies,
+)
+from support_chain_reference import Reference, World
 
 from meshnode.domain.chain.canonical import Json, digest, encode
 from meshnode.domain.chain.codec import decode_record
@@ -26,23 +43,6 @@ from meshnode.domain.chain.records import (
     Validator,
 )
 from meshnode.domain.chain.statetree import StateTree
-from spec_tests.support_chain import (
-    ALICE,
-    BOB,
-    CAROL,
-    CHAIN_ID,
-    PROFILE,
-    SECOND_VALIDATOR,
-    UNIT,
-    VALIDATOR,
-    Actor,
-    Net,
-    answer_to,
-    genesis,
-    next_root,
-    receipt_bodies,
-)
-from spec_tests.support_chain_reference import Reference, World
 
 ACTORS = {who.key: who for who in (ALICE, BOB, CAROL, VALIDATOR, SECOND_VALIDATOR)}
 actors = st.sampled_from(list(ACTORS.values()))

@@ -1,0 +1,243 @@
+"""The requirements: one for each testable statement of the document, read from `requirements/`.
+
+Terms: `level` says how binding a statement is, `origin` whether the document says it (stated),
+good sense does (derived) or nobody does (silent); `effect` is what trying it does to the target;
+`needs` is what the target has to declare first; `check` names what tries it.
+
+Invariants, enforced on loading: ids are unique; only stated ones are MUST; silent ones are OBSERVE;
+every one that is not silent names its check or says why it is unchecked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+import yaml
+
+from conformance.strictjson import TYPES
+
+
+class Level(StrEnum):
+    """How binding a statement is."""
+
+    MUST = "MUST"
+    SHOULD = "SHOULD"
+    MAY = "MAY"
+    OBSERVE = "OBSERVE"
+
+
+class Origin(StrEnum):
+    """Where a statement comes from."""
+
+    STATED = "stated"
+    DERIVED = "derived"
+    SILENT = "silent"
+
+
+class Profile(StrEnum):
+    """A part of the interface that a target serves as a whole or not at all."""
+
+    NODE_API = "node-api"
+    TRAINING = "training"
+    NATIVE_API = "native-api"
+    GRPC = "grpc"
+    DHT = "dht"
+    PIPELINE = "pipeline"
+
+
+class Effect(IntEnum):
+    """What trying a statement does to the target, from harmless to unpleasant."""
+
+    READ = 0
+    MUTATE = 1
+    SPEND = 2
+    INTRUSIVE = 3
+
+    @classmethod
+    def named(cls, name: str) -> "Effect":
+        """Give the effect of this name."""
+        return cls[name.upper()]
+
+    def __str__(self) -> str:
+        """Give the name as it is written in the catalogue."""
+        return self.name.lower()
+
+
+NEEDS = frozenset({"token", "expired_token", "grpc", "legacy_paths"})
+SCALARS = frozenset({"string", "bytes", "bool", "int32", "int64", "double"})
+
+
+class CatalogueError(Exception):
+    """The catalogue contradicts its own rules: a fault of the suite."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A field is judged only where another field has this value, or lies above this one."""
+
+    path: str
+    equals: Any = None
+    above: float | None = None
+
+
+@dataclass(frozen=True)
+class FieldRule:
+    """One field of a JSON resource: that it is there, or what type it has."""
+
+    of: str
+    path: str
+    aspect: str
+    format: str | None = None
+    when: Condition | None = None
+
+
+@dataclass(frozen=True)
+class MessageRule:
+    """One field of a gRPC message: its number and type."""
+
+    name: str
+    field: str
+    number: int
+    type: str
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One testable statement, in our own words."""
+
+    id: str
+    section: str
+    level: Level
+    origin: Origin
+    text: str
+    profile: Profile
+    effect: Effect
+    needs: frozenset[str]
+    check: str | None
+    unchecked: str | None
+    field: FieldRule | None
+    message: MessageRule | None
+    source: str
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key twice in one mapping is an error."""
+
+
+def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    pairs = [(loader.construct_object(k, deep=True), v) for k, v in node.value]
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise CatalogueError(f"{node.start_mark}: key {key!r} occurs twice")
+    return {key: loader.construct_object(value, deep=True) for key, value in pairs}
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+_FILE_KEYS = {"section", "defaults", "requirements"}
+_ENTRY_KEYS = {
+    "id", "section", "level", "origin", "text", "profile", "effect", "needs",
+    "check", "unchecked", "field", "message",
+}  # fmt: skip
+
+
+def parse_file(text: str, source: str) -> list[Requirement]:
+    """Read one file of the catalogue; `CatalogueError` says what is wrong with it."""
+    document = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader with one rule more
+    if not isinstance(document, dict) or set(document) != _FILE_KEYS:
+        raise CatalogueError(f"{source}: needs exactly the keys {sorted(_FILE_KEYS)}")
+    return [
+        _entry({"section": document["section"], **document["defaults"], **item}, source)
+        for item in document["requirements"]
+    ]
+
+
+def _entry(item: Mapping[str, Any], source: str) -> Requirement:
+    where = f"{source}: {item.get('id')}"
+    unknown = set(item) - _ENTRY_KEYS
+    if unknown:
+        raise CatalogueError(f"{where}: unknown keys {sorted(unknown)}")
+    for key in ("id", "section", "text"):
+        if not isinstance(item.get(key), str) or not item[key].strip():
+            raise CatalogueError(f"{where}: {key} must be a text")
+    try:
+        requirement = Requirement(
+            id=item["id"],
+            section=item["section"],
+            level=Level(item["level"]),
+            origin=Origin(item["origin"]),
+            text=item["text"],
+            profile=Profile(item["profile"]),
+            effect=Effect.named(item["effect"]),
+            needs=frozenset(item.get("needs", ())),
+            check=item.get("check"),
+            unchecked=item.get("unchecked"),
+            field=_field_rule(item["field"]) if "field" in item else None,
+            message=MessageRule(**item["message"]) if "message" in item else None,
+            source=source,
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise CatalogueError(f"{where}: {error!r}") from None
+    _validate_entry(requirement, where)
+    return requirement
+
+
+def _field_rule(raw: Mapping[str, Any]) -> FieldRule:
+    when = raw.get("when")
+    rule = FieldRule(
+        of=raw["of"],
+        path=raw["path"],
+        aspect=raw["is"],
+        format=raw.get("format"),
+        when=Condition(**when) if when else None,
+    )
+    if rule.aspect != "present" and rule.aspect not in TYPES:
+        raise ValueError(f"unknown type {rule.aspect!r}")
+    if rule.format not in (None, "timestamp", "date"):
+        raise ValueError(f"unknown format {rule.format!r}")
+    return rule
+
+
+def _validate_entry(requirement: Requirement, where: str) -> None:
+    silent = requirement.origin is Origin.SILENT
+    # MUST only for what is stated.
+    if requirement.level is Level.MUST and requirement.origin is not Origin.STATED:
+        raise CatalogueError(f"{where}: only a stated requirement is a MUST")
+    # What the document does not say is reported, never failed.
+    if silent and requirement.level is not Level.OBSERVE:
+        raise CatalogueError(f"{where}: a silent requirement is OBSERVE")
+    if requirement.check and requirement.unchecked:
+        raise CatalogueError(f"{where}: has a check and a reason for none")
+    # Every other entry names its check or says why there is none.
+    if not silent and not requirement.check and not requirement.unchecked:
+        raise CatalogueError(f"{where}: names neither a check nor a reason for none")
+    unknown = requirement.needs - NEEDS
+    if unknown:
+        raise CatalogueError(f"{where}: unknown needs {sorted(unknown)}")
+    if not requirement.text.endswith("."):
+        raise CatalogueError(f"{where}: the text is a sentence")
+
+
+@cache
+def load() -> Mapping[str, Requirement]:
+    """Read the whole catalogue that comes with the suite, by id, in the order of the files."""
+    found: dict[str, Requirement] = {}
+    folder = resources.files("conformance") / "requirements"
+    for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if not path.name.endswith(".yaml"):
+            continue
+        for requirement in parse_file(path.read_text(encoding="utf-8"), path.name):
+            if requirement.id in found:
+                raise CatalogueError(f"{path.name}: {requirement.id} occurs twice")
+            found[requirement.id] = requirement
+    return cast("Mapping[str, Requirement]", found)
+
+
+def section_key(section: str) -> tuple[int, ...]:
+    """Give the order of a section number: 4.2 before 4.10."""
+    return tuple(int(part) for part in section.split("."))

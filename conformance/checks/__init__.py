@@ -1,0 +1,31 @@
+"""The checks. Importing this package registers all of them."""
+
+from conformance.checks import (
+    auth,
+    config,
+    dht,
+    inference,
+    native,
+    node_reads,
+    node_sanity,
+    rpc,
+    sequences,
+    stream,
+    training,
+    wallet,
+)
+
+__all__ = [
+    "auth",
+    "config",
+    "dht",
+    "inference",
+    "native",
+    "node_reads",
+    "node_sanity",
+    "rpc",
+    "sequences",
+    "stream",
+    "training",
+    "wallet",
+]

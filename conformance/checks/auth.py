@@ -1,0 +1,127 @@
+"""Section 5: bearer tokens on the routes that the table marks Auth, and errors elsewhere (7.1).
+
+The tokens that should not be valid are invented; a token that a target would take is longer than
+chance. Routes that change or spend something are tried only where that is allowed.
+"""
+
+from hypothesis import strategies
+
+from conformance.checks.node_reads import AUTH_READS, CONFIG
+from conformance.checks.reading import ABSENT, Resource, fetch
+from conformance.context import Context
+from conformance.exploration import Skipped, explore
+from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/"
+invalid_tokens = strategies.text(_LETTERS, min_size=1, max_size=64)
+INVENTED = bearer("not-a-token-of-this-node")
+
+_ERROR_IDS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-005")
+
+
+def judge_refusal(context: Context, ident: str, answer: Answer) -> None:
+    """Rule on a request that should have been refused with 401 UNAUTHORIZED."""
+    if answer.status in ABSENT:
+        # Whether the route is there is its own requirement.
+        return
+    if answer.status >= 500:
+        context.unclear(ident, f"the server failed with status {answer.status}", answer)
+        return
+    refused = context.judge(
+        ident, answer.status == 401, f"status {answer.status} instead of 401", answer
+    )
+    error = (answer.json_object() or {}).get("error")
+    if refused and isinstance(error, dict) and isinstance(error.get("code"), str):
+        context.judge(
+            "NA-AUTH-003",
+            error["code"] == "UNAUTHORIZED",
+            f"error.code is {brief(error['code'])}",
+            answer,
+        )
+
+
+def _read(context: Context, resource: Resource, credential: Credential) -> Answer:
+    return context.api("GET", resource.path, credential=credential)
+
+
+@requirement("NA-AUTH-001", *_ERROR_IDS)
+def auth_invalid(context: Context) -> None:
+    """GET every Auth route with an invented token, and one of them with many."""
+    for resource in AUTH_READS:
+        judge_refusal(context, "NA-AUTH-001", _read(context, resource, INVENTED))
+
+    def try_token(token: str) -> None:
+        if token not in (context.target.token, context.target.expired_token):
+            judge_refusal(context, "NA-AUTH-001", _read(context, CONFIG, bearer(token)))
+
+    explore(context, invalid_tokens, try_token)
+
+
+@requirement("NA-AUTH-002", *_ERROR_IDS)
+def auth_expired(context: Context) -> None:
+    """GET every Auth route with the expired token that the target declares."""
+    for resource in AUTH_READS:
+        judge_refusal(context, "NA-AUTH-002", _read(context, resource, context.target.expired))
+
+
+@requirement("NA-AUTH-004", *_ERROR_IDS)
+def auth_missing(context: Context) -> None:
+    """GET every Auth route without a bearer header, and with other schemes."""
+    schemes = (ANONYMOUS, Credential("Basic dXNlcjp1c2Vy", "Basic dXNlcjp1c2Vy"))
+    for resource in AUTH_READS:
+        for credential in schemes:
+            judge_refusal(context, "NA-AUTH-004", _read(context, resource, credential))
+
+
+@requirement("NA-AUTH-005", "NA-AUTH-011")
+def auth_valid(context: Context) -> None:
+    """GET the Auth routes with the declared token, once with the scheme in small letters."""
+    for resource in AUTH_READS:
+        answer = _read(context, resource, context.target.valid)
+        if answer.status in ABSENT or answer.status >= 500:
+            continue
+        if answer.status == 401:
+            # A wrong token in the configuration of the run looks the same.
+            context.unclear("NA-AUTH-005", "the declared token is refused", answer)
+        else:
+            context.holds("NA-AUTH-005", answer)
+    lower = Credential(f"bearer {context.target.token}", "bearer $TOKEN")
+    answer = _read(context, CONFIG, lower)
+    context.observe("NA-AUTH-011", f"'bearer' is answered with {answer.status}", answer)
+
+
+@requirement("NA-AUTH-006", *_ERROR_IDS)
+def auth_invalid_inference(context: Context) -> None:
+    """POST /inference with an invented token, for a single token of output."""
+    answer = context.infer({"prompt": "Hello", "max_tokens": 1}, credential=INVENTED)
+    judge_refusal(context, "NA-AUTH-006", answer)
+
+
+@requirement("NA-AUTH-007", *_ERROR_IDS)
+def auth_invalid_config(context: Context) -> None:
+    """PATCH /config with an invented token, with a value that is in force already."""
+    _, config = fetch(context, CONFIG)
+    training = config.get("training") if config else None
+    if not isinstance(training, dict) or "batch_size" not in training:
+        raise Skipped("GET /config names no training.batch_size")
+    answer = context.api(
+        "PATCH",
+        "/config",
+        credential=INVENTED,
+        json_body={"training": {"batch_size": training["batch_size"]}},
+    )
+    judge_refusal(context, "NA-AUTH-007", answer)
+
+
+@requirement("NA-ERR-013", "NA-ERR-017")
+def errors_elsewhere(context: Context) -> None:
+    """GET a path that does not exist, and one that only takes POST."""
+    answer = context.api("GET", "/no-such-route-of-the-document")
+    context.judge("NA-ERR-017", not answer.ok, f"status {answer.status}", answer)
+    error = (answer.json_object() or {}).get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    context.observe("NA-ERR-013", f"missing path: {answer.status} {brief(code)}", answer)
+    answer = context.api("GET", "/inference")
+    context.observe("NA-ERR-013", f"GET /inference: {answer.status}", answer)

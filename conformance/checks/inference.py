@@ -1,0 +1,241 @@
+"""Section 4.1, POST /inference: its parameters and its result, with generated bodies.
+
+Which status a refusal has is not shown: 4xx of any kind is one. A 402 or a 5xx to a good request
+says that the node could not, not that it broke a rule, and leaves the requirement unclear.
+"""
+
+from conformance import strategies
+from conformance.checks.reading import ABSENT
+from conformance.context import Context
+from conformance.exploration import Skipped, explore
+from conformance.httpwire import Answer
+from conformance.registry import fields_of, requirement
+from conformance.shapes import judge_shape, lookup
+from conformance.strictjson import Json, brief, is_int, is_number
+
+ROUTE = "NA-ROUTE-004"
+DEFAULT_MAX_TOKENS = 100
+# Which requirement says that a parameter in its range is taken.
+TAKEN = {
+    "max_tokens": "NA-INF-005",
+    "temperature": "NA-INF-006",
+    "top_p": "NA-INF-008",
+    "top_k": "NA-INF-009",
+    "stream": "NA-INF-010",
+    "stop": "NA-INF-012",
+}
+
+
+def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, Json] | None:
+    """Give the inference result, or rule that `idents` fail or are unclear, and give None."""
+    if answer.status in (*ABSENT, 401, 403):
+        raise Skipped(f"POST /inference was answered with status {answer.status}")
+    if answer.status == 402 or answer.status >= 500:
+        for ident in idents:
+            context.unclear(ident, f"status {answer.status} to a good request", answer)
+        return None
+    result = answer.json_object()
+    if answer.ok and result is not None and answer.media_type != "text/event-stream":
+        for ident in idents:
+            context.holds(ident, answer)
+        return result
+    why = f"status {answer.status}, {answer.media_type or 'no Content-Type'}, to a documented body"
+    for ident in idents:
+        context.fails(ident, why, answer)
+    return None
+
+
+@requirement(ROUTE, *fields_of("inference"), "NA-INF-001", "NA-INF-004", "NA-INF-017")
+def inference_result(context: Context) -> None:
+    """POST /inference with nothing but a prompt: the route, its defaults, every field."""
+    answer = context.infer({"prompt": "Hello"})
+    if answer.status in ABSENT:
+        context.fails(ROUTE, f"the route is not there: status {answer.status}", answer)
+        return
+    if answer.status in (401, 403):
+        context.unclear(ROUTE, f"the declared token is refused with {answer.status}", answer)
+        return
+    if answer.ok:
+        context.holds(ROUTE, answer)
+    if answer.ok and answer.media_type == "text/event-stream":
+        context.fails("NA-INF-017", "an answer in JSON was due, a stream came", answer)
+        return
+    if answer.ok:
+        context.holds("NA-INF-017", answer)
+    result = result_of(context, answer, ["NA-INF-001"])
+    if result is None:
+        return
+    judge_shape(context, "inference", result, answer)
+    generated = result.get("tokens_generated")
+    if is_int(generated):
+        context.judge(
+            "NA-INF-004",
+            generated <= DEFAULT_MAX_TOKENS,
+            f"tokens_generated is {generated} without max_tokens",
+            answer,
+        )
+
+
+_PARAMETER_IDS = (
+    "NA-INF-003", "NA-INF-022", "NA-INF-023", "NA-INF-024", "NA-INF-025", "NA-INF-026",
+    "NA-INF-027", "NA-INF-030", *TAKEN.values(),
+)  # fmt: skip
+
+
+@requirement(*_PARAMETER_IDS)
+def inference_parameters(context: Context) -> None:
+    """POST /inference with generated bodies inside the documented ranges."""
+    seen: dict[str, Answer] = {}
+
+    def ask(body: dict[str, Json]) -> None:
+        answer = context.infer(body)
+        idents = [TAKEN[key] for key in body if key in TAKEN]
+        if answer.status in (400, 422):
+            idents = _blamed(context, body)
+        result = result_of(context, answer, idents)
+        if result is None:
+            return
+        _judge_result(context, body, result, answer)
+        ident = result.get("id")
+        if isinstance(ident, str):
+            other = seen.setdefault(ident, answer)
+            if len(seen) > 1 or other is not answer:
+                context.judge("NA-INF-026", other is answer, f"id {ident!r} twice", other, answer)
+
+    # Generated bodies first: of several violations the first one shown has been made small.
+    explore(context, strategies.good_bodies(), ask)
+    for body in strategies.EDGES:
+        ask(body)
+
+    def ask_prompt(prompt: str) -> None:
+        answer = context.infer({"prompt": prompt, "max_tokens": 1})
+        result_of(context, answer, ["NA-INF-030"])
+
+    explore(
+        context, strategies.any_prompts, ask_prompt, examples=max(3, context.target.examples // 3)
+    )
+
+
+def _blamed(context: Context, body: dict[str, Json]) -> list[str]:
+    """Find which parameter of a refused body is refused, by leaving out one at a time."""
+    optional = [key for key in body if key in TAKEN]
+    for key in optional:
+        rest = {name: value for name, value in body.items() if name != key}
+        if context.infer(rest).ok:
+            return [TAKEN[key]]
+    return [TAKEN[key] for key in optional]
+
+
+def _judge_result(
+    context: Context, body: dict[str, Json], result: dict[str, Json], answer: Answer
+) -> None:
+    generated = result.get("tokens_generated")
+    limit = body["max_tokens"]
+    if is_int(generated):
+        context.judge(
+            "NA-INF-003",
+            generated <= limit,
+            f"tokens_generated is {generated} with max_tokens {limit}",
+            answer,
+        )
+    usage = result.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    prompt, completion, total = (
+        usage.get(key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    if is_int(prompt) and is_int(completion) and is_int(total):
+        context.judge(
+            "NA-INF-022", total == prompt + completion, f"usage is {brief(usage)}", answer
+        )
+    if is_int(generated) and is_int(completion):
+        context.judge(
+            "NA-INF-023",
+            generated == completion,
+            f"tokens_generated {generated}, completion_tokens {completion}",
+            answer,
+        )
+    timing = result.get("timing")
+    times = [
+        lookup({"timing": timing}, f"timing.{key}_ms") for key in ("queue", "inference", "total")
+    ]
+    if all(found and is_number(found[0]) for found in times):
+        queue, inference, whole = (found[0] for found in times)
+        context.judge(
+            "NA-INF-024",
+            min(queue, inference) >= 0 and whole >= max(queue, inference),
+            f"timing is {brief(timing)}",
+            answer,
+        )
+    amount, currency = lookup(result, "cost.amount"), lookup(result, "cost.currency")
+    if amount and currency and is_number(amount[0]) and isinstance(currency[0], str):
+        context.judge(
+            "NA-INF-025",
+            amount[0] >= 0 and bool(currency[0].strip()),
+            f"cost is {brief(result['cost'])}",
+            answer,
+        )
+    context.observe("NA-INF-027", f"finish_reason {brief(result.get('finish_reason'))}", answer)
+
+
+@requirement("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029")
+def inference_refused(context: Context) -> None:
+    """POST /inference with generated bodies that break one rule each."""
+
+    def refuse(ident: str, answer: Answer, body: Json) -> None:
+        if answer.status in (*ABSENT, 401, 403):
+            raise Skipped(f"POST /inference was answered with status {answer.status}")
+        if answer.status == 402:
+            context.unclear(ident, "the balance is too low to be told anything else", answer)
+            return
+        failed = answer.status >= 500
+        context.judge("NA-INF-020", not failed, f"status {answer.status} to {brief(body)}", answer)
+        if not failed:
+            context.judge(ident, not answer.ok, f"{brief(body)} was served", answer)
+
+    explore(
+        context,
+        strategies.bad_bodies,
+        lambda bad: refuse(bad.requirement, context.infer(bad.body), bad.body),
+        examples=2 * context.target.examples,
+    )
+
+    def send_bytes(content: bytes) -> None:
+        answer = context.api("POST", "/inference", credential=context.target.valid, content=content)
+        refuse("NA-INF-021", answer, content.decode("utf-8", "replace"))
+
+    explore(context, strategies.broken_json, send_bytes, examples=6)
+    answer = context.infer({"prompt": "Hello", "max_tokens": 1, "not_in_the_document": 1})
+    context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
+
+
+@requirement("NA-INF-013")
+def inference_stop(context: Context) -> None:
+    """Take a piece out of a greedy answer and ask again with it as a stop sequence."""
+    body: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
+    first = context.infer(body)
+    text = (first.json_object() or {}).get("text")
+    if not first.ok or not isinstance(text, str) or len(text) < 4:
+        raise Skipped("no text to take a stop sequence from")
+    stop = text[len(text) // 2 : len(text) // 2 + 2]
+    second = context.infer({**body, "stop": [stop]})
+    stopped = (second.json_object() or {}).get("text")
+    if second.ok and isinstance(stopped, str):
+        # Whether the sequence itself belongs to the text is not shown.
+        position = stopped.find(stop)
+        context.judge(
+            "NA-INF-013",
+            position < 0 or position + len(stop) == len(stopped),
+            f"{brief(stopped)} goes on after {brief(stop)}",
+            first,
+            second,
+        )
+
+
+@requirement("NA-INF-028")
+def inference_repeat(context: Context) -> None:
+    """Ask twice with temperature 0."""
+    body: dict[str, Json] = {"prompt": "Hello", "max_tokens": 6, "temperature": 0}
+    answers = [context.infer(body) for _ in range(2)]
+    texts = [(answer.json_object() or {}).get("text") for answer in answers]
+    same = "the same text" if texts[0] == texts[1] else "another text"
+    context.observe("NA-INF-028", same, *answers)

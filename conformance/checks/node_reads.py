@@ -1,0 +1,110 @@
+"""Sections 2.1 and 4.1: the node API's resources that can be read, field by field."""
+
+import re
+
+from conformance.checks.reading import Resource, add_shape_check
+from conformance.context import Context
+from conformance.httpwire import Answer
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_int, is_number
+
+_HOST_PORT = re.compile(r".+:\d{1,5}\Z", re.ASCII)
+
+STATUS = Resource("status", "/status", "NA-ROUTE-001", auth=False)
+METRICS = Resource("metrics", "/metrics", "NA-ROUTE-002", auth=False)
+# An unhealthy node may say so in the status as well; the document gives no status for it.
+HEALTH = Resource("health", "/health", "NA-ROUTE-003", auth=False, mark="healthy")
+BALANCE = Resource("balance", "/wallet/balance", "NA-ROUTE-005", auth=True)
+TRANSACTIONS = Resource("transactions", "/wallet/transactions", "NA-ROUTE-007", auth=True)
+PEERS = Resource("peers", "/peers", "NA-ROUTE-010", auth=True)
+LAYERS = Resource("layers", "/layers", "NA-ROUTE-011", auth=True)
+NETWORK = Resource("network", "/network", "NA-ROUTE-012", auth=False)
+CONFIG = Resource("config", "/config", "NA-ROUTE-013", auth=True)
+PROOFS = Resource("proofs", "/proofs", "NA-ROUTE-015", auth=True)
+
+# The routes that the table marks Auth and that a GET reads.
+AUTH_READS = (BALANCE, TRANSACTIONS, PEERS, LAYERS, CONFIG, PROOFS)
+
+
+def _status(context: Context, status: dict[str, Json], answer: Answer) -> None:
+    context.holds("GEN-013", answer)
+    context.observe("GEN-005", f"role {brief(status.get('role'))}", answer)
+    context.observe("NA-SANE-010", f"status {brief(status.get('status'))}", answer)
+    if isinstance(status.get("version"), str):
+        context.judge("GEN-014", bool(status["version"]), "the version is empty", answer)
+    layers = status.get("layers")
+    if isinstance(layers, list) and all(is_int(index) for index in layers):
+        context.judge(
+            "GEN-007", len(set(layers)) == len(layers), f"layers is {brief(layers)}", answer
+        )
+
+
+def _health(context: Context, health: dict[str, Json], answer: Answer) -> None:
+    context.observe(
+        "NA-SANE-011", f"status {answer.status}, checks {brief(health.get('checks'))}", answer
+    )
+
+
+def _balance(context: Context, balance: dict[str, Json], answer: Answer) -> None:
+    parts = [
+        lookup(balance, f"balances.{name}") for name in ("available", "staked", "pending", "total")
+    ]
+    if all(len(found) == 1 and is_number(found[0]) for found in parts):
+        available, staked, pending, total = (found[0] for found in parts)
+        equal = abs(available + staked + pending - total) <= 1e-6 * max(1.0, abs(total))
+        context.observe("NA-SANE-009", "the sum" if equal else "another sum", answer)
+
+
+def _transactions(context: Context, listed: dict[str, Json], answer: Answer) -> None:
+    _kinds(context, "NA-SEEN-001", listed, "transactions[].type", answer)
+    amounts = lookup(listed, "transactions[type=send].amount")
+    numbers = [amount for amount in amounts if is_number(amount)]
+    if numbers:
+        positive = [amount for amount in numbers if amount > 0]
+        context.judge("NA-QUERY-007", not positive, f"amounts {brief(positive)}", answer)
+    entries, total = listed.get("transactions"), listed.get("total")
+    if isinstance(entries, list) and is_int(total):
+        context.judge(
+            "NA-QUERY-006",
+            total >= len(entries),
+            f"total is {total} with {len(entries)} entries",
+            answer,
+        )
+
+
+def _peers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
+    peers, total = listed.get("peers"), listed.get("total")
+    if isinstance(peers, list) and is_int(total):
+        context.judge(
+            "NA-SANE-007", total == len(peers), f"total is {total}, listed are {len(peers)}", answer
+        )
+    addresses = [item for item in lookup(listed, "peers[].address") if isinstance(item, str)]
+    if addresses:
+        wrong = [address for address in addresses if not _HOST_PORT.match(address)]
+        context.judge("NA-SANE-008", not wrong, f"addresses {brief(wrong)}", answer)
+
+
+def _kinds(context: Context, ident: str, listed: Json, path: str, answer: Answer) -> None:
+    found = sorted({str(value) for value in lookup(listed, path)})
+    context.observe(ident, f"{path}: {', '.join(found) or 'none'}", answer)
+
+
+def _layers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
+    _kinds(context, "ST-006", listed, "layers[].status", answer)
+    _kinds(context, "NA-SEEN-002", listed, "layers[].type", answer)
+
+
+def _proofs(context: Context, listed: dict[str, Json], answer: Answer) -> None:
+    _kinds(context, "NA-SEEN-003", listed, "proofs[].type", answer)
+
+
+add_shape_check(STATUS, "GEN-005", "GEN-007", "GEN-013", "GEN-014", "NA-SANE-010", extra=_status)
+add_shape_check(METRICS)
+add_shape_check(HEALTH, "NA-SANE-011", extra=_health)
+add_shape_check(NETWORK)
+add_shape_check(BALANCE, "NA-SANE-009", extra=_balance)
+add_shape_check(TRANSACTIONS, "NA-QUERY-006", "NA-QUERY-007", "NA-SEEN-001", extra=_transactions)
+add_shape_check(PEERS, "NA-SANE-007", "NA-SANE-008", extra=_peers)
+add_shape_check(LAYERS, "ST-006", "NA-SEEN-002", extra=_layers)
+add_shape_check(CONFIG)
+add_shape_check(PROOFS, "NA-SEEN-003", extra=_proofs)

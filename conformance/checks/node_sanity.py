@@ -1,0 +1,178 @@
+"""What follows by good sense from the resources of section 2.1: none of it is a MUST.
+
+Two endpoints, or two looks at one, are compared by sampling A, B, A: a live node moves between two
+requests, so that only what stood still in both looks at A is compared.
+"""
+
+from conformance.checks.node_reads import CONFIG, LAYERS, METRICS, STATUS
+from conformance.checks.reading import Resource, fetch
+from conformance.context import Context
+from conformance.exploration import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_int, is_number
+from conformance.target import GRPC_PORT_OFFSET
+from conformance.times import parse_timestamp
+
+NOT_NEGATIVE = (
+    "uptime_seconds", "peer_count", "training.epoch", "training.step", "resources.gpu_memory_used",
+    "resources.gpu_memory_total", "resources.cpu_percent", "resources.ram_used",
+)  # fmt: skip
+
+
+def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, Json]]:
+    answer, document = fetch(context, resource)
+    if document is None:
+        raise Skipped(f"GET {resource.path} gave no resource, status {answer.status}")
+    return answer, document
+
+
+@requirement("NA-SANE-001", "NA-SANE-002", "NA-SANE-004")
+def status_sane(context: Context) -> None:
+    """Look at the node status twice."""
+    first_answer, first = _must_read(context, STATUS)
+    second_answer, second = _must_read(context, STATUS)
+    before, after = first.get("uptime_seconds"), second.get("uptime_seconds")
+    if is_int(before) and is_int(after):
+        context.judge(
+            "NA-SANE-001",
+            after >= before,
+            f"uptime_seconds went from {before} to {after}",
+            first_answer,
+            second_answer,
+        )
+    ids = (first.get("node_id"), second.get("node_id"))
+    if all(isinstance(ident, str) for ident in ids):
+        context.judge(
+            "NA-SANE-002", ids[0] == ids[1], f"node_id {brief(ids)}", first_answer, second_answer
+        )
+    numbers = {path: value for path in NOT_NEGATIVE for value in lookup(second, path)}
+    negative = {path: value for path, value in numbers.items() if is_number(value) and value < 0}
+    if numbers:
+        context.judge("NA-SANE-004", not negative, f"negative: {brief(negative)}", second_answer)
+
+
+@requirement("NA-SANE-012", "NA-SANE-013")
+def metrics_sane(context: Context) -> None:
+    """Look at the metrics twice."""
+    first_answer, first = _must_read(context, METRICS)
+    second_answer, second = _must_read(context, METRICS)
+    totals = [lookup(look, "inference.requests_total") for look in (first, second)]
+    slowest = lookup(second, "inference.p99_latency_ms")
+    if all(found and is_int(found[0]) for found in totals) and slowest and is_number(slowest[0]):
+        context.judge(
+            "NA-SANE-012",
+            totals[1][0] >= totals[0][0] and slowest[0] >= 0,
+            f"requests_total {brief(totals)}, p99_latency_ms {brief(slowest)}",
+            first_answer,
+            second_answer,
+        )
+    stamps = [look.get("timestamp") for look in (first, second)]
+    moments = [parse_timestamp(stamp) for stamp in stamps if isinstance(stamp, str)]
+    if len(moments) == 2 and moments[0] and moments[1]:
+        if (moments[0].tzinfo is None) != (moments[1].tzinfo is None):
+            raise Skipped("the two time stamps are written with and without a zone")
+        context.judge(
+            "NA-SANE-013",
+            moments[1] >= moments[0],
+            f"timestamps {brief(stamps)}",
+            first_answer,
+            second_answer,
+        )
+
+
+@requirement("NA-SANE-003")
+def config_sane(context: Context) -> None:
+    """Compare node_id in the status and in the configuration."""
+    before, status = _must_read(context, STATUS)
+    answer, config = _must_read(context, CONFIG)
+    if isinstance(status.get("node_id"), str) and isinstance(config.get("node_id"), str):
+        context.judge(
+            "NA-SANE-003",
+            status["node_id"] == config["node_id"],
+            f"{brief(status['node_id'])} and {brief(config['node_id'])}",
+            before,
+            answer,
+        )
+
+
+@requirement("GEN-001")
+def grpc_port(context: Context) -> None:
+    """Compare the two ports that the configuration names."""
+    answer, config = _must_read(context, CONFIG)
+    port, grpc_port = config.get("port"), config.get("grpc_port")
+    if is_int(port) and is_int(grpc_port):
+        context.judge(
+            "GEN-001",
+            grpc_port == port + GRPC_PORT_OFFSET,
+            f"port is {port} and grpc_port is {grpc_port}",
+            answer,
+        )
+
+
+@requirement("NA-SANE-005", "NA-SANE-006")
+def layers_sane(context: Context) -> None:
+    """Compare the layer list with the layers of the status, sampled A, B, A."""
+    _, before = _must_read(context, STATUS)
+    answer, listed = _must_read(context, LAYERS)
+    after_answer, after = _must_read(context, STATUS)
+    held, count = before.get("layers"), listed.get("my_layer_count")
+    if isinstance(held, list) and held == after.get("layers") and is_int(count):
+        context.judge(
+            "NA-SANE-005",
+            count == len(held),
+            f"my_layer_count is {count}, the status lists {brief(held)}",
+            answer,
+            after_answer,
+        )
+    indices = [index for index in lookup(listed, "layers[].index") if is_int(index)]
+    total = listed.get("total_layers")
+    if indices and is_int(total):
+        context.judge(
+            "NA-SANE-006",
+            len(set(indices)) == len(indices) and all(0 <= index < total for index in indices),
+            f"indices {brief(indices)} of {total}",
+            answer,
+        )
+
+
+@requirement("NA-QUERY-001", "NA-QUERY-002", "NA-QUERY-003", "NA-QUERY-004", "NA-QUERY-005")
+def query_limits(context: Context) -> None:
+    """Ask for short pages of transactions and proofs."""
+    for limit, offset in ((1, 0), (2, 1), (5, 0)):
+        answer = context.api(
+            "GET",
+            "/wallet/transactions",
+            credential=context.target.valid,
+            query={"limit": limit, "offset": offset},
+        )
+        document = _judge_page(
+            context, answer, "transactions", limit, taken="NA-QUERY-001", short="NA-QUERY-002"
+        )
+        told = document.get("offset") if document else None
+        if is_int(told):
+            context.judge("NA-QUERY-003", told == offset, f"offset {told} for {offset}", answer)
+    for limit in (1, 5):
+        answer = context.api(
+            "GET", "/proofs", credential=context.target.valid, query={"limit": limit}
+        )
+        _judge_page(context, answer, "proofs", limit, taken="NA-QUERY-004", short="NA-QUERY-005")
+
+
+def _judge_page(
+    context: Context, answer: Answer, key: str, limit: int, *, taken: str, short: str
+) -> dict[str, Json] | None:
+    document = answer.json_object() if answer.ok else None
+    if document is None:
+        # A route that is not there at all is its own requirement.
+        if answer.status in (400, 422):
+            context.fails(taken, f"status {answer.status} to limit={limit}", answer)
+        return None
+    context.holds(taken, answer)
+    entries = document.get(key)
+    if isinstance(entries, list):
+        context.judge(
+            short, len(entries) <= limit, f"{len(entries)} entries for limit={limit}", answer
+        )
+    return document

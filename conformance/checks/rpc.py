@@ -1,0 +1,315 @@
+"""Sections 1, 2.3, 4.3 and 7.3: the service, its checkpoints, weights, gossip and pipeline.
+
+Only documented messages are judged. Where a message is not shown, an empty one is sent and nothing
+but the status is looked at.
+"""
+
+import uuid
+from typing import Any
+
+from google.protobuf.message import Message
+from hypothesis import strategies as st
+
+from conformance import messages
+from conformance.checks.answers import (
+    DOCUMENTED_CODES,
+    UNKNOWN,
+    judge_excuse,
+    judge_message,
+    judge_operation,
+)
+from conformance.context import Context
+from conformance.exploration import Skipped, explore
+from conformance.grpcwire import Reply
+from conformance.registry import fields_of_message, requirement
+from conformance.strictjson import brief
+from conformance.target import documented_grpc_address
+
+# More than any checkpoint has seen, and less than the largest int32.
+FAR_ROUND = 2_000_000_000
+NOT_SHOWN = {
+    "GR-OP-002": "UnaryInference",
+    "GR-OP-007": "GossipProof",
+    "GR-OP-008": "GossipTransaction",
+    "GR-OP-009": "GossipStake",
+    "GR-OP-010": "RequestProofValidation",
+    "GR-OP-011": "GossipValidationVote",
+    "GR-OP-014": "GetShardInfo",
+    "GR-OP-019": "SwarmForward",
+    "GR-OP-020": "GetSwarmStatus",
+    "GR-OP-021": "UpdatePeerCapacity",
+}
+
+
+@requirement("GEN-002", "GR-NAME-001", "GR-NAME-002", "NA-AUTH-016")
+def grpc_service(context: Context) -> None:
+    """Call one documented operation, and one that the service does not have."""
+    reply = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+    context.holds("NA-AUTH-016", reply)
+    if context.grpc.address == documented_grpc_address(context.target.url):
+        context.holds("GEN-002", reply)
+    other = context.grpc.call("DHTPing", messages.make("DHTPingRequest"))
+    # Any other status means that the server knows the service by its name.
+    for known in (reply, other):
+        if known.code != UNKNOWN:
+            context.holds("GR-NAME-001", known)
+    missing = context.grpc.call("NoSuchOperation", b"")
+    context.judge("GR-NAME-002", not missing.ok, "it was answered with OK", missing)
+
+
+_INFO = fields_of_message("GetCheckpointInfoResponse")
+_CHECKPOINT = (
+    *fields_of_message("GetCheckpointRequest", "GetCheckpointResponse"),
+    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6)),
+)
+
+
+@requirement("GR-OP-006", "GR-CKPT-004", "GR-CKPT-007", *_INFO)
+def get_checkpoint_info(context: Context) -> None:
+    """Ask about the checkpoint, get it, and ask again."""
+    before = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+    well = judge_operation(context, "GR-OP-006", before)
+    if before.code in ("OK", "INVALID_ARGUMENT"):
+        context.judge("GR-CKPT-007", well, f"status {before.code} to an empty request", before)
+    if not well:
+        raise Skipped(f"GetCheckpointInfo ended with {before.code}")
+    info = judge_message(context, "GetCheckpointInfoResponse", before)
+    given = context.grpc.call("GetCheckpoint", messages.make("GetCheckpointRequest"))
+    after = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+    if info is None or not given.ok or before.body != after.body:
+        return
+    try:
+        checkpoint = messages.parse("GetCheckpointResponse", given.body)
+    except messages.BadMessage:
+        return
+    if checkpoint.success:
+        context.judge(
+            "GR-CKPT-004",
+            (info.version, info.model_hash) == (checkpoint.version, checkpoint.model_hash),
+            f"told {info.version} {brief(info.model_hash)},"
+            f" given {checkpoint.version} {brief(checkpoint.model_hash)}",
+            before,
+            given,
+            after,
+        )
+
+
+@requirement("GR-OP-005", *_CHECKPOINT)
+def get_checkpoint(context: Context) -> None:
+    """Get the checkpoint: any, by its hash, by an unknown hash, by reachable and far rounds."""
+    reply, checkpoint = _checkpoint(context)
+    if checkpoint is not None and checkpoint.success:
+        size = len(checkpoint.checkpoint_data)
+        context.judge("GR-CKPT-005", size > 0, "checkpoint_data is empty", reply)
+        context.observe(
+            "GR-CKPT-006", f"total_size {checkpoint.total_size}, {size} bytes of data", reply
+        )
+        if checkpoint.model_hash:
+            _by_hash(context, checkpoint.model_hash)
+        _by_version(context, checkpoint.version)
+    _by_hash(context, uuid.uuid4().hex)
+    _by_version(context, FAR_ROUND)
+
+
+def _checkpoint(context: Context, **fields: object) -> tuple[Reply, Any | None]:
+    reply = context.grpc.call(
+        "GetCheckpoint", messages.make("GetCheckpointRequest", **fields), timeout_s=60
+    )
+    if not judge_operation(context, "GR-OP-005", reply):
+        if reply.code == UNKNOWN:
+            raise Skipped("GetCheckpoint is not implemented")
+        return reply, None
+    checkpoint = judge_message(context, "GetCheckpointResponse", reply)
+    if checkpoint is not None:
+        judge_excuse(
+            context,
+            "GR-CKPT-003",
+            reply,
+            refused=not checkpoint.success,
+            reason=checkpoint.error_message,
+            key="error_message",
+        )
+    return reply, checkpoint
+
+
+def _by_hash(context: Context, model_hash: str) -> None:
+    reply, checkpoint = _checkpoint(context, model_hash=model_hash)
+    if checkpoint is not None and checkpoint.success:
+        held = checkpoint.model_hash == model_hash
+        why = f"asked for {brief(model_hash)}, given {brief(checkpoint.model_hash)}"
+        context.judge("GR-CKPT-002", held, why, reply)
+        context.judge("GR-GET-CHECKPOINT-REQUEST-01", held, why, reply)
+    elif checkpoint is not None or reply.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
+        context.holds("GR-CKPT-002", reply)
+        context.holds("GR-GET-CHECKPOINT-REQUEST-01", reply)
+
+
+def _by_version(context: Context, version: int) -> None:
+    reply, checkpoint = _checkpoint(context, min_version=version)
+    if checkpoint is not None and checkpoint.success:
+        held = checkpoint.version >= version
+        why = f"asked for {version} at least, given {checkpoint.version}"
+        context.judge("GR-CKPT-001", held, why, reply)
+        context.judge("GR-GET-CHECKPOINT-REQUEST-02", held, why, reply)
+    elif checkpoint is not None or reply.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
+        context.holds("GR-CKPT-001", reply)
+        context.holds("GR-GET-CHECKPOINT-REQUEST-02", reply)
+
+
+@requirement("GR-OP-003", "GR-SILENT-005", *fields_of_message("WeightResponse"))
+def get_weights(context: Context) -> None:
+    """Ask for weights with a range that is not shown, so that any end is right."""
+    reply = context.grpc.call(
+        "GetWeights", messages.make("WeightRequest", shard_range="0"), timeout_s=60
+    )
+    if judge_operation(context, "GR-OP-003", reply):
+        judge_message(context, "WeightResponse", reply)
+    context.observe("GR-SILENT-005", f"'0' ends with {reply.code}, {len(reply.body)} bytes", reply)
+
+
+@requirement("GR-CODE-001")
+def grpc_codes(context: Context) -> None:
+    """Call the operations that only read with generated messages; look at the status codes."""
+    requests = st.one_of(
+        st.builds(
+            lambda model_hash, version: (
+                "GetCheckpoint",
+                messages.make("GetCheckpointRequest", model_hash=model_hash, min_version=version),
+            ),
+            st.text("0123456789abcdef", max_size=64),
+            # Far rounds only: a checkpoint on every call would be a download on every call.
+            st.integers(FAR_ROUND, 2**31 - 1),
+        ),
+        st.binary(min_size=20, max_size=20).map(
+            lambda key: ("DHTFindValue", messages.make("DHTFindValueRequest", key=key))
+        ),
+        st.binary(min_size=20, max_size=20).map(
+            lambda key: ("DHTFindNode", messages.make("DHTFindNodeRequest", target_id=key))
+        ),
+    )
+
+    def call(request: tuple[str, Message]) -> None:
+        reply = context.grpc.call(*request)
+        # That the operation is there is its own requirement.
+        if reply.code != UNKNOWN:
+            context.judge(
+                "GR-CODE-001", reply.code in DOCUMENTED_CODES, f"status {reply.code}", reply
+            )
+
+    explore(context, requests, call)
+
+
+@requirement("GR-CODE-002", "GR-CODE-003")
+def grpc_garbage(context: Context) -> None:
+    """Send bytes that are no message, then a good call on the same connection."""
+    for body in (b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x05ab"):
+        reply = context.grpc.call("DHTFindNode", body)
+        if reply.code != UNKNOWN:
+            context.judge(
+                "GR-CODE-002", reply.code == "INVALID_ARGUMENT", f"status {reply.code}", reply
+            )
+        good = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+        context.judge("GR-CODE-003", good.code != "UNAVAILABLE", f"then {good.code}", reply, good)
+
+
+@requirement("GR-OP-001", "GR-NAME-001", *NOT_SHOWN)
+def operations_not_shown(context: Context) -> None:
+    """Call the operations whose messages are not shown, with an empty message."""
+    replies = {ident: context.grpc.call(name, b"") for ident, name in NOT_SHOWN.items()}
+    replies["GR-OP-001"] = context.grpc.call_stream("StreamInference", b"")
+    for ident, reply in replies.items():
+        judge_operation(context, ident, reply)
+    documented = [context.grpc.call(name, b"") for name in ("GetCheckpointInfo", "DHTPing")]
+    tried = [*replies.values(), *documented]
+    why = "none of these operations is known by its name"
+    context.judge("GR-NAME-001", any(item.code != UNKNOWN for item in tried), why, *tried)
+
+
+@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
+def gossip_gradient(context: Context) -> None:
+    """Gossip a gradient that no receiver can use: another model, a far round, no data."""
+    reply = context.grpc.call(
+        "GossipGradient",
+        messages.make(
+            "GossipGradientRequest",
+            node_id=f"conformance-{uuid.uuid4().hex}",
+            round_id=FAR_ROUND,
+            model_hash="0" * 64,
+            batch_size=1,
+            loss=1.0,
+            ttl=0,
+        ),
+    )
+    if not judge_operation(context, "GR-OP-004", reply):
+        return
+    answer = judge_message(context, "GossipGradientResponse", reply)
+    if answer is not None:
+        judge_excuse(
+            context,
+            "GR-GOSSIP-001",
+            reply,
+            refused=not answer.accepted,
+            reason=answer.reason,
+            key="reason",
+        )
+
+
+_FORWARD = fields_of_message("PipelineForwardResponse")
+_BACKWARD = fields_of_message("PipelineBackwardResponse")
+
+
+@requirement("GR-OP-012", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FORWARD)
+def pipeline_forward(context: Context) -> None:
+    """Send a forward pass whose tensor is none: it fails in one of the documented ways."""
+    ident = f"conformance-{uuid.uuid4().hex}"
+    reply = context.grpc.call(
+        "PipelineForward",
+        messages.make(
+            "PipelineForwardRequest",
+            session_id=ident,
+            request_id=ident,
+            hidden_states=b"not a tensor",
+            hidden_shape=[1, 1, 1],
+        ),
+    )
+    if not judge_operation(context, "GR-OP-012", reply):
+        return
+    answer = judge_message(context, "PipelineForwardResponse", reply)
+    if answer is None:
+        return
+    judge_excuse(
+        context,
+        "PL-FWD-001",
+        reply,
+        refused=not answer.success,
+        reason=answer.error_message,
+        key="error_message",
+    )
+    context.judge(
+        "PL-FWD-002", answer.is_final or not answer.logits, "logits without is_final", reply
+    )
+    context.judge(
+        "PL-FWD-003", answer.request_id == ident, f"it is {brief(answer.request_id)}", reply
+    )
+
+
+@requirement("GR-OP-013", "PL-BWD-001", *_BACKWARD)
+def pipeline_backward(context: Context) -> None:
+    """Send a backward pass for a session that does not exist."""
+    ident = f"conformance-{uuid.uuid4().hex}"
+    reply = context.grpc.call(
+        "PipelineBackward",
+        messages.make("PipelineBackwardRequest", session_id=ident, request_id=ident),
+    )
+    if not judge_operation(context, "GR-OP-013", reply):
+        return
+    answer = judge_message(context, "PipelineBackwardResponse", reply)
+    if answer is not None:
+        judge_excuse(
+            context,
+            "PL-BWD-001",
+            reply,
+            refused=not answer.success,
+            reason=answer.error_message,
+            key="error_message",
+        )

@@ -1,0 +1,89 @@
+"""Sections 2.1 and 4.1: the two training-verification routes."""
+
+import re
+
+from conformance.checks.reading import Resource, add_shape_check, fetch
+from conformance.context import Context
+from conformance.exploration import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief, is_int, is_number
+
+GLOBAL = Resource("training-global", "/training/global", "TR-ROUTE-001", auth=False, prefix="/api")
+VERIFY = Resource("training-verify", "/training/verify", "TR-ROUTE-002", auth=False, prefix="/api")
+
+_PERCENTAGE = re.compile(r"\s*\d+([.,]\d+)?\s*%\s*\Z", re.ASCII)
+
+
+def _global(context: Context, found: dict[str, Json], answer: Answer) -> None:
+    context.holds("GEN-015", answer)
+    for ident, key in (
+        ("TR-RULE-002", "hash_agreement_rate"),
+        ("TR-RULE-003", "sync_success_rate"),
+    ):
+        rate = found.get(key)
+        if is_number(rate):
+            context.judge(ident, 0 <= rate <= 1, f"{key} is {rate}", answer)
+    good, bad, rate = (
+        found.get(key) for key in ("successful_syncs", "failed_syncs", "sync_success_rate")
+    )
+    if is_int(good) and is_int(bad) and is_number(rate) and good + bad > 0:
+        # Rates are rounded for people; a hundredth is no disagreement.
+        context.judge(
+            "TR-RULE-004",
+            abs(rate - good / (good + bad)) <= 0.01,
+            f"{good} good and {bad} failed syncs, rate {rate}",
+            answer,
+        )
+    least, mean = found.get("global_min_loss"), found.get("global_avg_loss")
+    if is_number(least) and is_number(mean):
+        context.observe("TR-RULE-005", f"minimum {least}, average {mean}", answer)
+    context.observe("TR-RULE-007", f"loss_trend {brief(found.get('loss_trend'))}", answer)
+    keys = (
+        "training_verified", "is_converging", "hash_agreement_rate", "sync_success_rate",
+        "loss_trend",
+    )  # fmt: skip
+    context.observe("TR-RULE-008", brief({key: found.get(key) for key in keys}, 160), answer)
+
+
+def _verify(context: Context, found: dict[str, Json], answer: Answer) -> None:
+    if isinstance(found.get("reason"), str):
+        context.judge("TR-RULE-010", bool(found["reason"].strip()), "reason is empty", answer)
+    metrics = found.get("metrics")
+    agreement = metrics.get("hash_agreement") if isinstance(metrics, dict) else None
+    if found.get("is_working") is True and isinstance(agreement, str):
+        context.judge(
+            "TR-RULE-006",
+            _PERCENTAGE.match(agreement) is not None,
+            f"hash_agreement is {brief(agreement)}",
+            answer,
+        )
+
+
+add_shape_check(
+    GLOBAL,
+    "GEN-015",
+    *(f"TR-RULE-{number:03d}" for number in (2, 3, 4, 5, 7, 8)),
+    extra=_global,
+)
+add_shape_check(VERIFY, "TR-RULE-006", "TR-RULE-010", extra=_verify)
+
+
+@requirement("TR-RULE-001")
+def training_agreement(context: Context) -> None:
+    """Compare the agreement of the global view with is_working, sampled A, B, A."""
+    before_answer, before = fetch(context, GLOBAL)
+    answer, verify = fetch(context, VERIFY)
+    after_answer, after = fetch(context, GLOBAL)
+    if before is None or verify is None or after is None:
+        raise Skipped("one of the two training-verification routes gave no object")
+    rates = [before.get("hash_agreement_rate"), after.get("hash_agreement_rate")]
+    if all(is_number(rate) and rate < 1 for rate in rates):
+        context.judge(
+            "TR-RULE-001",
+            verify.get("is_working") is False,
+            f"hash_agreement_rate is {rates[0]}, is_working is {brief(verify.get('is_working'))}",
+            before_answer,
+            answer,
+            after_answer,
+        )

@@ -1,0 +1,201 @@
+"""Section 4.1, the three routes that move money, and 402 (7.1).
+
+Invariants: amounts are a hundredth of a unit and count against the budget; nothing is sent to
+anybody but the target itself, unless it declares `send_to`. The least stake, the least transfer and
+the fee are not shown, so a refusal is no violation.
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from conformance.checks.auth import INVENTED, judge_refusal
+from conformance.checks.node_reads import BALANCE
+from conformance.checks.reading import ABSENT, fetch
+from conformance.context import Context
+from conformance.exploration import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import fields_of, requirement
+from conformance.shapes import FORMAT_IDS, judge_shape, lookup
+from conformance.strictjson import Json, brief, is_int, is_number
+from conformance.times import date_fault
+
+AMOUNT = 0.01
+DAYS = 30
+MEMO = "conformance"
+# More than any balance needs to be exceeded by.
+FAR_MORE = 1_000_000.0
+
+
+def _balance(context: Context) -> dict[str, Json]:
+    answer, balance = fetch(context, BALANCE)
+    if balance is None:
+        raise Skipped(f"GET /wallet/balance gave no balance, status {answer.status}")
+    return balance
+
+
+def _available(context: Context, least: float) -> float:
+    found = lookup(_balance(context), "balances.available")
+    if not found or not is_number(found[0]) or found[0] < least:
+        raise Skipped(f"less than {least:g} is available")
+    return float(found[0])
+
+
+def _post(context: Context, path: str, body: Json) -> Answer:
+    if context.budget.exhausted:
+        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+    return context.api("POST", path, credential=context.target.valid, json_body=body)
+
+
+def _result(context: Context, ident: str, answer: Answer) -> dict[str, Json]:
+    """Rule on the route and give its result; `Skipped` where it gave none."""
+    if answer.status in ABSENT:
+        context.fails(ident, f"the route is not there: status {answer.status}", answer)
+    elif answer.status == 401 or answer.status >= 500:
+        context.unclear(ident, f"status {answer.status}", answer)
+    result = answer.json_object()
+    if not answer.ok or result is None:
+        raise Skipped(f"status {answer.status}; what it takes is not shown")
+    context.holds(ident, answer)
+    return result
+
+
+def _repeats(asked: dict[str, Json], told: Json) -> list[str]:
+    """Give the keys whose value is another one than was asked for."""
+    found = told if isinstance(told, dict) else {}
+    return [key for key, value in asked.items() if key in found and not _same(found[key], value)]
+
+
+def _same(told: Json, asked: Json) -> bool:
+    if is_number(asked) and is_number(told):
+        return abs(told - asked) <= 1e-9
+    return bool(told == asked)
+
+
+def _day(value: Json) -> date | None:
+    fits = isinstance(value, str) and date_fault(value) is None
+    return date.fromisoformat(value) if fits else None
+
+
+_SEND = ("NA-ROUTE-006", "NA-WALLET-001", "ST-008", *FORMAT_IDS, *fields_of("transfer"))
+
+
+@requirement(*_SEND)
+def wallet_send(context: Context) -> None:
+    """POST /wallet/send a hundredth of a unit, to the declared address or to itself."""
+    _available(context, 2 * AMOUNT)
+    address = context.target.send_to or _balance(context).get("address")
+    if not isinstance(address, str):
+        raise Skipped("there is no address to send to")
+    body = {"to": address, "amount": AMOUNT, "memo": MEMO}
+    answer = _post(context, "/wallet/send", body)
+    if context.target.send_to and answer.status in (400, 422):
+        context.fails("NA-ROUTE-006", f"status {answer.status} to a transfer as documented", answer)
+    result = _result(context, "NA-ROUTE-006", answer)
+    fee = result.get("fee")
+    context.budget.charge(AMOUNT + (float(fee) if is_number(fee) else 0.0))
+    judge_shape(context, "transfer", result, answer)
+    context.observe("ST-008", f"status {brief(result.get('status'))}", answer)
+    other = _repeats(body, result)
+    context.judge("NA-WALLET-001", not other, f"asked {brief(body)}, told another {other}", answer)
+
+
+_STAKE = ("NA-ROUTE-008", *FORMAT_IDS, *fields_of("stake"))
+
+
+def _stake(context: Context) -> tuple[Answer, dict[str, Json]]:
+    body = {"amount": AMOUNT, "duration_days": DAYS}
+    answer = _post(context, "/wallet/stake", body)
+    if not answer.ok:
+        context.observe("NA-WALLET-005", f"{brief(body)}: status {answer.status}", answer)
+    result = _result(context, "NA-ROUTE-008", answer)
+    if result.get("success") is True:
+        context.budget.charge(AMOUNT)
+    return answer, result
+
+
+@requirement(*_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005")
+def wallet_stake(context: Context) -> None:
+    """POST /wallet/stake a hundredth of a unit for thirty days."""
+    _available(context, 2 * AMOUNT)
+    answer, result = _stake(context)
+    judge_shape(context, "stake", result, answer)
+    stake = result.get("stake")
+    if result.get("success") is not True or not isinstance(stake, dict):
+        return
+    # A node may add a stake to one that is there, so that only the duration is what was asked.
+    other = _repeats({"duration_days": DAYS}, stake)
+    context.judge("NA-WALLET-002", not other, f"stake is {brief(stake)}", answer)
+    start, unlock, days = (
+        _day(stake.get("start_date")), _day(stake.get("unlock_date")), stake.get("duration_days"),
+    )  # fmt: skip
+    if start and unlock and is_int(days):
+        context.judge(
+            "NA-WALLET-003",
+            abs((unlock - start).days - days) <= 1,
+            f"{start} and {days} days give {unlock}",
+            answer,
+        )
+
+
+_UNSTAKE = ("NA-ROUTE-009", "NA-WALLET-004", "ST-005", *FORMAT_IDS, *fields_of("unstake"))
+
+
+@requirement(*_UNSTAKE, "NA-ROUTE-008", "NA-WALLET-005")
+def wallet_unstake(context: Context) -> None:
+    """POST /wallet/unstake a hundredth of a unit, staked before if nothing is."""
+    staked = lookup(_balance(context), "balances.staked")
+    if not staked or not is_number(staked[0]) or staked[0] < AMOUNT:
+        _available(context, 2 * AMOUNT)
+        _stake(context)
+    answer = _post(context, "/wallet/unstake", {"amount": AMOUNT})
+    result = _result(context, "NA-ROUTE-009", answer)
+    judge_shape(context, "unstake", result, answer)
+    unstake = result.get("unstake")
+    if result.get("success") is True and isinstance(unstake, dict):
+        _judge_cooldown(context, unstake, answer)
+
+
+def _judge_cooldown(context: Context, unstake: dict[str, Any], answer: Answer) -> None:
+    other = _repeats({"amount": AMOUNT}, unstake)
+    context.judge("NA-WALLET-004", not other, f"unstake is {brief(unstake)}", answer)
+    ends, days = _day(unstake.get("available_date")), unstake.get("cooldown_days")
+    if ends and is_int(days):
+        expected = datetime.now(UTC).date() + timedelta(days=int(days))
+        # The clock of the target may be on the other side of midnight.
+        context.judge(
+            "ST-005",
+            abs((ends - expected).days) <= 1,
+            f"{days} days from today end on {expected}, not on {ends}",
+            answer,
+        )
+
+
+@requirement("NA-ERR-008")
+def wallet_poor(context: Context) -> None:
+    """POST /wallet/stake and /wallet/send far more than is available."""
+    available = _available(context, 0)
+    address = context.target.send_to or _balance(context).get("address")
+    amount = available + FAR_MORE
+    for path, body in (
+        ("/wallet/stake", {"amount": amount, "duration_days": DAYS}),
+        ("/wallet/send", {"to": address, "amount": amount, "memo": MEMO}),
+    ):
+        answer = _post(context, path, body)
+        if answer.status == 402:
+            context.holds("NA-ERR-008", answer)
+        elif answer.ok and (answer.json_object() or {}).get("success") is not False:
+            context.fails(
+                "NA-ERR-008", f"{amount:g} of {available:g}: status {answer.status}", answer
+            )
+
+
+@requirement("NA-AUTH-008", "NA-AUTH-003")
+def auth_invalid_wallet(context: Context) -> None:
+    """POST the three routes that move money with an invented token."""
+    for path, body in (
+        ("/wallet/send", {"to": "nobody", "amount": AMOUNT, "memo": MEMO}),
+        ("/wallet/stake", {"amount": AMOUNT, "duration_days": DAYS}),
+        ("/wallet/unstake", {"amount": AMOUNT}),
+    ):
+        answer = context.api("POST", path, credential=INVENTED, json_body=body)
+        judge_refusal(context, "NA-AUTH-008", answer)

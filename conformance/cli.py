@@ -1,0 +1,343 @@
+"""`meshnode-conformance`: run, list, explain, probe, report, baseline, replay, proto.
+
+Invariants: the exit code is one of `verdict.Exit`; results go to standard output, everything else
+to standard error; no token is ever printed.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from conformance import __version__, baseline, catalogue, replay
+from conformance.catalogue import Effect, Profile
+from conformance.probe import probe, propose
+from conformance.registry import checks
+from conformance.report import badge, compare, document, html, junit, text
+from conformance.run import Runner
+from conformance.target import BadConfiguration, Target, make_target, read_file
+from conformance.verdict import EXIT_CODES, Exit, Outcome
+
+LOG = "exchanges.jsonl"
+DEFAULT_FILE = Path("conformance.toml")
+ENVIRONMENT = {"token": "CONFORMANCE_TOKEN", "expired_token": "CONFORMANCE_EXPIRED_TOKEN"}
+FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "text": text.render,
+    "junit": junit.render,
+    "html": html.render,
+    "badge": badge.render,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and give its exit code."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    # argparse takes no more ids once an option has come between them and the URL.
+    if rest and (options.command is not _run or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.ids += rest
+    try:
+        code: int = options.command(options)
+    except (BadConfiguration, catalogue.CatalogueError) as error:
+        print(f"meshnode-conformance: {error}", file=sys.stderr)
+        fault = isinstance(error, catalogue.CatalogueError)
+        return EXIT_CODES[Exit.SUITE_FAULT if fault else Exit.CONFIGURATION]
+    except KeyboardInterrupt:
+        return EXIT_CODES[Exit.INTERRUPTED]
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; what is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CODES[Exit.INTERRUPTED]
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        """End with the code for a bad configuration; argparse's own is that of an interrupt."""
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_CODES[Exit.CONFIGURATION], f"{self.prog}: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="meshnode-conformance", description="judges a node of a distributed model network"
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    command = commands.add_parser("run", help="judge a node")
+    command.add_argument("url", nargs="?", help="http://HOST:PORT of the node")
+    command.add_argument("ids", nargs="*", metavar="ID", help="requirements; all without any")
+    add_target_options(command)
+    command.add_argument("--out", type=Path, metavar="DIR", help="where the reports go")
+    command.add_argument("--baseline", type=Path, metavar="FILE", help="known failures")
+    command.add_argument("--notes", action="store_true", help="show what was only observed, too")
+    command.add_argument("--quiet", action="store_true", help="no progress, only the figures")
+    command.set_defaults(command=_run)
+
+    command = commands.add_parser("list", help="list the requirements")
+    command.add_argument("--profile", choices=[item.value for item in Profile])
+    command.add_argument("--level", choices=[item.value for item in catalogue.Level])
+    command.add_argument("--section")
+    command.add_argument("--json", action="store_true", dest="as_json")
+    command.set_defaults(command=_list)
+
+    command = commands.add_parser("explain", help="say all about one requirement")
+    command.add_argument("ids", nargs="+", metavar="ID")
+    command.set_defaults(command=_explain)
+
+    command = commands.add_parser("probe", help="look at a node and propose a conformance.toml")
+    command.add_argument("url")
+    command.add_argument("--grpc", metavar="HOST:PORT")
+    command.set_defaults(command=_probe)
+
+    command = commands.add_parser("report", help="show the report of a run again")
+    command.add_argument("folder", type=Path, metavar="DIR")
+    command.add_argument("--format", choices=sorted(FORMS), default="text")
+    command.add_argument("--against", type=Path, metavar="OLD", help="show what has changed since")
+    command.set_defaults(command=_report)
+
+    command = commands.add_parser("replay", help="send exchanges of a run again")
+    command.add_argument("folder", type=Path, metavar="DIR")
+    command.add_argument("numbers", nargs="+", type=int, metavar="N", help="as in the report")
+    command.add_argument("--token", metavar="T", help="better: CONFORMANCE_TOKEN")
+    command.add_argument("--expired-token", metavar="T", help="better: CONFORMANCE_EXPIRED_TOKEN")
+    command.add_argument("--timeout", type=float, metavar="S", default=60.0)
+    command.set_defaults(command=_replay)
+
+    command = commands.add_parser("proto", help="print the folder of node.proto, for grpcurl")
+    command.set_defaults(command=_proto)
+
+    command = commands.add_parser("baseline", help="make a baseline of a run's failures")
+    command.add_argument("folder", type=Path, metavar="DIR")
+    command.set_defaults(command=_baseline)
+    return parser
+
+
+def add_target_options(parser: Any) -> None:
+    """Add the options that say what the target is and what may be done to it."""
+    add = getattr(parser, "addoption", None) or parser.add_argument
+    add("--config", metavar="FILE", help="default: conformance.toml, if it is there")
+    add("--token", metavar="T", help="better: CONFORMANCE_TOKEN in the environment")
+    add("--expired-token", metavar="T", help="better: CONFORMANCE_EXPIRED_TOKEN")
+    add("--grpc", metavar="HOST:PORT", help="default: the HTTP port plus 1000")
+    add("--profile", action="append", choices=[item.value for item in Profile])
+    add("--allow", metavar="EFFECTS", help="of mutate,spend,intrusive; default: none")
+    add("--budget", type=float, metavar="N", help="the most to spend, in whole units")
+    add("--timeout", type=float, metavar="S", help="for one answer; inference has its own")
+    add("--examples", type=int, metavar="N", help="generated inputs for each exploration")
+    add("--seed", type=int, metavar="N", help="of the generated inputs")
+
+
+def target_from(options: Any, environment: Mapping[str, str]) -> Target:
+    """Make the target of the options, the environment and the file, in this order."""
+    path = Path(options.config) if options.config else DEFAULT_FILE
+    settings = read_file(path) if options.config or path.exists() else {}
+    for name, variable in ENVIRONMENT.items():
+        if environment.get(variable):
+            settings[name] = environment[variable]
+    given = {
+        "url": options.url,
+        "token": options.token,
+        "expired_token": options.expired_token,
+        "grpc": options.grpc,
+        "profiles": options.profile,
+        "allow": [name for name in options.allow.split(",") if name] if options.allow else None,
+        "budget": options.budget,
+        "timeout_s": options.timeout,
+        "examples": options.examples,
+        "seed": options.seed,
+    }
+    settings.update({name: value for name, value in given.items() if value is not None})
+    target = make_target(settings)
+    return target if target.profiles else with_probe(target)
+
+
+def with_probe(target: Target) -> Target:
+    """Fill in the profiles, and the gRPC address, of a target that declares none."""
+    proposal = probe(target)
+    if not proposal.profiles:
+        raise BadConfiguration(
+            f"nothing that the document knows answers at {target.url}: "
+            + "; ".join(proposal.looks[:2])
+        )
+    return replace(target, profiles=proposal.profiles, grpc=proposal.grpc)
+
+
+def _run(options: argparse.Namespace) -> int:
+    # `run ID` works where conformance.toml names the URL. No id has a colon or a slash.
+    if options.url and not set(":/") & set(options.url):
+        options.ids.insert(0, options.url)
+        options.url = None
+    unknown = [ident for ident in options.ids if ident not in catalogue.load()]
+    if unknown:
+        raise BadConfiguration(f"no such requirement: {', '.join(unknown)}")
+    target = target_from(options, os.environ)
+    known = baseline.read(options.baseline) if options.baseline else None
+    out: Path | None = options.out
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+    runner = Runner(
+        target,
+        log=out / LOG if out else None,
+        only=options.ids,
+        baseline=known,
+        progress=_no_progress if options.quiet or not sys.stderr.isatty() else _progress,
+    )
+    finished = runner.run()
+    built = document.build(finished)
+    if out:
+        write_reports(built, out)
+    shown = text.render(built, colour=sys.stdout.isatty(), notes=options.notes)
+    print(shown if not options.quiet else "\n".join(shown.splitlines()[-5:]))
+    code: int = built["conclusion"]["exit"]
+    return code
+
+
+def write_reports(built: dict[str, Any], out: Path) -> None:
+    """Write every form of the report into a folder."""
+    files = {
+        "report.json": json.dumps(built, indent=1, ensure_ascii=False) + "\n",
+        "junit.xml": junit.render(built),
+        "report.html": html.render(built),
+        "badge.svg": badge.render(built),
+    }
+    for name, content in files.items():
+        (out / name).write_text(content, encoding="utf-8")
+
+
+def _no_progress(done: int, total: int, name: str) -> None:
+    pass
+
+
+def _progress(done: int, total: int, name: str) -> None:
+    bar = "#" * (30 * done // max(total, 1))
+    end = "\n" if done == total else ""
+    print(f"\r\033[K[{bar:30}] {done}/{total} {name}", end=end, file=sys.stderr, flush=True)
+
+
+def _list(options: argparse.Namespace) -> int:
+    chosen = [
+        item
+        for item in catalogue.load().values()
+        if options.profile in (None, item.profile.value)
+        and options.level in (None, item.level.value)
+        and options.section in (None, item.section)
+    ]
+    if options.as_json:
+        print(json.dumps([_plain(item) for item in chosen], indent=1, ensure_ascii=False))
+        return 0
+    for item in chosen:
+        mark = " " if item.check else "-"
+        print(f"{mark} {item.id:32} {item.level.value:8} {item.profile.value:10} {item.text}")
+    print(f"{len(chosen)} requirements; - marks those without a check", file=sys.stderr)
+    return 0
+
+
+def _plain(item: catalogue.Requirement) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "section": item.section,
+        "level": item.level.value,
+        "origin": item.origin.value,
+        "profile": item.profile.value,
+        "effect": str(item.effect),
+        "needs": sorted(item.needs),
+        "text": item.text,
+        "check": item.check,
+        "unchecked": item.unchecked,
+    }
+
+
+def _explain(options: argparse.Namespace) -> int:
+    known = catalogue.load()
+    for ident in options.ids:
+        if ident not in known:
+            raise BadConfiguration(f"no such requirement: {ident}")
+        item = known[ident]
+        print(f"{item.id}  section {item.section}  {item.level.value}  ({item.origin.value})")
+        print(f"    {item.text}")
+        print(f"    profile {item.profile.value}, effect {item.effect}", end="")
+        print(f", needs {', '.join(sorted(item.needs))}" if item.needs else "")
+        if item.check:
+            check = checks().get(item.check)
+            print(f"    check {item.check}: {check.summary if check else 'on every answer'}")
+        elif item.unchecked:
+            print(f"    unchecked: {item.unchecked}")
+        else:
+            print("    the document does not say; reported, never judged")
+        if item.level is catalogue.Level.MUST and item.effect is not Effect.READ:
+            print(f"    judged only with --allow {item.effect}")
+    return 0
+
+
+def _probe(options: argparse.Namespace) -> int:
+    settings = {"url": options.url, "grpc": options.grpc}
+    target = make_target({name: value for name, value in settings.items() if value})
+    proposal = probe(target)
+    for look in proposal.looks:
+        print(look, file=sys.stderr)
+    print(propose(target, proposal), end="")
+    return 0 if proposal.profiles else EXIT_CODES[Exit.NOTHING_PROVED]
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Read the `report.json` of a run."""
+    path = folder / "report.json" if folder.is_dir() else folder
+    try:
+        built: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadConfiguration(f"{path}: {error}") from None
+    if not isinstance(built, dict) or built.get("format") != document.FORMAT:
+        raise BadConfiguration(f"{path}: not a report of format {document.FORMAT}")
+    report: dict[str, Any] = built
+    return report
+
+
+def _report(options: argparse.Namespace) -> int:
+    built = read_report(options.folder)
+    if options.against:
+        print(compare.render(read_report(options.against), built), end="")
+    else:
+        print(FORMS[options.format](built), end="")
+    code: int = built["conclusion"]["exit"]
+    return code
+
+
+def _replay(options: argparse.Namespace) -> int:
+    tokens = {
+        "TOKEN": options.token or os.environ.get(ENVIRONMENT["token"]),
+        "EXPIRED_TOKEN": options.expired_token or os.environ.get(ENVIRONMENT["expired_token"]),
+    }
+    answered = True
+    for number in options.numbers:
+        recorded = replay.find(options.folder / LOG, number)
+        again = replay.send(recorded, tokens, options.timeout)
+        answered &= again.fault is None
+        print(f"#{number}  {recorded['reproduce']}")
+        print(f"    then  {replay.summary(recorded['response'], recorded['fault'])}")
+        print(f"    now   {replay.summary(again.response, again.fault)}")
+    return 0 if answered else EXIT_CODES[Exit.INCONCLUSIVE]
+
+
+def _proto(options: argparse.Namespace) -> int:
+    print(resources.files("conformance") / "proto")
+    return 0
+
+
+def _baseline(options: argparse.Namespace) -> int:
+    built = read_report(options.folder)
+    failed = [
+        (item["id"], item["reason"])
+        for item in built["requirements"]
+        if item["outcome"] == Outcome.FAIL.value
+    ]
+    print(baseline.write(failed), end="")
+    return 0

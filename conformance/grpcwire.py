@@ -1,0 +1,159 @@
+"""gRPC as the suite speaks it: grpcio over an unencrypted channel with the options of section 8.
+
+Operations are called by name with bytes on both sides, so that nothing between the wire and the
+judge can repair an answer. A call that runs into its own deadline, or finds nobody, is
+`Unanswered`.
+"""
+
+import json
+import shlex
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from conformance.httpwire import Unanswered
+from conformance.journal import Exchange, Journal
+from conformance.messages import OPERATIONS, SERVICE
+
+MAX_MESSAGE_BYTES = 100 * 1024 * 1024
+CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Two suites in one process must not share a connection that one of them has upset.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A judge that retries on its own hides what it should see.
+    ("grpc.enable_retries", 0),
+)
+# Bodies in the record, as hexadecimal digits.
+SHOWN_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How a call ended: its status code by name, and the bytes of the answer if it is OK."""
+
+    operation: str
+    code: str
+    details: str
+    body: bytes
+    exchange: Exchange
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the status is OK."""
+        return self.code == "OK"
+
+
+class GrpcClient:
+    """Calls the operations of one target and writes every exchange down."""
+
+    def __init__(self, address: str, journal: Journal, *, timeout_s: float) -> None:
+        """`address` is host:port. Nothing is connected before the first call."""
+        self.address = address
+        self._journal = journal
+        self._timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.check = ""
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def call(
+        self, operation: str, request: Message | bytes, *, timeout_s: float | None = None
+    ) -> Reply:
+        """Make one unary call, with a message or with any bytes."""
+        body = request if isinstance(request, bytes) else request.SerializeToString()
+        shown = None if isinstance(request, bytes) else _as_json(request)
+        return self._run(operation, body, shown, timeout_s or self._timeout_s, stream=False)
+
+    def call_stream(self, operation: str, body: bytes) -> Reply:
+        """Send one message on a stream both ways, and end at its first answer or its status."""
+        return self._run(operation, body, None, self._timeout_s, stream=True)
+
+    def _run(
+        self, operation: str, body: bytes, shown: str | None, timeout_s: float, *, stream: bool
+    ) -> Reply:
+        began = time.monotonic()
+        path = f"/{SERVICE}/{operation}"
+        code, details, answer = "OK", "", b""
+        try:
+            if stream:
+                call = self._channel.stream_stream(path)(iter([body]), timeout=timeout_s)
+                answer = next(call, b"")
+                call.cancel()
+            else:
+                answer = self._channel.unary_unary(path)(body, timeout=timeout_s)
+        except grpc.RpcError as error:
+            code, details = error.code().name, error.details() or ""
+        fault = _fault(code, details, time.monotonic() - began, timeout_s)
+        exchange = self._journal.write(
+            check=self.check,
+            kind="grpc",
+            began=began,
+            request={
+                "target": self.address,
+                "operation": operation,
+                "message": shown,
+                **_hex(body),
+            },
+            response=None if fault else {"code": code, "details": details, **_hex(answer)},
+            fault=fault,
+            reproduce=command(self.address, operation, body, shown),
+        )
+        if fault:
+            raise Unanswered(fault, exchange)
+        return Reply(operation, code, details, answer, exchange)
+
+
+_BROKEN = ("rst_stream", "stream removed", "connection reset", "socket closed", "goaway")
+
+
+def _fault(code: str, details: str, took_s: float, timeout_s: float) -> str | None:
+    # A server may answer DEADLINE_EXCEEDED on its own account, but not at the end of ours.
+    if code == "DEADLINE_EXCEEDED" and took_s >= timeout_s * 0.95:
+        return f"timeout: nothing for {timeout_s:g} s"
+    told = details.lower()
+    if code == "UNAVAILABLE" and any(word in told for word in ("connect", "socket", "goaway")):
+        return f"unreachable: {details}"
+    # What grpcio says itself when a stream or a connection breaks in the middle of a call.
+    if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and any(word in told for word in _BROKEN):
+        return f"reset: {details}"
+    return None
+
+
+def _hex(body: bytes) -> dict[str, Any]:
+    return {
+        "hex": body[:SHOWN_BYTES].hex(),
+        "bytes": len(body),
+        "cut": len(body) > SHOWN_BYTES,
+    }
+
+
+def _as_json(message: Message) -> str:
+    return json.dumps(
+        json_format.MessageToDict(message, preserving_proto_field_name=True), ensure_ascii=False
+    )
+
+
+def command(address: str, operation: str, body: bytes, shown: str | None) -> str:
+    """Write the command that calls again: grpcurl for a message, curl for any other bytes."""
+    if shown is not None and operation in OPERATIONS:
+        words = ["-proto", "node.proto", "-d", shown, address, f"{SERVICE}/{operation}"]
+        folder = '"$(python -m conformance proto)"'
+        quoted = " ".join(shlex.quote(word) for word in words)
+        return f"grpcurl -plaintext -import-path {folder} {quoted}"
+    framed = b"\0" + len(body).to_bytes(4, "big") + body
+    octal = "".join(f"\\{byte:03o}" for byte in framed[:SHOWN_BYTES])
+    url = shlex.quote(f"http://{address}/{SERVICE}/{operation}")
+    return (
+        f"printf '{octal}' | curl -sS -v --http2-prior-knowledge -H 'TE: trailers'"
+        f" -H 'Content-Type: application/grpc' --data-binary @- {url}"
+    )

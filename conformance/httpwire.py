@@ -1,0 +1,310 @@
+"""HTTP as the suite speaks it: the standard library's client, one connection a request.
+
+It shares no parser with the servers of the Python world (decisions/0040). Time-outs, resets and cut
+bodies are `Unanswered`, which is never a verdict against the target. A 429 is waited out.
+"""
+
+import http.client
+import json
+import shlex
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from conformance.journal import Exchange, Journal, shown
+from conformance.strictjson import Json, NotJson, Parsed, parse
+
+# No answer of a node API is longer; a mirror of model data may be, and is cut.
+MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_ATTEMPTS = 5
+
+
+class Unanswered(Exception):
+    """There was no whole answer: nothing was shown, for or against the target."""
+
+    def __init__(self, why: str, exchange: Exchange) -> None:
+        """`why` begins with timeout, unreachable, reset, cut or garbage."""
+        super().__init__(why)
+        self.why = why
+        self.exchange = exchange
+
+
+@dataclass(frozen=True)
+class Credential:
+    """An Authorization header, and how it is shown in a command line."""
+
+    header: str | None
+    shown: str | None
+
+
+ANONYMOUS = Credential(None, None)
+
+
+def bearer(token: str, shown_as: str | None = None) -> Credential:
+    """Make the documented header; a token that is no secret may be shown as it is."""
+    return Credential(f"Bearer {token}", f"Bearer {shown_as or token}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole HTTP answer. `arrivals` are the seconds after which each piece of the body came."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    exchange: Exchange
+    arrivals: tuple[float, ...] = ()
+    _parsed: list[Parsed] = field(default_factory=list, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the status means success."""
+        return 200 <= self.status < 300
+
+    def header(self, name: str) -> str:
+        """Give the first header of this name, or an empty string."""
+        wanted = name.lower()
+        return next((value for key, value in self.headers if key.lower() == wanted), "")
+
+    @property
+    def media_type(self) -> str:
+        """Give the Content-Type without its parameters, in small letters."""
+        return self.header("Content-Type").split(";")[0].strip().lower()
+
+    def parsed(self) -> Parsed:
+        """Parse the body, or raise `NotJson`."""
+        if not self._parsed:
+            self._parsed.append(parse(self.body))
+        return self._parsed[0]
+
+    def json(self) -> Json:
+        """Give the body's value; `NotJson` where there is none."""
+        return self.parsed().value
+
+    def json_object(self) -> dict[str, Json] | None:
+        """Give the body's object, or None where it is anything else."""
+        try:
+            value = self.json()
+        except NotJson:
+            return None
+        return value if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is sent. `content` is the body as bytes; a JSON body has been encoded already."""
+
+    method: str
+    path: str
+    credential: Credential
+    content: bytes | None
+    content_type: str | None
+    timeout_s: float
+
+    def headers(self) -> dict[str, str]:
+        """Give the headers that the suite sets."""
+        headers = {"Accept": "*/*", "Connection": "close"}
+        if self.content_type:
+            headers["Content-Type"] = self.content_type
+        if self.credential.header is not None:
+            headers["Authorization"] = self.credential.header
+        return headers
+
+
+class HttpClient:
+    """Sends requests to one base URL and writes every exchange down."""
+
+    def __init__(
+        self,
+        base_url: str,
+        journal: Journal,
+        *,
+        timeout_s: float,
+        max_wait_s: float,
+        on_limited: Callable[[Answer], None] = lambda answer: None,
+    ) -> None:
+        """`on_limited` sees every 429 before it is waited out, for `max_wait_s` in all."""
+        self.base_url = base_url.rstrip("/")
+        self._parts = urlsplit(self.base_url)
+        self._journal = journal
+        self._timeout_s = timeout_s
+        self._wait_left_s = max_wait_s
+        self.on_limited = on_limited
+        self.check = ""
+
+    @property
+    def exchanges_made(self) -> int:
+        """Give how many exchanges the journal has, those over gRPC included."""
+        return len(self._journal.exchanges)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        credential: Credential = ANONYMOUS,
+        json_body: Json = None,
+        content: bytes | None = None,
+        query: Mapping[str, object] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Send a request and give its answer; a 429 is waited out and tried again."""
+        if json_body is not None:
+            content = json.dumps(json_body, ensure_ascii=False).encode()
+        request = Request(
+            method,
+            path + (f"?{urlencode(query)}" if query else ""),
+            credential,
+            content,
+            "application/json" if content is not None else None,
+            timeout_s or self._timeout_s,
+        )
+        for _ in range(MAX_ATTEMPTS - 1):
+            answer = self._once(request)
+            if answer.status != http.client.TOO_MANY_REQUESTS:
+                return answer
+            self.on_limited(answer)
+            wait_s = retry_after_s(answer)
+            if wait_s > self._wait_left_s:
+                break
+            self._wait_left_s -= wait_s
+            time.sleep(wait_s)
+        else:
+            answer = self._once(request)
+            if answer.status != http.client.TOO_MANY_REQUESTS:
+                return answer
+        raise Unanswered("limited: still 429 after waiting as told", answer.exchange)
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        host = self._parts.hostname or ""
+        if self._parts.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(
+                host, self._parts.port, timeout=timeout_s, context=context
+            )
+        return http.client.HTTPConnection(host, self._parts.port, timeout=timeout_s)
+
+    def _once(self, request: Request) -> Answer:
+        began = time.monotonic()
+        seen: dict[str, Any] = {}
+        body = bytearray()
+        arrivals: list[float] = []
+        fault: str | None = None
+        connection = self._connection(request.timeout_s)
+        try:
+            connection.request(
+                request.method,
+                self._parts.path + request.path,
+                body=request.content,
+                headers=request.headers(),
+            )
+            response = connection.getresponse()
+            seen = {"status": response.status, "headers": response.getheaders()}
+            fault = _read(response, body, arrivals, began, request)
+        except TimeoutError:
+            fault = f"timeout: nothing for {request.timeout_s:g} s"
+        except http.client.RemoteDisconnected:
+            fault = "reset: the connection was closed without an answer"
+        except http.client.IncompleteRead:
+            fault = "cut: the body ended too early"
+        except http.client.HTTPException as error:
+            fault = f"garbage: not HTTP ({type(error).__name__})"
+        except ConnectionRefusedError:
+            fault = "unreachable: connection refused"
+        except OSError as error:
+            fault = f"reset: {error.strerror or type(error).__name__}"
+        finally:
+            connection.close()
+        exchange = self._record(request, seen, bytes(body), fault, began)
+        if fault:
+            raise Unanswered(fault, exchange)
+        headers = tuple(seen["headers"])
+        return Answer(seen["status"], headers, bytes(body), exchange, tuple(arrivals))
+
+    def _record(
+        self, request: Request, seen: dict[str, Any], body: bytes, fault: str | None, began: float
+    ) -> Exchange:
+        url = self.base_url + request.path
+        sent: dict[str, Any] = {"method": request.method, "url": url, "headers": request.headers()}
+        if request.credential.header is not None:
+            sent["headers"]["Authorization"] = request.credential.shown
+        if request.content is not None:
+            sent["body"] = shown(request.content)
+        return self._journal.write(
+            check=self.check,
+            kind="http",
+            began=began,
+            request=sent,
+            response={**seen, "body": shown(body)} if seen else None,
+            fault=fault,
+            reproduce=curl(request, url),
+        )
+
+
+def _read(
+    response: http.client.HTTPResponse,
+    body: bytearray,
+    arrivals: list[float],
+    began: float,
+    request: Request,
+) -> str | None:
+    """Read the body piece by piece; give what went wrong, or None."""
+    # http.client takes the end of the connection for the end of the head.
+    if response.msg.defects:
+        return "garbage: the head is no list of headers"
+    announced = response.length is not None or response.chunked
+    while True:
+        piece = response.read1(64 * 1024)
+        arrivals.append(time.monotonic() - began)
+        body += piece
+        if not piece:
+            # http.client does not complain about a short body when it is read in pieces.
+            if response.length or not (body or announced):
+                return "cut: the body ended too early"
+            return None
+        if len(body) > MAX_BODY_BYTES:
+            return f"cut: longer than {MAX_BODY_BYTES} bytes"
+        # The socket's time-out starts again with every piece; a trickle would never end.
+        if arrivals[-1] > request.timeout_s:
+            return f"timeout: not finished after {request.timeout_s:g} s"
+
+
+def retry_after_s(answer: Answer) -> float:
+    """Say how long a 429 asks to wait: its details, else the header, else one second."""
+    error = (answer.json_object() or {}).get("error")
+    details = error.get("details") if isinstance(error, dict) else None
+    told = details.get("retry_after") if isinstance(details, dict) else None
+    if isinstance(told, int | float) and not isinstance(told, bool) and told >= 0:
+        return float(told)
+    header = answer.header("Retry-After")
+    return float(header) if header.isdecimal() else 1.0
+
+
+def curl(request: Request, url: str) -> str:
+    """Write the command that sends the request again; tokens are shell variables."""
+    words = ["curl", "-sS", "-i", "-N"]
+    if request.method != "GET":
+        words += ["-X", request.method]
+    if request.credential.shown is not None:
+        header = f"Authorization: {request.credential.shown}"
+        # A token of the target is a shell variable; an invented one is quoted as it is.
+        is_variable = request.credential.header != request.credential.shown
+        words += ["-H", f'"{header}"' if is_variable else shlex.quote(header)]
+    if request.content_type:
+        words += ["-H", shlex.quote(f"Content-Type: {request.content_type}")]
+    prefix = ""
+    if request.content is not None:
+        try:
+            text = request.content.decode()
+        except UnicodeDecodeError:
+            text = None
+        if text is not None and "\0" not in text:
+            words += ["--data-raw", shlex.quote(text)]
+        else:
+            octal = "".join(f"\\{byte:03o}" for byte in request.content)
+            prefix = f"printf '{octal}' | "
+            words += ["--data-binary", "@-"]
+    return prefix + " ".join([*words, shlex.quote(url)])

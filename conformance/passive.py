@@ -1,0 +1,128 @@
+"""Sections 4 and 7.1: what holds in every answer of the node API, whichever check asked for it.
+
+Invariant: nothing here sends anything, so it costs the target nothing and runs on every exchange.
+"""
+
+from typing import TYPE_CHECKING
+
+from conformance.httpwire import Answer
+from conformance.strictjson import Json, NotJson, brief, is_int, is_number
+
+if TYPE_CHECKING:
+    from conformance.context import Context
+
+BODY = frozenset({"GEN-010", "GEN-011", "GEN-012"})
+ERROR = frozenset(f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14))
+PROVES = BODY | ERROR
+# Checks by name that have no function: they run along with all the others.
+CHECKS = {"passive-body": BODY, "passive-error": ERROR}
+
+DOCUMENTED_CODES = {401: "UNAUTHORIZED", 402: "INSUFFICIENT_BALANCE", 429: "RATE_LIMITED"}
+TRACES = (b"Traceback (most recent call last)", b"goroutine 1 [", b"\tat java.", b"panicked at")
+
+
+def judge_answer(context: "Context", answer: Answer, *, stream: bool = False) -> None:
+    """Rule on one answer of the node API or of a training-verification route.
+
+    An answer to a request for a stream is not JSON, whatever it is announced as.
+    """
+    if answer.ok:
+        if not stream and answer.media_type != "text/event-stream":
+            _judge_body(context, answer)
+        return
+    if answer.status in DOCUMENTED_CODES:
+        if _judge_body(context, answer):
+            _judge_documented_error(context, answer, answer.json())
+    elif answer.status >= 400:
+        _judge_other_error(context, answer)
+    if answer.status >= 400:
+        context.judge(
+            "NA-ERR-014",
+            not any(trace in answer.body for trace in TRACES),
+            "the body shows a traceback",
+            answer,
+        )
+
+
+def _judge_body(context: "Context", answer: Answer) -> bool:
+    try:
+        parsed = answer.parsed()
+    except NotJson as error:
+        context.fails("GEN-010", f"the body is not JSON: {error}", answer)
+        return False
+    context.holds("GEN-010", answer)
+    repeated = ", ".join(parsed.repeated_keys)
+    context.judge("GEN-011", not repeated, f"keys that occur twice: {repeated}", answer)
+    context.judge(
+        "GEN-012",
+        answer.media_type == "application/json" or answer.media_type.endswith("+json"),
+        f"Content-Type is {answer.header('Content-Type')!r}",
+        answer,
+    )
+    return True
+
+
+def _judge_documented_error(context: "Context", answer: Answer, body: Json) -> None:
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        context.fails("NA-ERR-001", f"no object error in {brief(body)}", answer)
+        return
+    context.holds("NA-ERR-001", answer)
+    code, message, details = error.get("code"), error.get("message"), error.get("details")
+    context.judge(
+        "NA-ERR-002", isinstance(code, str), f"error.code is {brief(code)}, not a string", answer
+    )
+    context.judge(
+        "NA-ERR-003",
+        isinstance(message, str),
+        f"error.message is {brief(message)}, not a string",
+        answer,
+    )
+    if "details" in error:
+        context.judge(
+            "NA-ERR-004",
+            isinstance(details, dict),
+            f"error.details is {brief(details)}, not an object",
+            answer,
+        )
+    known = details if isinstance(details, dict) else {}
+    if answer.status == 401:
+        context.judge("NA-ERR-005", not details, f"error.details is {brief(details)}", answer)
+    if answer.status == 429:
+        context.judge(
+            "NA-ERR-006", code == DOCUMENTED_CODES[429], f"error.code is {brief(code)}", answer
+        )
+        told = known.get("retry_after")
+        context.judge(
+            "NA-ERR-007",
+            is_int(told) and told >= 0,
+            f"details.retry_after is {brief(told)}, not a number of seconds",
+            answer,
+        )
+    if answer.status == 402:
+        context.judge(
+            "NA-ERR-009", code == DOCUMENTED_CODES[402], f"error.code is {brief(code)}", answer
+        )
+        for ident, key in (("NA-ERR-010", "required"), ("NA-ERR-011", "available")):
+            context.judge(
+                ident,
+                is_number(known.get(key)),
+                f"details.{key} is {brief(known.get(key))}, not a number",
+                answer,
+            )
+
+
+def _judge_other_error(context: "Context", answer: Answer) -> None:
+    # /health answers with its report whatever the status: that is no error body.
+    body = answer.json_object()
+    if body is not None and "healthy" in body:
+        return
+    error = body.get("error") if body else None
+    fits = (
+        isinstance(error, dict)
+        and isinstance(error.get("code"), str)
+        and isinstance(error.get("message"), str)
+    )
+    context.judge(
+        "NA-ERR-012", fits, f"a {answer.status} without error.code and error.message", answer
+    )

@@ -1,0 +1,1 @@
+"""What a run leaves behind, each form made from one document: `report.json`."""

@@ -1,0 +1,42 @@
+"""A badge: how many of the MUSTs that were judged are proved."""
+
+from typing import Any
+
+COLOURS = {0: "#2e7d32", 1: "#b3261e"}
+OTHERWISE = "#8a6d00"
+LABEL = "conformance"
+# The width of one letter at this size, near enough for digits and small letters.
+LETTER = 6.6
+
+_SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" \
+aria-label="{label}: {text}">
+<rect width="{left}" height="20" fill="#444"/>
+<rect x="{left}" width="{right}" height="20" fill="{colour}"/>
+<g fill="#fff" font-family="Verdana,sans-serif" font-size="11" text-anchor="middle">
+<text x="{middle_left}" y="14">{label}</text>
+<text x="{middle_right}" y="14">{text}</text>
+</g>
+</svg>
+"""
+
+
+def render(document: dict[str, Any]) -> str:
+    """Make the SVG of a report."""
+    judged = [
+        item["standing"]
+        for item in document["requirements"]
+        if item["level"] == "MUST" and item["standing"] in ("proved", "violated", "inconclusive")
+    ]
+    text = f"{judged.count('proved')} of {len(judged)} MUST"
+    left, right = (round(len(words) * LETTER + 12) for words in (LABEL, text))
+    return _SVG.format(
+        label=LABEL,
+        text=text,
+        colour=COLOURS.get(document["conclusion"]["exit"], OTHERWISE),
+        width=left + right,
+        left=left,
+        right=right,
+        middle_left=left / 2,
+        middle_right=left + right / 2,
+    )

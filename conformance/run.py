@@ -1,0 +1,257 @@
+"""A run: which checks apply, what they found, and how it ends.
+
+Invariants: a check that breaks down is a fault of the suite and never a verdict; a time-out leaves
+open what the check had not ruled on; every requirement of the catalogue has exactly one result.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance import passive
+from conformance.baseline import Baseline
+from conformance.catalogue import Level, Origin, Requirement, load
+from conformance.context import API, Budget, Context
+from conformance.exploration import Skipped
+from conformance.grpcwire import GrpcClient
+from conformance.httpwire import Answer, HttpClient, Unanswered
+from conformance.journal import Exchange, Journal
+from conformance.registry import Check, checks
+from conformance.secrecy import Redactor
+from conformance.target import Target
+from conformance.verdict import OUTCOMES, Exit, Finding, Outcome, Ruling, Standing, standing
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run says about one requirement."""
+
+    requirement: Requirement
+    standing: Standing
+    outcome: Outcome
+    reason: str
+    findings: tuple[Finding, ...]
+    known: bool = False
+
+
+@dataclass
+class Run:
+    """A finished run. Times are seconds."""
+
+    target: Target
+    results: list[Result]
+    exchanges: list[Exchange]
+    faults: dict[str, str]
+    residue: list[str]
+    stale: dict[str, str]
+    took_s: float
+    spent: float
+    interrupted: bool
+    redactor: Redactor
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def ended(self) -> Exit:
+        """Say how the run ends: the gravest of what happened."""
+        outcomes = {(item.outcome, item.known) for item in self.results}
+        must_open = any(
+            item.outcome is Outcome.OPEN and item.requirement.level is Level.MUST
+            for item in self.results
+        )
+        proved = any(item.standing is Standing.PROVED for item in self.results)
+        order = (
+            (self.interrupted, Exit.INTERRUPTED),
+            # With a broken judge no verdict counts.
+            (bool(self.faults), Exit.SUITE_FAULT),
+            ((Outcome.FAIL, False) in outcomes, Exit.VIOLATED),
+            (bool(self.stale), Exit.STALE_BASELINE),
+            (must_open, Exit.INCONCLUSIVE),
+            (not proved, Exit.NOTHING_PROVED),
+        )
+        return next((reason for happened, reason in order if happened), Exit.CONFORMS)
+
+
+Progress = Callable[[int, int, str], None]
+
+
+class Runner:
+    """Runs the checks that apply to one target, one after the other."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        log: Path | None = None,
+        only: Iterable[str] = (),
+        baseline: Baseline | None = None,
+        progress: Progress = lambda done, total, name: None,
+    ) -> None:
+        """`only` names requirements; none means all. `log` is the JSONL file of the exchanges."""
+        self.target = target
+        self.redactor = Redactor(target.secrets)
+        self._journal = Journal(self.redactor, log)
+        self._only = frozenset(only)
+        self._baseline = baseline or Baseline({})
+        self._progress = progress
+        self._http = HttpClient(
+            target.url, self._journal, timeout_s=target.timeout_s, max_wait_s=target.max_wait_s
+        )
+        self._grpc = (
+            GrpcClient(target.grpc, self._journal, timeout_s=target.timeout_s)
+            if target.grpc
+            else None
+        )
+        self._budget = Budget(target.budget)
+        self._findings: list[Finding] = []
+        self._faults: dict[str, str] = {}
+        self._residue: list[str] = []
+        # Why a check did not run or stopped early, by its name.
+        self._skipped: dict[str, str] = {}
+
+    def run(self) -> Run:
+        """Run everything; an interrupt from the keyboard ends it with what there is."""
+        began = time.monotonic()
+        interrupted = False
+        chosen = [check for check in checks().values() if self._applies(check)]
+        try:
+            for done, check in enumerate(chosen):
+                self._progress(done, len(chosen), check.name)
+                self._run_check(check)
+            self._progress(len(chosen), len(chosen), "")
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            self._journal.close()
+            if self._grpc:
+                self._grpc.close()
+        found: dict[str, list[Finding]] = {}
+        for finding in self._findings:
+            found.setdefault(finding.requirement, []).append(finding)
+        results = [self._result(item, tuple(found.get(item.id, ()))) for item in load().values()]
+        exercised = {
+            item.requirement.id: item.standing
+            for item in results
+            if item.standing in (Standing.PROVED, Standing.VIOLATED, Standing.INCONCLUSIVE)
+        }
+        return Run(
+            target=self.target,
+            results=results,
+            exchanges=self._journal.exchanges,
+            faults=self._faults,
+            residue=[self.redactor.text(item) for item in self._residue],
+            stale=self._baseline.stale(exercised),
+            took_s=time.monotonic() - began,
+            spent=self._budget.spent,
+            interrupted=interrupted,
+            redactor=self.redactor,
+            skipped=self._skipped,
+        )
+
+    # -- which checks apply -----------------------------------------------------------------
+
+    def _applies(self, check: Check) -> bool:
+        if not check.profiles & self.target.profiles:
+            return False
+        # What is seen in every answer is asked for by running everything.
+        if self._only and not (check.proves | passive.PROVES) & self._only:
+            return False
+        reason = self._withheld(check.needs, check)
+        if reason:
+            self._skipped[check.name] = reason
+        return not reason
+
+    def _withheld(self, needs: frozenset[str], check: Check) -> str | None:
+        missing = needs - self.target.has
+        if missing:
+            return "the target declares no " + " and no ".join(sorted(missing))
+        if not self.target.allows(check.effect):
+            return f"needs --allow {check.effect}"
+        return None
+
+    # -- one check --------------------------------------------------------------------------
+
+    def _run_check(self, check: Check) -> None:
+        context = Context(check, self.target, self._http, self._grpc, self._budget, self._residue)
+        self._http.check = check.name
+        if self._grpc:
+            self._grpc.check = check.name
+
+        def limited(answer: Answer) -> None:
+            if API in answer.exchange.request["url"]:
+                passive.judge_answer(context, answer)
+
+        self._http.on_limited = limited
+        try:
+            check.run(context)
+        except Unanswered as reason:
+            for ident in sorted(self._open(check, context)):
+                context.unclear(ident, reason.why, reason.exchange)
+        except Skipped as reason:
+            self._skipped[check.name] = str(reason)
+        except Exception:  # noqa: BLE001 - a fault of one check must not hide what the others find
+            self._faults[check.name] = self.redactor.text(traceback.format_exc())
+        self._findings += context.findings
+
+    def _open(self, check: Check, context: Context) -> set[str]:
+        """Give what the check alone was to rule on, and has not."""
+        own = {item.id for item in check.own if item.level is not Level.OBSERVE}
+        return own - context.ruled_on()
+
+    # -- results ----------------------------------------------------------------------------
+
+    def _result(self, requirement: Requirement, found: tuple[Finding, ...]) -> Result:
+        stands, reason = self._standing(requirement, found)
+        outcome = OUTCOMES[stands][requirement.level]
+        known = outcome is Outcome.FAIL and requirement.id in self._baseline.known
+        return Result(requirement, stands, outcome, reason, _telling(found), known)
+
+    def _standing(
+        self, requirement: Requirement, found: tuple[Finding, ...]
+    ) -> tuple[Standing, str]:
+        if requirement.profile not in self.target.profiles:
+            return Standing.NOT_APPLICABLE, f"the target declares no profile {requirement.profile}"
+        stands = standing(requirement, (item.ruling for item in found))
+        if stands is not None:
+            reason = "the document does not say" if stands is Standing.SILENT else _why(found)
+            return stands, self.redactor.text(reason)
+        return Standing.NOT_EXERCISED, self._reason(requirement)
+
+    def _reason(self, requirement: Requirement) -> str:
+        if requirement.unchecked:
+            return f"unchecked: {requirement.unchecked}"
+        if self._only and requirement.id not in self._only:
+            return "not asked for"
+        name = requirement.check or ""
+        if name in self._faults:
+            return f"the check {name} broke down"
+        if name in self._skipped:
+            return self.redactor.text(self._skipped[name])
+        if requirement.origin is Origin.SILENT:
+            return "the document does not say"
+        return "no exchange showed it"
+
+
+def _why(found: tuple[Finding, ...]) -> str:
+    """Give the message of the gravest finding."""
+    for ruling in (Ruling.FAILS, Ruling.UNCLEAR, Ruling.OBSERVED):
+        for item in found:
+            if item.ruling is ruling:
+                return item.message
+    return ""
+
+
+# For a person three examples of each kind are enough; the log has them all.
+KEPT = 3
+
+
+def _telling(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    kept: list[Finding] = []
+    for ruling in (Ruling.FAILS, Ruling.UNCLEAR, Ruling.OBSERVED, Ruling.HOLDS):
+        # The first of those that say the same.
+        said: dict[str, Finding] = {}
+        for item in found:
+            if item.ruling is ruling:
+                said.setdefault(item.message, item)
+        kept += list(said.values())[:KEPT]
+    return tuple(kept)

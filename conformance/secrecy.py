@@ -1,0 +1,59 @@
+"""Tokens never leave the process: every text that the suite writes goes through a `Redactor`.
+
+Invariant: nothing that is logged, reported or printed holds a token of the target, neither as it
+is nor in the forms in which a server may hand it back (URL-encoded, JSON-escaped, base64).
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+
+class Redactor:
+    """Replaces each secret by its name, such as `$TOKEN`."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        """`secrets` maps the name that is shown to the text that is not."""
+        forms = {
+            form: f"${name}"
+            for name, secret in secrets.items()
+            if secret
+            for form in _forms(secret)
+        }
+        # Longest first, so that no part of a longer form stays behind.
+        ordered = sorted(forms.items(), key=lambda pair: -len(pair[0]))
+        self._forms = [(_pattern(form), shown) for form, shown in ordered]
+
+    def text(self, text: str) -> str:
+        """Give the text without secrets."""
+        for form, shown in self._forms:
+            # The name of a variable holds nothing that a replacement could misread.
+            text = form.sub(shown, text)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """Give a JSON value without secrets. Its keys are the suite's own words, and stay."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {key: self.value(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in value]
+        return value
+
+
+# A token like "dev" would be found within other words, and the report would be unreadable.
+_SHORT = 8
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    escaped = re.escape(form)
+    return re.compile(escaped if len(form) >= _SHORT else rf"(?<!\w){escaped}(?!\w)")
+
+
+def _forms(secret: str) -> set[str]:
+    encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
+    return {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], encoded}

@@ -1,0 +1,112 @@
+"""Sections 2.1 and 6: whether a JSON object has the documented fields with the documented types.
+
+The rules are the entries of the catalogue that have a `field`. A path names nested keys with dots,
+every entry of an array with `[]`, and those entries of an array whose key has a value with
+`[key=value]`.
+
+Invariant: a field is judged only where the object around it is there and is one, so that one fault
+breaks one requirement and not all those below it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from conformance.catalogue import Condition, FieldRule, load
+from conformance.registry import fields_of
+from conformance.strictjson import TYPES, Json, brief, is_number
+from conformance.times import date_fault, timestamp_fault
+
+if TYPE_CHECKING:
+    from conformance.context import Context, Shown
+
+# What every check of a shape may rule on besides the fields: the two rules on formats.
+FORMATS = {"timestamp": ("GEN-008", timestamp_fault), "date": ("GEN-009", date_fault)}
+FORMAT_IDS = tuple(ident for ident, _ in FORMATS.values())
+
+_STEP = re.compile(r"(?P<key>[^\[\]]+)(?:\[(?P<where>[^\]]*)\])?\Z")
+
+
+def parents(document: Json, path: str) -> Iterator[tuple[dict[str, Json], str, str]]:
+    """Give each object that should hold the last key of the path, that key, and where it is."""
+    *steps, last = path.split(".")
+    yield from _descend(document, steps, last, "")
+
+
+def _descend(
+    value: Json, steps: list[str], last: str, where: str
+) -> Iterator[tuple[dict[str, Json], str, str]]:
+    if not isinstance(value, dict):
+        return
+    if not steps:
+        yield value, last, f"{where}{last}"
+        return
+    match = _STEP.match(steps[0])
+    if match is None:
+        raise ValueError(f"not a step of a path: {steps[0]!r}")
+    key, condition = match["key"], match["where"]
+    inner = value.get(key)
+    if condition is None:
+        yield from _descend(inner, steps[1:], last, f"{where}{key}.")
+        return
+    for index, entry in enumerate(inner if isinstance(inner, list) else ()):
+        if condition and not _fits(entry, condition):
+            continue
+        yield from _descend(entry, steps[1:], last, f"{where}{key}[{index}].")
+
+
+def _fits(entry: Json, condition: str) -> bool:
+    key, _, wanted = condition.partition("=")
+    return isinstance(entry, dict) and entry.get(key) == wanted
+
+
+def lookup(document: Json, path: str) -> list[Json]:
+    """Give every value at the path; nothing where it is not there."""
+    return [holder[key] for holder, key, _ in parents(document, path) if key in holder]
+
+
+def _met(document: Json, condition: Condition) -> bool:
+    for value in lookup(document, condition.path):
+        if condition.above is not None:
+            return is_number(value) and value > condition.above
+        return bool(value is condition.equals)
+    return False
+
+
+def judge_shape(context: "Context", resource: str, document: Json, *shown: "Shown") -> None:
+    """Rule on every field entry of the resource that the document exercises."""
+    catalogue = load()
+    for ident in fields_of(resource):
+        rule = catalogue[ident].field
+        if rule is None or (rule.when is not None and not _met(document, rule.when)):
+            continue
+        _judge_field(context, ident, rule, document, shown)
+
+
+def _judge_field(
+    context: "Context",
+    ident: str,
+    rule: FieldRule,
+    document: Json,
+    shown: tuple["Shown", ...],
+) -> None:
+    faults: list[str] = []
+    looked_at = 0
+    for holder, key, where in parents(document, rule.path):
+        if rule.aspect == "present":
+            looked_at += 1
+            if key not in holder:
+                faults.append(f"{where} is missing")
+        elif key in holder:
+            looked_at += 1
+            value = holder[key]
+            if not TYPES[rule.aspect](value):
+                faults.append(f"{where} is {brief(value)}, not {rule.aspect}")
+            elif rule.format is not None:
+                format_ident, find_fault = FORMATS[rule.format]
+                fault = find_fault(value)
+                context.judge(
+                    format_ident, fault is None, f"{where} is {brief(value)}: {fault}", *shown
+                )
+    if looked_at:
+        context.judge(ident, not faults, "; ".join(faults[:3]), *shown)

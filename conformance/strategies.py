@@ -1,0 +1,118 @@
+"""Inputs that Hypothesis makes: inference bodies inside the documented ranges, and outside them.
+
+Invariant: what `good_bodies` makes is documented as allowed in every parameter; each input of
+`bad_bodies` breaks exactly one sentence.
+"""
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from conformance.strictjson import Json
+
+# Short outputs: a suite that spends somebody's money spends little.
+MAX_TOKENS = 12
+
+plain_prompts = st.sampled_from(
+    ["Hello", "Once upon a time", "The sky is", "1, 2, 3,", "List three colours:"]
+)
+# Surrogates cannot be sent as UTF-8; NUL is left out, since many a tokeniser stops there.
+any_prompts = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60
+).filter(lambda text: bool(text.strip()))
+
+
+_OPTIONAL: dict[str, st.SearchStrategy[Json]] = {
+    "temperature": st.one_of(
+        st.sampled_from([1, 0, 0.0, 2, 2.0]), st.floats(0.0, 2.0, allow_subnormal=False)
+    ),
+    "top_p": st.one_of(st.sampled_from([1, 1.0]), st.floats(0.01, 1.0)),
+    "top_k": st.integers(1, 100),
+    "stream": st.just(False),
+    "stop": st.lists(st.sampled_from(["\n", ".", "END", "###"]), max_size=2, unique=True),
+}
+
+# The ends of the documented ranges are tried in every run, not only by chance.
+EDGES: tuple[dict[str, Json], ...] = tuple(
+    {"prompt": "Hello", "max_tokens": 2, key: value}
+    for key, value in (
+        ("max_tokens", 1), ("temperature", 0), ("temperature", 2), ("temperature", 1.5),
+        ("top_p", 1), ("top_p", 0.5), ("top_k", 1), ("top_k", 50), ("stream", False),
+        ("stop", []), ("stop", ["\n", "END"]),
+    )
+)  # fmt: skip
+
+
+@st.composite
+def subsets(
+    draw: st.DrawFn, options: dict[str, st.SearchStrategy[Json]], *, least: int = 0
+) -> dict[str, Json]:
+    """Make a dictionary of some of these keys; it shrinks key by key, unlike Hypothesis's own."""
+    chosen = {key: draw(values) for key, values in options.items() if draw(st.booleans())}
+    for key in options:
+        if len(chosen) >= least:
+            break
+        if key not in chosen:
+            chosen[key] = draw(options[key])
+    return chosen
+
+
+@st.composite
+def good_bodies(draw: st.DrawFn) -> dict[str, Json]:
+    """Make a body of POST /inference that the document allows, without a stream."""
+    return {
+        "prompt": draw(plain_prompts),
+        "max_tokens": draw(st.integers(1, MAX_TOKENS)),
+        **draw(subsets(_OPTIONAL)),
+    }
+
+
+@dataclass(frozen=True)
+class BadBody:
+    """A body that should be refused, and the requirement that says so."""
+
+    body: Json
+    requirement: str
+
+
+_PROMPT = {"prompt": "Hello", "max_tokens": 1}
+
+
+def _with(key: str, value: Json, ident: str) -> BadBody:
+    return BadBody({**_PROMPT, key: value}, ident)
+
+
+MISSING = "NA-INF-002"
+RANGE = "NA-INF-007"
+TYPE = "NA-INF-019"
+
+bad_bodies: st.SearchStrategy[BadBody] = st.one_of(
+    st.just(BadBody({"max_tokens": 1}, MISSING)),
+    st.one_of(
+        st.sampled_from([-0.1, 2.1, -1, 3, 1000]),
+        st.floats(2.01, 1e6),
+        st.floats(-1e6, -0.01),
+    ).map(lambda value: _with("temperature", value, RANGE)),
+    st.sampled_from([7, ["Hello"], {"text": "Hello"}, True, None]).map(
+        lambda value: _with("prompt", value, TYPE)
+    ),
+    st.sampled_from(["ten", 1.5, [1], {"n": 1}]).map(
+        lambda value: _with("max_tokens", value, TYPE)
+    ),
+    st.sampled_from(["warm", [1], {}]).map(lambda value: _with("temperature", value, TYPE)),
+    st.sampled_from(["all", [0.5]]).map(lambda value: _with("top_p", value, TYPE)),
+    st.sampled_from(["some", 1.5, [1]]).map(lambda value: _with("top_k", value, TYPE)),
+    st.sampled_from(["maybe", [], 2]).map(lambda value: _with("stream", value, TYPE)),
+    st.sampled_from([7, {"a": 1}, [1, 2]]).map(lambda value: _with("stop", value, TYPE)),
+    st.sampled_from([[], "Hello", 7]).map(lambda value: BadBody(value, TYPE)),
+)
+
+broken_json = st.sampled_from(
+    [b"{", b'{"prompt": "Hello"', b"prompt=Hello", b'{"prompt": \xff}', b"[1, 2", b'{"prompt": }']
+)
+
+
+@st.composite
+def stream_bodies(draw: st.DrawFn) -> dict[str, Json]:
+    """Make a documented body of POST /inference with a stream."""
+    return {**draw(good_bodies()), "stream": True}

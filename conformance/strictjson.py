@@ -1,0 +1,88 @@
+"""JSON as strictly as its standard has it, and what a documented type means in it.
+
+Terms: a *documented type* is a word of the field tables (string, int, number, bool, array, object).
+Invariants: `parse` never accepts NaN, Infinity or bytes that are not UTF-8, and counts keys that
+occur twice; `true` is not an integer; `1.0` is one; a number may be an integer.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeGuard
+
+# What json.loads gives: the one place where a value from outside has no narrower type.
+Json = Any
+
+
+class NotJson(Exception):
+    """The bytes are not JSON; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A parsed value, and the keys that occurred twice in one object of it."""
+
+    value: Json
+    repeated_keys: tuple[str, ...]
+
+
+def parse(data: bytes) -> Parsed:
+    """Parse the bytes of one JSON text, or raise `NotJson`."""
+    repeated: list[str] = []
+
+    def collect(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            keys = [key for key, _ in pairs]
+            repeated.extend(sorted({key for key in keys if keys.count(key) > 1}))
+        return result
+
+    def refuse(constant: str) -> NoReturn:
+        raise NotJson(f"{constant} is not JSON")
+
+    try:
+        text = data.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=collect, parse_constant=refuse)
+    except UnicodeDecodeError as error:
+        raise NotJson(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise NotJson(f"{error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise NotJson("nested too deeply to be read") from None
+    return Parsed(value, tuple(repeated))
+
+
+def is_number(value: Json) -> TypeGuard[float]:
+    """Tell whether the value is a finite JSON number."""
+    if isinstance(value, float):
+        # 1e999 is good JSON and becomes infinity here, which no documented number is.
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_int(value: Json) -> TypeGuard[float]:
+    """Tell whether the value is a JSON number without a fraction, however it is written."""
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+TYPES: dict[str, Callable[[Json], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "int": is_int,
+    "number": is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "ints": lambda value: isinstance(value, list) and all(is_int(item) for item in value),
+    "strings": lambda value: (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    ),
+}
+
+
+def brief(value: Json, limit: int = 80) -> str:
+    """Show a value on one line, cut to `limit` characters."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

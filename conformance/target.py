@@ -1,0 +1,153 @@
+"""What is known about a target: from `conformance.toml`, from flags, from a probe, in that order.
+
+Invariant: what a target does not declare is not applicable, never failed. Flags win over the file.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from conformance.catalogue import Effect, Profile
+from conformance.httpwire import ANONYMOUS, Credential, bearer
+
+GRPC_PORT_OFFSET = 1000
+DEFAULT_BUDGET = 1.0
+
+
+class BadConfiguration(Exception):
+    """The flags or the file make no sense; the message says which line to mend."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target, and what the run may do to it. Times are seconds, the budget whole units."""
+
+    url: str
+    profiles: frozenset[Profile] = frozenset()
+    grpc: str | None = None
+    token: str | None = field(default=None, repr=False)
+    expired_token: str | None = field(default=None, repr=False)
+    send_to: str | None = None
+    legacy_gone: tuple[str, ...] = ()
+    legacy_redirected: tuple[str, ...] = ()
+    allow: frozenset[Effect] = frozenset()
+    budget: float = DEFAULT_BUDGET
+    timeout_s: float = 10.0
+    inference_timeout_s: float = 60.0
+    max_wait_s: float = 120.0
+    examples: int = 20
+    seed: int = 0
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """Give the secrets by the names under which they are shown."""
+        named = {"TOKEN": self.token, "EXPIRED_TOKEN": self.expired_token}
+        return {name: secret for name, secret in named.items() if secret}
+
+    @property
+    def valid(self) -> Credential:
+        """Give the credential of the declared token; nothing where there is none."""
+        return bearer(self.token, "$TOKEN") if self.token else ANONYMOUS
+
+    @property
+    def expired(self) -> Credential:
+        """Give the credential of the declared expired token."""
+        return bearer(self.expired_token, "$EXPIRED_TOKEN") if self.expired_token else ANONYMOUS
+
+    @property
+    def has(self) -> frozenset[str]:
+        """Give those `needs` that the target meets."""
+        met = {
+            "token": self.token,
+            "expired_token": self.expired_token,
+            "grpc": self.grpc,
+            "legacy_paths": self.legacy_gone or self.legacy_redirected,
+        }
+        return frozenset(need for need, value in met.items() if value)
+
+    def allows(self, effect: Effect) -> bool:
+        """Tell whether a check with this effect may run."""
+        return effect is Effect.READ or effect in self.allow
+
+
+def documented_grpc_address(url: str) -> str:
+    """Give host:port of the gRPC server that belongs to an HTTP address (section 1)."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{_bracketed(parts.hostname or '')}:{port + GRPC_PORT_OFFSET}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "url": str,
+    "profiles": list,
+    "grpc": str,
+    "token": str,
+    "expired_token": str,
+    "send_to": str,
+    "legacy_gone": list,
+    "legacy_redirected": list,
+    "allow": list,
+    "budget": (int, float),
+    "timeout_s": (int, float),
+    "inference_timeout_s": (int, float),
+    "max_wait_s": (int, float),
+    "examples": int,
+    "seed": int,
+}
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Read the table `[target]` of a `conformance.toml`."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadConfiguration(f"{path}: {error}") from None
+    unknown = set(document) - {"target"}
+    if unknown:
+        raise BadConfiguration(f"{path}: unknown tables {sorted(unknown)}; there is only [target]")
+    table = document.get("target", {})
+    if not isinstance(table, dict):
+        raise BadConfiguration(f"{path}: [target] is not a table")
+    return table
+
+
+def make_target(settings: Mapping[str, Any]) -> Target:
+    """Check settings by the names of `conformance.toml` and make a target of them."""
+    unknown = set(settings) - set(_TYPES)
+    if unknown:
+        raise BadConfiguration(f"unknown settings: {', '.join(sorted(unknown))}")
+    for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
+            raise BadConfiguration(f"{name}: {value!r} is of the wrong type")
+    url = settings.get("url")
+    parts = urlsplit(url or "")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadConfiguration(f"url: {url!r} is not http://HOST:PORT")
+    try:
+        known = {
+            **settings,
+            "profiles": frozenset(Profile(name) for name in settings.get("profiles", ())),
+            "allow": frozenset(Effect.named(name) for name in settings.get("allow", ())),
+            "legacy_gone": tuple(settings.get("legacy_gone", ())),
+            "legacy_redirected": tuple(settings.get("legacy_redirected", ())),
+        }
+    except (KeyError, ValueError, AttributeError) as error:
+        raise BadConfiguration(f"profiles or allow: {error}") from None
+    target = Target(**known)
+    for name in ("timeout_s", "inference_timeout_s", "examples"):
+        if getattr(target, name) <= 0:
+            raise BadConfiguration(f"{name}: must be above zero")
+    for name in ("token", "expired_token"):
+        secret = getattr(target, name)
+        if secret is not None and not (secret.isascii() and secret.isprintable() and secret):
+            raise BadConfiguration(f"{name}: a bearer token is one line of visible ASCII")
+    if target.profiles & {Profile.GRPC, Profile.DHT, Profile.PIPELINE} and not target.grpc:
+        target = replace(target, grpc=documented_grpc_address(target.url))
+    return target

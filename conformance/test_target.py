@@ -1,0 +1,22 @@
+"""What `pytest --pyargs conformance --node-url URL` runs: one test for each requirement."""
+
+from typing import Any
+
+import pytest
+
+from conformance.catalogue import load
+from conformance.pytest_plugin import judge_item
+
+
+@pytest.mark.filterwarnings("default::conformance.pytest_plugin.ConformanceWarning")
+@pytest.mark.parametrize("ident", load())
+def test_requirement(ident: str, conformance_report: dict[str, Any]) -> None:
+    """Pass or fail as the run did."""
+    judge_item(conformance_report, ident)
+
+
+def test_the_suite_had_no_fault(conformance_report: dict[str, Any]) -> None:
+    """Fail where a check broke down, or the baseline is stale."""
+    troubles = [*conformance_report["faults"], *conformance_report["stale_baseline"].items()]
+    if troubles:
+        pytest.fail("\n".join(map(str, troubles)), pytrace=False)

@@ -1,0 +1,69 @@
+"""Rules of this package: no bare assert, nothing of any implementation, fresh generated code."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import conformance
+from conformance import codegen
+from conformance.grpcwire import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
+
+HOME = Path(conformance.__file__).parent
+MODULES = sorted(
+    path
+    for path in HOME.rglob("*.py")
+    if "tests" not in path.relative_to(HOME).parts and "build" not in path.relative_to(HOME).parts
+)
+# What the package may import besides the standard library and itself.
+ALLOWED = {"conformance", "google", "grpc", "hypothesis", "yaml"}
+ONLY_IN = {
+    "pytest": {"pytest_plugin.py", "conftest.py", "test_target.py"},
+    "grpc_tools": {"codegen.py"},
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOME)))
+def test_a_module_has_no_bare_assert(path: Path) -> None:
+    # An assert hides which sentence failed: a check makes findings instead.
+    lines = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+    ]
+    assert lines == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOME)))
+def test_a_module_imports_nothing_of_any_implementation(path: Path) -> None:
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.add((node.module or "").split(".")[0])
+    foreign = imported - ALLOWED - set(sys.stdlib_module_names)
+    assert {name for name in foreign if path.name not in ONLY_IN.get(name, set())} == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOME)))
+def test_a_module_stays_under_400_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 400
+
+
+def test_the_generated_descriptor_is_that_of_the_proto_file() -> None:
+    pytest.importorskip("grpc_tools")
+    written = (HOME / "node_descriptor.py").read_text(encoding="utf-8")
+    assert written == codegen.generate(HOME / "proto" / "node.proto"), "run conformance.codegen"
+
+
+def test_the_channel_keeps_the_limits_that_the_document_sets_for_clients() -> None:
+    options = dict(CHANNEL_OPTIONS)
+    assert MAX_MESSAGE_BYTES == 100 * 1024 * 1024
+    assert options["grpc.max_send_message_length"] == MAX_MESSAGE_BYTES
+    assert options["grpc.max_receive_message_length"] == MAX_MESSAGE_BYTES
+    assert options["grpc.keepalive_time_ms"] == 30_000
+    assert options["grpc.keepalive_timeout_ms"] == 10_000
+    assert options["grpc.keepalive_permit_without_calls"] == 1

@@ -1,0 +1,124 @@
+"""The toy conforms: every check runs, every MUST that has a check is proved, nothing is blamed."""
+
+import pytest
+
+from conformance.catalogue import Effect, Level, Origin, Profile
+from conformance.registry import checks
+from conformance.run import Run, Runner
+from conformance.target import Target
+from conformance.tests.conftest import Judge
+from conformance.tests.toy import EXPIRED, TOKEN
+from conformance.tests.toy_serving import Serving
+from conformance.verdict import Exit, Outcome, Standing
+
+
+@pytest.fixture(scope="module")
+def whole(served: Serving) -> Run:
+    """Run everything once."""
+    everything = Target(
+        served.url,
+        profiles=frozenset(Profile),
+        legacy_gone=("/register",),
+        legacy_redirected=("/login",),
+        grpc=served.grpc,
+        token=TOKEN,
+        expired_token=EXPIRED,
+        allow=frozenset(Effect),
+        budget=100,
+    )
+    return Runner(everything).run()
+
+
+def test_a_conforming_target_passes_everything(whole: Run) -> None:
+    assert whole.faults == {}
+    blamed = {
+        item.requirement.id: item.reason
+        for item in whole.results
+        if item.outcome in (Outcome.FAIL, Outcome.WARN, Outcome.OPEN)
+    }
+    assert blamed == {}
+    assert whole.residue == []
+    assert whole.ended() is Exit.CONFORMS
+
+
+# What a toy with nothing but good answers cannot show.
+NEEDS_ANOTHER_TARGET = {
+    "TR-VERIFY-013", "TR-VERIFY-014", "TR-RULE-001",  # training that does not work
+    "NA-ERR-006", "NA-ERR-007",  # 429
+    "GR-PIPELINE-FORWARD-RESPONSE-04", "GR-PIPELINE-FORWARD-RESPONSE-05",
+    "GR-PIPELINE-FORWARD-RESPONSE-06", "GR-PIPELINE-FORWARD-RESPONSE-07",
+    "GR-PIPELINE-FORWARD-RESPONSE-08", "GR-PIPELINE-FORWARD-RESPONSE-09",
+    "GR-PIPELINE-FORWARD-RESPONSE-10",  # a forward pass that works
+    "GR-PIPELINE-FORWARD-RESPONSE-02", "GR-PIPELINE-BACKWARD-RESPONSE-01",
+    "GR-GOSSIP-GRADIENT-RESPONSE-01",  # true, where the toy always says false
+}  # fmt: skip
+
+
+def test_every_checked_must_is_exercised_against_the_toy(whole: Run) -> None:
+    idle = {
+        item.requirement.id
+        for item in whole.results
+        if item.requirement.level is Level.MUST
+        and item.requirement.check
+        and item.standing is Standing.NOT_EXERCISED
+    }
+    assert idle == NEEDS_ANOTHER_TARGET
+
+
+def test_every_check_finds_something(whole: Run) -> None:
+    silent = {
+        name
+        for name, check in checks().items()
+        if not any(item.requirement.id in check.proves and item.findings for item in whole.results)
+    }
+    # The toy's training is well, so there is nothing to compare.
+    assert silent == {"training-agreement"}
+
+
+def test_silent_requirements_are_never_judged(whole: Run) -> None:
+    for item in whole.results:
+        if item.requirement.origin is Origin.SILENT:
+            assert item.standing in (Standing.SILENT, Standing.NOT_APPLICABLE)
+            assert item.outcome in (Outcome.NOTE, Outcome.SKIP)
+
+
+def test_reading_only_is_the_default_and_sends_nothing_else(judge: Judge) -> None:
+    run = judge(allow=frozenset())
+    sent = {item.request["method"] for item in run.exchanges if item.kind == "http"}
+    assert sent == {"GET"}
+    called = {item.request["operation"] for item in run.exchanges if item.kind == "grpc"}
+    assert not called & {"DHTStore", "GossipGradient", "PipelineForward", "UnaryInference"}
+    skipped = {item.requirement.id: item.reason for item in run.results}
+    assert skipped["NA-SSE-002"] == "needs --allow spend"
+    assert skipped["NA-PATCH-101"] == "needs --allow mutate"
+    assert run.ended() is Exit.CONFORMS
+
+
+def test_a_profile_that_is_not_declared_is_not_applicable(judge: Judge) -> None:
+    run = judge(profiles=frozenset())
+    assert {item.standing for item in run.results} == {Standing.NOT_APPLICABLE}
+    assert run.exchanges == []
+    assert run.ended() is Exit.NOTHING_PROVED
+
+
+def test_without_a_token_what_needs_one_is_not_exercised(judge: Judge) -> None:
+    run = judge(token=None, expired_token=None)
+    reasons = {item.requirement.id: item.reason for item in run.results}
+    assert reasons["NA-LAYERS-001"] == "the target declares no token"
+    assert run.ended() is Exit.CONFORMS
+
+
+def test_the_budget_ends_spending(judge: Judge) -> None:
+    run = judge(budget=0.002)
+    assert run.spent <= 0.005
+    assert "budget" in run.skipped["inference-parameters"]
+    assert run.ended() is Exit.CONFORMS
+
+
+def test_the_same_seed_sends_the_same_bodies(judge: Judge) -> None:
+    runs = [judge("NA-INF-003", seed=3), judge("NA-INF-003", seed=3), judge("NA-INF-003", seed=4)]
+    bodies = [
+        [item.request["body"]["text"] for item in run.exchanges if "body" in item.request]
+        for run in runs
+    ]
+    assert bodies[0] == bodies[1] != bodies[2]
