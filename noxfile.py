@@ -62,7 +62,7 @@ def codegen(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Hold any node against the document: ``nox -s conformance -- http://HOST:8000 [OPTION...]``."""
+    """Hold any node against the document: ``nox -s conformance -- URL [OPTION...]``."""
     session.install("./conformance")
     session.run("meshnode-conformance", "run", *session.posargs)
 
