@@ -54,6 +54,16 @@ def tests(session: nox.Session, h2: str) -> None:
 
 
 @nox.session
+def deep(session: nox.Session) -> None:
+    """The property tests of the pure cores, with thousands of examples each."""
+    install(session, "test")
+    session.run(
+        "pytest", *(session.posargs or ["spec_tests", "-m", "core"]),
+        env={"HYPOTHESIS_PROFILE": "deep"},
+    )  # fmt: skip
+
+
+@nox.session
 def codegen(session: nox.Session) -> None:
     """Fail when the generated code is not what proto/ gives."""
     install(session, "codegen")
