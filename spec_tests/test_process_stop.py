@@ -37,6 +37,20 @@ async def step(self, compute):
     raise RuntimeError("a fault in the executor")
 executor.Executor.step = step
 """
+FLAKY_EDGE = """
+from functools import partial
+import trio
+import meshnode.node as node
+serve_grpc, crashes = node.serve_grpc, [1]
+async def flaky(*arguments, task_status, **options):
+    if not crashes:
+        return await serve_grpc(*arguments, task_status=task_status, **options)
+    crashes.pop()
+    async with trio.open_nursery() as nursery:
+        task_status.started(await nursery.start(partial(serve_grpc, *arguments, **options)))
+        raise RuntimeError("a fault in the edge")
+node.serve_grpc = flaky
+"""
 
 STORY = {"prompt": "Once upon a time", "max_tokens": 30, "temperature": 0}
 
@@ -147,6 +161,20 @@ def test_a_service_that_fails_for_good_ends_the_node_and_is_named(tmp_path: Path
         assert "service executor failed for good; the node ends" in log
         assert log.splitlines()[-1] == "meshnode: service executor failed for good"
         assert "RuntimeError: a fault in the executor" in log
+
+
+def test_a_stateless_edge_that_crashes_is_started_again(tmp_path: Path) -> None:
+    with running_node(tmp_path / "data", prelude=FLAKY_EDGE) as node:
+        with grpc.insecure_channel(f"127.0.0.1:{node.port + 1000}") as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest()
+            answer = health.Check(request, timeout=20, wait_for_ready=True)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        assert health_word(node) == (200, "ok")
+        assert "service grpc crashed" in node.log()
+        assert "a fault in the edge" in node.log()
+        node.signal(signal.SIGTERM)
+        assert node.wait()[0] == 0
 
 
 def test_a_killed_client_frees_its_place(tmp_path: Path) -> None:
