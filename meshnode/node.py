@@ -7,6 +7,7 @@ the edges close; the edges are innermost and stop first (decisions/0006).
 from __future__ import annotations
 
 import logging
+import os
 import random
 from functools import partial
 from pathlib import Path
@@ -48,15 +49,16 @@ async def run_node(config: Config) -> None:
     key = load_or_create_key(data_dir)
     token, token_is_new = ("", False) if config.token else load_or_create_token(data_dir)
     tokens = TokenStore(data_dir, config.token or token)
-    settings = Settings(config, key.node_id)
     model = await trio.to_thread.run_sync(
         partial(
             load_model,
             Path(config.model) if config.model else DEFAULT_MODEL,
             held_layers(config),
-            threads=config.resources.cpu_threads,
+            # More threads than processors would only wait for one another.
+            threads=min(config.resources.cpu_threads, os.cpu_count() or 1),
         )
     )
+    settings = Settings(config, key.node_id, weight_bytes=model.weight_bytes)
 
     drain, board, traffic, stop_edges = Drain(), ServiceBoard(), TrafficMeter(), trio.Event()
     run = partial(supervise, board=board, random=random.random)

@@ -12,7 +12,16 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from meshnode.config import SETTINGS, Config, Value, build_config, checked, parse_text
+from meshnode.config import (
+    BY_KEY,
+    SETTINGS,
+    Change,
+    Config,
+    Value,
+    build_config,
+    checked,
+    parse_text,
+)
 from meshnode.domain.errors import InvalidRequest, StartupError
 
 NameOf = Callable[[str], str]
@@ -61,7 +70,11 @@ def read_persisted(path: Path) -> dict[str, Value]:
         ) from None
     if not isinstance(tree, dict):
         raise StartupError(f"{path} is damaged (not an object); remove it to return to defaults")
-    return checked(str(path), tree)
+    values = checked(str(path), tree)
+    for key in values:
+        if BY_KEY[key].change not in (Change.LIVE, Change.RESTART):
+            raise StartupError(f"{path}: {key}: is not a setting that can be changed")
+    return values
 
 
 def _texts(values: Mapping[str, str], name_of: NameOf) -> dict[str, Value]:

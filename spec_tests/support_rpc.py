@@ -207,6 +207,12 @@ class RawPeer:
 
     async def request(self, *, body: bytes | None = None, end: bool = True, **headers: str) -> int:
         """Begin a call of PipelineForward, with headers changed (``_`` for ``-``)."""
+        stream_id = self.begin(body=body, end=end, **headers)
+        await self.flush()
+        return stream_id
+
+    def begin(self, *, body: bytes | None = None, end: bool = True, **headers: str) -> int:
+        """The same, to be sent with the next flush."""
         fields = {
             ":method": "POST",
             ":scheme": "http",
@@ -221,7 +227,6 @@ class RawPeer:
         self.h2.send_headers(stream_id, pairs, end_stream=end and body is None)
         if body is not None:
             self.h2.send_data(stream_id, body, end_stream=end)
-        await self.flush()
         return stream_id
 
     async def run(self) -> None:

@@ -16,7 +16,7 @@ from meshnode.config import (
     validate_value,
     values_of,
 )
-from meshnode.domain.errors import InvalidRequest, StartupError
+from meshnode.domain.errors import InvalidRequest, StartupError, Unavailable
 from meshnode.services.settings import PatchResult, Settings
 from meshnode.sources import PERSISTED, load_config
 
@@ -76,7 +76,9 @@ def test_a_bad_source_is_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b'{"port": 1.5}'])
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b"\xff", b'{"port": 1.5}', b'{"port": 8001}', b'{"token": "x"}']
+)
 def test_damaged_persisted_settings_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / PERSISTED).write_bytes(content)
     with pytest.raises(StartupError, match="settings"):
@@ -117,7 +119,7 @@ def test_flatten_and_nest_are_opposites() -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(build_config({"data_dir": str(tmp_path)}), NODE_ID)
+    return Settings(build_config({"data_dir": str(tmp_path)}), NODE_ID, weight_bytes=1 << 30)
 
 
 def test_the_document_has_exactly_the_documented_keys(settings: Settings) -> None:
@@ -154,6 +156,20 @@ async def test_a_configuration_can_be_sent_back_as_it_was_read(settings: Setting
     assert settings.document() == before
 
 
+@pytest.fixture
+def settings_without_a_folder(settings: Settings) -> Settings:
+    Path(settings.current.data_dir).rmdir()
+    return settings
+
+
+async def test_a_disk_that_refuses_changes_nothing(settings_without_a_folder: Settings) -> None:
+    settings = settings_without_a_folder
+    before = settings.document()
+    with pytest.raises(Unavailable, match="could not be saved"):
+        await settings.patch({"training": {"batch_size": 3}})
+    assert settings.document() == before
+
+
 @pytest.mark.parametrize(
     ("body", "field", "reason"),
     [
@@ -173,6 +189,8 @@ async def test_a_configuration_can_be_sent_back_as_it_was_read(settings: Setting
         ({"limits": {"max_batch": 1}}, "limits.max_batch", "not a setting"),
         ({"training": {"batch_size": 10**400}}, "training.batch_size", "between 1 and 65536"),
         ({"resources": {"max_memory_gb": 10**400}}, "resources.max_memory_gb", "a number"),
+        ({"resources": {"max_memory_gb": 0.5}}, "resources.max_memory_gb", "at least 1"),
+        ({"resources": {"cpu_threads": 1025}}, "resources.cpu_threads", "between 1 and 1024"),
     ],
 )
 async def test_a_bad_patch_is_refused_whole(

@@ -1,5 +1,7 @@
 """Section 2.1, Health: it tells the truth (decisions/0004)."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -71,10 +73,18 @@ def test_the_probe_writes_and_says_what_the_system_said(tmp_path: Path) -> None:
     assert probe_storage(tmp_path / "missing") == "No such file or directory"
 
 
-def test_the_probe_notices_a_full_disk() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("meshnode.services.health.PROBE_FILE", "full")
-        assert probe_storage(Path("/dev")) == "No space left on device"
+def test_the_probe_notices_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probe_storage(tmp_path) == "ok"
+
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.write", full)
+    assert probe_storage(tmp_path) == "No space left on device"
+    # The file that proves that there was room once is still there, and nothing else.
+    assert [path.name for path in tmp_path.iterdir()] == ["health.probe"]
+    monkeypatch.undo()
+    assert probe_storage(tmp_path) == "ok"
 
 
 async def test_the_probe_service_reports_and_can_be_cancelled(tmp_path: Path) -> None:

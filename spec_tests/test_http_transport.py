@@ -360,6 +360,17 @@ async def test_an_upgrade_is_not_taken_and_the_request_is_answered(
         (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 20_000, 431, "HEADERS_TOO_LARGE"),
         (b"GET /" + b"y" * 20_000, 431, "HEADERS_TOO_LARGE"),
         (
+            b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 20_000 + b"\r\n\r\n",
+            431,
+            "HEADERS_TOO_LARGE",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            "INVALID_REQUEST",
+        ),
+        (
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
             400,
             "INVALID_REQUEST",

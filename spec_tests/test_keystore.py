@@ -59,8 +59,12 @@ def test_a_token_is_made_once(tmp_path: Path) -> None:
     token, is_new = load_or_create_token(tmp_path)
     assert is_new
     assert load_or_create_token(tmp_path) == (token, False)
-    (tmp_path / "operator.token").write_text("")
-    with pytest.raises(StartupError, match="is empty"):
+
+
+@pytest.mark.parametrize("damage", [b"", b"null", b"{", b"mn_short", b"\xff" * 46, bytes(3000)])
+def test_a_damaged_token_is_refused(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "operator.token").write_bytes(damage)
+    with pytest.raises(StartupError, match="is damaged"):
         load_or_create_token(tmp_path)
 
 

@@ -1,5 +1,6 @@
 """Whatever a peer sends ends at most its own connection; the node serves on."""
 
+import contextlib
 import gzip
 import struct
 
@@ -213,6 +214,57 @@ async def test_abandoning_calls_too_fast_ends_the_connection() -> None:
         assert await other.forward()
         await until(lambda: probe.running == 0, "its calls are cancelled")
         assert probe.most_running <= limits.calls_per_connection + 1
+
+
+async def test_calls_that_are_abandoned_in_the_same_breath_are_counted() -> None:
+    wait = pb.PipelineForwardRequest(session_id="wait").SerializeToString()
+    async with running(Probe()) as port, raw_peer(port) as other:
+        async with raw_peer(port) as peer:
+            with contextlib.suppress(trio.BrokenResourceError, ProtocolError):
+                # All in one piece, so that the node sees each call and its end together.
+                for _ in range(1000):
+                    stream_id = peer.begin(body=prefix(wait) + wait)
+                    peer.h2.reset_stream(stream_id, 8)
+                await peer.flush()
+            await until(lambda: peer.closed, "hung up on")
+        assert await other.forward()
+
+
+CONTROL = {
+    "settings": SETTINGS,
+    "ping": b"\0\0\x08\6\0\0\0\0\0" + bytes(8),
+    "priority": b"\0\0\5\2\0\0\0\0\1\0\0\0\0\x10",
+    "window": b"\0\0\4\x08\0\0\0\0\0\0\0\0\1",
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+async def test_frames_without_messages_end_the_connection_of_who_floods_them(name: str) -> None:
+    async def read_all(stream: trio.SocketStream) -> None:
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await stream.receive_some(65536):
+                pass
+
+    async with running(Probe()) as port, raw_peer(port) as other:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(PREFACE + SETTINGS)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read_all, stream)
+                with trio.fail_after(20), contextlib.suppress(trio.BrokenResourceError):
+                    while True:
+                        await stream.send_all(CONTROL[name] * 1000)
+                nursery.cancel_scope.cancel()
+        assert await other.forward()
+
+
+async def test_a_large_message_moves_as_many_windows_as_it_needs() -> None:
+    limits = RpcLimits(control_burst=20, control_per_s=1.0)
+    async with running(Probe(), limits=limits) as port:
+        with grpcio_peer(port) as peer:
+            for _ in range(3):
+                data = bytes(8_000_000)
+                answer = await in_thread(peer.forward, "", data)
+                assert answer.hidden_states == data
 
 
 @pytest.mark.parametrize("frame", [b"\0\0\x08\6\0\0\0\0\0" + bytes(8), SETTINGS])

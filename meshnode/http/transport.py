@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hypercorn.typing import AppWrapper
 
 RECEIVE_BYTES = 64 * 1024
+HEADER_EXTRA = len(b": \r\n")
 KEEP_ALIVE_S = 20.0
 """For the next request's head to arrive in full, the first one's included."""
 STALL_S = 30.0
@@ -56,8 +57,12 @@ CLOSE_S = 5.0
 """For the tasks of a connection to end once it is closed."""
 
 
-class _VersionRefused(Exception):
-    """The client speaks a version of HTTP that is not served."""
+class _HeadRefused(Exception):
+    """The head of a request is well formed, and not served."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class _Protocol(H11Protocol):
@@ -66,8 +71,8 @@ class _Protocol(H11Protocol):
     async def handle(self, event: Event) -> None:
         try:
             await super().handle(event)
-        except _VersionRefused:
-            await self._send_error_response(505)
+        except _HeadRefused as refused:
+            await self._send_error_response(refused.status)
             await self.send(Closed())
 
     async def stream_send(self, event: StreamEvent) -> None:
@@ -78,7 +83,13 @@ class _Protocol(H11Protocol):
 
     async def _check_protocol(self, event: h11.Request) -> None:
         if event.http_version not in (b"1.0", b"1.1"):
-            raise _VersionRefused
+            raise _HeadRefused(505)
+        lines = sum(len(name) + len(value) + HEADER_EXTRA for name, value in event.headers)
+        if len(event.target) + lines > self.config.h11_max_incomplete_size:
+            raise _HeadRefused(431)
+        # RFC 9112, 6.1: two statements of one body's length are how requests are smuggled.
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+            raise _HeadRefused(400)
 
     async def _create_stream(self, request: h11.Request) -> None:
         if any(name == b"upgrade" for name, _ in request.headers):

@@ -1,8 +1,9 @@
 """One HTTP/2 connection that carries calls: what server and client share.
 
 The reader gives bytes to purerpc's connection and hands h2's events on; everything that they cause
-is synchronous. It stops reading while the peer does not take what is answered to it, so that a
-flood of pings, settings or frames of dead streams costs the flooder, and no memory here.
+is synchronous. It stops reading while the peer does not take what is answered to it, and hangs up
+on a peer that keeps sending frames without messages, so that a flood of pings, settings or frames
+of dead streams costs the flooder, and neither memory nor other peers' time here.
 
 Invariants: every stream that the connection knows is told when the connection ends; a peer that
 breaks HTTP/2 gets a GOAWAY and loses this connection only.
@@ -15,14 +16,15 @@ from collections.abc import Callable
 from typing import Any
 
 import h2.events
+import trio
 from h2.exceptions import ProtocolError
 
 from meshnode.rpc._h2_compat import awaits_overlong_frame, goaway_frame
 from meshnode.rpc._purerpc import grpc_connection
 from meshnode.rpc.errors import Code
-from meshnode.rpc.limits import ByteCount, RpcLimits
+from meshnode.rpc.limits import ByteCount, LeakyBucket, RpcLimits
 from meshnode.rpc.streams import UNSENT_BYTES, MessageStream
-from meshnode.rpc.transport import Transport
+from meshnode.rpc.transport import LARGE_READ, SMALL_READ, Transport
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +34,31 @@ nodes that send much to each other never both wait for the other to read."""
 BROKEN = (ProtocolError, ValueError, LookupError)
 """What h2 raises on bytes that are not HTTP/2; h2 3.2 stumbles over an empty header name."""
 NO_ERROR = 0
+ENHANCE_YOUR_CALM = 11
+BYTES_AN_EVENT = 256
+"""Below this mean the peer sends small frames, and small reads keep the event loop quick."""
 FRAME_SIZE_ERROR = 6
 
 
 def text_headers(headers: Any) -> list[tuple[str, str]]:
     """A header block. h2 was told to decode it, which its types do not know."""
     return list(headers or ())
+
+
+CARRIERS = (
+    h2.events.RequestReceived,
+    h2.events.ResponseReceived,
+    h2.events.TrailersReceived,
+    h2.events.StreamEnded,
+    h2.events.StreamReset,
+)
+"""What belongs to calls, which have limits of their own."""
+
+
+def _carries_nothing(event: h2.events.Event) -> bool:
+    if isinstance(event, h2.events.DataReceived):
+        return not event.data
+    return not isinstance(event, CARRIERS)
 
 
 class Connection:
@@ -52,6 +73,8 @@ class Connection:
         self.held = held
         self.grpc = grpc_connection(client_side=client_side, limits=limits)
         self.h2 = self.grpc.h2_connection
+        self._control = LeakyBucket(limits.control_burst, limits.control_per_s)
+        self._moved = 0
         self.streams: dict[int, MessageStream] = {}
         self.peer_is_known = False
         """Whether the peer's first settings have arrived."""
@@ -69,8 +92,9 @@ class Connection:
         """Serve the connection until it ends. Ends all its streams then."""
         self.grpc.initiate_connection()
         self.transmit()
+        size = SMALL_READ
         try:
-            while data := await self.transport.receive():
+            while data := await self.transport.receive(size):
                 try:
                     events = self.h2.receive_data(data)
                 except BROKEN as error:
@@ -85,9 +109,21 @@ class Connection:
                     self.say_goodbye(FRAME_SIZE_ERROR)
                     return
                 self.transmit()
+                if self._floods(events):
+                    log.warning("a peer sends too many frames without messages: hanging up")
+                    self.say_goodbye(ENHANCE_YOUR_CALM)
+                    return
+                size = LARGE_READ if len(events) * BYTES_AN_EVENT <= len(data) else SMALL_READ
                 await self.transport.wait_room(BACKLOG_BYTES)
         finally:
             self.lost("connection lost")
+
+    def _floods(self, events: list[h2.events.Event]) -> bool:
+        """Whether the peer sends more frames without a message than its messages account for."""
+        moved, self._moved = self.transport.moved - self._moved, self.transport.moved
+        free = moved / self.limits.free_per_bytes
+        count = sum(map(_carries_nothing, events)) - free
+        return count > 0 and self._control.overflows(trio.current_time(), count)
 
     def lost(self, reason: str) -> None:
         """Fail the streams with UNAVAILABLE whose peer has not said its last word."""

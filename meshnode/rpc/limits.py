@@ -45,6 +45,11 @@ class RpcLimits:
     resets_burst: int = 512
     resets_per_s: float = 64.0
     """Calls that a peer may abandon: a whole pool at once, and then a steady trickle."""
+    control_burst: int = 2000
+    control_per_s: float = 500.0
+    """Frames that carry no message: pings, settings, priorities, windows."""
+    free_per_bytes: int = 1024
+    """Bytes moved, either way, that allow one more such frame: windows open as messages pass."""
 
 
 class ByteCount:
@@ -66,8 +71,8 @@ class ByteCount:
         self.held -= size
 
 
-class ResetBucket:
-    """A leaky bucket over the calls that a peer abandons. ``now`` is monotonic seconds."""
+class LeakyBucket:
+    """Counts what a peer may do in bursts, but not for long. ``now`` is monotonic seconds."""
 
     def __init__(self, burst: int, per_s: float) -> None:
         self._burst = burst
@@ -75,8 +80,8 @@ class ResetBucket:
         self._level = 0.0
         self._at = 0.0
 
-    def overflows(self, now: float) -> bool:
-        """Count one more; true when the peer abandons calls faster than it may."""
-        self._level = max(0.0, self._level - (now - self._at) * self._per_s) + 1.0
+    def overflows(self, now: float, count: float = 1.0) -> bool:
+        """Count ``count`` more; true when the peer does it faster than it may."""
+        self._level = max(0.0, self._level - (now - self._at) * self._per_s) + count
         self._at = now
         return self._level > self._burst

@@ -24,10 +24,10 @@ from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.calls import ServerCall
-from meshnode.rpc.connection import NO_ERROR, Connection, text_headers
+from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection, text_headers
 from meshnode.rpc.errors import Code, Refused
 from meshnode.rpc.headers import BadHead, RequestHead, parse_request
-from meshnode.rpc.limits import ByteCount, ResetBucket, RpcLimits
+from meshnode.rpc.limits import ByteCount, LeakyBucket, RpcLimits
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.stubs import Operation, Service
 from meshnode.rpc.transport import Transport
@@ -35,7 +35,7 @@ from meshnode.rpc.transport import Transport
 log = logging.getLogger(__name__)
 
 REFUSED_STREAM = 7
-ENHANCE_YOUR_CALM = 11
+SAY_AGAIN_S = 60.0
 LINGER_S = 1.0
 """For a peer to read the last bytes before its socket is closed."""
 
@@ -52,6 +52,7 @@ class Server:
         self.held = ByteCount(limits.bytes_in_flight)
         self.calls = 0
         self.closing = False
+        self._said_at = -SAY_AGAIN_S
         self.connections: set[ServerConnection] = set()
         self._operations: Mapping[tuple[str, str], Operation] = {
             (service.name, name): operation
@@ -73,7 +74,7 @@ class Server:
         """Serve one accepted connection until it ends."""
         sock = socket.socket(fileno=stream.socket.detach())
         if len(self.connections) >= self.limits.connections and not self._end_longest_idle():
-            log.warning("refusing a connection: %d are open", len(self.connections))
+            self._say_refused()
             sock.close()
             return
         try:
@@ -92,6 +93,13 @@ class Server:
         finally:
             self.connections.discard(connection)
             transport.close()
+
+    def _say_refused(self) -> None:
+        """Once a minute: strangers must not be able to fill the log."""
+        now = trio.current_time()
+        if now - self._said_at >= SAY_AGAIN_S:
+            self._said_at = now
+            log.warning("refusing connections: %d have calls", len(self.connections))
 
     def _end_longest_idle(self) -> bool:
         """Make room: peers that only hold a connection must not keep out those that call."""
@@ -112,7 +120,7 @@ class ServerConnection(Connection):
         super().__init__(transport, server.limits, server.held, client_side=False)
         self._server = server
         self._calls: dict[int, ServerCall] = {}
-        self._resets = ResetBucket(server.limits.resets_burst, server.limits.resets_per_s)
+        self._resets = LeakyBucket(server.limits.resets_burst, server.limits.resets_per_s)
         self._nursery: trio.Nursery | None = None
         self._reading = trio.CancelScope()
         """Ends the connection; its deadline is that of the handshake."""
@@ -178,6 +186,7 @@ class ServerConnection(Connection):
         stream_id = event.stream_id
         if self._server.closing or len(self._calls) >= self.limits.calls_per_connection:
             self.reset(stream_id, REFUSED_STREAM)
+            self._count_abandoned()
             return
         head = parse_request(text_headers(event.headers))
         if not isinstance(head, BadHead) and self._server.calls >= self.limits.calls:
@@ -208,10 +217,13 @@ class ServerConnection(Connection):
     def _stream_reset(self, event: h2.events.StreamReset) -> None:
         super()._stream_reset(event)
         call = self._calls.get(event.stream_id)
-        if call is None:
-            return
-        call.cancel()
-        if self._resets.overflows(trio.current_time()):
+        if call is not None:
+            call.cancel()
+        self._count_abandoned()
+
+    def _count_abandoned(self) -> None:
+        """A call was begun for nothing, whether or not it was let in."""
+        if self._resets.overflows(trio.current_time()) and not self._reading.cancel_called:
             log.warning("a peer abandons calls too fast: ending its connection")
             self.end(ENHANCE_YOUR_CALM)
 

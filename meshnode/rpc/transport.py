@@ -20,8 +20,10 @@ import trio
 if TYPE_CHECKING:
     from meshnode.domain.metering import TrafficMeter
 
-RECEIVE_BYTES = 256 * 1024
-"""One read. Larger ones make no difference; each is parsed before other tasks run."""
+LARGE_READ = 256 * 1024
+"""One read of message bytes. Larger ones make no difference."""
+SMALL_READ = 16 * 1024
+"""One read of anything else: it is parsed before other tasks run, and small frames cost most."""
 PROBE_AFTER_S = 30
 PROBE_EVERY_S = 10
 PROBES = 3
@@ -53,20 +55,23 @@ class Transport:
         self._closed = False
         self.pending = 0
         """Bytes written and not yet taken by the kernel."""
+        self.moved = 0
+        """Bytes that the kernel took and gave."""
         self.broken = False
         traffic.active_connections += 1
 
-    async def receive(self) -> bytes:
-        """The next bytes; none when the connection has ended, in whatever way."""
+    async def receive(self, size: int = LARGE_READ) -> bytes:
+        """The next bytes, at most ``size``; none when the connection has ended, however it did."""
         while not self.broken:
             await trio.lowlevel.wait_readable(self._sock)
             try:
-                data = self._sock.recv(RECEIVE_BYTES)
+                data = self._sock.recv(size)
             except BlockingIOError:
                 continue
             except OSError:
                 return b""
             self._traffic.bytes_received += len(data)
+            self.moved += len(data)
             return data
         return b""
 
@@ -146,4 +151,5 @@ class Transport:
             self.abort()
             return 0
         self._traffic.bytes_sent += sent
+        self.moved += sent
         return sent

@@ -6,6 +6,7 @@ and needs none; any other word makes the node unhealthy (decisions/0004).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,18 +93,22 @@ async def serve_storage_probe(
 
 
 def probe_storage(data_dir: Path) -> str:
-    """Write and sync a new block; ``ok``, or what the operating system said.
+    """Write and sync a new file; ``ok``, or what the operating system said.
 
-    The file is truncated first: writing over the old block would succeed on a full disk.
+    The last probe's file stays until the new one is written: on a full disk, a file that is written
+    over itself finds the room that it had.
     """
-    path = data_dir / PROBE_FILE
+    path, scratch = data_dir / PROBE_FILE, data_dir / f"{PROBE_FILE}.new"
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(handle, os.urandom(PROBE_BYTES), 0)
+            os.write(handle, os.urandom(PROBE_BYTES))
             os.fsync(handle)
         finally:
             os.close(handle)
+        scratch.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
         return error.strerror or "failing"
     return "ok"

@@ -7,6 +7,7 @@ overwritten: the key is the node's identity and, later, its money.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from pathlib import Path
 
@@ -18,6 +19,7 @@ KEY_FILE = "key.json"
 KEY_FORMAT = "meshnode-key-v1"
 TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
 TOKEN_BYTES = 32
+_TOKEN = re.compile(r"mn_[A-Za-z0-9_-]{43}")
 
 
 def load_or_create_key(data_dir: Path) -> NodeKey:
@@ -53,10 +55,12 @@ def load_or_create_token(data_dir: Path) -> tuple[str, bool]:
         token = "mn_" + secrets.token_urlsafe(TOKEN_BYTES)
         _write(path, token.encode() + b"\n")
         return token, True
-    except (OSError, UnicodeDecodeError):
-        raise StartupError(f"cannot read the token file {path}") from None
-    if not token:
-        raise StartupError(f"the token file {path} is empty; remove it to have a new one made")
+    except OSError as error:
+        raise StartupError(f"cannot read the token file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        token = ""
+    if not _TOKEN.fullmatch(token):
+        raise StartupError(f"the token file {path} is damaged; remove it to have a new one made")
     return token, False
 
 

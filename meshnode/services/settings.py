@@ -7,6 +7,7 @@ at once. A change is applied wholly or not at all, and it is on the disk before 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,14 @@ from meshnode.config import (
     values_of,
 )
 from meshnode.datadir import write_private
-from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.errors import InvalidRequest, Unavailable
 from meshnode.sources import PERSISTED, read_persisted
+
+log = logging.getLogger(__name__)
+
+GIBIBYTE = 1 << 30
+CACHE_AT_LEAST = 1 << 20
+"""Bytes for keys and values, besides the weights: enough for a short text with a small model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +48,15 @@ class PatchResult:
 class Settings:
     """Owner of the configuration in force."""
 
-    def __init__(self, config: Config, node_id: str) -> None:
-        """Start from ``config``; ``node_id`` is shown in the document and cannot be changed."""
+    def __init__(self, config: Config, node_id: str, *, weight_bytes: int = 0) -> None:
+        """Start from ``config``; ``node_id`` is shown in the document and cannot be changed.
+
+        ``weight_bytes`` is what the model takes: a change that leaves less would keep the node from
+        ever starting again.
+        """
         self.current = config
         self._node_id = node_id
+        self._least_memory_gb = (weight_bytes + CACHE_AT_LEAST) / GIBIBYTE
         self._file = Path(config.data_dir) / PERSISTED
         self._persisted = read_persisted(self._file)
         self._writing = trio.Lock()
@@ -59,7 +71,8 @@ class Settings:
         """Apply the changeable keys of ``body``.
 
         A key that cannot be changed may be sent back with the value it has. InvalidRequest names
-        the first key that is unknown, unchangeable or out of range, and nothing is applied.
+        the first key that is unknown, unchangeable or out of range, Unavailable says that the disk
+        refused; nothing is applied then.
         """
         async with self._writing:
             changes = self._validate(flatten(body))
@@ -67,7 +80,11 @@ class Settings:
                 persisted = {**self._persisted, **changes}
                 data = json.dumps(nest(persisted), indent=2, sort_keys=True).encode()
                 # Not abandoned on cancel: the file and the settings in force must not part.
-                await trio.to_thread.run_sync(write_private, self._file, data)
+                try:
+                    await trio.to_thread.run_sync(write_private, self._file, data)
+                except OSError as error:
+                    log.warning("cannot write %s: %s", self._file, error.strerror)
+                    raise Unavailable("the change could not be saved") from None
                 self._persisted = persisted
                 self.current = build_config({**values_of(self.current), **changes})
         restart = any(BY_KEY[key].change is Change.RESTART for key in changes)
@@ -86,4 +103,8 @@ class Settings:
                 raise InvalidRequest(key, "is not a setting that can be changed")
             else:
                 changes[key] = validate_value(setting, value)
+        memory = changes.get("resources.max_memory_gb", self._least_memory_gb)
+        if float(memory) < self._least_memory_gb:
+            reason = f"must be at least {self._least_memory_gb:.3g}: the model needs it"
+            raise InvalidRequest("resources.max_memory_gb", reason)
         return changes
