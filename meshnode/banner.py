@@ -22,6 +22,8 @@ class BannerFacts:
     node_id: str
     model: str
     layers: str
+    complete: bool
+    """Whether all of the model's layers are held here."""
     http: tuple[str, int]
     """Address and port in use."""
     grpc: tuple[str, int]
@@ -48,10 +50,16 @@ def print_banner(facts: BannerFacts, out: TextIO | None = None) -> None:
         f"  data    {facts.data_dir}",
         f"  token   {token}",
         "try it:",
-        f"  curl {url}/api/v1/inference -H 'Content-Type: application/json' \\",
-        f'    -H "Authorization: Bearer {credential}" \\',
-        """    -d '{"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.7}'""",
     ]
+    if facts.complete:
+        lines += [
+            f"  curl {url}/api/v1/inference -H 'Content-Type: application/json' \\",
+            f'    -H "Authorization: Bearer {credential}" \\',
+            """    -d '{"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.7}'""",
+        ]
+    else:
+        # Only a node with all layers can answer a prompt.
+        lines.append(f'  curl {url}/api/v1/layers -H "Authorization: Bearer {credential}"')
     print("\n".join(lines), file=out, flush=True)
 
 

@@ -73,6 +73,13 @@ def _run_node(config: Config) -> int:
     return status
 
 
+def _days(text: str) -> float:
+    days = float(text)
+    if not 0 < days <= 36_500:
+        raise argparse.ArgumentTypeError("must be above 0 and at most 36500")
+    return days
+
+
 def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]

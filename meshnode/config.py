@@ -113,7 +113,7 @@ SETTINGS: tuple[Setting, ...] = (
         "tracker_url",
         str,
         "",
-        _matches(NODE_URL_OR_EMPTY, "must be http://HOST:PORT"),
+        _matches(NODE_URL_OR_EMPTY, "must be http://HOST:PORT or https://HOST:PORT"),
         Change.RESTART,
     ),
     Setting("log_format", str, "text", _matches("text|json", "must be 'text' or 'json'")),

@@ -6,6 +6,7 @@ the edges close; the edges are innermost and stop first (decisions/0006).
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import random
@@ -46,6 +47,8 @@ async def run_node(config: Config) -> None:
     begun = trio.current_time()
     data_dir = Path(config.data_dir)
     lock = DataDirLock(data_dir)
+    if not is_local(config.host):
+        log.warning("gRPC carries no credentials: whoever reaches %s can use it", config.host)
     key = load_or_create_key(data_dir)
     token, token_is_new = ("", False) if config.token else load_or_create_token(data_dir)
     tokens = TokenStore(data_dir, config.token or token)
@@ -103,6 +106,7 @@ async def run_node(config: Config) -> None:
                     node_id=key.node_id,
                     model=executor.card.name,
                     layers=f"{executor.card.layers[0]}-{executor.card.layers[-1]}",
+                    complete=executor.card.complete,
                     http=http_address,
                     grpc=grpc_address,
                     data_dir=data_dir,
@@ -118,6 +122,14 @@ async def run_node(config: Config) -> None:
         node.cancel_scope.cancel()
     lock.release()
     log.info("stopped")
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach ``host``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def finish_streams(executor: Executor, deadline_s: float) -> None:

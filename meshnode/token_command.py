@@ -30,8 +30,11 @@ def run_token_command(options: argparse.Namespace, data_dir: Path) -> None:
     elif options.action == "revoke":
         print(_describe(store.revoke(options.which)))
     else:
-        for record in store.list():
+        records = store.list()
+        for record in records:
             print(_describe(record))
+        if not records:
+            print("no tokens have been issued; the operator's own is not listed")
 
 
 def _describe(record: TokenRecord) -> str:

@@ -173,7 +173,7 @@ def _read_banner(node: Node) -> None:
     deadline = time.monotonic() + READY_WITHIN_S
     for line in node.process.stdout:
         node.banner.append(line.rstrip("\n"))
-        if "-d '" in line:
+        if line.startswith("  curl" if "/layers" in line else "    -d"):
             break
         assert time.monotonic() < deadline
     assert node.banner, f"the node ended with {node.process.wait()}: {node.log()}"
