@@ -233,3 +233,12 @@ class Net:
         job = self.query("/job", id=job_id)
         request = job["request"]
         return digest(answer_to(request["prompt"], request["max_tokens"], job["model_root"]))
+
+
+FEE = PROFILE.params.fee
+Body = dict[str, Json]
+
+
+def balance(net: Net, who: Actor) -> int:
+    """What an account may spend, and what is locked of it."""
+    return int(net.account(who)["balance"])

@@ -1,0 +1,116 @@
+"""Stakes and proofs of the node API: what each does, and the rule behind each refusal."""
+
+from typing import Any
+
+import pytest
+from support_chain import (
+    ALICE,
+    BOB,
+    DAY,
+    FEE,
+    VALIDATOR,
+    Actor,
+    Body,
+    Net,
+    balance,
+)
+
+from meshnode.domain.chain.canonical import digest
+
+
+def stake(net: Net, who: Actor) -> dict[str, Any]:
+    return net.query("/stake", public_key=who.key)
+
+
+def test_a_stake_unlocks_cools_down_and_comes_back() -> None:
+    net = Net()
+    net.do(ALICE, "stake", amount=2_000_000, duration_days=10)
+    start = net.app.time_ns
+    record = stake(net, ALICE)
+    assert (record["amount"], record["unlock_ns"]) == (2_000_000, start + 10 * DAY)
+    assert balance(net, ALICE) == 3_000_000 - FEE
+    assert "unlock date" in net.refused(ALICE, "unstake", amount=1_000_000)
+    net.skip(1, seconds=10 * 86_400)
+    net.do(ALICE, "unstake", amount=500_000)
+    assert "minimum" in net.refused(ALICE, "unstake", amount=1_499_001)
+    assert "exceeds" in net.refused(ALICE, "unstake", amount=1_500_001)
+    net.do(ALICE, "unstake", amount=1_500_000)
+    assert balance(net, ALICE) == 3_000_000 - 3 * FEE
+    assert [amount for amount, _ in stake(net, ALICE)["cooling"]] == [500_000, 1_500_000]
+    net.skip(1, seconds=2 * 86_400 - 4)
+    assert balance(net, ALICE) == 3_000_000 - 3 * FEE
+    # Available as soon as it has cooled: to look at, and to spend.
+    net.skip(1, seconds=4)
+    assert balance(net, ALICE) == 5_000_000 - 3 * FEE
+    net.do(ALICE, "transfer", to=BOB.key, amount=5_000_000 - 4 * FEE)
+    assert net.account(ALICE)["total"] == 0
+    assert f"stake/{ALICE.key}" not in net.store.entries()
+
+
+def test_adding_to_a_stake_never_shortens_it() -> None:
+    net = Net()
+    net.do(ALICE, "stake", amount=1_000_000, duration_days=20)
+    first = stake(net, ALICE)
+    net.do(ALICE, "stake", amount=1, duration_days=1)
+    second = stake(net, ALICE)
+    assert second == {**first, "amount": 1_000_001}
+    net.do(ALICE, "stake", amount=1, duration_days=30)
+    assert stake(net, ALICE)["unlock_ns"] == net.app.time_ns + 30 * DAY
+
+
+def test_cooldowns_are_bounded() -> None:
+    net = Net()
+    net.do(ALICE, "stake", amount=2_000_000, duration_days=1)
+    net.skip(1, seconds=86_400)
+    net.do(ALICE, "unstake", amount=10)
+    net.do(ALICE, "unstake", amount=10)
+    assert "Too many" in net.refused(ALICE, "unstake", amount=10)
+
+
+@pytest.mark.parametrize(
+    ("amount", "days", "log"),
+    [
+        (999, 1, "Stake is below the minimum"),
+        (1000, 0, "Integer outside protocol bounds"),
+        (1000, 31, "Integer outside protocol bounds"),
+        (0, 1, "Integer outside protocol bounds"),
+        (5_000_000, 1, "Insufficient available balance"),
+    ],
+)
+def test_what_is_wrong_with_a_stake(amount: int, days: int, log: str) -> None:
+    assert Net().refused(ALICE, "stake", amount=amount, duration_days=days) == log
+
+
+def test_a_proof_is_paid_by_vote_weighed_by_the_stake_and_capped() -> None:
+    net = Net()
+    rewards = []
+    for number in range(4):
+        proof = net.do(ALICE, "prove", work_kind="forward", layer=3, statement=digest(number))
+        raw = net.tx(
+            VALIDATOR, "vote", proof_id=proof, consensus_key=VALIDATOR.consensus_key, approve=True
+        )
+        (result,) = net.block([raw]).results
+        rewards.append([(e.amount, e.reason, e.reference == proof) for e in result.effects])
+    # The budget is 25,000: two full rewards and a half one.
+    assert [reward[0][0] for reward in rewards] == [10_000, 10_000, 5000, 0]
+    assert rewards[0] == [(10_000, "proof reward", True)]
+    assert net.query("/proofs") == {"open": [], "submitted": 4, "verified": 4, "paid": 25_000}
+    assert "already claimed" in net.refused(
+        BOB, "prove", work_kind="forward", layer=0, statement=digest(0)
+    )
+
+
+def test_a_refused_or_forgotten_proof_can_be_claimed_again() -> None:
+    net = Net()
+    fields: Body = {"work_kind": "backward", "layer": 0, "statement": digest("work")}
+    proof = net.do(ALICE, "prove", **fields)
+    assert "already claimed" in net.refused(BOB, "prove", **fields)
+    vote: Body = {"proof_id": proof, "consensus_key": VALIDATOR.consensus_key}
+    assert "owns no active" in net.refused(ALICE, "vote", **vote, approve=True)
+    assert "Invalid proof" in net.refused(VALIDATOR, "vote", **vote, approve=1)
+    net.do(VALIDATOR, "vote", **vote, approve=False)
+    assert "No open proof" in net.refused(VALIDATOR, "vote", **vote, approve=True)
+    net.do(BOB, "prove", **fields)
+    net.skip(5)
+    assert net.query("/proofs")["open"] == []
+    net.do(ALICE, "prove", **fields)
