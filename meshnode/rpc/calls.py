@@ -64,7 +64,7 @@ class Requests:
             message.ParseFromString(data)  # type: ignore[arg-type]
         except DecodeError:
             name = self._type.DESCRIPTOR.name
-            raise Refused(Code.INVALID_ARGUMENT, f"the message is not a {name}") from None
+            raise Refused(Code.INVALID_ARGUMENT, f"the message is not {name}") from None
         return message
 
 
