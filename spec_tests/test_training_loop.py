@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,31 @@ def test_without_an_end_the_rate_stays_at_the_top_after_the_warm_up() -> None:
     )
 
 
+@given(
+    warmup=st.integers(0, 20),
+    plateau=st.integers(0, 50),
+    decay=st.integers(1, 50),
+    longer=st.integers(0, 50),
+)
+def test_before_its_decay_a_run_does_not_depend_on_how_long_it_will_be(
+    warmup: int, plateau: int, decay: int, longer: int
+) -> None:
+    short = Recipe(
+        learning_rate=1.0,
+        warmup_steps=warmup,
+        decay_steps=decay,
+        total_steps=warmup + plateau + decay,
+    )
+    long = replace(short, total_steps=warmup + plateau + decay + longer)
+    for step in range(warmup + plateau):
+        assert short.rate(step) == long.rate(step)
+    assert short.rate(short.decay_start) == 1.0
+    later = replace(short, first_step=1000)
+    assert later.rate(1000 + warmup + plateau) == 1.0
+    assert later.rate(1000) == short.rate(0)
+    assert short.rate(short.decay_start + decay) == pytest.approx(short.final_fraction)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -96,6 +122,8 @@ def test_without_an_end_the_rate_stays_at_the_top_after_the_warm_up() -> None:
         {"weight_decay": -0.1},
         {"warmup_steps": -1},
         {"warmup_steps": 9, "total_steps": 8},
+        {"decay_steps": -1, "total_steps": 8},
+        {"warmup_steps": 5, "decay_steps": 5, "total_steps": 8},
     ],
 )
 def test_impossible_recipes_are_refused(changes: dict[str, float]) -> None:

@@ -62,6 +62,8 @@ class Recipe:
     With a number, the steps before the decay do not depend on ``total_steps``, so that a run can be
     made longer or shorter until its decay begins.
     """
+    first_step: int = 0
+    """Step at which the schedule begins. A trainer may go on with another recipe from there."""
     final_fraction: float = 0.1
     """Of the learning rate, at and after the end of the cosine."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -82,13 +84,14 @@ class Recipe:
 
     @property
     def decay_start(self) -> int:
-        """First step of the cosine, if there is one."""
+        """First step of the cosine, if there is one, counted from ``first_step``."""
         if self.total_steps is None or self.decay_steps is None:
             return min(self.warmup_steps, self.total_steps or self.warmup_steps)
         return self.total_steps - self.decay_steps
 
     def rate(self, step: int) -> float:
-        """Learning rate of update ``step``, counted from 0."""
+        """Learning rate of update ``step``, counted from 0 like ``first_step``."""
+        step -= self.first_step
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
         if self.total_steps is None or step < self.decay_start:

@@ -14,7 +14,6 @@ import os
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,16 +22,16 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
 from meshnode.model.tokenizer import Tokenizer
-from meshnode.model.training import Evaluation, Recipe, Trainer, evaluate
+from meshnode.model.training import Evaluation, Trainer, evaluate
 
 from .asset import write_asset
 from .card import model_card
 from .corpus import HELD_OUT_SEED, TRAINING_SEED, documents
 from .packing import packed_batches, single_batches
-from .vocabulary import BEGIN_ID, END_ID, document_tokens, train_tokenizer
+from .settings import CONTEXT, Settings
+from .vocabulary import END_ID, document_tokens, train_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
     from meshnode.model.training import Batch
 
-CONTEXT = 512
 HELD_OUT_DOCUMENTS = 1000
 SAMPLE_DOCUMENTS = 40
 """Of the held-out documents, for a quick check of the shipped asset."""
@@ -53,83 +51,20 @@ EMBEDDING_SCALE = 1.5
 COPY_SCALE = 0.3
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the trained weights depend on."""
-
-    steps: int = 6_000
-    seed: int = 1
-    vocab_size: int = 3000
-    hidden_size: int = 128
-    intermediate_size: int = 384
-    num_layers: int = 8
-    num_heads: int = 4
-    num_kv_heads: int = 2
-    head_dim: int = 32
-    batch_tokens: int = 1024
-    """Positions in a batch, padding included. Small: what counts here is the number of updates."""
-    long_share: float = 0.1
-    """Of the steps, the last ones, with rows as long as the context."""
-    learning_rate: float = 7e-4
-    second_beta: float = 0.98
-    warmup_steps: int = 200
-    decay_share: float = 0.5
-    """Of the steps, the last ones, in which the learning rate falls."""
-    autocast: bool = True
-    """Matrix products in bfloat16; weights, gradients and updates stay in float32."""
-
-    @property
-    def long_steps(self) -> int:
-        """Steps with long rows."""
-        return int(self.steps * self.long_share)
-
-    @property
-    def decay_steps(self) -> int:
-        """Steps in which the learning rate falls."""
-        return int(self.steps * self.decay_share)
-
-    def config(self) -> DecoderConfig:
-        """The shape of the model."""
-        return DecoderConfig(
-            vocab_size=self.vocab_size,
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_dim=self.head_dim,
-            context_length=CONTEXT,
-            tied_head=True,
-            bos_token_id=BEGIN_ID,
-            eos_token_ids=(END_ID,),
-        )
-
-    def recipe(self) -> Recipe:
-        """The optimiser's hyperparameters."""
-        return Recipe(
-            learning_rate=self.learning_rate,
-            warmup_steps=min(self.warmup_steps, self.steps - self.decay_steps),
-            total_steps=self.steps,
-            decay_steps=self.decay_steps,
-            final_fraction=0.02,
-            betas=(0.9, self.second_beta),
-        )
-
-
 def training_batches(
     settings: Settings, tokenizer: Backend, texts: Iterable[str]
 ) -> Iterator[Batch]:
-    """The batches of the whole run: single documents, then long rows."""
+    """The batches of the whole run."""
     rng = random.Random(settings.seed)
-    tokens = (document_tokens(tokenizer, text, rng) for text in texts)
-    yield from islice(
-        single_batches(tokens, area=settings.batch_tokens, pad=END_ID, rng=rng),
-        settings.steps - settings.long_steps,
-    )
-    size = settings.batch_tokens // CONTEXT
-    yield from islice(
-        packed_batches(tokens, length=CONTEXT, size=size, pad=END_ID), settings.long_steps
-    )
+    source = iter(texts)
+    for reading in settings.readings:
+        tokens = (document_tokens(tokenizer, text, rng, reading.cut) for text in source)
+        area = settings.batch_tokens
+        if reading.long:
+            found = packed_batches(tokens, length=CONTEXT, size=area // CONTEXT, pad=END_ID)
+        else:
+            found = single_batches(tokens, area=area, pad=END_ID, rng=rng)
+        yield from islice(found, reading.steps)
 
 
 def held_out_documents(seen: Container[str], count: int = HELD_OUT_DOCUMENTS) -> dict[int, str]:
@@ -186,7 +121,7 @@ class Run:
         self.tokenizer = train_tokenizer(settings.vocab_size)
         self.model = Decoder(settings.config())
         start_weights(self.model, torch.Generator().manual_seed(settings.seed))
-        self.trainer = Trainer(self.model, settings.recipe(), self._forward)
+        self.trainer = Trainer(self.model, settings.recipe(0), self._forward)
         self.seconds = 0.0
         self.recent: list[float] = []
         self.read: set[str] = set()
@@ -201,13 +136,7 @@ class Run:
         """Go on from the checkpoint. Raises ValueError if it belongs to other settings."""
         with safe_open(self.checkpoint, "pt") as file:
             notes = file.metadata()
-            made = Settings(**json.loads(notes["settings"]))
-            decay = min(
-                made.steps - made.decay_steps, self.settings.steps - self.settings.decay_steps
-            )
-            # Until the decay begins, a run does not depend on how many steps it will have.
-            longer = int(file.get_tensor("trainer.step")) <= decay
-            if (replace(made, steps=self.settings.steps) if longer else made) != self.settings:
+            if Settings.from_document(json.loads(notes["settings"])) != self.settings:
                 raise ValueError("the checkpoint was made with other settings")
             self.seconds = float(notes["seconds"])
             self.recent = json.loads(notes.get("recent", "[]"))
@@ -216,7 +145,7 @@ class Run:
     def save(self) -> None:
         """Write the checkpoint, whole or not at all."""
         notes = {
-            "settings": json.dumps(asdict(self.settings)),
+            "settings": json.dumps(self.settings.document()),
             "seconds": str(self.seconds),
             "recent": json.dumps(self.recent),
         }
@@ -233,6 +162,7 @@ class Run:
         started = saved = time.monotonic()
         before = self.seconds
         for batch in source:
+            self.trainer.recipe = settings.recipe(self.trainer.step_count)
             report = self.trainer.step(batch)
             now = time.monotonic()
             self.seconds = before + now - started
@@ -241,14 +171,15 @@ class Run:
             if last or now - saved > CHECKPOINT_SECONDS:
                 self.save()
                 saved = now
-            self._progress(report.step + 1, report.learning_rate, last=last)
+            self.progress(report.step + 1, report.learning_rate, last=last)
 
     def _texts(self) -> Iterator[str]:
         for text in documents(TRAINING_SEED):
             self.read.add(text)
             yield text
 
-    def _progress(self, step: int, rate: float, *, last: bool) -> None:
+    def progress(self, step: int, rate: float, *, last: bool) -> None:
+        """Report a step: often on a terminal, on one line; now and then in a log."""
         terminal = sys.stderr.isatty()
         if not (last or step % (5 if terminal else 100) == 0):
             return
@@ -291,7 +222,7 @@ class Run:
             "parameters": self.settings.config().parameters,
             "training_documents": len(self.read),
             "corpus_sha256": sha256(islice(documents(TRAINING_SEED), CORPUS_DIGEST_DOCUMENTS)),
-            "settings": asdict(self.settings),
+            "settings": self.settings.document(),
         }
         # The decoder is exact in float32 from here on; autocast was for training only.
         card = model_card(self.model, Tokenizer(self.tokenizer), metrics)
@@ -312,7 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.default_model.train", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the asset to write")
     parser.add_argument("--work", type=Path, help="folder of the checkpoint; default: OUT.work")
-    parser.add_argument("--steps", type=int, default=Settings.steps)
+    parser.add_argument("--steps", type=int, help="of a run scaled down or up")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--threads", type=int, default=1, help="of torch; part of what is repeated")
     options = parser.parse_args(arguments)
@@ -320,7 +251,8 @@ def main(arguments: list[str] | None = None) -> int:
     out: Path = options.out.resolve()
     work: Path = options.work or out.with_name(out.name + ".work")
     work.mkdir(parents=True, exist_ok=True)
-    run = Run(Settings(steps=options.steps), work)
+    settings = Settings() if options.steps is None else Settings().scaled(options.steps)
+    run = Run(settings, work)
     if options.resume and run.checkpoint.exists():
         run.resume()
     run.train()

@@ -46,14 +46,16 @@ def train_tokenizer(vocab_size: int, count: int = SAMPLE_DOCUMENTS) -> Tokenizer
     return tokenizer
 
 
-def document_tokens(tokenizer: Tokenizer, text: str, rng: random.Random | None = None) -> list[int]:
+def document_tokens(
+    tokenizer: Tokenizer, text: str, rng: random.Random | None = None, cut: float = 0.1
+) -> list[int]:
     """Begin token, text, end token.
 
-    With ``rng``, some texts are cut in two at a random place and the parts encoded apart, so that
-    the model also meets prompts that end within a word or with a space.
+    With ``rng``, a share ``cut`` of the texts is cut in two at a random place and the parts are
+    encoded apart, so that the model also meets prompts that end within a word or with a space.
     """
     parts = [text]
-    if rng is not None and rng.random() < 0.1:
+    if rng is not None and rng.random() < cut:
         place = rng.randrange(1, min(len(text), 120))
         parts = [text[:place], text[place:]]
     ids: list[int] = [BEGIN_ID]

@@ -44,13 +44,22 @@ MIXTURE: tuple[tuple[int, Callable[[Pen], str]], ...] = (
     (10, life.episode),
     (3, forms.how_to),
 )
-_MAKERS = [maker for weight, maker in MIXTURE for _ in range(weight)]
+# Sums are learned late, by many repetitions, once the forms of question and answer are there.
+_WITH_DRILL = (*MIXTURE, (14, sums.drill))
+_POLISH = (*MIXTURE, (4, sums.drill), (12, facts.general_question), (2, forms.recipe))
+_FROM = ((112_500, _POLISH), (64_000, _WITH_DRILL), (0, MIXTURE))
+"""From which document on which mixture holds."""
+
+_MAKERS = tuple(
+    (first, tuple(maker for weight, maker in mixture for _ in range(weight)))
+    for first, mixture in _FROM
+)
 
 
 def document(seed: int, index: int) -> str:
     """Document ``index`` of the corpus with this seed."""
     pen = Pen(random.Random(f"{seed}:{index}"))
-    return pen.pick(_MAKERS)(pen)
+    return pen.pick(next(makers for first, makers in _MAKERS if index >= first))(pen)
 
 
 def documents(seed: int, start: int = 0) -> Iterator[str]:

@@ -111,6 +111,39 @@ def _word_problem(pen: Pen) -> str:
     )
 
 
+def drill(pen: Pen) -> str:
+    """Many small sums in one document."""
+    pairs = []
+    for _ in range(pen.number(3, 9)):
+        x, y = pen.number(0, 9), pen.number(0, 9)
+        if pen.chance(0.4):
+            x, y = pen.number(1, 5), pen.number(1, 5)
+        word, sign, result = ("plus", "+", x + y)
+        if pen.chance(0.35):
+            x, y = x + y, x
+            word, sign, result = ("minus", "-", x - y)
+        pairs.append((x, y, word, sign, result))
+    form = pen.number(0, 4)
+    if form == 0:
+        return "\n".join(f"{x} {sign} {y} = {result}" for x, y, _, sign, result in pairs)
+    if form == 1:
+        return " ".join(f"{x} {word} {y} is {result}." for x, y, word, _, result in pairs)
+    if form == 2:
+        return "\n".join(f"{x}{sign}{y}={result}" for x, y, _, sign, result in pairs)
+    return session(
+        pen,
+        [
+            (
+                pen.one(
+                    f"what is {x} {word} {y}|what is {x} {sign} {y}|how much is {x} {word} {y}"
+                ),
+                f"{x} {word} {y} is {result}.",
+            )
+            for x, y, word, sign, result in pairs
+        ],
+    )
+
+
 def arithmetic(pen: Pen) -> str:
     """A document about numbers."""
     roll = pen.number(0, 9)

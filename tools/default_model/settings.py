@@ -1,0 +1,134 @@
+"""Everything that the trained weights depend on, besides the corpus and the code."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from meshnode.model.config import DecoderConfig
+from meshnode.model.training import Recipe
+
+from .vocabulary import BEGIN_ID, END_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONTEXT = 512
+
+
+class Stage(NamedTuple):
+    """Steps with one learning rate: linear warm-up, plateau, cosine of the last ``decay`` steps."""
+
+    steps: int
+    rate: float
+    warmup: int
+    decay: int
+
+
+class Reading(NamedTuple):
+    """Steps that read in one way."""
+
+    steps: int
+    long: bool
+    """Rows as long as the context, of several documents, instead of one document a row."""
+    cut: float
+    """Share of the documents that are tokenised in two parts."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The shape of the model, and how it is trained."""
+
+    seed: int = 1
+    vocab_size: int = 3000
+    hidden_size: int = 128
+    intermediate_size: int = 384
+    num_layers: int = 8
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 32
+    batch_tokens: int = 1024
+    """Positions in a batch, padding included. Small: what counts here is the number of updates."""
+    stages: tuple[Stage, ...] = (
+        # High: grammar and words are soon there, but names drown in the noise of the updates.
+        Stage(1750, 2e-3, 300, 0),
+        # Lower: the model learns to copy names and things, and the facts.
+        Stage(6250, 7e-4, 0, 3200),
+        # Once more from above, for the sentences that were still unsure.
+        Stage(3500, 7e-4, 100, 3400),
+    )
+    readings: tuple[Reading, ...] = (
+        Reading(7200, long=False, cut=0.1),
+        Reading(800, long=True, cut=0.1),
+        Reading(3200, long=False, cut=0.03),
+        Reading(300, long=True, cut=0.03),
+    )
+    second_beta: float = 0.98
+    final_fraction: float = 0.02
+    autocast: bool = True
+    """Matrix products in bfloat16; weights, gradients and updates stay in float32."""
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run."""
+        return sum(stage.steps for stage in self.stages)
+
+    def document(self) -> dict[str, object]:
+        """As a JSON object."""
+        return asdict(self) | {"stages": list(self.stages), "readings": list(self.readings)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, object]) -> Settings:
+        """From a JSON object."""
+        values = dict(document)
+        values["stages"] = tuple(Stage(*stage) for stage in values["stages"])  # type: ignore[attr-defined]
+        values["readings"] = tuple(Reading(*part) for part in values["readings"])  # type: ignore[attr-defined]
+        return cls(**values)  # type: ignore[arg-type]
+
+    def scaled(self, steps: int) -> Settings:
+        """The same run in about ``steps`` steps, to try something out."""
+        share = steps / self.steps
+
+        def fewer(count: int) -> int:
+            return round(count * share)
+
+        return replace(
+            self,
+            stages=tuple(
+                Stage(fewer(s.steps), s.rate, fewer(s.warmup), fewer(s.decay)) for s in self.stages
+            ),
+            readings=tuple(r._replace(steps=fewer(r.steps)) for r in self.readings),
+        )
+
+    def config(self) -> DecoderConfig:
+        """The shape of the model."""
+        return DecoderConfig(
+            vocab_size=self.vocab_size,
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            context_length=CONTEXT,
+            tied_head=True,
+            bos_token_id=BEGIN_ID,
+            eos_token_ids=(END_ID,),
+        )
+
+    def recipe(self, step: int) -> Recipe:
+        """The optimiser's hyperparameters at this step: those of its stage."""
+        start = 0
+        for stage in self.stages:
+            if step < start + stage.steps:
+                break
+            start += stage.steps
+        return Recipe(
+            learning_rate=stage.rate,
+            warmup_steps=stage.warmup,
+            total_steps=stage.steps if stage.decay else None,
+            decay_steps=stage.decay,
+            first_step=start,
+            final_fraction=self.final_fraction,
+            betas=(0.9, self.second_beta),
+        )
