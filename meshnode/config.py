@@ -55,8 +55,8 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
-        return "MESHNODE_" + self.key.upper().replace(".", "_")
+        """The environment variable that sets it: MESHNODE_TRACKER goes with --tracker."""
+        return "MESHNODE_" + self.key.removesuffix("_url").upper().replace(".", "_")
 
 
 def _any(_: Any) -> str | None:

@@ -37,9 +37,9 @@ def load_config(
     file_values = read_toml(Path(toml_file)) if toml_file else {}
     variables = _texts(
         {s.key: environ[s.variable] for s in SETTINGS if s.variable in environ},
-        lambda key: "MESHNODE_" + key.upper().replace(".", "_"),
+        lambda key: BY_KEY[key].variable,
     )
-    given = _texts(flags, lambda key: "--" + key.split("_url")[0].replace("_", "-"))
+    given = _texts(flags, lambda key: "--" + key.removesuffix("_url").replace("_", "-"))
     early = build_config({**file_values, **variables, **given})
     persisted = read_persisted(Path(early.data_dir) / PERSISTED)
     return build_config({**file_values, **persisted, **variables, **given})

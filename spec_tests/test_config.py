@@ -30,12 +30,14 @@ def test_later_sources_win(tmp_path: Path) -> None:
     data.mkdir()
     (data / PERSISTED).write_text(json.dumps({"training": {"batch_size": 4, "enabled": True}}))
     environ = {"MESHNODE_DATA_DIR": str(data), "MESHNODE_PORT": "8200", "MESHNODE_TOKEN": "abc"}
+    environ["MESHNODE_TRACKER"] = "http://tracker:8000"
     config = load_config({"port": "8300"}, environ, str(toml))
     assert (config.port, config.grpc_port) == (8300, 9300)
     assert config.training.batch_size == 4
     assert config.training.enabled is True
     assert config.log_format == "json"
     assert config.token == "abc"
+    assert config.tracker_url == "http://tracker:8000"
     assert load_config({}, environ, str(toml)).port == 8200
 
 
