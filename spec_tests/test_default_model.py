@@ -134,9 +134,12 @@ def test_the_recorded_held_out_loss_is_what_the_asset_has() -> None:
 def test_the_asset_belongs_to_the_corpus_and_the_settings_that_are_checked_in() -> None:
     digest = train.sha256(islice(documents(TRAINING_SEED), train.CORPUS_DIGEST_DOCUMENTS))
     assert digest == metrics()["corpus_sha256"]
-    stored = shipped().decoder.config
-    assert Settings().config().document() == stored.document()
-    assert metrics()["tokens"] == metrics()["steps"] * Settings().batch_tokens
+    settings = Settings.from_document(metrics()["settings"])
+    assert settings == Settings()
+    assert settings.config().document() == shipped().decoder.config.document()
+    assert metrics()["tokens"] == metrics()["steps"] * settings.batch_tokens
+    assert metrics()["steps"] == settings.steps
+    assert sum(reading.steps for reading in settings.readings) == settings.steps
 
 
 def test_the_tokenizer_can_be_made_again() -> None:

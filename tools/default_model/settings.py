@@ -54,14 +54,10 @@ class Settings:
         Stage(1750, 2e-3, 300, 0),
         # Lower: the model learns to copy names and things, and the facts.
         Stage(6250, 7e-4, 0, 3200),
-        # Once more from above, for the sentences that were still unsure.
-        Stage(3500, 7e-4, 100, 3400),
     )
     readings: tuple[Reading, ...] = (
         Reading(7200, long=False, cut=0.1),
         Reading(800, long=True, cut=0.1),
-        Reading(3200, long=False, cut=0.03),
-        Reading(300, long=True, cut=0.03),
     )
     second_beta: float = 0.98
     final_fraction: float = 0.02

@@ -46,8 +46,7 @@ MIXTURE: tuple[tuple[int, Callable[[Pen], str]], ...] = (
 )
 # Sums are learned late, by many repetitions, once the forms of question and answer are there.
 _WITH_DRILL = (*MIXTURE, (14, sums.drill))
-_POLISH = (*MIXTURE, (4, sums.drill), (12, facts.general_question), (2, forms.recipe))
-_FROM = ((112_500, _POLISH), (64_000, _WITH_DRILL), (0, MIXTURE))
+_FROM = ((64_000, _WITH_DRILL), (0, MIXTURE))
 """From which document on which mixture holds."""
 
 _MAKERS = tuple(

@@ -166,11 +166,6 @@ def any_pair(pen: Pen) -> Pair:
     return pen.pick(makers)(pen)
 
 
-def general_question(pen: Pen) -> str:
-    """One of the general questions and its answer."""
-    return asked(pen, *general_pair(pen))
-
-
 def question(pen: Pen) -> str:
     """One or several questions and their answers."""
     if pen.chance(0.75):
