@@ -47,7 +47,7 @@ PROFILE = NetworkProfile(
     ),
     limits=Limits(pending_jobs=3, finished_jobs=4, cooldowns=2),
     staking=Staking(minimum=1000, shortest_days=1, longest_days=30, cooldown_days=2),
-    proving=Proving(reward=10_000, budget=25_000, open_blocks=4, open_proofs=3),
+    proving=Proving(reward=10_000, penalty=1500, budget=25_000, open_blocks=4, open_proofs=3),
 )
 """Everything short, so that every rule is reached within a few blocks."""
 

@@ -91,6 +91,21 @@ class World:
     def owe(self, budget: int) -> None:
         self.owed = (self.owed[0] + budget, self.powers(self.height))
 
+    def punish(self, who: str, left: int) -> None:
+        """Burn of a stake, then of what cools down, the latest first."""
+        if who in self.stakes:
+            taken = min(left, self.stakes[who]["amount"])
+            self.stakes[who]["amount"] -= taken
+            self.burned += taken
+            left -= taken
+        for place in reversed(range(len(self.cooling))):
+            owner, amount, available = self.cooling[place]
+            if owner == who:
+                taken = min(left, amount)
+                self.cooling[place] = (owner, amount - taken, available)
+                self.burned += taken
+                left -= taken
+
 
 class Reference:
     """Blocks over a :class:`World`."""
@@ -273,6 +288,8 @@ class Reference:
     def prove(self, who: str, name: str, nonce: int, f: dict[str, Any]) -> None:
         w = self.world
         need(f["statement"] not in w.claimed and len(w.proofs) < V.open_proofs)
+        mine = sum(proof["owner"] == who for proof in w.proofs.values())
+        need(w.stakes.get(who, {"amount": 0})["amount"] >= V.penalty * (mine + 1))
         w.claimed.add(f["statement"])
         expires = w.height + V.open_blocks
         w.proofs[name] = {"owner": who, "expires": expires, "votes": {}, **f}
@@ -282,7 +299,8 @@ class Reference:
         powers = w.powers(w.height)
         need(proof is not None and key in powers and w.bonds[key]["owner"] == who)
         assert proof is not None
-        need(key not in proof["votes"])
+        need(proof["owner"] != who and key not in proof["votes"])
+        powers = {k: n for k, n in powers.items() if w.bonds[k]["owner"] != proof["owner"]}
         proof["votes"][key] = f["approve"]
         for_it = sum(powers.get(k, 0) for k, yes in proof["votes"].items() if yes)
         against = sum(powers.get(k, 0) for k, yes in proof["votes"].items() if not yes)
@@ -297,3 +315,4 @@ class Reference:
         elif Fraction(against, sum(powers.values())) >= Fraction(1, 3):
             w.claimed.discard(proof["statement"])
             del w.proofs[f["proof_id"]]
+            w.punish(proof["owner"], V.penalty)

@@ -109,6 +109,12 @@ def test_brackets_in_strings_are_no_nesting() -> None:
     assert parse(encode(value), JsonLimits(10_000, depth=1)) == value
 
 
+def test_a_long_string_without_an_end_is_looked_at_once() -> None:
+    # Quadratic, this would take hours.
+    with pytest.raises(MalformedJson):
+        parse(b'"\\' * 2_000_000, JsonLimits(size=1 << 23))
+
+
 def test_the_surroundings_of_the_interpreter_do_not_matter() -> None:
     # A low recursion limit and another limit on digits change nothing.
     code = (

@@ -8,6 +8,8 @@ from support_chain import (
     BOB,
     DAY,
     FEE,
+    PROFILE,
+    UNIT,
     VALIDATOR,
     Actor,
     Body,
@@ -16,6 +18,8 @@ from support_chain import (
 )
 
 from meshnode.domain.chain.canonical import digest
+
+PENALTY = PROFILE.proving.penalty
 
 
 def stake(net: Net, who: Actor) -> dict[str, Any]:
@@ -83,6 +87,7 @@ def test_what_is_wrong_with_a_stake(amount: int, days: int, log: str) -> None:
 
 def test_a_proof_is_paid_by_vote_weighed_by_the_stake_and_capped() -> None:
     net = Net()
+    net.do(ALICE, "stake", amount=PENALTY, duration_days=1)
     rewards = []
     for number in range(4):
         proof = net.do(ALICE, "prove", work_kind="forward", layer=3, statement=digest(number))
@@ -102,6 +107,8 @@ def test_a_proof_is_paid_by_vote_weighed_by_the_stake_and_capped() -> None:
 
 def test_a_refused_or_forgotten_proof_can_be_claimed_again() -> None:
     net = Net()
+    net.do(ALICE, "stake", amount=2 * PENALTY, duration_days=1)
+    net.do(BOB, "stake", amount=PENALTY, duration_days=1)
     fields: Body = {"work_kind": "backward", "layer": 0, "statement": digest("work")}
     proof = net.do(ALICE, "prove", **fields)
     assert "already claimed" in net.refused(BOB, "prove", **fields)
@@ -114,3 +121,53 @@ def test_a_refused_or_forgotten_proof_can_be_claimed_again() -> None:
     net.skip(5)
     assert net.query("/proofs")["open"] == []
     net.do(ALICE, "prove", **fields)
+
+
+def test_whoever_has_not_the_penalty_at_stake_for_each_open_proof_opens_none() -> None:
+    net = Net()
+    fields: Body = {"work_kind": "forward", "layer": 0}
+    below = "Stake is below the penalty for the prover's open proofs"
+    assert net.refused(ALICE, "prove", **fields, statement=digest(0)) == below
+    net.do(ALICE, "stake", amount=2 * PENALTY - 1, duration_days=1)
+    net.do(ALICE, "prove", **fields, statement=digest(0))
+    assert net.refused(ALICE, "prove", **fields, statement=digest(1)) == below
+    net.skip(5)
+    net.do(ALICE, "prove", **fields, statement=digest(1))
+
+
+def test_a_refused_proof_burns_the_penalty_once_wherever_the_stake_has_gone() -> None:
+    net = Net()
+    net.do(ALICE, "stake", amount=PENALTY + 1000, duration_days=1)
+    net.skip(1, seconds=86_400)
+    proof = net.do(ALICE, "prove", work_kind="forward", layer=0, statement=digest("lie"))
+    net.do(ALICE, "unstake", amount=PENALTY + 1000)
+    net.skip(1)
+    burned = net.query("/summary")["burned"]
+    vote = {"proof_id": proof, "consensus_key": VALIDATOR.consensus_key, "approve": False}
+    (result,) = net.block([net.tx(VALIDATOR, "vote", **vote)]).results
+    assert [(e.amount, e.reason) for e in result.effects] == [(0, "proof refused")]
+    stake = net.query("/stake", public_key=ALICE.key)
+    assert stake["amount"] == 0
+    assert [amount for amount, _ in stake["cooling"]] == [1000]
+    assert net.query("/summary")["burned"] == burned + PENALTY
+    assert "No open proof" in net.refused(VALIDATOR, "vote", **vote)
+    claim = net.query("/claim", statement=digest("lie"))
+    assert claim["status"] == "none"
+
+
+def test_nobody_votes_on_its_own_proof_and_its_power_does_not_count() -> None:
+    net = Net()
+    amount = 2 * UNIT
+    fields: Body = {"consensus_key": BOB.consensus_key, "amount": amount}
+    net.do(BOB, "bond", **fields, possession=BOB.possession(amount, 0))
+    net.do(VALIDATOR, "stake", amount=PENALTY, duration_days=1)
+    net.skip(10)
+    assert net.query("/validators")["total"] == 2
+    proof = net.do(VALIDATOR, "prove", work_kind="forward", layer=0, statement=digest("own"))
+    own: Body = {"proof_id": proof, "consensus_key": VALIDATOR.consensus_key, "approve": True}
+    assert net.refused(VALIDATOR, "vote", **own) == "Voter is the prover"
+    # Of ten parts of the power the prover has eight: the two others decide alone.
+    assert net.query("/claim", statement=digest("own"))["status"] == "open"
+    net.do(BOB, "vote", **{**own, "consensus_key": BOB.consensus_key})
+    claim = net.query("/claim", statement=digest("own"))
+    assert (claim["status"], claim["proof_id"], claim["reward"]) == ("verified", proof, 10_000)

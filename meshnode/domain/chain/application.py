@@ -106,6 +106,10 @@ class Application:
         """
         return run_transaction(self._waiting, raw)
 
+    def restart_checks(self) -> None:
+        """Forget what was checked since the last block, as after a commit."""
+        self._start_from_committed()
+
     def propose(
         self, frame: BlockFrame, candidates: Iterable[bytes], max_bytes: int
     ) -> tuple[bytes, ...]:

@@ -36,7 +36,8 @@ Digest = NewType("Digest", str)
 MAX_DIGITS = 20
 """Longest integer, sign included, that the parser reads: enough for any 64-bit number."""
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Closed or not, and possessive: a hostile text must not make it look at a character twice.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 

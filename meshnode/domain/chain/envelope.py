@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NewType
 
-from coincurve import PrivateKey, PublicKey
+from coincurve import PublicKey
 
 from meshnode.domain.chain.canonical import Json, JsonLimits, digest, encode, parse
 from meshnode.domain.chain.errors import (
@@ -27,6 +27,7 @@ from meshnode.domain.chain.errors import (
     InvalidSignatureEncoding,
     TransactionTooLarge,
 )
+from meshnode.domain.identity import private_key
 
 ApplicationId = NewType("ApplicationId", str)
 """64 lowercase hex characters; the request id and the task id of the native API."""
@@ -115,7 +116,7 @@ def decode_transaction(raw: bytes, max_bytes: int, max_depth: int) -> Envelope:
 
 def sign_envelope(body: dict[str, Json], seed: str) -> dict[str, Json]:
     """Sign ``body`` with the key of ``seed`` (see :mod:`meshnode.domain.identity`)."""
-    private = PrivateKey(hashlib.sha256(seed.encode("ascii")).digest())
+    private = private_key(seed)
     return {
         "body": body,
         "public_key": private.public_key.format(compressed=True).hex(),

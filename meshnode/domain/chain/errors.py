@@ -89,6 +89,14 @@ class WrongChain(Rejected):
     """Wrong chain."""
 
 
+class MempoolFull(Rejected):
+    """Mempool is full."""
+
+
+class TooManyOfSender(Rejected):
+    """Too many transactions of this account are waiting."""
+
+
 class WrongNonce(Rejected):
     """Wrong account nonce."""
 
@@ -240,6 +248,14 @@ class NoVotingPower(Rejected):
     """Voter owns no active validator."""
 
 
+class NothingAtStake(Rejected):
+    """Stake is below the penalty for the prover's open proofs."""
+
+
+class OwnProof(Rejected):
+    """Voter is the prover."""
+
+
 class AlreadyVoted(Rejected):
     """Validator has voted on this proof."""
 
@@ -273,6 +289,17 @@ class NoVotingPowerLeft(InvalidBlock):
 
 class InvalidTransaction(InvalidBlock):
     """Block holds a transaction that fails."""
+
+
+class ForkedBlock(InvalidBlock):
+    """Block does not follow the one that is known here."""
+
+
+class WrongHeader(InvalidBlock):
+    """Header differs from what the chain leads to."""
+
+    def __init__(self, field: str) -> None:
+        Exception.__init__(self, f"wrong {field} in the header")
 
 
 class InvalidCommit(Rejected):

@@ -48,6 +48,15 @@ class GenesisValidator:
 
 
 @dataclass(frozen=True, slots=True)
+class GenesisFacts:
+    """What the model says about a chain that starts with it; ``extra`` goes into the manifest."""
+
+    model_root: str
+    validation_loss_hex: str
+    extra: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Genesis:
     """What a chain starts from. ``extra`` are further members of the manifest."""
 

@@ -78,6 +78,8 @@ class Proving:
     """Terms of ``prove`` and ``vote`` (decision 0064). ``budget`` caps all rewards together."""
 
     reward: int = 10_000
+    penalty: int = 100_000
+    """Burned of the prover's stake for a proof that is refused."""
     budget: int = 1_000_000_000_000
     open_blocks: int = 240
     open_proofs: int = 64

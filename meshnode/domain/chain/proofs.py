@@ -5,32 +5,37 @@ from        by                                          to
 ==========  ==========================================  =============
 (none)      ``prove``                                   open
 open        votes of more than 2/3 of the power for     verified, paid
-open        votes of at least 1/3 of the power against  (dropped)
+open        votes of at least 1/3 of the power against  (dropped), penalty burned
 open        first block above ``expires``               (dropped)
 ==========  ==========================================  =============
 
 Checking the work is the voters' business, outside the state machine; here it is counted who said
-what. The reward is weighed by the prover's stake and issued until ``budget`` is spent (decision
-0064). Invariants: a statement is open or paid at most once; a validator votes once on a proof.
+what. The power is that of the validators that are not the prover's own. The reward is weighed by
+the prover's stake and issued until ``budget`` is spent (decision 0064).
+
+Invariants: a statement is open or paid at most once; a validator votes once on a proof, and never
+on its owner's; whoever opens a proof has the penalty for each of its open proofs at stake.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from meshnode.domain.chain.accounts import issue, pay
+from meshnode.domain.chain.accounts import burn, issue, pay
 from meshnode.domain.chain.bonds import voting_powers
 from meshnode.domain.chain.context import Context, Transaction
 from meshnode.domain.chain.errors import (
     AlreadyVoted,
     InvalidProof,
     NoOpenProof,
+    NothingAtStake,
     NoVotingPower,
+    OwnProof,
     ProofKnown,
     ProofQueueFull,
 )
 from meshnode.domain.chain.records import Claim, Proof, Proofs, Stake, Validator
-from meshnode.domain.chain.stakes import MULTIPLIER_ONE, stake_multiplier
+from meshnode.domain.chain.stakes import MULTIPLIER_ONE, settle_cooldowns, stake_multiplier
 from meshnode.domain.chain.values import consensus_key, integer, sha256_hex
 
 PROVE_FIELDS = frozenset({"work_kind", "layer", "statement"})
@@ -53,6 +58,11 @@ def apply_prove(context: Context, transaction: Transaction) -> None:
     proofs = view.find(Proofs) or Proofs()
     if len(proofs.pending) >= context.profile.proving.open_proofs:
         raise ProofQueueFull
+    # A refusal must cost something: what it costs is there, for this proof and those still open.
+    mine = sum(view.get(Proof, name).owner == transaction.sender for _, name in proofs.pending)
+    stake = view.find(Stake, transaction.sender) or Stake()
+    if stake.amount < (mine + 1) * context.profile.proving.penalty:
+        raise NothingAtStake
     expires = context.height + context.profile.proving.open_blocks
     view.put(
         Proof(
@@ -82,18 +92,21 @@ def apply_vote(context: Context, transaction: Transaction) -> None:
     powers = voting_powers(view, context.height)
     if key not in powers or view.get(Validator, key).owner != transaction.sender:
         raise NoVotingPower
+    # Nobody judges its own work, with however many validators.
+    if proof.owner == transaction.sender:
+        raise OwnProof
     if any(voter == key for voter, _ in proof.votes):
         raise AlreadyVoted
     proof = replace(proof, votes=(*proof.votes, (key, body["approve"])))
     view.put(proof, proof_id)
+    powers = {k: n for k, n in powers.items() if view.get(Validator, k).owner != proof.owner}
     total = sum(powers.values())
     in_favour = sum(powers.get(voter, 0) for voter, approves in proof.votes if approves)
     against = sum(powers.get(voter, 0) for voter, approves in proof.votes if not approves)
     if 3 * in_favour > 2 * total:
         _verify(context, proof_id, proof)
     elif 3 * against >= total:
-        _close(context, proof_id)
-        view.drop(Claim, proof.statement)
+        _refuse(context, proof_id, proof)
 
 
 def expire_proofs(context: Context) -> None:
@@ -122,6 +135,31 @@ def _verify(context: Context, proof_id: str, proof: Proof) -> None:
     view.put(Claim(proof_id, reward), proof.statement)
     issue(view, reward)
     pay(view, proof.owner, reward, "proof reward", proof_id)
+
+
+def _refuse(context: Context, proof_id: str, proof: Proof) -> None:
+    view, left = context.view, context.profile.proving.penalty
+    _close(context, proof_id)
+    view.drop(Claim, proof.statement)
+    settle_cooldowns(view, proof.owner, context.time_ns)
+    stake = view.find(Stake, proof.owner) or Stake()
+    # From the stake first; what was unstaked meanwhile still cools down, the latest on top.
+    taken = min(left, stake.amount)
+    amount, left, cooling = stake.amount - taken, left - taken, list(stake.cooling)
+    while left and cooling:
+        cooled, available_ns = cooling.pop()
+        part = min(left, cooled)
+        left -= part
+        if cooled > part:
+            cooling.append((cooled - part, available_ns))
+    changed = replace(stake, amount=amount, cooling=tuple(cooling))
+    burn(view, stake.money - changed.money)
+    if changed.money:
+        view.put(changed, proof.owner)
+    elif stake.money:
+        view.drop(Stake, proof.owner)
+    # Nothing that could be spent has moved; the history says why the stake is smaller.
+    pay(view, proof.owner, 0, "proof refused", proof_id)
 
 
 def _close(context: Context, proof_id: str) -> None:

@@ -17,6 +17,7 @@ from meshnode.domain.chain.envelope import account_key
 from meshnode.domain.chain.errors import Rejected
 from meshnode.domain.chain.records import (
     Chain,
+    Claim,
     Clock,
     FinishedJob,
     FinishedJobs,
@@ -233,6 +234,17 @@ def _proofs(question: Question, options: Options) -> dict[str, Json]:
     }
 
 
+def _claim(question: Question, options: Options) -> dict[str, Json]:
+    view = question.context.view
+    statement = sha256_hex(_option(options, "statement"))
+    claim = view.find(Claim, statement)
+    status = "none"
+    if claim is not None:
+        status = "verified" if view.find(Proof, claim.proof_id) is None else "open"
+    found = Claim("", 0) if claim is None else claim
+    return {"statement": statement, "status": status, **asdict(found)}
+
+
 ANSWERS: dict[str, Answer] = {
     "/summary": _summary,
     "/status": _summary,
@@ -244,6 +256,7 @@ ANSWERS: dict[str, Answer] = {
     "/jobs": _jobs,
     "/job": _job,
     "/proofs": _proofs,
+    "/claim": _claim,
 }
 
 

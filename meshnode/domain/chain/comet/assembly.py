@@ -1,0 +1,160 @@
+"""The next header: what it must be, for who makes a block as for who checks one.
+
+Terms: the *tip* is what is known after a block: its id and time, and the root and the results that
+the next header carries. BFT time: a block's time is the weighted median of the times in the commit
+of the block before, and the first block's is that of the genesis (CometBFT 0.38, spec "BFT time").
+
+Invariant: given a tip, the sets of validators and the commit of the tip, only the transactions and
+the proposer are free. A header that is checked is therefore compared as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from meshnode.domain.chain.comet.commits import (
+    ABSENT,
+    FOR_BLOCK,
+    BlockId,
+    Commit,
+    CommitEntry,
+    sign_commit,
+    verify_commit,
+)
+from meshnode.domain.chain.comet.headers import (
+    NOTHING_HASH,
+    CometBlock,
+    Header,
+    data_hash,
+)
+from meshnode.domain.chain.comet.validators import CometValidator, validators_hash
+from meshnode.domain.chain.errors import (
+    ForkedBlock,
+    InvalidCommit,
+    MalformedBlock,
+    WrongHeader,
+    WrongHeight,
+)
+
+TIME_STEP_NS = 1_000_000
+"""A vote is at least this much later than the block it is for, so that times rise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """What the next header follows from. Before the first block, ``block_id`` is empty."""
+
+    chain_id: str
+    height: int
+    time_ns: int
+    block_id: BlockId
+    app_hash: bytes
+    results_hash: bytes
+    consensus_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Signers:
+    """The sets that a height needs: of the block before, its own, and the next block's."""
+
+    last: tuple[CometValidator, ...]
+    own: tuple[CometValidator, ...]
+    following: tuple[CometValidator, ...]
+
+
+def next_header(
+    tip: Tip, signers: Signers, last_commit: Commit, transactions: Sequence[bytes], proposer: str
+) -> Header:
+    """The only header that can follow ``tip`` with these transactions and this proposer."""
+    first = tip.height == 0
+    return Header(
+        chain_id=tip.chain_id,
+        height=tip.height + 1,
+        time_ns=tip.time_ns if first else median_time(last_commit, signers.last),
+        last_block_id=tip.block_id,
+        last_commit_hash=last_commit.hash,
+        data_hash=data_hash(transactions),
+        validators_hash=validators_hash(signers.own),
+        next_validators_hash=validators_hash(signers.following),
+        consensus_hash=tip.consensus_hash,
+        app_hash=tip.app_hash,
+        last_results_hash=tip.results_hash,
+        evidence_hash=NOTHING_HASH,
+        proposer=proposer,
+    )
+
+
+def median_time(commit: Commit, validators: tuple[CometValidator, ...]) -> int:
+    """The time by which half of the power that voted had voted."""
+    powers = {validator.address: validator.power for validator in validators}
+    votes = sorted(
+        (entry.time_ns, powers.get(entry.address, 0))
+        for entry in commit.entries
+        if entry.flag != ABSENT
+    )
+    half = sum(power for _, power in votes) // 2
+    for time_ns, power in votes:
+        if half <= power:
+            return time_ns
+        half -= power
+    raise InvalidCommit
+
+
+def sign_alone(
+    chain_id: str,
+    block: CometBlock,
+    validators: tuple[CometValidator, ...],
+    now_ns: int,
+    seed: bytes,
+) -> Commit:
+    """The commit of a block that only the holder of ``seed`` signs; the others are absent.
+
+    InvalidCommit unless that is more than two thirds of the power. ``now_ns`` is the vote's time.
+    """
+    time_ns = max(now_ns, block.header.time_ns + TIME_STEP_NS)
+    height, block_id = block.header.height, block.id
+    proposer = next((one for one in validators if one.address == block.header.proposer), None)
+    if proposer is None:
+        raise InvalidCommit
+    (vote,) = sign_commit(chain_id, height, block_id, time_ns, proposer, seed).entries
+    entries = tuple(vote if one == proposer else CommitEntry(ABSENT) for one in validators)
+    commit = Commit(height, 0, block_id, entries)
+    verify_commit(chain_id, validators, height, block_id, commit)
+    return commit
+
+
+def check_block(tip: Tip, signers: Signers, block: CometBlock, commit: Commit) -> None:
+    """Refuse, by a subclass of Rejected, a block that cannot follow ``tip`` or is not decided.
+
+    Its transactions are not looked at: the next header says what they led to.
+    """
+    header, last = block.header, block.last_commit
+    # The next height, once: neither a gap nor a block of before.
+    if header.height != tip.height + 1:
+        raise WrongHeight
+    # After the block that is known here: anything else is another history.
+    if header.last_block_id != tip.block_id:
+        raise ForkedBlock
+    # The block before was decided; the first block has nothing before it.
+    if tip.height == 0:
+        if last != Commit():
+            raise InvalidCommit
+    else:
+        verify_commit(tip.chain_id, signers.last, tip.height, tip.block_id, last)
+    # Made by somebody who may.
+    if all(header.proposer != validator.address for validator in signers.own):
+        raise MalformedBlock
+    # Everything else follows from what is known.
+    due = next_header(tip, signers, last, block.transactions, header.proposer)
+    for field in fields(Header):
+        if getattr(header, field.name) != getattr(due, field.name):
+            raise WrongHeader(field.name)
+    # Times rise.
+    if tip.height and header.time_ns <= tip.time_ns:
+        raise WrongHeader("time_ns")
+    verify_commit(tip.chain_id, signers.own, header.height, block.id, commit)
+    # Votes for it are later than it: the next header's time is made of them.
+    for entry in commit.entries:
+        if entry.flag == FOR_BLOCK and entry.time_ns <= header.time_ns:
+            raise InvalidCommit

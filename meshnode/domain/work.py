@@ -1,0 +1,128 @@
+"""Messages between a sponsor and its workers (document, 4.2: ``/work/*``; fact sheet, section 4).
+
+Every message is a signed envelope whose body has the network's work domain, the chain, a kind and
+the time. Terms: an *assignment* is the sponsor's message to one worker; its *job id* is the digest
+of its body. An assignment's *request* names the *operation*: ``features`` in stage 0, ``update`` in
+stage 1.
+
+Invariants: a message is good for a minute either way by the reader's clock; an assignment is good
+only if it says what the chain says, so that a worker believes the chain and never a sponsor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from meshnode.domain.chain.canonical import Json, digest
+from meshnode.domain.chain.envelope import Envelope, open_envelope
+from meshnode.domain.chain.errors import Rejected
+
+POLL, RESULT, ASSIGNMENT = "poll", "result", "assignment"
+OPERATIONS: Final = ("features", "update")
+"""By stage."""
+WINDOW_S: Final = 60
+"""How far a message's time may be from the reader's."""
+MOST_RESULT_BYTES: Final = 2_000_000
+MOST_POLL_BYTES: Final = 4096
+
+
+class WorkRefused(Rejected):
+    """Work message refused."""
+
+
+class ForeignMessage(WorkRefused):
+    """Foreign or stale work message."""
+
+
+class UnknownStage(WorkRefused):
+    """Unknown stage."""
+
+
+class NoAssignment(WorkRefused):
+    """No matching pending assignment."""
+
+
+class WrongWork(WorkRefused):
+    """Result differs from full replay."""
+
+
+class NotLeased(WorkRefused):
+    """Assignment is not authorized by the chain's lease."""
+
+
+class ForeignTask(WorkRefused):
+    """Assignment differs from the chain's checkpoint, batch, or stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkNetwork:
+    """Where messages belong: a chain, and the domain that its profile gives to work."""
+
+    domain: str
+    chain_id: str
+
+    def body(self, kind: str, now_s: float, **fields: Json) -> dict[str, Json]:
+        """The body of a message, to be signed."""
+        common: dict[str, Json] = {"domain": self.domain, "chain_id": self.chain_id}
+        return {**common, "kind": kind, "time": int(now_s), **fields}
+
+    def open(self, value: Json, kind: str, now_s: float) -> Envelope:
+        """Check signature, network, kind and time. ForeignMessage, or what the envelope lacks."""
+        envelope = open_envelope(value)
+        body = envelope.body
+        time = body.get("time")
+        ours = {"domain": self.domain, "chain_id": self.chain_id, "kind": kind}
+        # Fields beyond these are for others to understand.
+        if any(body.get(name) != text for name, text in ours.items()):
+            raise ForeignMessage
+        # As integers: one of any size may stand there.
+        if type(time) is not int or abs(int(now_s) - time) > WINDOW_S:
+            raise ForeignMessage
+        return envelope
+
+
+def job_id(assignment: Envelope) -> str:
+    """By what a result names its assignment."""
+    return digest(assignment.body)
+
+
+def read_stage(body: Mapping[str, Json]) -> int:
+    """The stage that a poll asks work for. UnknownStage."""
+    stage = body.get("stage")
+    if type(stage) is not int or not 0 <= stage < len(OPERATIONS):
+        raise UnknownStage
+    return stage
+
+
+def check_assignment(
+    assignment: Envelope, worker: str, stage: int, task: Mapping[str, Any], height: int
+) -> dict[str, Any]:
+    """The request of an assignment to ``worker``, if ``task`` says the same. WorkRefused.
+
+    ``task`` is the chain's answer to ``/task``, ``height`` its height, by the worker's own asking.
+    """
+    lease = task["lease"]
+    # The sponsor holds the lease, this worker is named for this stage, and there is time left.
+    if lease is None or assignment.signer != lease["owner"] or height > lease["expires"]:
+        raise NotLeased
+    addressed = (assignment.body.get("worker"), assignment.body.get("stage"))
+    if addressed != (worker, stage) or lease["workers"][stage] != worker:
+        raise NotLeased
+    # What is to be computed is the next round of the chain, and nothing else.
+    request = assignment.body.get("request")
+    expected = {
+        "task_id": lease["task_id"],
+        "operation": OPERATIONS[stage],
+        "input_ids": task["input_ids"],
+        "weights": task["weights"],
+    }
+    if not isinstance(request, dict):
+        raise ForeignTask
+    names = expected.keys() | ({"activation"} if stage == 1 else set())
+    if request.keys() != names or any(request[name] != expected[name] for name in expected):
+        raise ForeignTask
+    if (lease["round"], lease["parent"]) != (task["round"], task["model_root"]):
+        raise ForeignTask
+    return request
