@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.dht_network import Network
-from bench.dht_plot import Chart, Line, render
+from bench.plot import Chart, Line, render
 from bench.table import BenchRow
 from meshnode.domain.kademlia.bucket import K
 from meshnode.domain.kademlia.contact import Contact

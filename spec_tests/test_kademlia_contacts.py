@@ -194,7 +194,16 @@ def test_another_node_at_the_address_is_not_verified() -> None:
         node.answered(stranger, id_of(3), 1)
     assert not node.is_verified(stranger, 1)
     assert not node.worth_pinging(stranger, 2), "shunned for a while"
-    assert node.worth_pinging(stranger, 2 + verification.SHUNNED_S)
+    assert node.worth_pinging(stranger, 2 + verification.CALLER_SHUNNED_S), "it calls itself"
+
+
+def test_who_was_only_told_of_is_shunned_for_longer() -> None:
+    book, contact = Verifications(), contact_of(2)
+    book.failed(contact, 0)
+    assert not book.may_ping(contact, verification.SHUNNED_S - 1)
+    assert book.may_ping(contact, verification.CALLER_SHUNNED_S, calls=True)
+    book.failed(contact, 20)
+    assert book.may_ping(contact, 20 + verification.SHUNNED_S)
 
 
 def test_loopback_is_not_told_to_other_machines() -> None:

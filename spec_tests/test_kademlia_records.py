@@ -305,7 +305,7 @@ def test_a_huge_answer_costs_no_more_than_its_bound() -> None:
 
 def test_a_node_stores_only_for_the_verified_and_only_what_is_near() -> None:
     node = LocalNode(id_of(0), now=0)
-    sender = node.sender_of(Info(id_of(1)), "127.0.0.1")
+    sender = node.sender_of(Info(id_of(1)), "10.0.0.1")
     with pytest.raises(UnverifiedSender):
         node.store(sender, KEY, "a", now=0)
     node.answered(sender, sender.node_id, 0)
@@ -319,6 +319,31 @@ def test_a_node_stores_only_for_the_verified_and_only_what_is_near() -> None:
         node.answered(contact_of(2**158 + n), id_of(2**158 + n), 0)
     with pytest.raises(NotResponsible):
         node.store(sender, far, "a", now=0)
+
+
+def test_clients_of_this_machine_store_within_one_quota() -> None:
+    node = LocalNode(id_of(0), now=0, record_limits=SMALL)
+
+    def store(n: int) -> None:
+        client = node.sender_of(Info(id_of(n), port=8000 + n), "127.0.0.1")
+        node.store(client, id_of(n), "v", now=0)
+
+    for n in range(1, SMALL.group_records + 1):
+        store(n)
+    with pytest.raises(Flooded):
+        store(99)
+    assert len(node.records) == SMALL.group_records
+
+
+def test_a_client_that_stores_again_replaces_its_own_value_and_no_other() -> None:
+    node = LocalNode(id_of(0), now=0)
+    holder = node.sender_of(Info(id_of(1)), "127.0.0.1")
+    node.answered(holder, holder.node_id, 0)
+    node.store(holder, KEY, "of a node", now=0)
+    client = node.sender_of(Info(id_of(2), port=9), "127.0.0.1")
+    for value in ("a", "b", "b"):
+        node.store(client, KEY, value, now=0)
+    assert node.records.values(KEY, 0) == ("of a node", "b")
 
 
 def test_an_unverified_sender_of_a_store_is_worth_a_ping_even_to_a_full_table() -> None:

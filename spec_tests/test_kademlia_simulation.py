@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from bench.dht import TARGET_PERCENT, Experiment, Figures, charts, record_overhead, table, weigh
-from bench.dht_plot import render
+from bench.plot import render
 from meshnode.domain.kademlia.records import OVERHEAD_BYTES
 
 

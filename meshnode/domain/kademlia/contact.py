@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from meshnode.domain.addresses import GRPC_PORT_OFFSET
 from meshnode.domain.kademlia.node_id import NodeId
 
-GRPC_PORT_OFFSET = 1000
 HIGHEST_PORT = 65535 - GRPC_PORT_OFFSET
 
 

@@ -10,8 +10,9 @@ A service that moves messages drives it like this:
 - Now and then: look up a random id in each of ``table.due_buckets``; ping ``table.lost``; publish
   ``publications.due``; hand on ``records.due``.
 
-Invariants: no unverified contact is told to anybody or kept in the table, and none stores a record
-here; a request makes this node ping at most its own sender, at the address it came from.
+Invariants: no unverified contact is told to anybody or kept in the table, and none of another
+machine stores a record here; a request makes this node ping at most its own sender, at the address
+it came from.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from __future__ import annotations
 from meshnode.domain.kademlia.contact import Contact, NodeInfo
 from meshnode.domain.kademlia.lookup import Lookup
 from meshnode.domain.kademlia.node_id import NodeId, distance, parse_id
-from meshnode.domain.kademlia.policy import ANYWHERE, ContactPolicy, quota_group, visible_from
+from meshnode.domain.kademlia.policy import (
+    ANYWHERE,
+    ContactPolicy,
+    client_group,
+    quota_group,
+    visible_from,
+)
 from meshnode.domain.kademlia.publications import Publications
 from meshnode.domain.kademlia.query import LOOKUP_LIMITS, LookupLimits
 from meshnode.domain.kademlia.records import RECORD_LIMITS, RecordLimits, RecordStore
@@ -60,7 +67,7 @@ class LocalNode:
         A sender that is ``storing`` has to be verified even if the table has no place for it.
         """
         wanted = self.table.wants(sender, now) or (storing and not self.is_verified(sender, now))
-        return wanted and self.verifications.may_ping(sender, now)
+        return wanted and self.verifications.may_ping(sender, now, calls=True)
 
     def find_node(self, sender: Contact, target: bytes) -> list[Contact]:
         """The K closest to ``target`` of those that the sender can use, itself left out.
@@ -85,12 +92,18 @@ class LocalNode:
         """Hold a record for ``sender``. Raises Refused or Flooded."""
         record_key = parse_id(key)
 
-        # Quotas are counted by sender, so the sender is one that has answered from there.
-        if not self.is_verified(sender, now):
+        # Quotas are counted by sender, so the sender is one that has answered from there; or it is
+        # on this machine, and shares its quota with all of those.
+        verified = self.is_verified(sender, now)
+        group = quota_group(sender) if verified else client_group(sender)
+        if group is None:
             raise UnverifiedSender
 
         self.table.check_responsible(record_key)
-        self.records.store(record_key, value, quota_group(sender), now, age_s)
+        self.records.store(record_key, value, group, now, age_s)
+        # Several nodes hold one layer; a client that stores again means to replace.
+        if not verified:
+            self.records.keep_only(record_key, value, group)
 
     # This node asks
 

@@ -100,5 +100,13 @@ def quota_group(contact: Contact) -> str:
             return contact.address
 
 
+def client_group(sender: Contact) -> str | None:
+    """The same for a sender that is no node, as nobody answers for it; None if it may not store.
+
+    Clients of one machine, such as scripts and tools, may, and all of them together are one group.
+    """
+    return sender.ip if locate(sender.ip).scope is Scope.LOOPBACK else None
+
+
 ANYWHERE = ContactPolicy()
 PUBLIC_ONLY = ContactPolicy(scopes=frozenset({Scope.PUBLIC}))

@@ -160,6 +160,12 @@ class RecordStore:
             self._drop(giving_way)
         self._add(record)
 
+    def keep_only(self, key: NodeId, value: str, group: str) -> None:
+        """Drop what a group has under a key besides ``value``."""
+        for record in list(self._under(key)):
+            if record.group == group and record.value != value:
+                self._drop(record)
+
     def expire(self, now: float, key: NodeId | None = None) -> int:
         """Drop what has expired, under one key or all. Returns how many records that was."""
         keys = self._keys if key is None else {key: self._keys.get(key, {})}

@@ -19,7 +19,8 @@ shunned       SHUNNED_S since the failure         unknown
 
 Invariants: a contact is in one state at a time; each state holds at most its bound, and where one
 is full the oldest goes back to unknown (asked: the newcomer has to wait). So a stranger can make
-this node ping a claimed address once in SHUNNED_S, and have ASKED_MAX pings out at once.
+this node ping a claimed address once in SHUNNED_S, or its own once in CALLER_SHUNNED_S, and have
+ASKED_MAX pings out at once.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ ASKED_MAX = 32
 VERIFIED_S = 1800.0
 """Half a bucket's refresh time: a contact in use is heard of more often than that."""
 SHUNNED_S = 60.0
+CALLER_SHUNNED_S = 10.0
+"""The same for one that calls: somebody is there, and may only have been too busy to answer."""
 ASKED_S = 30.0
 """Longer than any deadline: only a ping whose caller was cancelled lasts until then."""
 
@@ -53,16 +56,20 @@ class Verifications:
         """Whether this address has answered with this id within VERIFIED_S."""
         return _within(self._verified, contact, now, VERIFIED_S)
 
-    def is_shunned(self, contact: Contact, now: float) -> bool:
-        """Whether this address has failed within SHUNNED_S."""
-        return _within(self._shunned, contact, now, SHUNNED_S)
+    def is_shunned(self, contact: Contact, now: float, span_s: float = SHUNNED_S) -> bool:
+        """Whether this address has failed within ``span_s``."""
+        return _within(self._shunned, contact, now, span_s)
 
-    def may_ping(self, contact: Contact, now: float) -> bool:
-        """Whether to ping a contact that a stranger has brought up; then it counts as asked."""
+    def may_ping(self, contact: Contact, now: float, *, calls: bool = False) -> bool:
+        """Whether to ping a contact that a stranger has brought up; then it counts as asked.
+
+        ``calls`` says that it has brought itself up, from its own address.
+        """
         _drop_older(self._asked, now - ASKED_S)
         if contact in self._asked or len(self._asked) >= ASKED_MAX:
             return False
-        if self.is_verified(contact, now) or self.is_shunned(contact, now):
+        span_s = CALLER_SHUNNED_S if calls else SHUNNED_S
+        if self.is_verified(contact, now) or self.is_shunned(contact, now, span_s):
             return False
         self._asked[contact] = now
         return True

@@ -8,7 +8,7 @@ from html import escape
 
 WIDTH, HEIGHT = 420, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 34, 44
-COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
+COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626")
 STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 TICKS = 6
 """Marks on an axis, at most."""
