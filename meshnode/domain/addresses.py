@@ -1,10 +1,17 @@
 """The form of a node's HTTP address, ``{tracker_url}`` in the document (section 2.1).
 
-A regular expression rather than a function, so that the description of the API can state the very
-rule that the configuration enforces. It keeps to what ECMA 262 and Python have in common.
+A regular expression, so that the description of the API can state the very rule that the
+configuration enforces. It keeps to what ECMA 262 and Python have in common.
 """
 
 from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+DEFAULT_PORT = 8000
+"""Of the HTTP interface (document, section 1), where a URL names none."""
+GRPC_PORT_OFFSET = 1000
+"""The gRPC port is always the HTTP port plus this (document, section 1)."""
 
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(\.{_LABEL})*"
@@ -19,5 +26,14 @@ _IPV6 = "|".join(
 # 1 to 64535, since gRPC is on the port 1000 above.
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-3][0-9]{3}|64[0-4][0-9]{2}|645[0-2][0-9]|6453[0-5])"
 
-NODE_URL_OR_EMPTY = rf"^(https?://({_HOST}|\[({_IPV6})\])(:{_PORT})?/?)?$"
-"""``http://HOST:PORT``, where HOST is a name, an IPv4 address or an IPv6 address in brackets."""
+_NODE_URL = rf"https?://({_HOST}|\[({_IPV6})\])(:{_PORT})?/?"
+
+NODE_URLS_OR_EMPTY = rf"^({_NODE_URL}(,{_NODE_URL}){{0,15}})?$"
+"""``http://HOST:PORT``, where HOST is a name, an IPv4 address or an IPv6 address in brackets; or
+several of them with commas in between."""
+
+
+def grpc_addresses(urls: str) -> list[tuple[str, int]]:
+    """Hosts and gRPC ports of what ``NODE_URLS_OR_EMPTY`` matches, in order."""
+    parts = [urlsplit(url) for url in urls.split(",") if url]
+    return [(part.hostname or "", (part.port or DEFAULT_PORT) + GRPC_PORT_OFFSET) for part in parts]

@@ -46,6 +46,14 @@ class InsufficientBalance(MeshnodeError):
         self.available = available
 
 
+class FundsLocked(MeshnodeError):
+    """Staked money cannot be moved before its unlock date, ``YYYY-MM-DD``."""
+
+    def __init__(self, unlock_date: str) -> None:
+        super().__init__(f"the stake is locked until {unlock_date}")
+        self.unlock_date = unlock_date
+
+
 class Unavailable(MeshnodeError):
     """The node cannot do this now: it is draining, or a service that it needs is down."""
 

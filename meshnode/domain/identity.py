@@ -29,13 +29,22 @@ class NodeKey:
     @property
     def node_id(self) -> str:
         """The SHA-1 digest of the public key, 40 hex characters (document, 2.3)."""
-        digest = hashlib.sha1(bytes.fromhex(self.public_key), usedforsecurity=False)
-        return digest.hexdigest()
+        return node_id_of(self.public_key)
+
+
+def node_id_of(public_key: str) -> str:
+    """The id of the node that has this compressed key."""
+    return hashlib.sha1(bytes.fromhex(public_key), usedforsecurity=False).hexdigest()
+
+
+def private_key(seed: str) -> PrivateKey:
+    """The secp256k1 key of a seed that was checked."""
+    return PrivateKey(hashlib.sha256(seed.encode("ascii")).digest())
 
 
 def key_from_seed(seed: str) -> NodeKey:
     """Derive the key pair of ``seed``; ValueError when it is not 64 lowercase hex characters."""
     if not _SEED.fullmatch(seed):
         raise ValueError("a seed is 64 lowercase hexadecimal characters")
-    private = PrivateKey(hashlib.sha256(seed.encode("ascii")).digest())
+    private = private_key(seed)
     return NodeKey(seed=seed, public_key=private.public_key.format(compressed=True).hex())

@@ -1,0 +1,216 @@
+"""Who is in the network, and who has left it (document, 2.1: Peer; decisions/0046).
+
+Terms: a *beat* is one call to a peer, repeated every BEAT_S; a beat is *missed* when it is not
+answered under the peer's own id. A peer is *suspected* when a call to it failed elsewhere. A
+*candidate* is a node that is said to be at an address, and has not answered there to us.
+
+=========  ==========================================  =========  ================================
+node       event                                       next       other effect
+=========  ==========================================  =========  ================================
+(none)     answers, and there is room                  known
+known      answers                                     known      misses forgotten
+known      misses MISSES_MAX beats in a row            (none)     not tried there for a while
+known      misses one while suspected                  (none)     the same
+known      suspected                                   known      its beat is due at once
+known      said to be at another address               known      its beat is due at once
+=========  ==========================================  =========  ================================
+
+Invariants: a node id is in the roster once, at one address, and keeps it while that address
+answers; at most MOST_PEERS are in it, and nobody who answers makes way for a newcomer; no address
+that failed is tried again within RETRY_BEATS beats, unless it calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from meshnode.domain.peers import Capacity, Peer, ShardInfo
+
+MOST_PEERS = 256
+"""As many connections as a server takes; a beat of each is 50 small calls a second."""
+BEAT_S = 5.0
+MISSES_MAX = 2
+RETRY_BEATS = 3
+CHECK_AGAIN_S = 1.0
+"""Rumours make a peer's beat due no sooner than that after the last one."""
+MOST_FAILED = 1024
+NEWEST = 0.25
+"""Weight of the newest measurement in the average latency."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A known peer. Times are seconds of a monotonic clock."""
+
+    peer: Peer
+    due_at: float
+    misses: int = 0
+    suspected: bool = False
+    beaten_at: float = field(default=float("-inf"))
+    """When its last beat began."""
+    reported_at: float = 0.0
+    """The peer's own time, of the newest report that it sent."""
+
+
+class Roster:
+    """The known peers."""
+
+    def __init__(self, own_id: str, *, most: int = MOST_PEERS, beat_s: float = BEAT_S) -> None:
+        self._own_id = own_id
+        self._most = most
+        self._beat_s = beat_s
+        self._entries: dict[str, Entry] = {}
+        self._failed: dict[tuple[str, str, int], float] = {}
+        """Until when not to try whom where; the oldest first."""
+
+    def __len__(self) -> int:
+        """How many peers are known."""
+        return len(self._entries)
+
+    def peers(self) -> list[Peer]:
+        """All, those known longest first."""
+        return [entry.peer for entry in self._entries.values()]
+
+    def get(self, node_id: str) -> Peer | None:
+        """The peer with this id."""
+        entry = self._entries.get(node_id)
+        return entry.peer if entry else None
+
+    def holders(self, layer: int, model_hash: str) -> list[Peer]:
+        """Peers with this layer of this model, the nearest first; suspected ones come last."""
+        entries = [
+            entry
+            for entry in self._entries.values()
+            if layer in entry.peer.layers and entry.peer.model_hash == model_hash
+        ]
+        entries.sort(key=lambda entry: (entry.suspected, entry.peer.latency_ms))
+        return [entry.peer for entry in entries]
+
+    def due(self, now: float) -> list[Peer]:
+        """Peers to call now. Report each to :meth:`answered` or :meth:`missed`."""
+        due = [entry for entry in self._entries.values() if entry.due_at <= now]
+        for entry in due:
+            entry.due_at, entry.beaten_at = now + self._beat_s, now
+        return [entry.peer for entry in due]
+
+    def next_due(self) -> float:
+        """When :meth:`due` will have something; infinity for an empty roster."""
+        return min((entry.due_at for entry in self._entries.values()), default=float("inf"))
+
+    def worth_trying(self, node_id: str, host: str, port: int, now: float) -> bool:
+        """Whether to call a candidate, and report to :meth:`answered` or :meth:`missed`."""
+        # A node is not its own peer.
+        if node_id == self._own_id:
+            return False
+        entry = self._entries.get(node_id)
+        if entry is not None:
+            # An id keeps its address while that answers: see whether it does.
+            if (entry.peer.host, entry.peer.port) != (host, port):
+                self._check(entry, now)
+            return False
+        if len(self._entries) >= self._most:
+            return False
+        return self._failed.get((node_id, host, port), now) <= now
+
+    def answered(
+        self, info: ShardInfo, host: str, port: int, latency_ms: float, now: float, wall: float
+    ) -> bool:
+        """Take note of an answer under the id that was called. Says whether something changed.
+
+        ``wall`` is in seconds since 1970. Latency and capacity are no change.
+        """
+        entry = self._entries.get(info.node_id)
+        if entry is None:
+            return self._take_in(info, host, port, latency_ms, now, wall)
+        if (entry.peer.host, entry.peer.port) != (host, port):
+            return False
+        entry.misses, entry.suspected = 0, False
+        before = entry.peer
+        entry.peer = replace(
+            _peer(info, host, port, before.connected_since),
+            latency_ms=before.latency_ms + NEWEST * (latency_ms - before.latency_ms),
+        )
+        return _shape(before) != _shape(entry.peer)
+
+    def missed(self, node_id: str, host: str, port: int, now: float) -> bool:
+        """Take note of a call that was not answered as it should. Says whether a peer is gone."""
+        entry = self._entries.get(node_id)
+        if entry is None or (entry.peer.host, entry.peer.port) != (host, port):
+            self._note_failed((node_id, host, port), now)
+            return False
+        entry.misses += 1
+        if entry.misses < MISSES_MAX and not entry.suspected:
+            return False
+        del self._entries[node_id]
+        self._note_failed((node_id, host, port), now)
+        return True
+
+    def suspect(self, node_id: str, now: float) -> None:
+        """A call to the peer failed: its beat is due, and if it misses that one it is gone."""
+        entry = self._entries.get(node_id)
+        if entry is not None:
+            entry.suspected = True
+            entry.due_at = now
+
+    def heard_from(self, node_id: str, host: str, port: int, now: float) -> None:
+        """A node says from there that it is the one with this id: see whether it is."""
+        self._failed.pop((node_id, host, port), None)
+        self.worth_trying(node_id, host, port, now)
+
+    def reported(
+        self, node_id: str, host: str, port: int, capacity: Capacity, timestamp: float
+    ) -> str:
+        """Take a peer's report of itself; ``timestamp`` is its own time. Says why not, if not."""
+        entry = self._entries.get(node_id)
+        if entry is None:
+            return "not a known peer"
+        # A report is of the node that sends it, from where it is known to be.
+        if (entry.peer.host, entry.peer.port) != (host, port):
+            return "the peer is known at another address"
+        # An older report never replaces a newer one.
+        if timestamp <= entry.reported_at:
+            return "a newer report is known"
+        entry.reported_at = timestamp
+        entry.peer = replace(entry.peer, capacity=capacity)
+        return ""
+
+    def _take_in(
+        self, info: ShardInfo, host: str, port: int, latency_ms: float, now: float, wall: float
+    ) -> bool:
+        # Nobody who answers makes way for a newcomer.
+        if info.node_id == self._own_id or len(self._entries) >= self._most:
+            return False
+        self._failed.pop((info.node_id, host, port), None)
+        # Beats are spread by id, so that a network that was found at once is not called at once.
+        first = now + self._beat_s * (0.5 + int(info.node_id[:2], 16) / 510)
+        peer = replace(_peer(info, host, port, wall), latency_ms=latency_ms)
+        self._entries[info.node_id] = Entry(peer, first, beaten_at=now)
+        return True
+
+    def _check(self, entry: Entry, now: float) -> None:
+        entry.due_at = min(entry.due_at, max(now, entry.beaten_at + CHECK_AGAIN_S))
+
+    def _note_failed(self, where: tuple[str, str, int], now: float) -> None:
+        self._failed.pop(where, None)
+        if len(self._failed) >= MOST_FAILED:
+            del self._failed[next(iter(self._failed))]
+        self._failed[where] = now + RETRY_BEATS * self._beat_s
+
+
+def _peer(info: ShardInfo, host: str, port: int, since: float) -> Peer:
+    return Peer(
+        node_id=info.node_id,
+        host=host,
+        port=port,
+        role=info.role,
+        layers=info.layers,
+        total_layers=info.total_layers,
+        model_hash=info.model_hash,
+        latency_ms=0.0,
+        connected_since=since,
+        capacity=info.capacity,
+    )
+
+
+def _shape(peer: Peer) -> tuple[object, ...]:
+    return peer.layers, peer.total_layers, peer.model_hash

@@ -1,0 +1,118 @@
+"""Paths through the holders of a model's layers (document, section 1: layers are split over nodes).
+
+Terms: a *holder* is a node with a contiguous run of layers; a *hop* is one holder computing some of
+them; a *path* is a sequence of hops that covers the wanted layers, each once and in order. The
+*load* of a holder is the number of sessions that wait or compute there.
+
+Invariants (decisions/0036): a hop runs to the end of its holder's run, as ``PipelineForward`` does;
+so no holder is met twice. A path is the cheapest there is, and the same for the same arguments in
+any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+HOP_MS = 1.0
+"""What a hop costs beside its latency: encoding, decoding and a place in the event loop."""
+LOAD_MS = 0.5
+"""What each session at a holder costs: it shares the holder's steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A node that holds layers ``first`` to ``last``, both included."""
+
+    node_id: str
+    first: int
+    last: int
+    latency_ms: float = 0.0
+    load: int = 0
+
+    @property
+    def cost_ms(self) -> float:
+        """What a path pays for one hop over this holder."""
+        return HOP_MS + max(0.0, self.latency_ms) + LOAD_MS * max(0, self.load)
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Layers ``first`` to ``last``, both included, computed at ``node_id``."""
+
+    node_id: str
+    first: int
+    last: int
+
+
+Path = tuple[Hop, ...]
+
+
+def longest_run(layers: Iterable[int]) -> range:
+    """The longest run of consecutive indices, the first of several; empty if there is none.
+
+    Nodes of this network hold one run. Of a stranger's several, one is used.
+    """
+    best = run = range(0)
+    for layer in sorted(set(layers)):
+        run = range(run.start, layer + 1) if run and run.stop == layer else range(layer, layer + 1)
+        if len(run) > len(best):
+            best = run
+    return best
+
+
+def choose_path(
+    holders: Iterable[Holder], first: int, total: int, excluded: Collection[str] = ()
+) -> Path | None:
+    """The cheapest path over layers ``first`` to ``total - 1``; None if some layer has no holder.
+
+    Among equally cheap ones the shorter, then the one with the smaller node ids. ``excluded`` are
+    ids of nodes that are not to be used.
+    """
+    usable = [holder for holder in holders if holder.node_id not in excluded]
+    # From the end: what is cheapest from each layer on.
+    best: list[tuple[float, int, tuple[str, ...], Path] | None] = [None] * total
+    best.append((0.0, 0, (), ()))
+    for layer in range(total - 1, first - 1, -1):
+        for holder in usable:
+            if not holder.first <= layer <= holder.last:
+                continue
+            stop = min(holder.last + 1, total)
+            rest = best[stop]
+            if rest is None:
+                continue
+            candidate = (
+                holder.cost_ms + rest[0],
+                1 + rest[1],
+                (holder.node_id, *rest[2]),
+                (Hop(holder.node_id, layer, stop - 1), *rest[3]),
+            )
+            known = best[layer]
+            if known is None or candidate[:3] < known[:3]:
+                best[layer] = candidate
+    found = best[first]
+    return None if found is None else found[3]
+
+
+def missing_layers(
+    holders: Iterable[Holder], first: int, total: int, excluded: Collection[str] = ()
+) -> tuple[int, ...]:
+    """The layers ``first`` to ``total - 1`` that nobody holds."""
+    held = {
+        layer
+        for holder in holders
+        if holder.node_id not in excluded
+        for layer in range(max(first, holder.first), min(total - 1, holder.last) + 1)
+    }
+    return tuple(layer for layer in range(first, total) if layer not in held)
+
+
+def spell_layers(layers: Sequence[int]) -> str:
+    """Ascending indices in words: ``2, 4-7``."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and runs[-1][-1] == layer - 1:
+            runs[-1] = [runs[-1][0], layer]
+        else:
+            runs.append([layer])
+    return ", ".join("-".join(map(str, run)) for run in runs)

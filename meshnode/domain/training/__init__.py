@@ -1,0 +1,6 @@
+"""Training that agrees: rounds, gossip rules, agreement, trend (document, 1, 2.1, 2.3).
+
+Read it in this order: ``contribution`` (what a node adds to a round), ``agreement`` (which
+weights count), ``replica`` (one node's way through a round), ``trend`` (what the losses say).
+Nothing here waits, sends, computes with tensors or reads a clock.
+"""

@@ -1,0 +1,39 @@
+"""Which weights count, and how far the nodes agree (document, 2.1: hash_agreement_rate).
+
+Terms: a node *reports* the version of its weights and their hash; version 0 is what a node starts
+with, before it has trained or joined. The *winner* is what most nodes report: of those with as many
+nodes the newest, and of these the one with the lowest hash.
+
+Invariants: nodes that know the same reports name the same winner; newcomers outvote nobody; one
+liar with a high version outvotes nobody but a single other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Weights:
+    """The weights that a node has: the round that made them, and their SHA-256."""
+
+    version: int
+    model_hash: str
+
+
+def winner(reports: Iterable[Weights]) -> Weights | None:
+    """The weights that everybody should have; None without any report."""
+    counts = Counter(reports)
+    trained = {weights: count for weights, count in counts.items() if weights.version} or counts
+    if not trained:
+        return None
+    return min(trained, key=lambda one: (-trained[one], -one.version, one.model_hash))
+
+
+def agreement_rate(reports: Mapping[str, str]) -> float:
+    """The share of nodes that report the most common model hash; 1.0 for a node alone."""
+    if not reports:
+        return 1.0
+    return Counter(reports.values()).most_common(1)[0][1] / len(reports)
