@@ -1,6 +1,7 @@
 """Our client against grpcio's server: every kind of call, every way that it can end (7.3)."""
 
 import threading
+from functools import partial
 
 import grpc
 import pytest
@@ -267,3 +268,26 @@ async def test_answers_of_strange_peers(fields: dict[str, str], code: Code) -> N
                     await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
                 assert failure.value.code is code
         nursery.cancel_scope.cancel()
+
+
+async def test_an_address_of_ipv6_is_bracketed_in_the_authority() -> None:
+    seen = []
+
+    async def listen(stream: trio.SocketStream) -> None:
+        server = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        server.initiate_connection()
+        while True:
+            await stream.send_all(server.data_to_send())
+            for event in server.receive_data(await stream.receive_some()):
+                if isinstance(event, RequestReceived):
+                    seen.append(dict(event.headers)[":authority"])
+                    server.send_headers(event.stream_id, [(":status", "503")], end_stream=True)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, listen, 0, host="::1"))
+        port = listeners[0].socket.getsockname()[1]
+        async with open_channel("::1", port, traffic=TrafficMeter()) as channel:
+            with pytest.raises(CallFailed):
+                await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
+        nursery.cancel_scope.cancel()
+    assert seen == [f"[::1]:{port}"]

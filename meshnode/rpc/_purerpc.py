@@ -7,6 +7,7 @@ streams and buffers are replaced: they hold most rows of the list of faults (dec
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -95,16 +96,22 @@ class GrpcConnection(Protocol):
         message_type: str,
         authority: str,
         timeout: timedelta,
+        *,
+        custom_metadata: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Write the head of a request."""
 
     def start_response(self, stream_id: int) -> None:
         """Write the head of a response."""
 
-    def end_response(self, stream_id: int, status: Any) -> None:
+    def end_response(
+        self, stream_id: int, status: Any, custom_metadata: Iterable[tuple[str, str]] = ()
+    ) -> None:
         """Write the trailers."""
 
-    def respond_status(self, stream_id: int, status: Any) -> None:
+    def respond_status(
+        self, stream_id: int, status: Any, *, custom_metadata: Iterable[tuple[str, str]] = ()
+    ) -> None:
         """Write a response that is nothing but a status."""
 
 

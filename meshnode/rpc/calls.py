@@ -19,6 +19,7 @@ from h2.exceptions import ProtocolError
 
 from meshnode.domain.errors import MeshnodeError
 from meshnode.rpc._purerpc import status
+from meshnode.rpc.caller import Caller, Exchange, enter
 from meshnode.rpc.errors import NOT_IMPLEMENTED, Code, Refused, status_of
 from meshnode.rpc.stubs import NotOffered, Operation
 
@@ -77,11 +78,13 @@ class ServerCall:
         stream: MessageStream,
         operation: Operation | None,
         timeout_s: float | None,
+        caller: Caller,
     ) -> None:
         """``operation`` is None when the node has none of the name that was called."""
         self.stream = stream
         self._connection = connection
         self._operation = operation
+        self._exchange = Exchange(caller, {})
         self._responded = False
         self._ended_early = (Code.DEADLINE_EXCEEDED, "deadline exceeded")
         """What the caller is told when the call does not come to its own end."""
@@ -103,6 +106,7 @@ class ServerCall:
     async def run(self) -> None:
         """Serve the call and say how it ended."""
         answer: tuple[Code, str] | None = None
+        enter(self._exchange)
         try:
             with self._scope:
                 answer = await self._guarded()
@@ -164,12 +168,13 @@ class ServerCall:
     def _end(self, code: Code, message: str) -> None:
         if self.stream.was_reset:
             return
-        answer = status(code, message)
+        answer, metadata = status(code, message), self._exchange.answer.items()
+        grpc = self._connection.grpc
         try:
             if self._responded:
-                self._connection.grpc.end_response(self.stream.id, answer)
+                grpc.end_response(self.stream.id, answer, metadata)
             else:
-                self._connection.grpc.respond_status(self.stream.id, answer)
+                grpc.respond_status(self.stream.id, answer, custom_metadata=metadata)
         except ProtocolError:
             # The connection has ended.
             return

@@ -12,22 +12,20 @@ sides allow; the others wait within their deadlines.
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-import h2.events
 import trio
 from google.protobuf.message import DecodeError, Message
 from h2.exceptions import ProtocolError
 
 from meshnode.domain.metering import TrafficMeter
-from meshnode.rpc.connection import Connection, text_headers
-from meshnode.rpc.errors import RESET_CODES, CallFailed, Code
-from meshnode.rpc.headers import ResponseEnd, parse_response, parse_trailers, sent_timeout
-from meshnode.rpc.keepalive import Keepalive
+from meshnode.rpc.client import ClientConnection, ClientStream
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.headers import sent_timeout
 from meshnode.rpc.limits import ByteCount, RpcLimits
-from meshnode.rpc.streams import MessageStream
+from meshnode.rpc.metadata import NONE, sent_metadata
 from meshnode.rpc.transport import Transport
 
 CANCEL = 8
@@ -38,119 +36,15 @@ Gives = TypeVar("Gives", bound=Message)
 T = TypeVar("T")
 
 
-class ClientStream(MessageStream):
-    """A call's messages, and how the peer ended it."""
-
-    outcome: ResponseEnd | None = None
-
-
-class ClientConnection(Connection):
-    """The client's side of a connection."""
-
-    streams: dict[int, ClientStream]  # type: ignore[assignment]
-
-    def __init__(self, transport: Transport, limits: RpcLimits, held: ByteCount) -> None:
-        """Wait for :meth:`wait_known` before the first call: the peer's settings limit them."""
-        super().__init__(transport, limits, held, client_side=True)
-        self.gone: str | None = None
-        """Why no further call can be made, if so."""
-        self.room = trio.lowlevel.ParkingLot()
-        self.keepalive = Keepalive()
-        self._changed = trio.lowlevel.ParkingLot()
-        self._handlers |= {
-            h2.events.ResponseReceived: self._response_received,
-            h2.events.TrailersReceived: self._trailers_received,
-        }
-
-    async def wait_known(self) -> None:
-        """Wait for the peer's settings. Raises CallFailed when it does not speak HTTP/2."""
-        while not self.peer_is_known:
-            if self.gone is not None:
-                raise CallFailed(Code.UNAVAILABLE, self.gone)
-            await self._changed.park()
-
-    def has_room(self) -> bool:
-        """Whether one more call may begin."""
-        most = min(self.limits.calls_per_connection, self.h2.remote_settings.max_concurrent_streams)
-        # Counted by h2 too: a stream may live on there until its last frame has come.
-        return len(self.streams) < most and self.h2.open_outbound_streams < most
-
-    def lost(self, reason: str) -> None:
-        """End all calls, and let no other begin."""
-        self.gone = self.gone or reason
-        super().lost(reason)
-        for stream in self.streams.values():
-            stream.stop_listening()
-        self._changed.unpark_all()
-        self.room.unpark_all()
-
-    def forget(self, stream_id: int) -> None:
-        """A call is over, another may begin."""
-        super().forget(stream_id)
-        self.room.unpark()
-
-    def _response_received(self, event: h2.events.ResponseReceived) -> None:
-        stream = self.streams.get(event.stream_id)
-        if stream is None:
-            return
-        head = parse_response(text_headers(event.headers), ended=event.stream_ended is not None)
-        if isinstance(head, ResponseEnd):
-            self._outcome(stream, head)
-        else:
-            stream.set_encoding(head.encoding)
-
-    def _trailers_received(self, event: h2.events.TrailersReceived) -> None:
-        stream = self.streams.get(event.stream_id)
-        if stream is not None:
-            self._outcome(stream, parse_trailers(text_headers(event.headers)))
-
-    def _stream_ended(self, event: h2.events.StreamEnded) -> None:
-        stream = self.streams.get(event.stream_id)
-        if stream is not None and stream.outcome is None:
-            self._outcome(stream, ResponseEnd(Code.INTERNAL, "the answer ended without a status"))
-
-    def _stream_reset(self, event: h2.events.StreamReset) -> None:
-        stream = self.streams.get(event.stream_id)
-        if stream is None:
-            return
-        stream.was_reset = True
-        if stream.outcome is None:
-            code = RESET_CODES.get(int(event.error_code or 0), Code.INTERNAL)
-            self._outcome(stream, ResponseEnd(code, "the peer reset the call"))
-
-    def _outcome(self, stream: ClientStream, outcome: ResponseEnd) -> None:
-        if stream.outcome is not None:
-            return
-        stream.outcome = outcome
-        if outcome.code is not Code.OK:
-            stream.fail(outcome.code, outcome.message)
-        stream.ended()
-        stream.stop_listening()
-
-    def _settings_changed(self, event: h2.events.RemoteSettingsChanged) -> None:
-        super()._settings_changed(event)
-        self._changed.unpark_all()
-        self.room.unpark_all()
-
-    def _ping_acknowledged(self, event: h2.events.PingAckReceived) -> None:
-        self.keepalive.answered()
-
-    def _goaway_received(self, event: h2.events.ConnectionTerminated) -> None:
-        self.gone = "the peer is going away"
-        last = event.last_stream_id or 0
-        for stream in list(self.streams.values()):
-            if stream.id > last:
-                # The peer has not looked at these: they may be made again elsewhere.
-                stream.fail(Code.UNAVAILABLE, self.gone)
-                stream.stop_listening()
-        self.room.unpark_all()
-
-
 class ClientCall(Generic[Takes, Gives]):
     """One call. An async context manager: leaving it early resets the call at the peer."""
 
     first: Takes | None = None
     """Sent, as the only message, when the call is entered."""
+    metadata: Mapping[str, str] = NONE
+    """Sent with the head of the request."""
+    most_bytes: int | None = None
+    """The largest message to take, where that is less than the limits allow."""
 
     def __init__(
         self,
@@ -196,6 +90,11 @@ class ClientCall(Generic[Takes, Gives]):
     async def send(self, request: Takes, *, last: bool = False) -> None:
         """Send a message; ``last`` ends our side with it. Raises CallFailed at the deadline."""
         await self._in_time(self._open.send(request.SerializeToString(), last=last))
+
+    @property
+    def answer_metadata(self) -> Mapping[str, str]:
+        """What the peer has sent beside its messages: complete when it has ended the call."""
+        return self._open.metadata
 
     def end(self) -> None:
         """Send no more messages."""
@@ -244,9 +143,11 @@ class ClientCall(Generic[Takes, Gives]):
             await connection.room.park()
         if connection.gone is not None:
             raise CallFailed(Code.UNAVAILABLE, connection.gone)
-        return self._channel.begin(
-            self._path, self._request_type.DESCRIPTOR.full_name, self._deadline
+        stream = self._channel.begin(
+            self._path, self._request_type.DESCRIPTOR.full_name, self._deadline, self.metadata
         )
+        stream.most_bytes = self.most_bytes
+        return stream
 
     async def _in_time(self, step: Awaitable[T]) -> T:
         with trio.CancelScope(deadline=self._deadline):
@@ -276,6 +177,15 @@ class Channel:
         """Whether a call can still be made."""
         return self.connection.gone is None
 
+    @property
+    def calls(self) -> int:
+        """Calls in flight."""
+        return len(self.connection.streams)
+
+    async def wait_ended(self) -> None:
+        """Wait until no call is left and none can be made."""
+        await self.connection.ended.wait()
+
     def call(
         self,
         service: str,
@@ -288,15 +198,22 @@ class Channel:
         """A call that has not begun; ``default_s`` is for callers without a deadline."""
         return ClientCall(self, (service, operation), request_type, response_type, default_s)
 
-    def begin(self, path: tuple[str, str], message_type: str, deadline: float) -> ClientStream:
+    def begin(
+        self,
+        path: tuple[str, str],
+        message_type: str,
+        deadline: float,
+        metadata: Mapping[str, str] = NONE,
+    ) -> ClientStream:
         """Write the head of a request; the caller transmits it."""
-        connection = self.connection
+        connection, custom = self.connection, sent_metadata(metadata)
         service, operation = path
         timeout = sent_timeout(deadline - trio.current_time())
         try:
             stream_id = connection.h2.get_next_available_stream_id()
             connection.grpc.start_request(
-                stream_id, "http", service, operation, message_type, self._authority, timeout
+                *(stream_id, "http", service, operation, message_type, self._authority, timeout),
+                custom_metadata=custom,
             )
         except ProtocolError:
             connection.gone = "the connection cannot take another call"
@@ -318,10 +235,15 @@ async def open_channel(
     """
     limits = limits or RpcLimits()
     try:
-        opened = await trio.open_tcp_stream(host, port)
+        sock = _detach(await trio.open_tcp_stream(host, port))
     except OSError as error:
         raise CallFailed(Code.UNAVAILABLE, f"cannot connect to {host}:{port}") from error
-    transport = Transport(_detach(opened), traffic, stall_s=limits.stall_s)
+    try:
+        transport = Transport(sock, traffic, stall_s=limits.stall_s)
+    except OSError as error:
+        # It has gone already.
+        sock.close()
+        raise CallFailed(Code.UNAVAILABLE, f"{host}:{port} hung up") from error
     connection = ClientConnection(transport, limits, ByteCount(limits.bytes_in_flight))
     failure: Exception | None = None
     try:
@@ -331,7 +253,8 @@ async def open_channel(
             nursery.start_soon(connection.keepalive.run, connection)
             try:
                 await connection.wait_known()
-                yield Channel(connection, f"{host}:{port}", traffic)
+                authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                yield Channel(connection, authority, traffic)
             except Exception as error:  # noqa: BLE001 - raised again below, outside of the nursery
                 # The nursery would wrap it, and a channel's user is not to see that one exists.
                 failure = error

@@ -62,6 +62,7 @@ CODES: tuple[tuple[type[domain.MeshnodeError], Code], ...] = (
     (domain.RateLimited, Code.RESOURCE_EXHAUSTED),
     # Not in the document's table: the caller can fix it only by changing the state it acts on.
     (domain.InsufficientBalance, Code.FAILED_PRECONDITION),
+    (domain.FundsLocked, Code.FAILED_PRECONDITION),
     (domain.Unavailable, Code.UNAVAILABLE),
     (domain.LayerNotHeld, Code.NOT_FOUND),
 )

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import unquote
 
 from meshnode.rpc.errors import HTTP_STATUS_CODES, Code
+from meshnode.rpc.metadata import received_metadata
 
 Headers = Iterable[tuple[str, str]]
 
@@ -38,6 +39,7 @@ class RequestHead:
     method: str
     timeout_s: float | None
     encoding: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class ResponseHead:
     """The begin of a response that has messages."""
 
     encoding: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class ResponseEnd:
 
     code: Code
     message: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_request(headers: Headers) -> RequestHead | BadHead:
@@ -80,7 +84,8 @@ def parse_request(headers: Headers) -> RequestHead | BadHead:
         if timeout is None:
             return BadHead(200, Code.INVALID_ARGUMENT, "malformed grpc-timeout")
         timeout_s = int(timeout[1]) * _SECONDS[timeout[2]]
-    return RequestHead(path[1], path[2], timeout_s, fields.get("grpc-encoding", "identity"))
+    encoding = fields.get("grpc-encoding", "identity")
+    return RequestHead(path[1], path[2], timeout_s, encoding, received_metadata(fields.items()))
 
 
 def parse_response(headers: Headers, *, ended: bool) -> ResponseHead | ResponseEnd:
@@ -94,7 +99,8 @@ def parse_response(headers: Headers, *, ended: bool) -> ResponseHead | ResponseE
         return ResponseEnd(Code.UNKNOWN, "the peer's answer is not gRPC")
     if ended:
         return parse_trailers(fields.items())
-    return ResponseHead(fields.get("grpc-encoding", "identity"))
+    encoding = fields.get("grpc-encoding", "identity")
+    return ResponseHead(encoding, received_metadata(fields.items()))
 
 
 def parse_trailers(headers: Headers) -> ResponseEnd:
@@ -105,7 +111,8 @@ def parse_trailers(headers: Headers) -> ResponseEnd:
         return ResponseEnd(Code.UNKNOWN, "the peer's answer has no status")
     code = Code(int(status)) if int(status) in Code._value2member_map_ else Code.UNKNOWN
     # Undecodable bytes become replacement characters: a message must never fail a call.
-    return ResponseEnd(code, unquote(fields.get("grpc-message", ""), errors="replace"))
+    message = unquote(fields.get("grpc-message", ""), errors="replace")
+    return ResponseEnd(code, message, received_metadata(fields.items()))
 
 
 def sent_timeout(seconds: float) -> timedelta:
@@ -115,7 +122,8 @@ def sent_timeout(seconds: float) -> timedelta:
     a value again, where microseconds would be new in every call. purerpc writes it in at most eight
     digits then, as the protocol wants.
     """
-    microseconds = max(1, math.ceil(seconds * 1e6))
+    # Less than nothing is left, infinitely less, to a caller that is being cancelled.
+    microseconds = math.ceil(max(seconds, 1e-6) * 1e6)
     grain = 10 ** max(0, len(str(microseconds)) - 2)
     microseconds = -(-microseconds // grain) * grain
     if microseconds < MOST_MICROSECONDS:

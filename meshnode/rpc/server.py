@@ -14,6 +14,7 @@ import errno
 import logging
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import h2.events
@@ -23,6 +24,7 @@ from h2.exceptions import ProtocolError
 from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc._purerpc import status
+from meshnode.rpc.caller import Caller
 from meshnode.rpc.calls import ServerCall
 from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection, text_headers
 from meshnode.rpc.errors import Code, Refused
@@ -121,6 +123,7 @@ class ServerConnection(Connection):
         self._server = server
         self._calls: dict[int, ServerCall] = {}
         self._resets = LeakyBucket(server.limits.resets_burst, server.limits.resets_per_s)
+        self._peer = Caller(*transport.peer, here=transport.here)
         self._nursery: trio.Nursery | None = None
         self._reading = trio.CancelScope()
         """Ends the connection; its deadline is that of the handshake."""
@@ -194,8 +197,12 @@ class ServerConnection(Connection):
         if isinstance(head, BadHead):
             self._answer_bad_head(stream_id, head)
             return
+        operation = self._server.operation(head)
         stream = MessageStream(self, stream_id, head.encoding, Refused)
-        call = ServerCall(self, stream, self._server.operation(head), head.timeout_s)
+        if operation is not None and operation.most_bytes is not None:
+            stream.expect(head.encoding, operation.most_bytes)
+        caller = replace(self._peer, metadata=head.metadata)
+        call = ServerCall(self, stream, operation, head.timeout_s, caller)
         self.streams[stream_id] = stream
         self._calls[stream_id] = call
         self._server.calls += 1

@@ -68,9 +68,10 @@ class MessageStream:
 
     # -- fed by the connection --------------------------------------------------------------------
 
-    def set_encoding(self, encoding: str) -> None:
-        """The message encoding, known to a client only when the response begins."""
-        self._reader = MessageReader(self._connection.limits.message_bytes, encoding)
+    def expect(self, encoding: str, most_bytes: int | None) -> None:
+        """Read messages in this encoding, and none above ``most_bytes`` if that is given."""
+        limit = self._connection.limits.message_bytes
+        self._reader = MessageReader(min(most_bytes or limit, limit), encoding)
 
     def data_arrived(self, data: bytes, flow_controlled: int) -> None:
         """Take bytes of messages; ``flow_controlled`` counts padding too."""

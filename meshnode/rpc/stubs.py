@@ -11,7 +11,7 @@ generator; it gets a message, or an async iterator of them. Refusals are raised:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -20,8 +20,10 @@ from google.protobuf.message import Message
 from meshnode.rpc._purerpc import Cardinality, Signature
 from meshnode.rpc._purerpc import signature as RPCSignature  # noqa: N812 - a name of purerpc's
 from meshnode.rpc.channel import Channel, ClientCall
+from meshnode.rpc.metadata import NONE
 
 __all__ = [
+    "Answer",
     "Cardinality",
     "Client",
     "NotOffered",
@@ -32,6 +34,7 @@ __all__ = [
     "StreamUnary",
     "UnaryStream",
     "UnaryUnary",
+    "requests_up_to",
 ]
 
 Takes = TypeVar("Takes", bound=Message)
@@ -52,6 +55,8 @@ class Operation:
     response_type: type[Message]
     takes_stream: bool
     gives_stream: bool
+    most_bytes: int | None = None
+    """In one request message, where that is less than the server's limit."""
     ends: bool = True
     """Whether a call comes to an end by itself: a server that closes waits for those only."""
 
@@ -74,7 +79,21 @@ class Service:
             response_type=signature.response_type,
             takes_stream=takes_stream,
             gives_stream=gives_stream,
+            most_bytes=getattr(handler, "most_bytes", None),
         )
+
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+def requests_up_to(size: int) -> Callable[[Handler], Handler]:
+    """Let an operation refuse larger requests, before they are read and parsed."""
+
+    def mark(handler: Handler) -> Handler:
+        vars(handler)["most_bytes"] = size
+        return handler
+
+    return mark
 
 
 class Servicer:
@@ -106,25 +125,59 @@ class _Stub:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Gives]):
+    """An answered call."""
+
+    message: Gives
+    metadata: Mapping[str, str]
+    """Lower-case keys, readable values."""
+
+
 class UnaryUnary(_Stub, Generic[Takes, Gives]):
     """One message each way."""
 
-    async def __call__(self, request: Takes) -> Gives:
-        """Make the call within the caller's deadline. Raises CallFailed."""
-        call = self._call()
+    async def __call__(
+        self,
+        request: Takes,
+        *,
+        metadata: Mapping[str, str] = NONE,
+        most_bytes: int | None = None,
+    ) -> Gives:
+        """Make the call within the caller's deadline. Raises CallFailed.
+
+        ``metadata`` goes with the request; an answer above ``most_bytes`` is not taken.
+        """
+        answer = await self.ask(request, metadata=metadata, most_bytes=most_bytes)
+        return answer.message
+
+    async def ask(
+        self,
+        request: Takes,
+        *,
+        metadata: Mapping[str, str] = NONE,
+        most_bytes: int | None = None,
+    ) -> Answer[Gives]:
+        """The same, and what came beside the answer."""
+        call: ClientCall[Takes, Gives] = self._call()
         call.first = request
+        call.metadata = metadata
+        call.most_bytes = most_bytes
         async with call:
-            reply: Gives = await call.receive_only()
-            return reply
+            message = await call.receive_only()
+            return Answer(message, call.answer_metadata)
 
 
 class UnaryStream(_Stub, Generic[Takes, Gives]):
     """One message there, many back."""
 
-    def __call__(self, request: Takes) -> ClientCall[Takes, Gives]:
+    def __call__(
+        self, request: Takes, *, metadata: Mapping[str, str] = NONE
+    ) -> ClientCall[Takes, Gives]:
         """``async with stub.Operation(request) as call:``, then iterate."""
-        call = self._call()
+        call: ClientCall[Takes, Gives] = self._call()
         call.first = request
+        call.metadata = metadata
         return call
 
 

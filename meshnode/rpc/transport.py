@@ -13,9 +13,12 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
+
+from meshnode.domain.kademlia.address import canonical
+from meshnode.domain.kademlia.refusals import NotAnAddress
 
 if TYPE_CHECKING:
     from meshnode.domain.metering import TrafficMeter
@@ -46,6 +49,8 @@ class Transport:
             # Not every system names all three; the probes are then the system's own.
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        self.peer = _address(sock.getpeername())
+        self.here = _address(sock.getsockname())[0]
         self._sock = sock
         self._traffic = traffic
         self._stall_s = stall_s
@@ -153,3 +158,13 @@ class Transport:
         self._traffic.bytes_sent += sent
         self.moved += sent
         return sent
+
+
+def _address(name: Any) -> tuple[str, int]:
+    """What the system says of one end of a socket; empty where it is not an internet address."""
+    if not isinstance(name, tuple):
+        return "", 0
+    try:
+        return canonical(name[0]), int(name[1])
+    except NotAnAddress:
+        return "", 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from meshnode.domain.errors import InvalidRequest
@@ -31,8 +32,11 @@ FIELD = "body"
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
-def loads(data: bytes) -> Any:
-    """Decode strict JSON. Raises :class:`InvalidRequest`."""
+def loads(data: bytes, *, exact: bool = False) -> Any:
+    """Decode strict JSON. Raises :class:`InvalidRequest`.
+
+    With ``exact``, a number with a fraction or an exponent is the Decimal that its text spells.
+    """
     if not data.strip():
         raise InvalidRequest(FIELD, "is empty; JSON is expected")
     try:
@@ -43,7 +47,7 @@ def loads(data: bytes) -> Any:
         raise InvalidRequest(FIELD, "must not begin with a byte order mark")
     _check_depth(text)
     try:
-        return _DECODER.decode(text)
+        return (_EXACT_DECODER if exact else _DECODER).decode(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         # The decoder's messages are fixed phrases: they do not quote the text.
@@ -98,6 +102,14 @@ def _number(digits: str) -> float:
     return value
 
 
+def _exact_number(digits: str) -> Decimal:
+    _number(digits)
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        raise InvalidRequest(FIELD, "has a number with an exponent out of range") from None
+
+
 def _check_length(digits: str) -> None:
     if len(digits) > MAX_NUMBER_CHARS:
         raise InvalidRequest(FIELD, f"has a number of more than {MAX_NUMBER_CHARS} characters")
@@ -108,4 +120,11 @@ _DECODER = json.JSONDecoder(
     parse_constant=_constant,
     parse_int=_integer,
     parse_float=_number,
+)
+
+_EXACT_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_constant=_constant,
+    parse_int=_integer,
+    parse_float=_exact_number,
 )

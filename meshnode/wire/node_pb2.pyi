@@ -588,7 +588,7 @@ class SwarmStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class SwarmStatusResponse(_message.Message):
-    __slots__ = ("node_id", "status", "role", "model_hash", "total_layers", "layers", "capacity", "peers")
+    __slots__ = ("node_id", "status", "role", "model_hash", "total_layers", "layers", "capacity", "peers", "training")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -597,6 +597,7 @@ class SwarmStatusResponse(_message.Message):
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     status: str
     role: str
@@ -605,7 +606,56 @@ class SwarmStatusResponse(_message.Message):
     layers: _containers.RepeatedScalarFieldContainer[int]
     capacity: NodeCapacity
     peers: _containers.RepeatedCompositeFieldContainer[SwarmPeer]
-    def __init__(self, node_id: _Optional[str] = ..., status: _Optional[str] = ..., role: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ..., peers: _Optional[_Iterable[_Union[SwarmPeer, _Mapping[str, object]]]] = ...) -> None: ...
+    training: TrainingStatus
+    def __init__(self, node_id: _Optional[str] = ..., status: _Optional[str] = ..., role: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ..., peers: _Optional[_Iterable[_Union[SwarmPeer, _Mapping[str, object]]]] = ..., training: _Optional[_Union[TrainingStatus, _Mapping[str, object]]] = ...) -> None: ...
+
+class TrainingStatus(_message.Message):
+    __slots__ = ("round_id", "state", "version", "model_hash", "pending_version", "pending_hash", "contributions", "figures")
+    ROUND_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_HASH_FIELD_NUMBER: _ClassVar[int]
+    PENDING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PENDING_HASH_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    round_id: int
+    state: str
+    version: int
+    model_hash: str
+    pending_version: int
+    pending_hash: str
+    contributions: _containers.RepeatedCompositeFieldContainer[ContributionNotice]
+    figures: TrainingFigures
+    def __init__(self, round_id: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., model_hash: _Optional[str] = ..., pending_version: _Optional[int] = ..., pending_hash: _Optional[str] = ..., contributions: _Optional[_Iterable[_Union[ContributionNotice, _Mapping[str, object]]]] = ..., figures: _Optional[_Union[TrainingFigures, _Mapping[str, object]]] = ...) -> None: ...
+
+class ContributionNotice(_message.Message):
+    __slots__ = ("node_id", "digests")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node_id: _Optional[str] = ..., digests: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TrainingFigures(_message.Message):
+    __slots__ = ("loss", "validation_loss", "steps", "tokens", "rounds", "successful_syncs", "failed_syncs", "data_shards")
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSFUL_SYNCS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_SYNCS_FIELD_NUMBER: _ClassVar[int]
+    DATA_SHARDS_FIELD_NUMBER: _ClassVar[int]
+    loss: float
+    validation_loss: float
+    steps: int
+    tokens: int
+    rounds: int
+    successful_syncs: int
+    failed_syncs: int
+    data_shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, loss: _Optional[float] = ..., validation_loss: _Optional[float] = ..., steps: _Optional[int] = ..., tokens: _Optional[int] = ..., rounds: _Optional[int] = ..., successful_syncs: _Optional[int] = ..., failed_syncs: _Optional[int] = ..., data_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SwarmPeer(_message.Message):
     __slots__ = ("node_id", "address", "role", "layers", "latency_ms", "capacity")

@@ -21,3 +21,8 @@ DONE = "[DONE]"
 def encode_event(data: Mapping[str, object]) -> bytes:
     """One event, the blank line that ends it included."""
     return b"data: " + json.dumps(data) + b"\n\n"
+
+
+def encode_comment(text: str) -> bytes:
+    """A line that clients pass over, and a blank one. ``text`` has no line breaks."""
+    return b": " + text.encode() + b"\n\n"

@@ -1,0 +1,148 @@
+"""The client's side of a connection: its calls, and how the peer ended them (document, 4.3, 7.3).
+
+Invariant: when the peer goes away, says goodbye or stops answering pings, every call that waits for
+it ends with UNAVAILABLE; calls that a peer has begun before its goodbye go on to their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import h2.events
+import trio
+
+from meshnode.rpc.connection import Connection, text_headers
+from meshnode.rpc.errors import RESET_CODES, CallFailed, Code
+from meshnode.rpc.headers import ResponseEnd, parse_response, parse_trailers
+from meshnode.rpc.keepalive import Keepalive
+from meshnode.rpc.limits import ByteCount, RpcLimits
+from meshnode.rpc.metadata import NONE
+from meshnode.rpc.streams import MessageStream
+from meshnode.rpc.transport import Transport
+
+
+class ClientStream(MessageStream):
+    """A call's messages, and how the peer ended it."""
+
+    outcome: ResponseEnd | None = None
+    metadata: Mapping[str, str] = NONE
+    """What the peer sent beside its messages so far."""
+    most_bytes: int | None = None
+    """In one message, where that is less than the limits allow."""
+
+    def set_encoding(self, encoding: str) -> None:
+        """The message encoding, known only when the response begins."""
+        self.expect(encoding, self.most_bytes)
+
+
+class ClientConnection(Connection):
+    """The client's side of a connection."""
+
+    streams: dict[int, ClientStream]  # type: ignore[assignment]
+
+    def __init__(self, transport: Transport, limits: RpcLimits, held: ByteCount) -> None:
+        """Wait for :meth:`wait_known` before the first call: the peer's settings limit them."""
+        super().__init__(transport, limits, held, client_side=True)
+        self.gone: str | None = None
+        """Why no further call can be made, if so."""
+        self.ended = trio.Event()
+        """Set when no call is left and none can be made."""
+        self.room = trio.lowlevel.ParkingLot()
+        self.keepalive = Keepalive()
+        self._changed = trio.lowlevel.ParkingLot()
+        self._handlers |= {
+            h2.events.ResponseReceived: self._response_received,
+            h2.events.TrailersReceived: self._trailers_received,
+        }
+
+    async def wait_known(self) -> None:
+        """Wait for the peer's settings. Raises CallFailed when it does not speak HTTP/2."""
+        while not self.peer_is_known:
+            if self.gone is not None:
+                raise CallFailed(Code.UNAVAILABLE, self.gone)
+            await self._changed.park()
+
+    def has_room(self) -> bool:
+        """Whether one more call may begin."""
+        most = min(self.limits.calls_per_connection, self.h2.remote_settings.max_concurrent_streams)
+        # Counted by h2 too: a stream may live on there until its last frame has come.
+        return len(self.streams) < most and self.h2.open_outbound_streams < most
+
+    def lost(self, reason: str) -> None:
+        """End all calls, and let no other begin."""
+        self.gone = self.gone or reason
+        super().lost(reason)
+        for stream in self.streams.values():
+            stream.stop_listening()
+        self._changed.unpark_all()
+        self.room.unpark_all()
+        self.ended.set()
+
+    def forget(self, stream_id: int) -> None:
+        """A call is over, another may begin."""
+        super().forget(stream_id)
+        self.room.unpark()
+        self._end_when_idle()
+
+    def _response_received(self, event: h2.events.ResponseReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is None:
+            return
+        head = parse_response(text_headers(event.headers), ended=event.stream_ended is not None)
+        if isinstance(head, ResponseEnd):
+            self._outcome(stream, head)
+        else:
+            stream.metadata = head.metadata
+            stream.set_encoding(head.encoding)
+
+    def _trailers_received(self, event: h2.events.TrailersReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            self._outcome(stream, parse_trailers(text_headers(event.headers)))
+
+    def _stream_ended(self, event: h2.events.StreamEnded) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None and stream.outcome is None:
+            self._outcome(stream, ResponseEnd(Code.INTERNAL, "the answer ended without a status"))
+
+    def _stream_reset(self, event: h2.events.StreamReset) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is None:
+            return
+        stream.was_reset = True
+        if stream.outcome is None:
+            code = RESET_CODES.get(int(event.error_code or 0), Code.INTERNAL)
+            self._outcome(stream, ResponseEnd(code, "the peer reset the call"))
+
+    def _outcome(self, stream: ClientStream, outcome: ResponseEnd) -> None:
+        if stream.outcome is not None:
+            return
+        stream.outcome = outcome
+        stream.metadata = {**stream.metadata, **outcome.metadata}
+        if outcome.code is not Code.OK:
+            stream.fail(outcome.code, outcome.message)
+        stream.ended()
+        stream.stop_listening()
+
+    def _settings_changed(self, event: h2.events.RemoteSettingsChanged) -> None:
+        super()._settings_changed(event)
+        self._changed.unpark_all()
+        self.room.unpark_all()
+
+    def _ping_acknowledged(self, event: h2.events.PingAckReceived) -> None:
+        self.keepalive.answered()
+
+    def _goaway_received(self, event: h2.events.ConnectionTerminated) -> None:
+        self.gone = "the peer is going away"
+        last = event.last_stream_id or 0
+        for stream in list(self.streams.values()):
+            if stream.id > last:
+                # The peer has not looked at these: they may be made again elsewhere.
+                stream.fail(Code.UNAVAILABLE, self.gone)
+                stream.stop_listening()
+        self.room.unpark_all()
+        self._end_when_idle()
+
+    def _end_when_idle(self) -> None:
+        if self.gone is not None and not self.streams:
+            self.ended.set()
