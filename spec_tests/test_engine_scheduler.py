@@ -21,6 +21,53 @@ class Batching(RuleBasedStateMachine):
         self.batch: list[int] = []
         self.computed: dict[int, int] = {}
         self.patience: dict[int, int] = {}
+        # Sessions of pipelines: what they have to compute, and a position where a chunk ends.
+        self.work: dict[int, tuple[int, int, int] | None] = {}
+        self.single: set[int] = set()
+
+    @rule(kv=st.integers(1, 100))
+    def submit_resting(self, kv: int) -> None:
+        key, self.next_key = self.next_key, self.next_key + 1
+        room = len(self.queue) < LIMITS.max_queue + LIMITS.max_batch - len(self.batch)
+        assert self.scheduler.submit_resting(key, kv) == room
+        if room:
+            self.queue.append(key)
+            self.sizes[key] = (0, kv)
+            self.work[key] = None
+
+    def resting(self) -> list[int]:
+        return [key for key in self.batch if key in self.work and self.work[key] is None]
+
+    @precondition(lambda self: self.resting())
+    @rule(
+        data=st.data(),
+        start=st.integers(0, 9),
+        count=st.integers(1, 12),
+        break_at=st.integers(-1, 12),
+    )
+    def begin(self, data: st.DataObject, start: int, count: int, break_at: int) -> None:
+        key = data.draw(st.sampled_from(self.resting()))
+        self.scheduler.begin(key, start, start + count, break_at)
+        self.work[key] = (start, start + count, break_at)
+        (self.single.add if count == 1 else self.single.discard)(key)
+        self.patience[key] = 0
+
+    @precondition(lambda self: self.batch)
+    @rule(data=st.data(), kv=st.integers(1, 100))
+    def resize(self, data: st.DataObject, kv: int) -> None:
+        key = data.draw(st.sampled_from(self.batch))
+        fits = self.kv() - self.sizes[key][1] + kv <= LIMITS.kv_bytes
+        assert self.scheduler.resize(key, kv) == fits
+        if fits:
+            self.sizes[key] = (self.sizes[key][0], kv)
+
+    @precondition(lambda self: any(key in self.work for key in self.batch))
+    @rule(data=st.data())
+    def rest(self, data: st.DataObject) -> None:
+        """A caller has left, or the work has failed. One that rests already goes on resting."""
+        key = data.draw(st.sampled_from([key for key in self.batch if key in self.work]))
+        self.scheduler.rest(key)
+        self.work[key] = None
 
     @rule(prompt=st.integers(1, 20), kv=st.integers(1, 100))
     def submit(self, prompt: int, kv: int) -> None:
@@ -52,13 +99,14 @@ class Batching(RuleBasedStateMachine):
         for key in admitted:
             self.patience[key] = 0
         chunk = self.scheduler.next_chunk()
-        waiting = [k for k in self.batch if self.computed[k] < self.sizes[k][0]]
+        waiting = [key for key in self.batch if self.prefills(key)]
         assert (chunk is None) == (not waiting)
         if chunk is not None:
-            prompt = self.sizes[chunk.key][0]
-            assert chunk.start == self.computed[chunk.key]
-            assert chunk.start % LIMITS.prefill_chunk == 0
-            assert chunk.stop == min(chunk.start + LIMITS.prefill_chunk, prompt)
+            start, prompt, break_at = self.bounds(chunk.key)
+            assert chunk.start == start
+            # Up to the next multiple of the size, the break, or the end.
+            ends = {prompt, (start // LIMITS.prefill_chunk + 1) * LIMITS.prefill_chunk}
+            assert chunk.stop == min(ends | ({break_at} if break_at > start else set()))
             assert chunk.last == (chunk.stop == prompt)
             for key in waiting:
                 self.patience[key] += 1
@@ -68,14 +116,37 @@ class Batching(RuleBasedStateMachine):
             if cancel:
                 self.scheduler.leave(chunk.key)
                 self.forget(chunk.key)
+            elif chunk.key in self.work:
+                self.work[chunk.key] = None if chunk.last else (chunk.stop, prompt, break_at)
             else:
                 self.computed[chunk.key] = chunk.stop
             self.scheduler.prefilled(chunk)
-        ready = {k for k in self.batch if self.computed[k] == self.sizes[k][0]}
+        ready = {k for k in self.batch if k not in self.work and not self.prefills(k)}
         assert set(self.scheduler.decoding()) == ready
+        stepping = {k for k in self.batch if k in self.work and self.steps(k)}
+        assert set(self.scheduler.stepping()) == stepping
+        for key in stepping:
+            self.scheduler.rest(key)
+            self.work[key] = None
+
+    def bounds(self, key: int) -> tuple[int, int, int]:
+        """Next position, end, and break of what a session prefills."""
+        work = self.work.get(key)
+        return work if work is not None else (self.computed[key], self.sizes[key][0], -1)
+
+    def prefills(self, key: int) -> bool:
+        if key in self.work:
+            return self.work[key] is not None and not self.steps(key)
+        return self.computed[key] < self.sizes[key][0]
+
+    def steps(self, key: int) -> bool:
+        """Whether it was sent one position; what is left of several is still a chunk."""
+        work = self.work[key]
+        return work is not None and key in self.single
 
     def forget(self, key: int) -> None:
         del self.sizes[key]
+        self.work.pop(key, None)
         self.queue = [k for k in self.queue if k != key]
         self.batch = [k for k in self.batch if k != key]
 
@@ -88,6 +159,8 @@ class Batching(RuleBasedStateMachine):
         assert self.scheduler.computing == len(self.batch) <= LIMITS.max_batch
         assert self.scheduler.queued == len(self.queue) <= LIMITS.max_queue + LIMITS.max_batch
         assert set(self.scheduler.sessions()) == set(self.sizes)
+        busy = [key for key in self.batch if key not in self.work or self.work[key] is not None]
+        assert self.scheduler.idle == (not busy)
 
     def teardown(self) -> None:
         for key in list(self.sizes):

@@ -5,7 +5,10 @@ states* ``[batch, seq, hidden]`` enter and leave every layer. The holder of laye
 embedding, so its input is token ids; the holder of the last layer also holds the final norm and
 the head, so its output is logits. Any holder in between maps hidden states to hidden states.
 
-Invariant: cutting the layers over several decoders does not change a bit of the logits.
+A decoder also runs any contiguous range of the layers that it holds, as one shard of several.
+
+Invariants: cutting the layers over several decoders does not change a bit of the logits; positions
+that are computed *singly* get the bits that a step of their own would have given them.
 """
 
 from __future__ import annotations
@@ -41,16 +44,18 @@ class Past:
     """Where the rows of a batch stand: row ``i`` continues ``caches[i]``.
 
     ``masks[i]`` is bool ``[seq, length + seq]``, or None where a row sees all that came before.
+    ``singly`` asks for attention position by position, as if each were a step of its own.
     """
 
     caches: Sequence[KVCache]
     masks: Sequence[Tensor | None]
+    singly: bool = False
 
     @classmethod
-    def of(cls, caches: Sequence[KVCache], seq: int) -> Past:
+    def of(cls, caches: Sequence[KVCache], seq: int, *, singly: bool = False) -> Past:
         """The state before ``seq`` new positions are appended to every cache."""
-        if seq == 1:
-            return cls(caches, [None] * len(caches))
+        if seq == 1 or singly:
+            return cls(caches, [None] * len(caches), singly=singly and seq > 1)
         return cls(
             caches,
             [torch.ones(seq, c.length + seq, dtype=torch.bool).tril(c.length) for c in caches],
@@ -80,8 +85,9 @@ class Attention(nn.Module):
             mixed = self._attend(query, key, value, None, causal=True)
         else:
             # Row by row: each has its own length, and no row's rounding may depend on another.
+            attend = self._attend_singly if past.singly else self._attend
             rows = [
-                self._attend(query[i, None], *cache.append(layer, key[i], value[i]), mask)
+                attend(query[i, None], *cache.append(layer, key[i], value[i]), mask)
                 for i, (cache, mask) in enumerate(zip(past.caches, past.masks, strict=True))
             ]
             mixed = rows[0] if batch == 1 else torch.cat(rows)
@@ -105,6 +111,16 @@ class Attention(nn.Module):
             is_causal=causal,
             enable_gqa=self.num_heads != self.num_kv_heads,
         )
+
+    def _attend_singly(self, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None) -> Tensor:
+        """Each position with the very product that a step of its own would have computed."""
+        seq, stop = query.shape[2], key.shape[2]
+        ends = range(stop - seq + 1, stop + 1)
+        positions = [
+            self._attend(query[:, :, i : i + 1], key[:, :, :end], value[:, :, :end], None)
+            for i, end in enumerate(ends)
+        ]
+        return torch.cat(positions, dim=2)
 
 
 class FeedForward(nn.Module):
@@ -195,22 +211,47 @@ class Decoder(nn.Module):
         Returns float32 logits ``[batch, seq, vocab]`` from the holder of the last layer (only
         those of the last position, ``[batch, 1, vocab]``, with ``last_only``), else hidden states.
         """
-        hidden = inputs if self.embedding is None else self.embedding(inputs)
-        hidden = self.transform(hidden, caches, len(self.held))
-        if not self.is_last:
+        return self.run(self.held, inputs, caches, last_only=last_only)
+
+    def run(
+        self,
+        layers: range,
+        inputs: Tensor,
+        caches: Sequence[KVCache] | None = None,
+        *,
+        last_only: bool = False,
+        singly: bool = False,
+    ) -> Tensor:
+        """Run ``layers``, some of those held, as ``forward`` does all of them.
+
+        Inputs are token ids if ``layers`` begin with the first of the model, outputs are logits if
+        they end with the last. The caches hold ``len(layers)`` layers. ``singly`` is for replay.
+        Raises LayerNotHeld.
+        """
+        if layers.start not in self.held or layers[-1] not in self.held:
+            raise LayerNotHeld(f"layers {layers.start} to {layers[-1]} are not all held here")
+        hidden = self.embedding(inputs) if self.embedding and layers.start == 0 else inputs
+        first = layers.start - self.held.start
+        hidden = self.transform(hidden, caches, range(first, first + len(layers)), singly=singly)
+        if layers.stop < self.config.num_layers:
             return hidden
         return self.predict(hidden[:, -1:] if last_only else hidden)
 
     def transform(
-        self, hidden: Tensor, caches: Sequence[KVCache] | None, num_layers: int
+        self,
+        hidden: Tensor,
+        caches: Sequence[KVCache] | None,
+        places: range,
+        *,
+        singly: bool = False,
     ) -> Tensor:
-        """Run the first ``num_layers`` held layers on hidden states ``[batch, seq, hidden]``."""
+        """Run the held layers at ``places``, counted from 0, on ``[batch, seq, hidden]``."""
         seq = hidden.shape[1]
         starts = torch.tensor([[cache.length] for cache in caches] if caches else [[0]])
         rotation = Rotation.at(starts + torch.arange(seq), self.frequencies, self.magnitude)
-        past = Past.of(caches, seq) if caches else None
-        for index, layer in enumerate(self.layers[:num_layers]):
-            hidden = layer(hidden, rotation, past, index)
+        past = Past.of(caches, seq, singly=singly) if caches else None
+        for index, place in enumerate(places):
+            hidden = self.layers[place](hidden, rotation, past, index)
         for cache in caches or ():
             cache.advance(seq)
         return hidden

@@ -4,7 +4,8 @@ Terms: a *session* is one generation; its cache holds, for every held layer, the
 the values of all positions so far; *capacity* is the number of positions it has room for.
 
 Invariants: ``length <= capacity``; positions below ``length`` never change, so that a step that
-failed half-way can be repeated; a cache never grows, so that admission decides all memory.
+failed half-way can be repeated; a cache grows only where its owner asks, so that admission decides
+all memory.
 """
 
 from __future__ import annotations
@@ -68,6 +69,14 @@ class KVCache:
         keys[:, self.length :] = key
         values[:, self.length :] = value
         return keys[None], values[None]
+
+    def grow(self, capacity: int) -> None:
+        """Make room for ``capacity`` positions. Both storages exist while one is copied."""
+        if capacity > self.capacity:
+            layers, two, heads, _, head_dim = self.storage.shape
+            storage = torch.empty(layers, two, heads, capacity, head_dim)
+            storage[:, :, :, : self.length] = self.storage[:, :, :, : self.length]
+            self.storage = storage
 
     def advance(self, positions: int) -> None:
         """Count positions that every held layer has appended."""

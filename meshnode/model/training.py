@@ -177,6 +177,25 @@ class Trainer:
         self.step_count += 1
         return report
 
+    def update(self, gradients: Mapping[str, Tensor], norm: float) -> None:
+        """One update by gradients from elsewhere, one for each parameter, by name.
+
+        ``norm`` is the L2 norm of the whole gradient, of which these may be a part: so the parts of
+        a model that are updated apart are clipped as the whole would be. Raises FloatingPointError,
+        with all unchanged, if it is not finite.
+        """
+        if not math.isfinite(norm):
+            raise FloatingPointError(f"gradient is not finite at step {self.step_count}")
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.recipe.rate(self.step_count)
+        # As torch's own clipping has it, to the bit.
+        share = min(1.0, self.recipe.clip_norm / (norm + 1e-6))
+        for name, parameter in self._parameters.items():
+            parameter.grad = gradients[name] * share
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.step_count += 1
+
     def state(self) -> dict[str, Tensor]:
         """Copies of everything that the next step depends on, by name, besides the recipe."""
         tensors = {_STEP: torch.tensor(self.step_count)}

@@ -8,6 +8,7 @@ unpickled; whatever can be wrong with the files ends as one ``ModelUnreadable`` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -60,6 +61,10 @@ class Checkpoint:
         stacked = torch.empty(sum(p.shape[0] for p in parts), *parts[0].shape[1:])
         return torch.cat([self._read(part) for part in parts], out=stacked)
 
+    def rows(self, part: Part, first: int, stop: int) -> Tensor:
+        """Rows ``first`` to ``stop`` of a tensor, in its stored type. Raises ModelUnreadable."""
+        return self._read(part)[first:stop].contiguous()
+
     def _read(self, part: Part) -> Tensor:
         path = self._single if self._where is None else self._where.get(part.name)
         if path is None:
@@ -107,12 +112,25 @@ def load_weights(decoder: Decoder, checkpoint: Checkpoint) -> None:
 
 def save_weights(decoder: Decoder, directory: Path) -> None:
     """Write the held layers' weights as a Hugging Face checkpoint, in float32."""
+    save_file(checkpoint_tensors(decoder), directory / SINGLE_FILE, metadata={"format": "pt"})
+
+
+def checkpoint_tensors(decoder: Decoder) -> dict[str, Tensor]:
+    """Copies of an unpacked decoder's weights, float32, by their checkpoint names."""
     own = dict(decoder.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = {}
     for name, parts in decoder_parameters(decoder.config, decoder.held):
         rows = torch.split(own[name].detach(), [part.shape[0] for part in parts])
         tensors |= {part.name: row.clone() for part, row in zip(parts, rows, strict=True)}
-    save_file(tensors, directory / SINGLE_FILE, metadata={"format": "pt"})
+    return tensors
+
+
+@torch.no_grad()
+def set_checkpoint_tensors(decoder: Decoder, tensors: Mapping[str, Tensor]) -> None:
+    """The opposite of :func:`checkpoint_tensors`, in place; all names, of the right shapes."""
+    own = dict(decoder.named_parameters(remove_duplicate=False))
+    for name, parts in decoder_parameters(decoder.config, decoder.held):
+        own[name].copy_(torch.cat([tensors[part.name] for part in parts]))
 
 
 def _shares_embedding(decoder: Decoder, name: str) -> bool:

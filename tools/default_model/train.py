@@ -10,19 +10,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import random
-import sys
-import time
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 from meshnode.model.decoder import Decoder
+from meshnode.model.run import TrainingRun, show_progress
 from meshnode.model.tokenizer import Tokenizer
 from meshnode.model.training import Evaluation, Trainer, evaluate
 
@@ -46,7 +42,6 @@ SAMPLE_DOCUMENTS = 40
 """Of the held-out documents, for a quick check of the shipped asset."""
 CORPUS_DIGEST_DOCUMENTS = 2000
 """First training documents that the digest in the metrics covers."""
-CHECKPOINT_SECONDS = 120
 EMBEDDING_SCALE = 1.5
 COPY_SCALE = 0.3
 
@@ -122,8 +117,14 @@ class Run:
         self.model = Decoder(settings.config())
         start_weights(self.model, torch.Generator().manual_seed(settings.seed))
         self.trainer = Trainer(self.model, settings.recipe(0), self._forward)
-        self.seconds = 0.0
-        self.recent: list[float] = []
+        # The loop, the checkpoints and the progress are those of ``meshnode train``.
+        self.run = TrainingRun(
+            self.trainer,
+            self.checkpoint,
+            settings=settings.document(),
+            steps=settings.steps,
+            recipe=settings.recipe,
+        )
         self.read: set[str] = set()
         """Training documents so far, to keep the held-out documents apart."""
 
@@ -132,65 +133,14 @@ class Run:
             logits: Tensor = self.model(inputs)
         return logits
 
-    def resume(self) -> None:
-        """Go on from the checkpoint. Raises ValueError if it belongs to other settings."""
-        with safe_open(self.checkpoint, "pt") as file:
-            notes = file.metadata()
-            if Settings.from_document(json.loads(notes["settings"])) != self.settings:
-                raise ValueError("the checkpoint was made with other settings")
-            self.seconds = float(notes["seconds"])
-            self.recent = json.loads(notes.get("recent", "[]"))
-            self.trainer.restore({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - not a mapping
-
-    def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
-        notes = {
-            "settings": json.dumps(self.settings.document()),
-            "seconds": str(self.seconds),
-            "recent": json.dumps(self.recent),
-        }
-        scratch = self.checkpoint.with_suffix(".new")
-        save_file(self.trainer.state(), scratch, metadata=notes)
-        os.replace(scratch, self.checkpoint)
-
     def train(self) -> None:
         """Run the steps that are left."""
-        settings = self.settings
-        done = self.trainer.step_count
-        # A resumed run reads again what it has already learned from: seconds, not minutes.
-        source = islice(training_batches(settings, self.tokenizer, self._texts()), done, None)
-        started = saved = time.monotonic()
-        before = self.seconds
-        for batch in source:
-            self.trainer.recipe = settings.recipe(self.trainer.step_count)
-            report = self.trainer.step(batch)
-            now = time.monotonic()
-            self.seconds = before + now - started
-            self.recent = [*self.recent[-49:], report.loss]
-            last = report.step + 1 == settings.steps
-            if last or now - saved > CHECKPOINT_SECONDS:
-                self.save()
-                saved = now
-            self.progress(report.step + 1, report.learning_rate, last=last)
+        self.run.run(training_batches(self.settings, self.tokenizer, self._texts()), show_progress)
 
     def _texts(self) -> Iterator[str]:
         for text in documents(TRAINING_SEED):
             self.read.add(text)
             yield text
-
-    def progress(self, step: int, rate: float, *, last: bool) -> None:
-        """Report a step: often on a terminal, on one line; now and then in a log."""
-        terminal = sys.stderr.isatty()
-        if not (last or step % (5 if terminal else 100) == 0):
-            return
-        loss = sum(self.recent) / len(self.recent)
-        left = self.seconds / step * (self.settings.steps - step)
-        line = (
-            f"step {step}/{self.settings.steps}  loss {loss:.3f}  rate {rate:.1e}  "
-            f"{step * self.settings.batch_tokens / self.seconds:.0f} tokens/s  {left:.0f} s left"
-        )
-        end = "\n" if last or not terminal else ""
-        print(f"\r{line}\x1b[K" if terminal else line, end=end, file=sys.stderr, flush=True)
 
     def finish(self, out: Path) -> dict[str, object]:
         """Measure and write the asset; returns the metrics."""
@@ -213,10 +163,10 @@ class Run:
                 "loss": round(sample.loss, 5),
                 "tokens": sample.tokens,
             },
-            "train_loss_last_50_steps": round(sum(self.recent) / len(self.recent), 5),
+            "train_loss_last_50_steps": round(self.run.loss, 5),
             "steps": self.trainer.step_count,
             "tokens": self.trainer.step_count * self.settings.batch_tokens,
-            "wall_seconds": round(self.seconds),
+            "wall_seconds": round(self.run.seconds),
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "parameters": self.settings.config().parameters,
@@ -253,8 +203,8 @@ def main(arguments: list[str] | None = None) -> int:
     work.mkdir(parents=True, exist_ok=True)
     settings = Settings() if options.steps is None else Settings().scaled(options.steps)
     run = Run(settings, work)
-    if options.resume and run.checkpoint.exists():
-        run.resume()
+    if options.resume:
+        run.run.resume()
     run.train()
     print(json.dumps(run.finish(out), indent=2))
     return 0

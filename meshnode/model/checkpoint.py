@@ -1,0 +1,69 @@
+"""A checkpoint as it travels and as it is kept: an LZ4 frame of safetensors (2.3, section 8).
+
+Terms: a checkpoint holds an anchor's weights under their names, and its outer momentum under the
+same names behind ``velocity.``; its *version* is the round that made it (decisions/0097).
+
+Invariants: nothing is ever unpickled; what is read has exactly the names, shapes and type of the
+model, is finite, and its weights have the hash that was promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from meshnode.domain.errors import InvalidRequest
+from meshnode.model.replica import Anchor
+
+VELOCITY = "velocity."
+FIELD = "checkpoint_data"
+HEADER_BYTES = 1 << 20
+"""For names and offsets: some ten thousand tensors."""
+
+
+def dump_anchor(anchor: Anchor, version: int) -> bytes:
+    """Safetensors of an anchor, without a frame."""
+    momentum = {VELOCITY + name: tensor for name, tensor in anchor.velocity.items()}
+    tensors = {**anchor.weights, **momentum}
+    metadata = {"version": str(version), "model_hash": anchor.model_hash}
+    return safetensors.torch.save(dict(tensors), metadata)
+
+
+def largest(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bytes that a checkpoint of these tensors can have at most, without a frame."""
+    elements = sum(torch.Size(shape).numel() for shape in shapes.values())
+    return 2 * 4 * elements + HEADER_BYTES
+
+
+def read_anchor(data: bytes, shapes: Mapping[str, tuple[int, ...]], model_hash: str) -> Anchor:
+    """An anchor whose weights have ``model_hash``. Raises InvalidRequest for anything else."""
+    try:
+        tensors = safetensors.torch.load(data)
+    except (SafetensorError, ValueError, KeyError, RuntimeError):
+        raise InvalidRequest(FIELD, "is not a safetensors file") from None
+    weights = _checked(tensors, shapes, "")
+    velocity = _checked(tensors, shapes, VELOCITY)
+    if len(tensors) != 2 * len(shapes):
+        raise InvalidRequest(FIELD, "has tensors that the model has not")
+    anchor = Anchor.of(weights, velocity)
+    if anchor.model_hash != model_hash:
+        raise InvalidRequest(FIELD, "has other weights than its hash says")
+    return anchor
+
+
+def _checked(
+    tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], prefix: str
+) -> dict[str, Tensor]:
+    found = {}
+    for name, shape in shapes.items():
+        tensor = tensors.get(prefix + name)
+        if tensor is None or tensor.dtype != torch.float32 or tuple(tensor.shape) != shape:
+            raise InvalidRequest(FIELD, f"{prefix}{name} is missing or has another shape")
+        if not bool(torch.isfinite(tensor).all()):
+            raise InvalidRequest(FIELD, f"{prefix}{name} is not finite")
+        found[name] = tensor
+    return found

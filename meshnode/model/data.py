@@ -1,0 +1,113 @@
+"""What a node trains on, and how nodes share it (document, 2.1: data_shards_covered).
+
+Terms: a *sequence* is a row of tokens, each of which but the first is a target; a *shard* is every
+``SHARDS``-th sequence, so shards are alike; nodes that train at the same time share the shards out
+by the order of their ids.
+
+Invariant: together the nodes of a round read every shard, and each shard has one reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from meshnode.domain.errors import StartupError
+from meshnode.model.tokenizer import Tokenizer
+from meshnode.model.training import Batch
+
+SHARDS = 16
+VALIDATION_SHARE = 50
+"""One sequence of so many of a folder is held out."""
+TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".text"})
+MOST_FILE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TokenData:
+    """``train`` and ``validation`` are int64 ``[sequences, tokens]``."""
+
+    train: Tensor
+    validation: Tensor
+
+    @classmethod
+    def of_sequences(
+        cls, train: Sequence[Sequence[int]], validation: Sequence[Sequence[int]]
+    ) -> TokenData:
+        """From rows of equal length."""
+        return cls(torch.tensor(train), torch.tensor(validation))
+
+    @classmethod
+    def of_folder(
+        cls, folder: Path, tokenizer: Tokenizer, length: int, end_of_text: int | None
+    ) -> TokenData:
+        """The text files of a folder, in the order of their names, cut every ``length`` tokens.
+
+        Raises StartupError when they are too few, or not UTF-8.
+        """
+        closing = [] if end_of_text is None else [end_of_text]
+        tokens: list[int] = []
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
+            if path.suffix not in TEXT_SUFFIXES or not path.is_file():
+                continue
+            if path.stat().st_size > MOST_FILE_BYTES:
+                raise StartupError(f"{path}: larger than {MOST_FILE_BYTES >> 20} MiB")
+            try:
+                tokens += tokenizer.encode(path.read_text("utf-8")) + closing
+            except (OSError, ValueError):
+                raise StartupError(f"{path}: not a readable text in UTF-8") from None
+        rows = [tokens[at : at + length] for at in range(0, len(tokens) - length + 1, length)]
+        if len(rows) < 2:
+            raise StartupError(f"{folder}: the text is shorter than two sequences of {length}")
+        held_out = rows[:: max(2, min(VALIDATION_SHARE, len(rows)))]
+        seen = set(map(tuple, held_out))
+        rest = [row for row in rows if tuple(row) not in seen] or rows[1:]
+        return cls.of_sequences(rest, held_out)
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are."""
+        return min(SHARDS, len(self.train))
+
+    def batches(self, shards: Sequence[int], batch_size: int, seed: int) -> Iterator[Shuffled]:
+        """Endless batches of the sequences of ``shards``, in an order that ``seed`` decides."""
+        random = torch.Generator().manual_seed(seed)
+        own = [row for row in range(len(self.train)) if row % self.shards in shards]
+        while True:
+            order = [own[int(n)] for n in torch.randperm(len(own), generator=random)]
+            for at in range(0, len(order), batch_size):
+                rows = order[at : at + batch_size]
+                read = frozenset(row % self.shards for row in rows)
+                yield Shuffled(batch_of(self.train[rows]), read)
+
+    def validation_batches(self, batch_size: int, most_rows: int | None = None) -> list[Batch]:
+        """All held-out sequences, or ``most_rows`` of them, spread evenly."""
+        rows = self.validation
+        if most_rows is not None and len(rows) > most_rows:
+            rows = rows[torch.arange(most_rows) * len(rows) // most_rows]
+        return [batch_of(some) for some in torch.split(rows, batch_size)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """A batch, and the shards that it was read from."""
+
+    batch: Batch
+    shards: frozenset[int]
+
+
+def batch_of(rows: Tensor) -> Batch:
+    """Every token predicts the next."""
+    return Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
+
+
+def shards_of(node_id: str, trainers: Sequence[str], shards: int) -> tuple[int, ...]:
+    """The shards of one node among the ``trainers``, itself among them."""
+    order = sorted({*trainers, node_id})
+    # More nodes than shards: several read the same one.
+    place = order.index(node_id) % shards
+    return tuple(range(place, shards, min(len(order), shards)))

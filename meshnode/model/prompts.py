@@ -1,0 +1,45 @@
+"""From a prompt to its tokens, within the context (document, 4.1)."""
+
+from __future__ import annotations
+
+from meshnode.domain.errors import InvalidRequest
+from meshnode.model.loading import LoadedModel
+
+
+class Prompts:
+    """Tokenizes prompts for one model whose context holds ``context_length`` tokens."""
+
+    def __init__(self, model: LoadedModel, context_length: int) -> None:
+        self._model = model
+        self._context = context_length
+
+    def tokens(self, prompt: str) -> list[int]:
+        """The prompt's tokens. Raises InvalidRequest if they leave no room for a completion.
+
+        Takes long for a long prompt; may be called from several threads.
+        """
+        tokenizer = self._model.tokenizer
+        fewest = tokenizer.fewest_tokens(prompt)
+        if fewest >= self._context:
+            # Not even worth the time to tokenize it.
+            raise self._too_long(f"at least {fewest}")
+        try:
+            tokens = tokenizer.encode(prompt) or self._beginning()
+        except ValueError:
+            raise InvalidRequest("prompt", "must be valid Unicode") from None
+        if len(tokens) >= self._context:
+            raise self._too_long(str(len(tokens)))
+        return tokens
+
+    def _beginning(self) -> list[int]:
+        """What an empty prompt stands for: the token that texts begin with."""
+        bos = self._model.decoder.config.bos_token_id
+        for token in (bos, *sorted(self._model.eos_token_ids)):
+            if token is not None and 0 <= token < self._model.card.vocab_size:
+                return [token]
+        raise InvalidRequest("prompt", "must not be empty")
+
+    def _too_long(self, count: str) -> InvalidRequest:
+        return InvalidRequest(
+            "prompt", f"has {count} tokens; the context holds {self._context}, completion included"
+        )

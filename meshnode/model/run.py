@@ -1,0 +1,125 @@
+"""A training run of one process: steps, checkpoints, progress (document, 2.1 ``training``).
+
+Terms: a run's *settings* are a JSON object of everything that its steps depend on besides the
+code; its *checkpoint* is one safetensors file with the trainer's state, the settings and what was
+measured.
+
+Invariants: a run that was stopped anywhere and resumed gives the same weights as one that was not;
+a checkpoint is replaced whole; one of other settings is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from meshnode.domain.errors import StartupError
+from meshnode.model.training import Batch, Recipe, Trainer, TrainingStateMismatch
+
+CHECKPOINT_SECONDS = 120.0
+RECENT_STEPS = 50
+"""Over which the loss that is shown is averaged."""
+LOG_EVERY = 100
+TERMINAL_EVERY = 5
+
+
+class TrainingRun:
+    """One run. Its calls block."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        checkpoint: Path,
+        *,
+        settings: dict[str, Any],
+        steps: int,
+        recipe: Callable[[int], Recipe],
+    ) -> None:
+        """``recipe`` gives what the step of that number goes by."""
+        self.trainer = trainer
+        self.steps = steps
+        self.seconds = 0.0
+        """Spent on steps, in all processes that worked on the run."""
+        self.recent: list[float] = []
+        self._checkpoint = checkpoint
+        self._settings = json.loads(json.dumps(settings))
+        self._recipe = recipe
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the last steps."""
+        return sum(self.recent) / len(self.recent)
+
+    def resume(self) -> bool:
+        """Go on from the checkpoint; False if there is none. StartupError if it is another's."""
+        if not self._checkpoint.exists():
+            return False
+        try:
+            with safe_open(self._checkpoint, "pt") as file:
+                notes = file.metadata() or {}
+                settings = json.loads(notes["settings"])
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            if settings != self._settings:
+                raise StartupError(f"{self._checkpoint} was made with other settings")
+            self.trainer.restore(state)
+            self.seconds = float(notes["seconds"])
+            self.recent = [float(loss) for loss in json.loads(notes.get("recent", "[]"))]
+        except (SafetensorError, OSError, ValueError, KeyError, TrainingStateMismatch):
+            raise StartupError(f"{self._checkpoint} is damaged; remove it to begin anew") from None
+        return True
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        notes = {
+            "settings": json.dumps(self._settings),
+            "seconds": str(self.seconds),
+            "recent": json.dumps(self.recent),
+        }
+        scratch = self._checkpoint.with_suffix(".new")
+        save_file(self.trainer.state(), scratch, metadata=notes)
+        with scratch.open("rb") as file:
+            os.fsync(file.fileno())
+        scratch.replace(self._checkpoint)
+
+    def run(
+        self,
+        batches: Iterable[Batch],
+        progress: Callable[[TrainingRun], None] = lambda run: None,
+    ) -> None:
+        """Do the steps that are left. ``batches`` are those of the whole run."""
+        started = saved = time.monotonic()
+        before = self.seconds
+        # A resumed run reads again what it has already learned from: seconds, not minutes.
+        for batch in islice(batches, self.trainer.step_count, self.steps):
+            self.trainer.recipe = self._recipe(self.trainer.step_count)
+            report = self.trainer.step(batch)
+            now = time.monotonic()
+            self.seconds = before + now - started
+            self.recent = [*self.recent[1 - RECENT_STEPS :], report.loss]
+            if report.step + 1 == self.steps or now - saved > CHECKPOINT_SECONDS:
+                self.save()
+                saved = now
+            progress(self)
+
+
+def show_progress(run: TrainingRun) -> None:
+    """A bar on the terminal, or now and then a line where there is none."""
+    terminal = sys.stderr.isatty()
+    step, last = run.trainer.step_count, run.trainer.step_count == run.steps
+    if not (last or step % (TERMINAL_EVERY if terminal else LOG_EVERY) == 0):
+        return
+    left = run.seconds / step * (run.steps - step)
+    filled = round(20 * step / run.steps)
+    bar = f"[{'#' * filled}{'.' * (20 - filled)}] " if terminal else ""
+    line = f"{bar}step {step}/{run.steps}  loss {run.loss:.3f}  {left:.0f} s left"
+    end = "\n" if last or not terminal else ""
+    print(f"\r{line}\x1b[K" if terminal else line, end=end, file=sys.stderr, flush=True)
