@@ -1,49 +1,194 @@
-"""The node's key file and the operator's token file.
+"""The node's keys and the operator's token file (document, section 5; not shown there).
 
-Both are made at the first start, with mode 0600. A damaged key file is refused and never
-overwritten: the key is the node's identity and, later, its money.
+Terms: the *node's key* is ``key.json``; each token's *account key* is ``accounts/<token id>.json``.
+With a passphrase the files are *sealed* (:mod:`meshnode.domain.keyfile`, decisions/0083).
+
+Invariants: every file has mode 0600 and appears whole or not at all; a key is made once, whoever
+asks at the same time, and its file is never removed, nor overwritten by anything but its own
+sealed form; a damaged file is refused; no seed or passphrase is in an exception or a log line.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
-from meshnode.datadir import write_private
+from meshnode.datadir import sync_folder, write_private
 from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import NodeKey, key_from_seed
+from meshnode.domain.keyfile import (
+    COST,
+    NONCE_BYTES,
+    SALT_BYTES,
+    KeyFileDamaged,
+    PassphraseNeeded,
+    WrongPassphrase,
+    key_file_names,
+    plain_key_file,
+    read_key_file,
+    sealed_key_file,
+)
 
 KEY_FILE = "key.json"
-KEY_FORMAT = "meshnode-key-v1"
+ACCOUNTS_FOLDER = "accounts"
 TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
 TOKEN_BYTES = 32
+PASSPHRASE_VARIABLE = "MESHNODE_KEY_PASSPHRASE"  # noqa: S105 - a variable's name
+
 _TOKEN = re.compile(r"mn_[A-Za-z0-9_-]{43}")
+_TOKEN_ID = re.compile(r"[0-9a-f]{1,64}")
 
 
-def load_or_create_key(data_dir: Path) -> NodeKey:
-    """Read the node's key, or make one. StartupError for a file that cannot be trusted."""
-    path = data_dir / KEY_FILE
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        key = key_from_seed(secrets.token_hex(32))
-        document = {"format": KEY_FORMAT, "seed": key.seed, "public_key": key.public_key}
-        _write(path, json.dumps(document).encode())
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whose account a key is. The seed stays in its file until something is signed."""
+
+    token_id: str
+    public_key: str
+
+
+class Keystore:
+    """The keys of a data folder. Synchronous: small local files."""
+
+    def __init__(self, data_dir: Path, passphrase: str = "", cost: int = COST) -> None:
+        """Read the node's key, or make one. ``cost`` is scrypt's, for new files.
+
+        With a ``passphrase`` new files are sealed, and plain ones become so now.
+        StartupError, in one line, for a file that cannot be trusted or a passphrase that is wrong
+        or missing.
+        """
+        self._folder = data_dir / ACCOUNTS_FOLDER
+        self._passphrase = passphrase
+        self._cost = cost
+        # One for the folder, so that a thousand accounts cost one derivation, not as many; what
+        # must not repeat under one key is the nonce.
+        self._salt = b""
+        self._accounts: dict[str, Account] = {}
+        self._opened: dict[str, NodeKey] = {}
+        path = data_dir / KEY_FILE
+        self.node_key = self._open(path, self._read_or_create(path))
+        if passphrase:
+            self._seal_all()
+
+    def account(self, token_id: str) -> Account:
+        """A token's account; its key is made when there is none yet."""
+        if token_id not in self._accounts:
+            try:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise StartupError(f"cannot use {self._folder}: {error.strerror}") from None
+            path = self._path(token_id)
+            self._remember(token_id, path, self._read_or_create(path))
+        return self._accounts[token_id]
+
+    def accounts(self) -> list[Account]:
+        """All accounts on file, by token id; those of revoked and forgotten tokens too."""
+        try:
+            found = sorted(path.stem for path in self._folder.glob("*.json"))
+        except OSError as error:
+            raise StartupError(f"cannot read {self._folder}: {error.strerror}") from None
+        for token_id in found:
+            if _TOKEN_ID.fullmatch(token_id) and token_id not in self._accounts:
+                path = self._path(token_id)
+                self._remember(token_id, path, _read(path))
+        return [self._accounts[token_id] for token_id in found if token_id in self._accounts]
+
+    def signer(self, public_key: str) -> NodeKey:
+        """The key that signs for an account. Opening one for the first time may take a second.
+
+        StartupError when there is none, or its file cannot be opened.
+        """
+        if public_key == self.node_key.public_key:
+            return self.node_key
+        if public_key not in self._opened:
+            named = [one for one in self.accounts() if one.public_key == public_key]
+            if not named:
+                raise StartupError(f"there is no key for the account {public_key}")
+            path = self._path(named[0].token_id)
+            self._opened[public_key] = self._open(path, _read(path))
+        return self._opened[public_key]
+
+    def _seal_all(self) -> None:
+        """Leave no seed in the clear from the time before there was a passphrase."""
+        for account in self.accounts():
+            path = self._path(account.token_id)
+            data = _read(path)
+            *_, sealed = key_file_names(data)
+            if not sealed:
+                self._opened[account.public_key] = self._open(path, data)
+
+    def _remember(self, token_id: str, path: Path, data: bytes) -> None:
+        try:
+            _, public_key, _ = key_file_names(data)
+        except KeyFileDamaged:
+            raise _damaged(path) from None
+        self._accounts[token_id] = Account(token_id, public_key)
+
+    def _path(self, token_id: str) -> Path:
+        if not _TOKEN_ID.fullmatch(token_id):
+            raise ValueError("a token id is hexadecimal")
+        return self._folder / f"{token_id}.json"
+
+    def _open(self, path: Path, data: bytes) -> NodeKey:
+        # No causes and no details: they could be the seed.
+        try:
+            key = read_key_file(data, self._passphrase or None)
+            *_, sealed = key_file_names(data)
+        except KeyFileDamaged:
+            raise _damaged(path) from None
+        except PassphraseNeeded:
+            message = f"the key file {path} is sealed: set {PASSPHRASE_VARIABLE}"
+            raise StartupError(message) from None
+        except WrongPassphrase:
+            message = f"{PASSPHRASE_VARIABLE} does not open the key file {path}"
+            raise StartupError(message) from None
+        if sealed:
+            self._salt = self._salt or bytes.fromhex(json.loads(data)["sealed"]["salt"])
+        elif self._passphrase:
+            _write(path, self._file_of(key))
         return key
-    except OSError as error:
-        raise StartupError(f"cannot read the key file {path}: {error.strerror}") from None
-    try:
-        document = json.loads(text)
-        key = key_from_seed(document["seed"])
-        matches = document["format"] == KEY_FORMAT and document["public_key"] == key.public_key
-    except (ValueError, TypeError, KeyError):
-        matches = False
-    if not matches:
-        # `from None` above and no detail here: an exception's text could carry the seed.
-        raise StartupError(f"the key file {path} is damaged; restore it, or move it away") from None
-    return key
+
+    def _read_or_create(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return self._create(path)
+        except OSError as error:
+            raise StartupError(f"cannot read the key file {path}: {error.strerror}") from None
+
+    def _create(self, path: Path) -> bytes:
+        """Make a key file unless another process is first; the bytes of the one that is there."""
+        data = self._file_of(key_from_seed(secrets.token_hex(32)))
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            write_private(draft, data)
+            try:
+                # A link, unlike a rename, does not replace the key that a racing process made.
+                os.link(draft, path)
+            except FileExistsError:
+                return path.read_bytes()
+            finally:
+                draft.unlink()
+            sync_folder(path.parent)
+        except OSError as error:
+            raise StartupError(f"cannot write {path}: {error.strerror}") from None
+        return data
+
+    def _file_of(self, key: NodeKey) -> bytes:
+        if not self._passphrase:
+            return plain_key_file(key)
+        self._salt = self._salt or secrets.token_bytes(SALT_BYTES)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return sealed_key_file(key, self._passphrase, self._salt, nonce, cost=self._cost)
+
+
+def load_or_create_key(data_dir: Path, passphrase: str = "") -> NodeKey:
+    """The node's key alone; see :class:`Keystore`."""
+    return Keystore(data_dir, passphrase).node_key
 
 
 def load_or_create_token(data_dir: Path) -> tuple[str, bool]:
@@ -62,6 +207,17 @@ def load_or_create_token(data_dir: Path) -> tuple[str, bool]:
     if not _TOKEN.fullmatch(token):
         raise StartupError(f"the token file {path} is damaged; remove it to have a new one made")
     return token, False
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StartupError(f"cannot read the key file {path}: {error.strerror}") from None
+
+
+def _damaged(path: Path) -> StartupError:
+    return StartupError(f"the key file {path} is damaged; restore it, or move it away")
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,0 +1,154 @@
+"""Charging for inference (document, 2.1 Inference result, ``cost``; decisions/0085).
+
+Before a generation opens, its highest cost is set aside; when it ends, the tokens that were
+generated are charged and the rest is free again. Prompts are not charged, as on the native API,
+where the price goes by the most tokens that may be generated. Where the answer is an error, and
+nothing else was delivered, nothing is charged.
+
+Invariant: the charge is on the disk before the reader sees the end of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from meshnode.domain.amounts import units
+from meshnode.domain.generation import Finished, TokenEvent, Usage
+
+if TYPE_CHECKING:
+    from meshnode.domain.generation import GenerationRequest, ModelCard
+    from meshnode.domain.tokens import TokenRecord
+    from meshnode.services.wallet import Reservation, Wallet
+
+
+class Generation(Protocol):
+    """What a source opens."""
+
+    @property
+    def id(self) -> str:
+        """The result's id."""
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+
+    async def __aenter__(self) -> Self:
+        """Hold it open."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Cancel what is unfinished."""
+
+    def __aiter__(self) -> AsyncIterator[TokenEvent | Finished]:
+        """Iterate over the events, once."""
+
+    async def __anext__(self) -> TokenEvent | Finished:
+        """The next event."""
+
+
+class Source(Protocol):
+    """The executor, or the pipeline over many nodes."""
+
+    @property
+    def card(self) -> ModelCard:
+        """The model."""
+
+    async def open(self, request: GenerationRequest) -> Generation:
+        """Begin a generation."""
+
+
+class Charged:
+    """Opens generations that are paid for."""
+
+    def __init__(self, source: Source, wallet: Wallet, price_atoms: int) -> None:
+        """``price_atoms`` is the price of one generated token."""
+        self._source = source
+        self._wallet = wallet
+        self._price = price_atoms
+
+    async def open(self, record: TokenRecord, request: GenerationRequest) -> ChargedGeneration:
+        """As the source's ``open``, for the account of a token.
+
+        Raises InsufficientBalance when the highest cost is not there, and Unavailable while the
+        ledger cannot say; the operator pays nothing and asks nobody.
+        """
+        most_tokens = min(request.max_tokens, self._source.card.context_length)
+        reservation = await self._wallet.reserve(record, most_tokens * self._price)
+        opened = False
+        try:
+            generation = await self._source.open(request)
+            opened = True
+        finally:
+            if not opened:
+                reservation.charge(0, "")
+        return ChargedGeneration(generation, reservation, self._price)
+
+
+class ChargedGeneration:
+    """A generation and its reservation; used like the generation."""
+
+    def __init__(self, generation: Generation, reservation: Reservation, price_atoms: int) -> None:
+        self._generation = generation
+        self._reservation = reservation
+        self._price = price_atoms
+
+    @property
+    def id(self) -> str:
+        """The result's id."""
+        return self._generation.id
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return self._generation.usage
+
+    def cost(self) -> float:
+        """What the tokens so far cost, in whole units."""
+        return units(self._cost_atoms())
+
+    def _cost_atoms(self) -> int:
+        return self.usage.completion_tokens * self._price
+
+    async def __aenter__(self) -> Self:
+        """Hold the generation open."""
+        await self._generation.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Cancel what is unfinished, and charge what there is. Does not wait for the disk.
+
+        A failure that leaves this block is the whole answer. Streams tell theirs in an event.
+        """
+        try:
+            await self._generation.__aexit__(kind, error, traceback)
+        finally:
+            if isinstance(error, Exception):
+                self._reservation.charge(0, self.id)
+            else:
+                self._charge()
+
+    def __aiter__(self) -> Self:
+        """Iterate over the events, once."""
+        return self
+
+    async def __anext__(self) -> TokenEvent | Finished:
+        """The next event; the last one only once its charge is durable."""
+        event = await self._generation.__anext__()
+        if isinstance(event, Finished):
+            self._charge()
+            await self._reservation.wait_charged()
+        return event
+
+    def _charge(self) -> None:
+        self._reservation.charge(self._cost_atoms(), self.id)

@@ -1,0 +1,1 @@
+"""The explorer index's parts: what a block means for histories, and the file that keeps it."""

@@ -1,0 +1,229 @@
+"""The explorer index: histories derived from the chain's blocks (document, 2.2; decision 0078).
+
+It follows the ledger and may lag behind it, or fail, without anybody but its readers noticing:
+readiness, balances and consensus never ask it. Every answer comes with ``indexed_height`` and
+``error``, so that a reader sees how far it goes.
+
+States::
+
+    behind  --block indexed-->  behind or level      level --new block--> behind
+    any     --file damaged-->   moved aside, empty, behind
+    any     --other failure-->  failing (``error`` says what), tried again after a pause
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from meshnode.domain.errors import MeshnodeError, Unavailable
+from meshnode.services.index.entries import (
+    BlockEntries,
+    HistoryEntry,
+    ProofPage,
+    TrainingRecord,
+    block_entries,
+)
+from meshnode.services.index.store import Damaged, IndexStore, move_aside
+
+if TYPE_CHECKING:
+    from meshnode.services.ledger.handle import Ledger
+
+__all__ = ["HistoryEntry", "Index", "TrainingRecord", "serve_indexer"]
+
+log = logging.getLogger(__name__)
+
+INDEX_FILE = "explorer.sqlite"
+BATCH_BLOCKS = 100
+"""Blocks in one transaction of the file while it catches up: some tens of milliseconds of work."""
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+
+FAILURES = (sqlite3.Error, OSError, MeshnodeError, LookupError, TypeError, ValueError)
+"""What the disk, the ledger, or a block that this module misreads can bring: the index may fail,
+but it must not take the node with it."""
+
+T = TypeVar("T")
+
+
+async def serve_indexer(
+    ledger: Ledger, data_dir: Path, *, task_status: trio.TaskStatus[Index]
+) -> None:
+    """Keep the index of ``ledger`` in ``data_dir``; gives an :class:`Index` at once.
+
+    Never fails: whatever is wrong with the file is in ``Index.error``, and tried again.
+    """
+    index = Index(ledger, data_dir / INDEX_FILE)
+    task_status.started(index)
+    pause = FIRST_PAUSE_S
+    try:
+        while True:
+            try:
+                await index.catch_up()
+                pause = FIRST_PAUSE_S
+                await ledger.wait_beyond(index.indexed_height)
+                continue
+            except Damaged:
+                index.distrust()
+            except FAILURES as error:
+                # A full disk mends itself, a defect does not: both are said, and tried again.
+                index.fail(error)
+            await trio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+    finally:
+        index.close()
+
+
+class Index:
+    """The index's handle. Its answers are those of ``indexed_height``, which may lag."""
+
+    def __init__(self, ledger: Ledger, path: Path) -> None:
+        self._ledger = ledger
+        self._path = path
+        self._store: IndexStore | None = None
+        # SQLite's connection is not for two at once; readers wait for one batch at most.
+        self._turn = trio.CapacityLimiter(1)
+        self._moved = trio.Event()
+        self._suspect = False
+        self.indexed_height = 0
+        """The last block whose entries are in the index."""
+        self.error: str | None = None
+        """Why the index does not move; None when it does."""
+
+    async def account_history(
+        self,
+        public_key: str,
+        limit: int,
+        offset: int,
+        *,
+        upto: int | None = None,
+        kinds: Collection[str] = (),
+    ) -> tuple[list[HistoryEntry], int]:
+        """The account's entries, newest first, and how many there are in all.
+
+        ``upto`` is the ``indexed_height`` of the first page: with it, pages fit together whatever
+        blocks arrive in between. ``kinds`` leaves out all other kinds. Unavailable while the file
+        cannot be read.
+        """
+        height = self.indexed_height if upto is None else upto
+        return await self._read(
+            lambda store: store.history(public_key, limit, offset, height, kinds)
+        )
+
+    async def earned(self, public_key: str, since_ns: int) -> int:
+        """Atoms of rewards and settlements since a time, in nanoseconds since 1970."""
+        return await self._read(lambda store: store.earned(public_key, since_ns))
+
+    async def proofs(self, public_key: str, limit: int) -> ProofPage:
+        """The account's claims of work, newest first, and sums over all of them."""
+        return await self._read(lambda store: store.proofs(public_key, limit))
+
+    async def training(self, before: int, limit: int) -> tuple[list[TrainingRecord], int]:
+        """Accepted updates of rounds below ``before``, newest first; how many are indexed."""
+        return await self._read(lambda store: store.training(before, limit))
+
+    async def wait_indexed(self, height: int) -> None:
+        """Wait until block ``height`` is in the index."""
+        while self.indexed_height < height:
+            await self._moved.wait()
+
+    async def catch_up(self) -> None:
+        """Index every block that the ledger has. Damaged when the file is not one any more."""
+        if self._suspect:
+            await self._rebuild()
+        store = await self._opened()
+        while self.indexed_height < self._ledger.height:
+            await self._index_batch(store)
+        self.error = None
+
+    def distrust(self) -> None:
+        """The file is damaged: it is moved aside before the next block is indexed."""
+        self._suspect = True
+
+    def fail(self, error: Exception) -> None:
+        """Note what keeps the index from moving; said once in the log."""
+        if self.error is None:
+            expected = isinstance(error, (sqlite3.Error, OSError, MeshnodeError))
+            text = "the explorer index is stuck at block %d: %s"
+            log.warning(text, self.indexed_height, error, exc_info=not expected)
+        # It is public: an OSError's own text would name this machine's folders.
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        self.error = f"{type(error).__name__}: {reason}"[:200]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        store, self._store = self._store, None
+        if store is not None:
+            with suppress(sqlite3.Error):
+                store.close()
+
+    async def _rebuild(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            await self._run(store.close)
+        await self._run(partial(move_aside, self._path))
+        self._suspect = False
+        self._move_to(0)
+
+    async def _index_batch(self, store: IndexStore) -> None:
+        first = self.indexed_height + 1
+        last = min(self._ledger.height, self.indexed_height + BATCH_BLOCKS)
+        profile = self._ledger.genesis.profile
+        batch: list[BlockEntries] = []
+        for height in range(first, last + 1):
+            block = await self._ledger.block(height)
+            if block is None:
+                raise Unavailable(f"block {height} is not retained")
+            batch.append(block_entries(block, profile))
+        await self._run(partial(store.add, batch))
+        self._move_to(last)
+
+    async def _opened(self) -> IndexStore:
+        if self._store is None:
+            opening = partial(IndexStore, self._path, self._ledger.genesis_sha256)
+            store = await self._run(opening)
+            try:
+                await self._find_cursor(store)
+                self._store = store
+            finally:
+                if self._store is None:
+                    store.close()
+        return self._store
+
+    async def _find_cursor(self, store: IndexStore) -> None:
+        height, block_hash = await self._run(lambda: store.cursor)
+        block = await self._ledger.block(height) if 0 < height <= self._ledger.height else None
+        # The chain may have been restored from an older copy, and have grown differently.
+        if height and (block is None or block.hash.hex().upper() != block_hash):
+            log.warning("the explorer index is of other blocks than the chain: building it anew")
+            await self._run(store.clear)
+            height = 0
+        self._move_to(height)
+
+    def _move_to(self, height: int) -> None:
+        self.indexed_height = height
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+
+    async def _read(self, question: Callable[[IndexStore], T]) -> T:
+        store = self._store
+        if store is None:
+            raise Unavailable("the explorer index is not open yet")
+        try:
+            return await self._run(partial(question, store))
+        except Damaged:
+            self.distrust()
+            raise Unavailable("the explorer index is damaged") from None
+        except sqlite3.Error:
+            raise Unavailable("the explorer index cannot be read") from None
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        # Not abandoned when cancelled: the connection would be in use by a thread of nobody's.
+        return await trio.to_thread.run_sync(work, limiter=self._turn)

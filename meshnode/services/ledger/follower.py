@@ -1,0 +1,154 @@
+"""The follower: fetch, check and execute every block of another node (decision 0074).
+
+Nothing that the block maker says is believed: a block counts when it is the only one that can
+follow and two thirds of the known power have signed it, and its results when our own are the same,
+which the next header tells. Who is refused is asked again, ever more rarely: its operator may mend
+it.
+
+==============  =========================================  ==================================
+what happens    reported as                                next try
+==============  =========================================  ==================================
+no answer       trouble; stalled after 30 s                0.2 s, doubling up to 10 s
+told to wait    nothing                                    after what it asks for, 30 s at most
+a lie           trouble, and not ready at once             1 s, doubling up to 60 s
+a full disk     trouble; stalled after 30 s                1 s
+==============  =========================================  ==================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import trio
+
+from meshnode.domain.chain.errors import ForkedBlock, MalformedBlock, Rejected, WrongChain
+from meshnode.domain.errors import RateLimited, Unavailable
+from meshnode.services.ledger.database import StorageRefused
+
+if TYPE_CHECKING:
+    from meshnode.domain.chain.comet.commits import Commit
+    from meshnode.domain.chain.comet.headers import CometBlock, Header
+    from meshnode.domain.chain.comet.jsonform import SyncInfo
+    from meshnode.services.ledger.handle import Ledger
+
+T = TypeVar("T")
+
+POLL_S = 1.0
+"""Between looks at a chain that has nothing new: well below the rate that gateways allow."""
+ANSWER_S = 10.0
+"""For one answer of a few megabytes at most."""
+NEAR = 2
+"""Blocks behind, at which the follower still counts as up to date."""
+LONGEST_WAIT_S = 30.0
+
+
+class BlockSource(Protocol):
+    """Another node that has the blocks. Its answers are decoded, and not believed.
+
+    Each call raises Unavailable when there is no answer, RateLimited when it is told to wait, and
+    MalformedBlock for an answer that makes no sense.
+    """
+
+    @property
+    def name(self) -> str:
+        """Whom the operator is told about."""
+
+    async def genesis(self) -> bytes:
+        """The genesis document, byte for byte."""
+
+    async def status(self) -> SyncInfo:
+        """Where its chain ends."""
+
+    async def block(self, height: int) -> CometBlock:
+        """The block of a height."""
+
+    async def commit(self, height: int) -> tuple[Header, Commit]:
+        """What decided it."""
+
+    async def relay(self, raw: bytes, kind: str, ttl: int) -> tuple[bool, str]:
+        """Pass a transaction on: accepted or not, and why."""
+
+    def try_next(self) -> None:
+        """Ask another one from now on, where there is one."""
+
+
+class Backoff:
+    """Pauses that double."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._next_s = first_s
+
+    def reset(self) -> None:
+        """All is well again."""
+        self._next_s = self._first_s
+
+    def pause_s(self) -> float:
+        """The next pause, in seconds."""
+        pause, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
+        return pause
+
+
+async def run_follower(ledger: Ledger, source: BlockSource, poll_s: float = POLL_S) -> None:
+    """Follow until cancelled."""
+    silence, lies = Backoff(0.2, 10.0), Backoff(1.0, 60.0)
+    while True:
+        try:
+            await advance(ledger, source)
+        except StorageRefused as refusal:
+            ledger.report(str(refusal))
+            pause = 1.0
+        except RateLimited as told:
+            pause = min(float(told.retry_after), LONGEST_WAIT_S)
+        except Unavailable as failure:
+            ledger.report(f"no blocks from {source.name}: {failure}")
+            source.try_next()
+            pause = silence.pause_s()
+        except Rejected as lie:
+            ledger.report(f"blocks of {source.name} are refused: {lie}", refusing=True)
+            source.try_next()
+            pause = lies.pause_s()
+        else:
+            ledger.report("")
+            silence.reset()
+            lies.reset()
+            pause = poll_s
+        await trio.sleep(pause)
+
+
+async def advance(ledger: Ledger, source: BlockSource) -> None:
+    """Take every block up to the source's present tip."""
+    info = await in_time(source.status)
+    if info.chain_id != ledger.chain_id:
+        raise WrongChain
+    # A source that is behind may catch up; one whose tip is another than ours has parted from us.
+    known = await ledger.block(min(info.height, ledger.height))
+    if info.height <= ledger.height and known is not None and info.hash != known.hash:
+        raise ForkedBlock
+    coming: CometBlock | None = None
+    while ledger.height < info.height:
+        ledger.catching_up = info.height - ledger.height > NEAR
+        height = ledger.height + 1
+        block = await in_time(partial(source.block, height)) if coming is None else coming
+        # The next block holds the commit of this one; only the last needs a question of its own.
+        if height < info.height:
+            coming = await in_time(partial(source.block, height + 1))
+            commit = coming.last_commit
+        else:
+            coming = None
+            header, commit = await in_time(partial(source.commit, height))
+            if header != block.header:
+                raise MalformedBlock
+        await ledger.take_block(block, commit)
+        ledger.report("")
+    ledger.catching_up = info.catching_up
+
+
+async def in_time(ask: Callable[[], Awaitable[T]]) -> T:
+    """One answer within ANSWER_S; Unavailable when it takes longer."""
+    with trio.move_on_after(ANSWER_S):
+        return await ask()
+    raise Unavailable("the answer takes too long")

@@ -1,0 +1,161 @@
+"""Where a chain comes from: made here at the first start, or taken from whom this node follows.
+
+The document is stored once, in the ledger, with its SHA-256; after that, nothing that a tracker or
+a setting says can change which chain this data folder holds (decisions 0073 and 0074).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshnode.domain.chain.canonical import encode
+from meshnode.domain.chain.comet.times import format_time
+from meshnode.domain.chain.errors import Rejected
+from meshnode.domain.chain.genesis import (
+    Genesis,
+    GenesisFacts,
+    GenesisValidator,
+    genesis_document,
+    parse_genesis,
+)
+from meshnode.domain.chain.profile import NetworkProfile
+from meshnode.domain.errors import RateLimited, StartupError, Unavailable
+from meshnode.services.ledger.database import create_ledger, damaged, stored_genesis
+from meshnode.services.ledger.follower import Backoff, in_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from meshnode.services.ledger.follower import BlockSource
+    from meshnode.services.ledger.validator_key import ValidatorKey
+
+SUPPLY_UNITS = 1_000_000
+BOND_UNITS = 100_000
+"""Of the supply, the first validator's bond: all others together may bond half as much before one
+block maker is not enough (decision 0072)."""
+FIRST_ANSWER_S = 15.0
+"""How long a first start waits for the tracker. Later ones do not need it."""
+
+
+class NotReached(StartupError):
+    """The chain to follow is not there yet: it may be later, without anybody's help here."""
+
+
+def load_or_create_genesis(
+    data_dir: Path,
+    owner: str,
+    validator: ValidatorKey,
+    facts: GenesisFacts,
+    profile: NetworkProfile | None = None,
+    now_ns: int | None = None,
+) -> bytes:
+    """The genesis of the chain in ``data_dir``, or of a new one, where ``owner`` has everything.
+
+    ``owner`` is an account's key. StartupError when the stored chain is another node's to continue,
+    was made with another model, or cannot be trusted.
+    """
+    genesis = stored_genesis(data_dir)
+    if genesis is None:
+        start = new_genesis(owner, validator.public_key, facts, profile, now_ns or time.time_ns())
+        genesis = encode(genesis_document(start))
+        create_ledger(data_dir, genesis)
+        return genesis
+    start = _parse(data_dir, genesis)
+    if all(one.consensus_key != validator.public_key for one in start.validators):
+        raise StartupError(
+            f"{data_dir} holds the chain {start.chain_id} of another validator; "
+            "name its tracker, or use another data folder"
+        )
+    require_facts(start, facts)
+    return genesis
+
+
+def new_genesis(
+    owner: str,
+    consensus_key: str,
+    facts: GenesisFacts,
+    profile: NetworkProfile | None = None,
+    now_ns: int = 0,
+) -> Genesis:
+    """A chain with one validator, and a name that no other chain has."""
+    rules = profile or NetworkProfile()
+    unit, scale = rules.params.bond_unit, rules.params.atom_scale
+    bond = BOND_UNITS * scale // unit * unit
+    return Genesis(
+        chain_id=f"{rules.name[:32]}-{secrets.token_hex(4)}",
+        genesis_time=format_time(now_ns),
+        model_root=facts.model_root,
+        validation_loss_hex=facts.validation_loss_hex,
+        validators=(GenesisValidator(owner, consensus_key, bond, SUPPLY_UNITS * scale - bond),),
+        profile=rules,
+        extra=facts.extra,
+    )
+
+
+def require_facts(genesis: Genesis, facts: GenesisFacts) -> None:
+    """StartupError unless the chain was made for the model that this node executes."""
+    same = (
+        genesis.model_root == facts.model_root
+        and genesis.validation_loss_hex == facts.validation_loss_hex
+        and genesis.extra == facts.extra
+    )
+    if not same:
+        raise StartupError(
+            f"the chain {genesis.chain_id} was made for another model, or other libraries; "
+            "start with those, or with another data folder"
+        )
+
+
+async def load_or_fetch_genesis(data_dir: Path, source: BlockSource, pinned: str = "") -> bytes:
+    """The genesis to follow: the stored one, or on the first start the one that ``source`` has.
+
+    ``pinned`` is its SHA-256 in hex, where the operator knows it. StartupError when it is another,
+    or when the folder holds another chain; NotReached when a first start has no answer, or none
+    that can be understood.
+    """
+    stored = await trio.to_thread.run_sync(stored_genesis, data_dir)
+    offered = await _fetch(source, patient=stored is None)
+    genesis = stored if stored is not None else offered
+    if genesis is None:
+        raise NotReached(f"no genesis from {source.name}: it does not answer")
+    if pinned and hashlib.sha256(genesis).hexdigest() != pinned.lower():
+        raise StartupError("the genesis is not the one that was given by its SHA-256")
+    if offered is not None and offered != genesis:
+        raise StartupError(
+            f"{data_dir} holds the chain {_parse(data_dir, genesis).chain_id}, and {source.name} "
+            "another one; use another data folder"
+        )
+    if stored is None:
+        try:
+            parse_genesis(genesis)
+        except Rejected:
+            raise NotReached(f"the genesis of {source.name} cannot be understood") from None
+        await trio.to_thread.run_sync(create_ledger, data_dir, genesis)
+    return genesis
+
+
+async def _fetch(source: BlockSource, *, patient: bool) -> bytes | None:
+    """What the source offers; None without an answer, sooner where one is not needed."""
+    backoff = Backoff(0.2, 2.0)
+    with trio.move_on_after(FIRST_ANSWER_S if patient else 2.0):
+        while True:
+            try:
+                return await in_time(source.genesis)
+            except (Unavailable, RateLimited):
+                if not patient:
+                    return None
+                source.try_next()
+                await trio.sleep(backoff.pause_s())
+    return None
+
+
+def _parse(data_dir: Path, genesis: bytes) -> Genesis:
+    try:
+        return parse_genesis(genesis)
+    except Rejected:
+        raise damaged(data_dir) from None

@@ -1,0 +1,298 @@
+"""What others see of the ledger: submit, query, read, wait (the handle of ``serve_ledger``).
+
+Committed data is read through a connection of its own, so that no reader waits for the model.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import trio
+
+from meshnode.domain.chain import queries
+from meshnode.domain.chain.blocks import REFUSED, TransactionResult
+from meshnode.domain.chain.canonical import Json, encode
+from meshnode.domain.chain.context import Context, ModelPort
+from meshnode.domain.chain.envelope import transaction_hash
+from meshnode.domain.chain.errors import LedgerBroken
+from meshnode.domain.chain.queries import QueryResult
+from meshnode.domain.chain.view import Committed, View
+from meshnode.domain.errors import Unavailable
+from meshnode.services.ledger.database import LedgerReader
+from meshnode.services.ledger.keeper import Keeper
+from meshnode.services.ledger.records import StoredBlock
+from meshnode.services.ledger.worker import MOST_CHECKS, Line, Worker
+
+if TYPE_CHECKING:
+    from meshnode.domain.chain.comet.commits import Commit
+    from meshnode.domain.chain.comet.headers import CometBlock
+    from meshnode.domain.chain.comet.validators import CometValidator
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Reason = Literal["ok", "unavailable", "catching_up", "stalled"]
+
+STALLED_S = 30.0
+"""Without a block for so long, by either clock, the chain has stalled (fact sheet, /healthz)."""
+MOST_BLOCKS = 100
+"""Blocks in one answer of :meth:`Ledger.blocks`."""
+NANOSECONDS = 1_000_000_000
+MODEL_QUERIES = frozenset({"/task"})
+"""Queries that ask the model, which belongs to the ledger's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the chain can be relied upon now; ``reason`` says why not."""
+
+    ready: bool
+    reason: Reason
+    catching_up: bool
+    stalled: bool
+    seconds_since_block: float
+
+
+class Relay(Protocol):
+    """Passes a transaction on to the block maker."""
+
+    async def __call__(self, raw: bytes, kind: str, ttl: int) -> tuple[bool, str]:
+        """Accepted or not, and why. Unavailable when nobody answers."""
+
+
+RELAY_S = 5.0
+"""For passing a transaction on (document, section 8: recommended call timeout)."""
+MOST_HOPS = 8
+"""Largest ttl: a chain of followers is short, and a ring of them must end."""
+
+
+class Ledger:
+    """Handle of the service. Made by :func:`~meshnode.services.ledger.service.serve_ledger`."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        reader: LedgerReader,
+        model: ModelPort,
+        clock_ns: Callable[[], int],
+        relay: Relay | None = None,
+    ) -> None:
+        opened = keeper.opened
+        self.genesis = opened.genesis
+        self.genesis_bytes = opened.genesis_bytes
+        self.genesis_sha256 = opened.genesis_sha256
+        self.latest = opened.latest
+        self.following = relay is not None
+        self.catching_up = self.following
+        self.trouble = ""
+        """In words, what keeps blocks from coming; empty when nothing does."""
+        self.refusing = False
+        """Whether that is a block maker who is not believed."""
+        self.arrived = trio.Event()
+        """Set when a transaction waits for the engine, which makes a new one for each block."""
+        self._keeper = keeper
+        self._reader = reader
+        self._model = model
+        self._clock_ns = clock_ns
+        self._relay = relay
+        self._relaying = Line(MOST_CHECKS)
+        self._on_its_way = set[str]()
+        self._changed = trio.Event()
+        self._block_at = trio.current_time()
+        self.worker = Worker()
+
+    @property
+    def chain_id(self) -> str:
+        """The chain's name."""
+        return self.genesis.chain_id
+
+    @property
+    def height(self) -> int:
+        """Of the last committed block; 0 before the first."""
+        return 0 if self.latest is None else self.latest.height
+
+    # Transactions.
+
+    async def submit(self, raw: bytes, ttl: int = MOST_HOPS) -> TransactionResult:
+        """Check a transaction and let it wait for a block; code 1 and a log when it is refused.
+
+        On a follower it is also passed on, ``ttl`` times at most; Unavailable when that fails, and
+        then nobody knows whether it arrived: the same bytes may be submitted again.
+        """
+        if self.following and (self.catching_up or self.latest is None):
+            raise Unavailable("the ledger is catching up")
+        result = await self.worker.check(partial(self._keeper.submit, raw))
+        if result.code == REFUSED:
+            return result
+        if self._relay is not None:
+            return await self._pass_on(raw, result, ttl)
+        self.arrived.set()
+        return result
+
+    async def _pass_on(self, raw: bytes, result: TransactionResult, ttl: int) -> TransactionResult:
+        if ttl < 1:
+            raise Unavailable("the transaction may not travel any further")
+        # Also what ends a ring of followers: the second time it comes by, it is still on its way.
+        if result.hash in self._on_its_way:
+            raise Unavailable("the transaction is on its way")
+        self._on_its_way.add(result.hash)
+        try:
+            accepted, reason = await self._relay_in_time(raw, str(result.kind), ttl)
+        finally:
+            self._on_its_way.discard(result.hash)
+        if accepted:
+            return result
+        await self.worker.check(partial(self._keeper.drop, raw))
+        return TransactionResult(REFUSED, reason, transaction_hash(raw))
+
+    async def _relay_in_time(self, raw: bytes, kind: str, ttl: int) -> tuple[bool, str]:
+        assert self._relay is not None  # noqa: S101 - the caller has looked
+        with trio.move_on_after(RELAY_S):
+            # In turn: those of one account must arrive in their order.
+            async with self._relaying:
+                return await self._relay(raw, kind, ttl)
+        raise Unavailable("the block maker does not answer; ask for the same id before you pay")
+
+    async def transaction(self, name: str) -> tuple[int, TransactionResult] | None:
+        """Height and result of a committed transaction, by its hash in hex."""
+        try:
+            wanted = bytes.fromhex(name)
+        except ValueError:
+            return None
+        found = await self._read(lambda reader: _find(reader, wanted))
+        if found is not None:
+            # The disk is a moment ahead of what was announced.
+            await self.wait_beyond(found[0] - 1)
+        return found
+
+    async def wait_transaction(self, name: str) -> tuple[int, TransactionResult]:
+        """Wait until a transaction is committed. The caller sets a deadline."""
+        while True:
+            height = self.height
+            found = await self.transaction(name)
+            if found is not None:
+                return found
+            await self.wait_beyond(height)
+
+    # Blocks.
+
+    async def block(self, height: int) -> StoredBlock | None:
+        """The block of that height; None above the tip and below 1."""
+        latest = self.latest
+        if latest is not None and latest.height == height:
+            return latest
+        if not 1 <= height <= self.height:
+            return None
+        return await self._read(lambda reader: reader.block(height))
+
+    async def blocks(self, before: int | None, limit: int) -> list[StoredBlock]:
+        """Blocks below ``before``, newest first, MOST_BLOCKS at most."""
+        below = self.height + 1 if before is None else min(before, self.height + 1)
+        count = max(0, min(limit, MOST_BLOCKS))
+        return await self._read(lambda reader: reader.blocks(below, count))
+
+    async def validators(self, height: int) -> tuple[CometValidator, ...]:
+        """The set that signs ``height``, from 1 to one above the tip; empty for others."""
+        stored = await self.block(min(height, self.height))
+        if stored is None or not 1 <= height <= self.height + 1:
+            return ()
+        header = stored.header
+        wanted = header.validators_hash if height == stored.height else header.next_validators_hash
+        return await self._read(lambda reader: reader.validators(wanted))
+
+    async def wait_beyond(self, height: int) -> int:
+        """Wait until the chain is higher than ``height``; returns its height then."""
+        while self.height <= height:
+            await self._changed.wait()
+        return self.height
+
+    # State.
+
+    async def query(self, path: str, options: Mapping[str, Json] | bytes = b"") -> QueryResult:
+        """Answer a native query about the committed state (``domain.chain.queries``)."""
+        data = options if isinstance(options, bytes) else encode(dict(options))
+        if path in MODEL_QUERIES:
+            return await self.worker.check(partial(self._keeper.query, path, data))
+        result = await self._read(lambda reader: self._answer(reader, path, data))
+        await self.wait_beyond(result.height - 1)
+        return result
+
+    def _answer(self, reader: LedgerReader, path: str, data: bytes) -> QueryResult:
+        with reader.snapshot() as state:
+            context = Context(self.genesis.profile, View(Committed(state)), self._model)
+            root = state.fact("app_hash")
+            return queries.answer(context, self.genesis.manifest, root, path, data)
+
+    def readiness(self) -> Readiness:
+        """Whether blocks come, by the blocks' times and by this node's own clock."""
+        if self.latest is None:
+            return Readiness(False, "unavailable", self.catching_up, False, 0.0)
+        by_wall = max(0.0, (self._clock_ns() - self.latest.time_ns) / NANOSECONDS)
+        seconds = max(by_wall, trio.current_time() - self._block_at)
+        stalled = seconds > STALLED_S
+        reason: Reason = "ok"
+        if self.refusing:
+            reason = "unavailable"
+        elif self.catching_up:
+            reason = "catching_up"
+        elif stalled:
+            reason = "stalled"
+        return Readiness(reason == "ok", reason, self.catching_up, stalled, round(seconds, 1))
+
+    # For the engines.
+
+    def announce(self, stored: StoredBlock) -> None:
+        """A block is committed: tell everybody who waits."""
+        self.latest = stored
+        self._block_at = trio.current_time()
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    def report(self, trouble: str, *, refusing: bool = False) -> None:
+        """Note what keeps blocks from coming, or that nothing does; said once in the log."""
+        self.refusing = refusing
+        if trouble and trouble != self.trouble:
+            log.warning("ledger: %s", trouble)
+        elif self.trouble and not trouble:
+            log.info("ledger: blocks are coming again")
+        self.trouble = trouble
+
+    @property
+    def waiting(self) -> int:
+        """Transactions that wait for a block."""
+        return len(self._keeper.mempool)
+
+    async def make_block(self) -> None:
+        """The solo engine's next block. StorageRefused, or InvalidCommit when it may make none."""
+        self.announce(await self.worker.block(lambda: self._keeper.make_block(self._clock_ns())))
+
+    async def take_block(self, block: CometBlock, commit: Commit) -> None:
+        """A block that was fetched; a Rejected says why it is refused."""
+        self.announce(await self.worker.block(partial(self._keeper.take_block, block, commit)))
+
+    async def close(self) -> None:
+        """Refuse what still comes, let what runs end, and close both connections."""
+        await self.worker.close(self._keeper.close, self._reader.close)
+
+    async def _read(self, call: Callable[[LedgerReader], T]) -> T:
+        try:
+            return await self.worker.read(partial(call, self._reader))
+        except (LedgerBroken, sqlite3.DatabaseError) as broken:
+            log.exception("the ledger cannot be read")
+            raise Unavailable("the ledger cannot be read") from broken
+
+
+def _find(reader: LedgerReader, wanted: bytes) -> tuple[int, TransactionResult] | None:
+    place = reader.place(wanted)
+    if place is None:
+        return None
+    height, position = place
+    stored = reader.block(height)
+    if stored is None:
+        raise LedgerBroken("a transaction's block is not stored")
+    return height, stored.results[position]

@@ -1,0 +1,129 @@
+"""A committed block as the ledger keeps it and hands it out.
+
+Terms: *effects* are payments that no transaction of its own shows; those of a block happened before
+its transactions, and each result has its own. They serve histories and are no part of the state.
+
+Invariant: what is read is what was written; a row whose checksum or hash differs is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from meshnode.domain.chain.blocks import TransactionResult
+from meshnode.domain.chain.comet.commits import BlockId, Commit
+from meshnode.domain.chain.comet.headers import CometBlock, Header, results_hash
+from meshnode.domain.chain.errors import LedgerBroken, MalformedBlock
+from meshnode.domain.chain.view import Effect
+
+CHECKSUM_BYTES = 16
+
+
+@dataclass(frozen=True)
+class StoredBlock:
+    """One block, what became of it, and the commit that decided it."""
+
+    block: CometBlock
+    commit: Commit
+    results: tuple[TransactionResult, ...]
+    effects: tuple[Effect, ...] = ()
+
+    @property
+    def height(self) -> int:
+        """From 1."""
+        return self.block.header.height
+
+    @property
+    def header(self) -> Header:
+        """The header; its ``app_hash`` is the state's root before this block."""
+        return self.block.header
+
+    @property
+    def time_ns(self) -> int:
+        """The block's time: nanoseconds since 1970."""
+        return self.block.header.time_ns
+
+    @cached_property
+    def hash(self) -> bytes:
+        """The header's hash."""
+        return self.block.header.hash
+
+    @property
+    def block_id(self) -> BlockId:
+        """What the commit is about."""
+        return self.commit.block_id
+
+    @property
+    def transactions(self) -> tuple[bytes, ...]:
+        """Raw transactions, in order; ``results`` has as many."""
+        return self.block.transactions
+
+    @property
+    def last_commit(self) -> Commit:
+        """The commit of the block before."""
+        return self.block.last_commit
+
+    @property
+    def results_hash(self) -> bytes:
+        """What the next header says about the results."""
+        return results_hash([result.code for result in self.results])
+
+
+Row = tuple[int, bytes, bytes, bytes, bytes, bytes]
+"""Height, hash, block, commit, results with effects, checksum."""
+
+
+def to_row(stored: StoredBlock) -> Row:
+    """The block as columns."""
+    outcome = {
+        "effects": _effects_json(stored.effects),
+        "results": [
+            [one.code, one.log, one.hash, one.id, one.kind, one.sender, _effects_json(one.effects)]
+            for one in stored.results
+        ],
+    }
+    parts = (stored.block.encode(), stored.commit.encode(), json.dumps(outcome).encode())
+    return (stored.height, stored.hash, *parts, _checksum(parts))
+
+
+def from_row(row: Row) -> StoredBlock:
+    """The block that :func:`to_row` wrote; LedgerBroken when the row is damaged."""
+    height, block_hash, block, commit, outcome, checksum = row
+    try:
+        if _checksum((block, commit, outcome)) != checksum:
+            raise MalformedBlock
+        document = json.loads(outcome)
+        stored = StoredBlock(
+            block=CometBlock.decode(block),
+            commit=Commit.decode(commit),
+            results=tuple(_result(one) for one in document["results"]),
+            effects=_effects(document["effects"]),
+        )
+        whole = stored.height == height and stored.hash == block_hash
+    except (MalformedBlock, ValueError, TypeError, KeyError):
+        whole = False
+    if not whole:
+        raise LedgerBroken(f"the stored block {height} is damaged")
+    return stored
+
+
+def _checksum(parts: Iterable[bytes]) -> bytes:
+    return hashlib.sha256(b"".join(parts)).digest()[:CHECKSUM_BYTES]
+
+
+def _effects_json(effects: Iterable[Effect]) -> list[Any]:
+    return [[one.account, one.amount, one.reason, one.reference] for one in effects]
+
+
+def _effects(value: Iterable[list[Any]]) -> tuple[Effect, ...]:
+    return tuple(Effect(*one) for one in value)
+
+
+def _result(value: list[Any]) -> TransactionResult:
+    code, log, name, application_id, kind, sender, effects = value
+    return TransactionResult(code, log, name, application_id, kind, sender, _effects(effects))

@@ -1,0 +1,159 @@
+"""Where a node's model comes from, and which layers of it the node holds (document, section 1).
+
+Settings: ``model`` is a directory, empty for the default one, or ``network`` for the model that the
+trackers serve; ``layers`` is a range, ``all``, or ``auto``: what fits in memory and what the
+network lacks (decisions/0048).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from meshnode.config import AUTO, NETWORK_MODEL, Config, held_layers
+from meshnode.datadir import write_private
+from meshnode.domain.addresses import grpc_addresses
+from meshnode.domain.errors import StartupError
+from meshnode.domain.identity import NodeKey
+from meshnode.domain.kademlia.node_id import parse_id
+from meshnode.domain.placement import ModelSizes, choose_layers
+from meshnode.model.config import DecoderConfig
+from meshnode.model.loading import CONFIG_FILE, DEFAULT_MODEL
+from meshnode.model.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    manifest_of_directory,
+    parts_of,
+    read_manifest,
+)
+from meshnode.model.transfer import WeightFiles
+from meshnode.model.weights import INDEX_FILE
+from meshnode.services.weights import (
+    Connect,
+    Fetcher,
+    Trackers,
+    Weights,
+    ask_coverage,
+    missing_tensors,
+)
+
+log = logging.getLogger(__name__)
+
+MODELS_FOLDER = "models"
+CURRENT_FILE = "current"
+"""Names the model that was fetched last, for a start without any tracker."""
+CACHE_FILE = "manifest-cache.json"
+WEIGHTS_SHARE = 0.75
+"""Of the memory, when layers are chosen: keys and values need the rest."""
+GIBIBYTE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model directory with the weights of the layers ``held``."""
+
+    directory: Path
+    config: DecoderConfig
+    held: range
+    manifest: Manifest
+
+    def served(self) -> Weights:
+        """What other nodes may fetch from it."""
+        files = WeightFiles(self.directory, self.config, self.held, self.manifest)
+        return Weights(files, self.manifest.model_hash)
+
+
+async def find_model(
+    config: Config,
+    key: NodeKey,
+    connect: Connect,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ModelSource:
+    """Find, or fetch, the model and choose the layers. Raises StartupError in one line."""
+    trackers = grpc_addresses(config.tracker_url)
+    data_dir = Path(config.data_dir)
+    if config.model == NETWORK_MODEL:
+        directory, shape, held = await _fetch(config, key, connect, trackers, progress)
+    else:
+        directory = Path(config.model) if config.model else DEFAULT_MODEL
+        shape = DecoderConfig.read(directory / CONFIG_FILE)
+        coverage = [0] * shape.num_layers
+        if config.layers == AUTO:
+            coverage = await ask_coverage(connect, trackers, shape.num_layers)
+        held = _held(config, shape, coverage)
+    manifest = await trio.to_thread.run_sync(
+        partial(manifest_of_directory, directory, shape, data_dir / CACHE_FILE)
+    )
+    return ModelSource(directory, shape, held, manifest)
+
+
+async def _fetch(
+    config: Config,
+    key: NodeKey,
+    connect: Connect,
+    trackers: Trackers,
+    progress: Callable[[int, int], None],
+) -> tuple[Path, DecoderConfig, range]:
+    folder = Path(config.data_dir) / MODELS_FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own_id = parse_id(bytes.fromhex(key.node_id))
+    fetcher = Fetcher(connect, own_id, config.port, folder)
+    try:
+        offer = await fetcher.offer(trackers, config.model_hash)
+    except StartupError:
+        known = _fetched_before(folder, config.model_hash)
+        if known is None:
+            raise
+        log.warning("no tracker answers: starting with the model that was fetched before")
+        shape = DecoderConfig.read(known / CONFIG_FILE)
+        held = _held(config, shape, [0] * shape.num_layers)
+        await trio.to_thread.run_sync(_validate_fetched, known, shape, held)
+        return known, shape, held
+    held = _held(config, offer.config, offer.coverage())
+    await fetcher.layers(offer, held, progress)
+    write_private(folder / CURRENT_FILE, offer.manifest.model_hash.encode())
+    return fetcher.home(offer.manifest.model_hash), offer.config, held
+
+
+def _fetched_before(folder: Path, pinned: str) -> Path | None:
+    try:
+        name = pinned or (folder / CURRENT_FILE).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    home = folder / Path(name).name
+    return home if (home / INDEX_FILE).exists() else None
+
+
+def _validate_fetched(home: Path, shape: DecoderConfig, held: range) -> None:
+    """Raises StartupError unless all weights of ``held`` are there, as they were fetched."""
+    manifest = read_manifest((home / MANIFEST_FILE).read_bytes())
+    missing = missing_tensors(home, manifest, list(parts_of(shape, held)))
+    if missing:
+        raise StartupError(f"{home}: {missing[0]} is not there, or damaged; a tracker is needed")
+
+
+def _held(config: Config, shape: DecoderConfig, coverage: list[int]) -> range:
+    if config.layers != AUTO:
+        held = held_layers(config) or range(shape.num_layers)
+        if not held or held.stop > shape.num_layers:
+            raise StartupError(f"layers: the model has layers 0 to {shape.num_layers - 1} only")
+        return held
+    table = 4 * shape.vocab_size * shape.hidden_size
+    sizes = ModelSizes(shape.num_layers, 4 * shape.layer_parameters, table, table)
+    budget = int(config.resources.max_memory_gb * GIBIBYTE * WEIGHTS_SHARE)
+    held = choose_layers(sizes, budget, coverage)
+    log.info("holding layers %d-%d of %d", held.start, held.stop - 1, shape.num_layers)
+    return held
+
+
+def show_progress(done: int, total: int) -> None:
+    """A line on the terminal that fills up; nothing where there is no terminal."""
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        print(f"\rfetching weights: {done}/{total} tensors", end=end, file=sys.stderr, flush=True)

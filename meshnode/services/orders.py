@@ -1,0 +1,215 @@
+"""Errands of the command line for the node: fund an account, sweep one (decisions/0085).
+
+Terms: an *order* is a file in ``orders/`` of the data folder. Whoever runs ``meshnode token`` can
+write to that folder, which is the operator's right already; a running node carries the order out
+within a second, one that is started later does it then. Its answer is a file beside it.
+
+Invariant: an order is carried out once: its transaction names it in the journal, and its file is
+removed only after the outcome is written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshnode.datadir import write_private
+from meshnode.domain.amounts import text
+from meshnode.domain.chain.canonical import Json
+from meshnode.domain.chain.envelope import account_key
+from meshnode.domain.chain.errors import Rejected
+from meshnode.domain.errors import (
+    InvalidRequest,
+    MeshnodeError,
+    RateLimited,
+    StartupError,
+    Unavailable,
+)
+from meshnode.domain.spending import OrderEnd
+from meshnode.services.sending import Draft, Facts, Work
+
+if TYPE_CHECKING:
+    from meshnode.services.keystore import Keystore
+    from meshnode.services.wallet import Wallet
+    from meshnode.services.wallet_journal import Journal
+
+log = logging.getLogger(__name__)
+
+FOLDER = "orders"
+LOCK_FILE = "lock"
+LOOK_EVERY_S = 0.25
+FUND, SWEEP = "fund", "sweep"
+DONE = "committed"
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``fund``: pay ``atoms`` from the node's account; ``sweep``: pay everything into it."""
+
+    kind: str
+    account: str
+    atoms: int = 0
+
+
+def place_order(data_dir: Path, order: Order) -> str:
+    """Write an order; its id. StartupError when the disk refuses."""
+    name = secrets.token_hex(16)
+    folder = data_dir / FOLDER
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_private(folder / f"{name}.json", json.dumps(asdict(order)).encode())
+    except OSError as error:
+        raise StartupError(f"cannot write {folder}: {error.strerror}") from None
+    return name
+
+
+def take_answer(data_dir: Path, name: str) -> str | None:
+    """The outcome of an order, once: ``committed`` or why not. None while there is none."""
+    path = data_dir / FOLDER / f"{name}.done"
+    try:
+        outcome = path.read_text("utf-8")
+        path.unlink()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StartupError(f"cannot read {path}: {error.strerror}") from None
+    return outcome
+
+
+def is_served(data_dir: Path) -> bool:
+    """Whether a node carries out the orders of this folder now."""
+    try:
+        with (data_dir / FOLDER / LOCK_FILE).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+async def serve_orders(wallet: Wallet, journal: Journal, keys: Keystore, data_dir: Path) -> None:
+    """Carry out orders until cancelled."""
+    folder = data_dir / FOLDER
+    clerk = _Clerk(wallet, journal, keys, folder)
+    with _serving(folder):
+        await clerk.forget_answered()
+        while True:
+            for path in sorted(folder.glob("*.json")):
+                await clerk.carry_out(path)
+            await trio.sleep(LOOK_EVERY_S)
+
+
+@contextmanager
+def _serving(folder: Path) -> Iterator[None]:
+    """Hold the lock that tells commands of this node; only their look is ever in the way."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartupError(f"cannot use {folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+class _Clerk:
+    def __init__(self, wallet: Wallet, journal: Journal, keys: Keystore, folder: Path) -> None:
+        self._wallet = wallet
+        self._journal = journal
+        self._node = keys.node_key.public_key
+        self._folder = folder
+
+    async def carry_out(self, path: Path) -> None:
+        """One order, from its file to its answer; kept for later while the ledger is not ready."""
+        name = path.stem
+        try:
+            order = _read_order(path)
+            account = self._node if order.kind == FUND else order.account
+            work = Work(account, partial(self._plan, name, order), order=name)
+            self._wallet.begin(work)
+            await work.wait()
+            paid = self._journal.book.order(name) is not None
+            outcome = DONE if paid else "there is nothing to move"
+        except (Unavailable, RateLimited):
+            return
+        except MeshnodeError as failure:
+            outcome = str(failure)
+        log.info("order %s: %s", name, outcome)
+        try:
+            write_private(path.with_suffix(".done"), outcome.encode())
+            os.unlink(path)
+        except OSError as error:
+            log.error("cannot answer an order: %s", error.strerror)
+            return
+        await self._forget(name)
+
+    async def forget_answered(self) -> None:
+        """An order whose file is gone will not be looked at again."""
+        for name in self._journal.book.orders():
+            if not (self._folder / f"{name}.json").exists():
+                await self._forget(name)
+
+    async def _forget(self, name: str) -> None:
+        if self._journal.book.order(name) is None:
+            return
+        try:
+            await self._journal.append(OrderEnd(name, ""))
+        except Unavailable:
+            # Forgotten at the next start.
+            return
+
+    def _plan(self, name: str, order: Order, facts: Facts) -> Draft | None:
+        # Asked here, where no flight is open: the transaction may be one of an earlier run's.
+        if self._journal.book.order(name) is not None:
+            return None
+        if order.kind == FUND:
+            return self._fund(order, facts)
+        return self._sweep(order.account, facts)
+
+    def _fund(self, order: Order, facts: Facts) -> Draft:
+        spends = order.atoms + self._wallet.fee
+        free = max(0, facts.available - self._journal.book.claimed(self._node))
+        if free < spends:
+            reason = f"the node's account has {text(free)}, {text(spends)} are needed"
+            raise InvalidRequest(None, reason)
+        fields: dict[str, Json] = {"to": order.account, "amount": order.atoms}
+        return Draft("transfer", fields, spends=spends)
+
+    def _sweep(self, account: str, facts: Facts) -> Draft | None:
+        """Everything but what running generations hold; pays what is owed on the way."""
+        book, fee = self._journal.book, self._wallet.fee
+        owed = book.owed(account)
+        spends = facts.available - (book.claimed(account) - owed)
+        if spends <= fee:
+            return None
+        fields: dict[str, Json] = {"to": self._node, "amount": spends - fee}
+        return Draft("transfer", fields, spends=spends, settles=min(owed, spends))
+
+
+def _read_order(path: Path) -> Order:
+    try:
+        order = Order(**json.loads(path.read_bytes()))
+        right = order.kind in (FUND, SWEEP) and type(order.atoms) is int
+        if not right or not _ID.fullmatch(path.stem) or order.atoms < (order.kind == FUND):
+            raise ValueError(order.kind)
+        account_key(order.account)
+    except (OSError, ValueError, TypeError, Rejected):
+        raise StartupError("this is not an order") from None
+    return order

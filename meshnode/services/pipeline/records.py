@@ -1,0 +1,163 @@
+"""What every hop took: milliseconds of queue, computing and network (decisions/0039).
+
+Terms: a hop's *network* time is what passed between its caller's sending and receiving, without the
+queue and the computing of the hop itself and of those behind it. The driver is the first hop.
+
+Invariants: memory is bounded, whatever the traffic: sums for each hop, the traces of the latest
+generations, and one histogram for each figure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meshnode.domain.metering import Histogram
+from meshnode.wire import json
+
+KEPT = 256
+"""Traces of the latest generations: a client asks for one at the end of its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HopTime:
+    """One step at one hop, layers inclusive, in milliseconds."""
+
+    node_id: str
+    first: int
+    last: int
+    queue_ms: float
+    compute_ms: float
+    network_ms: float
+
+
+@dataclass(slots=True)
+class HopSum:
+    """All steps of a generation at one hop."""
+
+    node_id: str
+    first: int
+    last: int
+    steps: int = 0
+    queue_ms: float = 0.0
+    compute_ms: float = 0.0
+    network_ms: float = 0.0
+
+    def add(self, time: HopTime) -> None:
+        """Count one step."""
+        self.steps += 1
+        self.queue_ms += time.queue_ms
+        self.compute_ms += time.compute_ms
+        self.network_ms += time.network_ms
+
+
+class Trace:
+    """The hops of one generation."""
+
+    def __init__(self, generation_id: str) -> None:
+        self.generation_id = generation_id
+        self.paths = 0
+        """Paths that it took; one, unless a hop failed."""
+        self.failures: list[str] = []
+        """What went wrong on the way, at most ``MOST_FAILURES``."""
+        self._hops: dict[tuple[str, int, int], HopSum] = {}
+
+    @property
+    def hops(self) -> list[HopSum]:
+        """In the order in which they were first used."""
+        return list(self._hops.values())
+
+    def add(self, times: Sequence[HopTime]) -> None:
+        """Count one step of each hop."""
+        for time in times:
+            key = (time.node_id, time.first, time.last)
+            if key not in self._hops and len(self._hops) >= MOST_HOPS:
+                continue
+            known = self._hops.setdefault(key, HopSum(*key))
+            known.add(time)
+
+    def failed(self, reason: str) -> None:
+        """Note a failure."""
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.append(reason)
+
+    def fields(self) -> dict[str, object]:
+        """For the log and for the client: JSON values only."""
+        return {
+            "id": self.generation_id,
+            "paths": self.paths,
+            "hops": [
+                {
+                    "node_id": hop.node_id,
+                    "layers": f"{hop.first}-{hop.last}",
+                    "steps": hop.steps,
+                    "queue_ms": round(hop.queue_ms, 3),
+                    "compute_ms": round(hop.compute_ms, 3),
+                    "network_ms": round(hop.network_ms, 3),
+                }
+                for hop in self.hops
+            ],
+        }
+
+    def encode(self) -> str:
+        """One line of JSON in ASCII, fit for a header."""
+        return json.dumps(self.fields()).decode("ascii")
+
+
+MOST_FAILURES = 16
+MOST_HOPS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFigures:
+    """Over all steps since the start; milliseconds of one hop, and of failing over."""
+
+    generations: int
+    failovers: int
+    hop_queue_ms: float
+    hop_compute_ms: float
+    hop_network_ms: float
+    hop_network_p99_ms: float
+
+
+class Recorder:
+    """Sums for ``/metrics``, and the traces of the latest generations."""
+
+    def __init__(self) -> None:
+        self.failovers = 0
+        self._generations = 0
+        self._queue = Histogram()
+        self._compute = Histogram()
+        self._network = Histogram()
+        self._traces: OrderedDict[str, Trace] = OrderedDict()
+
+    def begin(self, generation_id: str) -> Trace:
+        """A trace that can be asked for from now on."""
+        self._generations += 1
+        trace = self._traces[generation_id] = Trace(generation_id)
+        while len(self._traces) > KEPT:
+            self._traces.popitem(last=False)
+        return trace
+
+    def trace(self, generation_id: str) -> Trace | None:
+        """What is known of a generation, if it is one of the latest."""
+        return self._traces.get(generation_id)
+
+    def add(self, times: Sequence[HopTime]) -> None:
+        """Count one step of each remote hop."""
+        for time in times:
+            self._queue.add(time.queue_ms)
+            self._compute.add(time.compute_ms)
+            self._network.add(time.network_ms)
+
+    def figures(self) -> PipelineFigures:
+        """Means over all steps, and the 99th percentile of the network."""
+        return PipelineFigures(
+            generations=self._generations,
+            failovers=self.failovers,
+            hop_queue_ms=self._queue.mean,
+            hop_compute_ms=self._compute.mean,
+            hop_network_ms=self._network.mean,
+            hop_network_p99_ms=self._network.percentile(99),
+        )

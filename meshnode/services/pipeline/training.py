@@ -1,0 +1,127 @@
+"""One training step over the holders of a model (document, 2.3: training_labels, sender_url).
+
+The driver runs its own layers and keeps their graph, the holders do the same in turn, and the one
+of the last layer computes the loss. Gradients come back from holder to holder, each calling the one
+before it, and at last this node: ``services.shards.training`` adds them up under the session.
+
+Terms: a step with ``update`` also updates the weights, at every holder by its own part.
+
+Invariants: a step has a request id of its own; when it returns, every holder has added its
+gradients up; when it raises, some may have, so the caller gives up the session.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshnode.domain.errors import ComputationFailed, MeshnodeError, Unavailable
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.pipeline.policy import told
+from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
+from meshnode.services.shards.training_call import TrainingCall
+from meshnode.wire import node_pb2 as pb
+from meshnode.wire.tensors import pack_integers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from meshnode.services.pipeline.ports import Pool
+    from meshnode.services.pipeline.routes import Routes, Stop
+    from meshnode.services.shards.training import Training
+
+CALL_S = 60.0
+"""For one holder, the whole way back included: the last one answers when all have added up."""
+REQUEST_BYTES = 16
+ADD_UP, UPDATE = {"training": "1"}, {"training": "step"}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingDriver:
+    """Runs training steps from a node that holds the first layers."""
+
+    training: Training
+    """Keeps the graph of our own layers, and gets our gradients."""
+    held: range
+    routes: Routes
+    pool: Pool
+    address: Callable[[], str]
+    """``host:port`` of our gRPC interface, as the holders know us among their peers."""
+
+    async def step(
+        self, session_id: str, tokens: Tensor, labels: Tensor, *, update: bool = False
+    ) -> float:
+        """Loss of predicting ``labels`` from ``tokens``, both int64 ``[batch, seq]``.
+
+        Gradients of our own layers are then in ``training.gradients(session_id)``, those of others
+        at their holders; with ``update`` all have used theirs, those of the session's earlier steps
+        included, for a step of AdamW each (decisions/0100). A label of -100 does not count. Raises
+        LayersUnavailable, Unavailable, ComputationFailed, and what our own part raises.
+        """
+        path = self.routes.choose()
+        if path is None:
+            raise self.routes.unavailable()
+        request_id = secrets.token_hex(REQUEST_BYTES)
+        wanted = pack_integers(labels.numpy())
+        call = ForwardCall(
+            caller_ip="",
+            session_id=session_id,
+            request_id=request_id,
+            layers=self.held,
+            data=pack_integers(tokens.numpy()),
+            shape=tuple(tokens.shape),
+        )
+        mine, loss = await self.training.forward(
+            TrainingCall(
+                call=call,
+                labels=b"" if path else wanted,
+                sender_url="",
+                source_shard=-1,
+                backward=True,
+                step=update,
+            )
+        )
+        data, sender, source = mine, self.address(), self.held.start
+        for stop in path:
+            last = stop is path[-1]
+            request = pb.PipelineForwardRequest(
+                session_id=session_id,
+                request_id=request_id,
+                hidden_states=data.data,
+                hidden_shape=data.shape,
+                source_shard=source,
+                target_shard=stop.first,
+                training_labels=wanted if last else b"",
+                sender_url=sender,
+            )
+            answer = await self._call(stop, request, UPDATE if update else ADD_UP)
+            if answer.is_final != last:
+                raise Unavailable("a node holds other layers than it said")
+            loss = answer.loss
+            data = ForwardAnswer(answer.hidden_states, tuple(answer.hidden_shape), is_final=last)
+            sender, source = stop.address, stop.first
+        return loss
+
+    async def _call(
+        self, stop: Stop, request: pb.PipelineForwardRequest, metadata: dict[str, str]
+    ) -> pb.PipelineForwardResponse:
+        with trio.move_on_after(CALL_S):
+            try:
+                stub = await self.pool.stub(stop.host, stop.grpc_port)
+                answer = await stub.PipelineForward(request, metadata=metadata)
+            except CallFailed as error:
+                raise _failure(error.code) from None
+            if not answer.success:
+                raise _failure(told(answer.error_message)[0])
+            return answer
+        raise _failure(Code.DEADLINE_EXCEEDED)
+
+
+def _failure(code: Code) -> MeshnodeError:
+    if code in (Code.INTERNAL, Code.INVALID_ARGUMENT):
+        return ComputationFailed()
+    return Unavailable("a node that holds some of the model's layers did not train")

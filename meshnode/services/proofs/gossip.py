@@ -1,0 +1,252 @@
+"""Proofs and votes as they go round (document, 4.3: GossipProof, GossipValidationVote).
+
+A statement is taken if its signatures hold and the chain has the proof open; one that is new is
+passed on with a ttl that is one less. What decides is on the chain: gossip carries what the chain
+has only the digest of, and tells of votes before a block does.
+
+Invariants: what is kept is bounded, and for proofs that are open on the chain only; a proof id has
+one statement of each signer here; a statement is passed on once; every refusal has a reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.identity import node_id_of
+from meshnode.domain.proofs.judging import Terms, validate_gossiped
+from meshnode.domain.proofs.statements import (
+    ForwardProof,
+    Signed,
+    Vote,
+    read_proof,
+    read_vote,
+)
+from meshnode.rpc.errors import CallFailed
+from meshnode.services.proofs.chain import ChainView, OpenProof
+from meshnode.wire import node_pb2 as pb
+
+if TYPE_CHECKING:
+    from meshnode.services.proofs.orders import Peer, Pool
+
+log = logging.getLogger(__name__)
+
+MOST_TTL = 8
+"""Hops. Larger ones are refused: they are a mistake, or an attempt to make others work."""
+MOST_PROOFS = 256
+"""Kept at once: four times what the chain has open at most."""
+MOST_VOTES = 64
+"""Remembered of one proof. A network has a handful of validators."""
+FANOUT = 8
+SEND_S = 3.0
+QUEUED = 64
+"""Messages that wait to be passed on. More are dropped: whoever proves repeats itself."""
+SENDERS = 4
+MOST_SENDER_CHARS = 128
+
+Message: TypeAlias = "pb.GossipProofRequest | pb.ValidationVoteRequest"
+
+
+@dataclass(slots=True)
+class Known:
+    """A proof that is open on the chain."""
+
+    signed: Signed
+    proof: ForwardProof
+    entry: OpenProof
+    votes: dict[str, Vote] = field(default_factory=dict)
+    """Gossiped, by consensus key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An answer: ``reason`` is empty when the statement was accepted."""
+
+    reason: str = ""
+    proof_id: str = ""
+    status: str = ""
+
+
+class Gossip:
+    """Takes statements, and has them passed on."""
+
+    def __init__(
+        self,
+        chain: ChainView,
+        pool: Pool,
+        peers: Callable[[], Sequence[Peer]],
+        *,
+        model_hash: str,
+        num_layers: int,
+        node_id: str,
+    ) -> None:
+        """``peers`` are all that live; the rest is this node's."""
+        self.known: dict[str, Known] = {}
+        self._chain = chain
+        self._pool = pool
+        self._peers = peers
+        self.model_hash = model_hash
+        self._num_layers = num_layers
+        self._node_id = node_id
+        self._send, self._receive = trio.open_memory_channel[tuple[Message, str]](QUEUED)
+        self._news = trio.Event()
+
+    async def wait_news(self) -> None:
+        """Wait until a proof arrives that was not known."""
+        await self._news.wait()
+
+    async def take_proof(self, signed: Signed, ttl: int, sender_id: str) -> Taken:
+        """Judge a proof, keep it, pass it on. Raises Unavailable while there is no chain."""
+        try:
+            _validate_way(ttl, sender_id)
+            proof = read_proof(signed)
+            entry = _claimed(await self._chain.open_proofs(), proof)
+            terms = Terms(self._chain.chain_id, self.model_hash, self._num_layers)
+            validate_gossiped(proof, entry.claimed if entry else None, terms)
+        except InvalidRequest as refusal:
+            return Taken(str(refusal))
+        assert entry is not None  # noqa: S101 - validated above
+        name = entry.claimed.proof_id
+        known = self.known.get(name)
+        if known is not None:
+            if known.proof.digest == proof.digest:
+                return Taken(proof_id=name, status="pending")
+            # The holder of the order outdoes who claimed it: its statement shows the theft.
+            if not _outdoes(proof, known.proof):
+                return Taken("proof: another statement is known of it", name)
+        elif len(self.known) >= MOST_PROOFS:
+            return Taken("proof: too many are known here", name)
+        self.known[name] = Known(signed, proof, entry)
+        news, self._news = self._news, trio.Event()
+        news.set()
+        self.spread_proof(signed, ttl - 1, sender_id)
+        return Taken(proof_id=name, status="pending")
+
+    async def take_vote(self, signed: Signed, ttl: int, sender_id: str) -> Taken:
+        """Judge a vote, remember it, pass it on. Raises Unavailable while there is no chain."""
+        try:
+            _validate_way(ttl, sender_id)
+            vote = read_vote(signed)
+            if vote.chain_id != self._chain.chain_id:
+                raise InvalidRequest("chain_id", "is of another chain")
+        except InvalidRequest as refusal:
+            return Taken(str(refusal))
+        name = vote.proof_id
+        state, holder = await self._chain.claim(vote.claim)
+        if state == "none" or holder != name:
+            return Taken("proof_id: the chain has no such proof", name, "refused")
+        if state == "verified":
+            return Taken("proof_id: is settled", name, "accepted")
+        entry = (await self._chain.open_proofs()).get(name)
+        members = await self._chain.members()
+        member = members.get(vote.consensus_key)
+        reason = ""
+        if entry is None:
+            reason = "proof_id: is settled"
+        elif member is None or member.owner != vote.voter:
+            # Vote without stake.
+            reason = "vote: its signer owns no such validator"
+        elif vote.voter == entry.claimed.owner:
+            reason = "vote: nobody votes on its own proof"
+        if reason:
+            return Taken(reason, name, "pending")
+        known = self.known.get(name)
+        if known is None:
+            # Without the proof nothing is kept of it; on the chain the vote counts all the same.
+            return Taken("proof_id: the proof is not known here", name, "pending")
+        earlier = known.votes.get(vote.consensus_key)
+        if earlier is not None:
+            double = "vote: this validator has voted otherwise" if earlier != vote else ""
+            return Taken(double, name, "pending")
+        if len(known.votes) >= MOST_VOTES:
+            return Taken("vote: too many are known here", name, "pending")
+        known.votes[vote.consensus_key] = vote
+        self.spread_vote(signed, ttl - 1, sender_id)
+        return Taken(proof_id=name, status="pending")
+
+    def forget_settled(self, entries: dict[str, OpenProof]) -> None:
+        """Drop what the chain has open no more, and note who has voted on the rest."""
+        for name in list(self.known):
+            if name in entries:
+                self.known[name].entry = entries[name]
+            else:
+                del self.known[name]
+
+    def spread_proof(self, signed: Signed, ttl: int, source: str = "") -> None:
+        """Have a proof sent to peers, but not back to where it came from."""
+        message = pb.GossipProofRequest(proof=statement(signed), sender_id=self._node_id, ttl=ttl)
+        self._queue(message, source)
+
+    def spread_vote(self, signed: Signed, ttl: int, source: str = "") -> None:
+        """The same for a vote."""
+        message = pb.ValidationVoteRequest(vote=statement(signed), sender_id=self._node_id, ttl=ttl)
+        self._queue(message, source)
+
+    def _queue(self, message: Message, source: str) -> None:
+        if message.ttl < 1:
+            return
+        try:
+            self._send.send_nowait((message, source))
+        except trio.WouldBlock:
+            log.debug("proofs: too much to pass on; one message is dropped")
+
+    async def run(self) -> None:
+        """Pass on until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(SENDERS):
+                nursery.start_soon(self._pass_on)
+
+    async def _pass_on(self) -> None:
+        async for message, source in self._receive.clone():
+            others = [peer for peer in self._peers() if peer.node_id != source]
+            for peer in others[:FANOUT]:
+                await self._tell(peer, message)
+
+    async def _tell(self, peer: Peer, message: Message) -> None:
+        with trio.move_on_after(SEND_S):
+            try:
+                stub = await self._pool.stub(peer.host, peer.grpc_port)
+                answer: pb.GossipProofResponse | pb.ValidationVoteResponse
+                if isinstance(message, pb.GossipProofRequest):
+                    answer = await stub.GossipProof(message)
+                else:
+                    answer = await stub.GossipValidationVote(message)
+            except CallFailed as error:
+                log.debug("proofs: %s cannot be told: %s", peer.node_id, error)
+                return
+            if not answer.accepted:
+                log.debug("proofs: %s refused: %s", peer.node_id, answer.reason)
+
+
+def statement(signed: Signed) -> pb.SignedStatement:
+    """A signed statement as a message."""
+    return pb.SignedStatement(
+        body=signed.body, public_key=signed.public_key, signature=signed.signature
+    )
+
+
+def signed_in(message: pb.SignedStatement) -> Signed:
+    """The opposite of :func:`statement`; nothing is checked."""
+    return Signed(message.body, message.public_key, message.signature)
+
+
+def _claimed(entries: dict[str, OpenProof], proof: ForwardProof) -> OpenProof | None:
+    claim = proof.order.claim
+    return next((one for one in entries.values() if one.claimed.statement == claim), None)
+
+
+def _outdoes(proof: ForwardProof, known: ForwardProof) -> bool:
+    return proof.prover != known.prover and node_id_of(proof.prover) == proof.order.holder
+
+
+def _validate_way(ttl: int, sender_id: str) -> None:
+    # It is passed on a bounded number of times.
+    if not 0 <= ttl <= MOST_TTL:
+        raise InvalidRequest("ttl", f"must be between 0 and {MOST_TTL}")
+    if len(sender_id) > MOST_SENDER_CHARS:
+        raise InvalidRequest("sender_id", f"must be at most {MOST_SENDER_CHARS} characters")

@@ -1,0 +1,201 @@
+"""The prover: claims what this node computed for others (document, 4.3; decisions/0098).
+
+A *policy* says how often: a claim costs a fee and the validators' time. Of the messages between two
+claims nothing is kept.
+
+Invariants: inputs and outputs are kept of few claims and a bounded number of bytes, until the chain
+has settled them; they are given to the node of a validator and to nobody else; whatever fails here
+fails a claim, never a forward call.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshnode.domain.chain.canonical import Json
+from meshnode.domain.chain.errors import Rejected
+from meshnode.domain.errors import InvalidRequest, Unavailable
+from meshnode.domain.identity import NodeKey, node_id_of
+from meshnode.domain.proofs.statements import (
+    Order,
+    Signed,
+    read_order,
+    sign_proof,
+    tensor_hash,
+)
+from meshnode.services.proofs.orders import begins
+from meshnode.services.proofs.recompute import Work
+
+if TYPE_CHECKING:
+    from meshnode.services.proofs.chain import ChainView, OpenProof
+    from meshnode.services.proofs.gossip import Gossip
+    from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
+
+log = logging.getLogger(__name__)
+
+KEPT_PROOFS = 8
+KEPT_BYTES = 128 * 1024 * 1024
+SPREAD_EVERY_S = 5.0
+"""A proof is sent again until it is settled: messages get lost, and followers lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofPolicy:
+    """When work is worth a claim."""
+
+    enabled: bool = True
+    every_s: float = 60.0
+    """Least time between two claims. The fee is a tenth of the reward."""
+    most_bytes: int = 32 * 1024 * 1024
+    """Of inputs and outputs together: validators have to fetch them."""
+    submit_s: float = 60.0
+    """For the claim to come into a block."""
+    ttl: int = 4
+    """Hops of gossip. The prover itself tells all its peers, again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A forward call that is to be claimed."""
+
+    order_text: str
+    layers: range
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A claim that is open."""
+
+    signed: Signed
+    work: Work
+
+
+class Prover:
+    """Observes forward calls, and claims some."""
+
+    def __init__(self, chain: ChainView, gossip: Gossip, key: NodeKey, policy: ProofPolicy) -> None:
+        """``key`` is this node's."""
+        self._chain = chain
+        self._gossip = gossip
+        self._key = key
+        self._policy = policy
+        self._next_at = 0.0
+        # One place: while a claim is made, other work is let go.
+        self._send, self._receive = trio.open_memory_channel[_Sample](1)
+        self._kept: dict[str, Kept] = {}
+        self.claimed = 0
+        """Claims that the chain took from this process."""
+        self.trouble = ""
+        """Why the latest claim was not made."""
+
+    def observe(self, call: ForwardCall, answer: ForwardAnswer) -> None:
+        """Look at a call that was answered. Takes no time, and raises nothing."""
+        now = trio.current_time()
+        # Only what can be computed again from its inputs alone.
+        if not call.order or not begins(call.positions) or call.past or not call.data:
+            return
+        if call.decode_from is not None or not call.shape or call.shape[0] != 1:
+            return
+        work = Work(tuple(call.shape), call.data, tuple(answer.shape), answer.data)
+        if not self._policy.enabled or now < self._next_at or work.nbytes > self._policy.most_bytes:
+            return
+        try:
+            self._send.send_nowait(_Sample(call.order, call.layers, work))
+        except trio.WouldBlock:
+            return
+        self._next_at = now + self._policy.every_s
+
+    def give(self, proof_id: str) -> Work | None:
+        """Inputs and outputs of an open claim."""
+        kept = self._kept.get(proof_id)
+        return None if kept is None else kept.work
+
+    def forget_settled(self, entries: dict[str, OpenProof]) -> None:
+        """Drop what the chain has open no more."""
+        for name in [name for name in self._kept if name not in entries]:
+            del self._kept[name]
+
+    async def run(self) -> None:
+        """Make claims until cancelled."""
+        async for sample in self._receive:
+            try:
+                with trio.fail_after(self._policy.submit_s):
+                    await self._claim(sample)
+                self.trouble = ""
+            except (Rejected, InvalidRequest, Unavailable, trio.TooSlowError) as error:
+                reason = str(error) or "the chain takes too long"
+                # An operator without a stake is told once, not at every request.
+                if reason != self.trouble:
+                    log.info("work is not claimed: %s", reason)
+                self.trouble = reason
+
+    async def spread(self) -> None:
+        """Repeat what is open, until cancelled."""
+        while True:
+            await trio.sleep(SPREAD_EVERY_S)
+            for kept in list(self._kept.values()):
+                self._gossip.spread_proof(kept.signed, self._policy.ttl)
+
+    async def _claim(self, sample: _Sample) -> None:
+        order, envelope = read_order(sample.order_text)
+        work = sample.work
+        await trio.to_thread.run_sync(self._validate, order, sample)
+        if len(self._kept) >= KEPT_PROOFS or self._bytes() + work.nbytes > KEPT_BYTES:
+            raise InvalidRequest(None, "too many claims are open")
+        if not await stands(self._chain, order.requester):
+            raise InvalidRequest("order", "its signer has neither a stake nor a validator")
+        output_hash = await trio.to_thread.run_sync(tensor_hash, work.output_shape, work.outputs)
+        signed = sign_proof(
+            envelope, sample.layers.stop - 1, output_hash, time.time_ns(), self._key
+        )
+        await self.submit(order, signed, work)
+
+    async def submit(self, order: Order, signed: Signed, work: Work) -> str:
+        """Claim work on the chain, keep it for validators, and tell them; the proof's id.
+
+        Raises Refused when the chain will not have it.
+        """
+        fields: dict[str, Json] = {
+            "work_kind": "forward",
+            "layer": order.first_layer,
+            "statement": order.claim,
+        }
+        name = await self._chain.send("prove", fields)
+        self.claimed += 1
+        self._kept[name] = Kept(signed, work)
+        log.info("work is claimed", extra={"fields": {"proof": name, "layer": order.first_layer}})
+        taken = await self._gossip.take_proof(signed, self._policy.ttl + 1, "")
+        if taken.reason:
+            log.warning("this node's own proof is refused here: %s", taken.reason)
+        return name
+
+    def _validate(self, order: Order, sample: _Sample) -> None:
+        """Whether the order is one for this node and these inputs. Raises InvalidRequest."""
+        if order.holder != self._key.node_id:
+            raise InvalidRequest("order", "is for another node")
+        if node_id_of(order.requester) == self._key.node_id:
+            raise InvalidRequest("order", "is this node's own")
+        if order.chain_id != self._chain.chain_id:
+            raise InvalidRequest("order", "is of another chain")
+        if order.model_hash != self._gossip.model_hash:
+            raise InvalidRequest("order", "is of another model")
+        if order.first_layer != sample.layers.start:
+            raise InvalidRequest("order", "is for other layers")
+        if order.input_hash != tensor_hash(sample.work.input_shape, sample.work.inputs):
+            raise InvalidRequest("order", "is for other inputs")
+
+    def _bytes(self) -> int:
+        return sum(kept.work.nbytes for kept in self._kept.values())
+
+
+async def stands(chain: ChainView, account: str) -> bool:
+    """Whether an account has something to lose: a stake, or a validator."""
+    if await chain.has_stake(account):
+        return True
+    return any(member.owner == account for member in (await chain.members()).values())

@@ -1,0 +1,132 @@
+"""The provider: answers paid jobs that name this node's key (document, 3; fact sheet 1.3).
+
+Terms: a *job* is an accepted ``infer`` that waits for its provider's ``respond``. Jobs are answered
+in the order in which they expire.
+
+Invariants: the chain is the only memory, so that a node that was killed at any moment goes on with
+what is still pending; a job has one answer, since a second ``respond`` finds no job; a job that
+cannot be answered in time is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any, Protocol
+
+import trio
+
+from meshnode.domain.chain.canonical import Json, digest
+from meshnode.domain.chain.errors import LedgerBroken, Rejected
+from meshnode.domain.errors import Unavailable
+from meshnode.services.submission import ASK_AGAIN_S, Chain, Submitter, ask
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 240.0
+"""A provider that has not looked at the chain for this long does not count as online."""
+SPARE_BLOCKS = 1
+"""Blocks that may go by while an answer is made and sent."""
+MOST_TRIES = 3
+"""For one job; after that it is left to expire. A refusal will not turn into a success."""
+REMEMBERED_JOBS = 256
+"""Whose tries are counted: several times the most pending jobs."""
+
+
+class Answers(Protocol):
+    """What is asked of the execution."""
+
+    @property
+    def conformant(self) -> bool:
+        """Whether this machine computes as the chain does."""
+
+    def answer_prompt(self, model_root: str, prompt: str, max_tokens: int) -> dict[str, Json]:
+        """The answer of an adapter to a prompt."""
+
+
+class Provider:
+    """Handle of the service."""
+
+    def __init__(self, chain: Chain, execution: Answers, submitter: Submitter) -> None:
+        self._chain = chain
+        self._execution = execution
+        self._submitter = submitter
+        self._tries: Counter[str] = Counter()
+        self._looked_at: float | None = None
+        self.answered = 0
+        """Jobs that this process has answered."""
+
+    @property
+    def public_key(self) -> str:
+        """The key that jobs name."""
+        return self._submitter.public_key
+
+    @property
+    def online(self) -> bool:
+        """Whether jobs are being looked for."""
+        if self._looked_at is None:
+            return False
+        return trio.current_time() - self._looked_at < HEARTBEAT_S
+
+    async def answer_pending(self) -> None:
+        """Answer every job that is pending now and can be answered in time."""
+        jobs = (await ask(self._chain, "/jobs", {"provider": self.public_key}))["jobs"]
+        self._looked_at = trio.current_time()
+        for job in sorted(jobs, key=lambda job: (job["expires"], job["id"])):
+            # It goes into a block after this one, and the block must not be above `expires`.
+            in_time = self._chain.height + 1 + SPARE_BLOCKS <= job["expires"]
+            if in_time and self._tries[job["id"]] < MOST_TRIES:
+                await self._answer(job)
+                self._looked_at = trio.current_time()
+
+    def stopped(self) -> None:
+        """The service has ended: nobody looks for jobs."""
+        self._looked_at = None
+
+    async def _answer(self, job: dict[str, Any]) -> None:
+        job_id, request = job["id"], job["request"]
+        if len(self._tries) >= REMEMBERED_JOBS:
+            self._tries.clear()
+        self._tries[job_id] += 1
+        try:
+            output = await trio.to_thread.run_sync(
+                self._execution.answer_prompt,
+                job["model_root"],
+                request["prompt"],
+                request["max_tokens"],
+            )
+            fields: dict[str, Json] = {"job_id": job_id, "result_root": digest(output)}
+            await self._submitter.send("respond", fields)
+        except (Rejected, LedgerBroken, ArithmeticError, MemoryError) as error:
+            log.warning("job %s is not answered: %s", job_id, error)
+        else:
+            self.answered += 1
+            log.info("job %s is answered", job_id, extra={"fields": {"price": job["price"]}})
+
+
+async def serve_provider(
+    chain: Chain,
+    execution: Answers,
+    submitter: Submitter,
+    *,
+    task_status: trio.TaskStatus[Provider] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer jobs until cancelled; starts with the :class:`Provider`.
+
+    Looks once for every block. Cancelled while an answer is on its way, it leaves it to the chain.
+    """
+    provider = Provider(chain, execution, submitter)
+    try:
+        task_status.started(provider)
+        while execution.conformant:
+            height = chain.height
+            try:
+                await provider.answer_pending()
+                await chain.wait_beyond(height)
+            except Unavailable as error:
+                log.info("the provider waits for the ledger: %s", error)
+                await trio.sleep(ASK_AGAIN_S)
+        log.error("this node does not compute as its chain does: it provides no answers")
+        await trio.sleep_forever()
+    finally:
+        provider.stopped()

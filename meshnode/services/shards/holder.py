@@ -1,0 +1,303 @@
+"""The holder's side of pipelines: the sessions of peers (document, 2.3, 4.3; decisions/0033).
+
+Terms: a *session* belongs to its *owner* and to nobody else: to the address that opened it, and if
+that one passed on for others, to the whole chain of addresses. Its key is the owner, the id that
+was chosen for it, and the first layer that it runs.
+
+=================================  ============================================================
+a message that starts              is
+=================================  ============================================================
+at the session's length            computed
+below it                           computed, after the session has been rewound to its start
+beyond it, or without a session    refused: the driver replays
+=================================  ============================================================
+
+Invariants: sessions are bounded, in all and for each address; one that is idle too long is dropped;
+a message that fails or is cancelled leaves its session as it was, and opens none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+
+import trio
+
+from meshnode.domain.errors import InvalidRequest, RateLimited, Unavailable
+from meshnode.services.executor import Executor, ShardSession
+from meshnode.services.shards.messages import (
+    POSITIONS,
+    ForwardAnswer,
+    ForwardCall,
+    Inputs,
+    SessionBehind,
+    off_loop,
+    unpack,
+    validate_mask,
+)
+from meshnode.services.shards.stateless import answer_of, forward_stateless, open_within
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 4
+"""Messages of one session that wait for one another. A driver sends one at a time."""
+REMEMBERED_REQUESTS = 1024
+"""Ids of a session's latest messages, by which a repeated one is known."""
+FIRST_POSITIONS = 64
+"""Reserved for a session that does not say how long it will be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderLimits:
+    """Bounds of what peers may keep here. Times are in seconds."""
+
+    sessions: int = 32
+    """Of all peers together: no more than the batch has places."""
+    share: float = 0.5
+    """Of sessions and memory that one address may have. Those of this machine may have all."""
+    idle_s: float = 60.0
+    """A session without a message for this long is dropped."""
+    crowded_idle_s: float = 10.0
+    """The same, when others wait for a place."""
+    open_s: float = 1.0
+    """Waiting for a place. A driver does better to try another holder."""
+
+    def of_one(self, ip: str) -> int:
+        """Sessions that one address may have."""
+        return max(1, int(self.sessions * self.share_of(ip)))
+
+    def share_of(self, ip: str) -> float:
+        """The share of an address."""
+        return 1.0 if ipaddress.ip_address(ip.partition("%")[0]).is_loopback else self.share
+
+
+Key = tuple[str, str, int]
+Observer = Callable[[ForwardCall, ForwardAnswer], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """A session of a peer."""
+
+    session: ShardSession
+    ip: str
+    """Whose share it counts in: the address that sends the messages."""
+    touched: float
+    turn: trio.Lock = field(default_factory=trio.Lock)
+    requests: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+
+    @property
+    def busy(self) -> bool:
+        return self.turn.locked()
+
+    def validate_new(self, request_id: str) -> None:
+        """Raises InvalidRequest for a message that was answered before."""
+        if request_id and _digest(request_id) in self.requests:
+            raise InvalidRequest("request_id", "was used in this session before")
+
+    def answered(self, request_id: str, now: float) -> None:
+        self.touched = now
+        if request_id:
+            self.requests[_digest(request_id)] = None
+            if len(self.requests) > REMEMBERED_REQUESTS:
+                self.requests.popitem(last=False)
+
+
+async def serve_holder(
+    executor: Executor,
+    limits: HolderLimits,
+    *,
+    accepting: Callable[[], bool],
+    observe: Observer = lambda call, answer: None,
+    task_status: trio.TaskStatus[Holder],
+) -> None:
+    """Keep sessions for peers until cancelled, then drop them; starts with the :class:`Holder`.
+
+    New sessions are taken while ``accepting()`` is true. ``observe`` is told of every call that was
+    computed, with its answer; it must neither block nor raise.
+    """
+    holder = Holder(executor, limits, accepting, observe)
+    try:
+        task_status.started(holder)
+        while True:
+            await trio.sleep(limits.crowded_idle_s / 2)
+            holder.expire()
+    finally:
+        holder.close_all()
+
+
+class Holder:
+    """Handle of the service."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        limits: HolderLimits,
+        accepting: Callable[[], bool],
+        observe: Observer,
+    ) -> None:
+        """Made by :func:`serve_holder`."""
+        self._observe = observe
+        self._executor = executor
+        self._limits = limits
+        self._accepting = accepting
+        self._records: dict[Key, _Record] = {}
+        self._opening: list[str] = []
+        """Addresses of the sessions that wait for a place."""
+
+    def __len__(self) -> int:
+        """Sessions of peers."""
+        return len(self._records)
+
+    async def forward(self, call: ForwardCall) -> ForwardAnswer:
+        """Answer one message.
+
+        Raises InvalidRequest, LayerNotHeld, RateLimited when there is no room, Unavailable while
+        the node drains, SessionBehind, and ComputationFailed.
+        """
+        call.validate_ids()
+        if call.closes:
+            self.close(call.owner, call.session_id)
+            return ForwardAnswer(b"", (), is_final=False)
+        context = self._executor.card.context_length
+        read = partial(unpack, call, self._executor.config, context)
+        inputs = await off_loop(call.nbytes, read)
+        if call.has_session:
+            answer = await self._continue(call, inputs)
+        elif not self._accepting():
+            raise Unavailable("the node is draining")
+        else:
+            answer = await forward_stateless(self._executor, call, inputs, self._limits.open_s)
+        self._observe(call, answer)
+        return answer
+
+    def close(self, owner: str, session_id: str) -> None:
+        """End the sessions that an owner has under an id, those that others hold for it too."""
+        for key in list(self._records):
+            whose, name, _ = key
+            if name == session_id and (whose == owner or whose.startswith(f"{owner},")):
+                self._drop(key)
+
+    def close_all(self) -> None:
+        """End all sessions."""
+        for key in list(self._records):
+            self._drop(key)
+
+    def expire(self) -> None:
+        """Drop what has been idle too long."""
+        crowded = self._executor.queued > 0 or len(self._records) >= self._limits.sessions
+        idle_s = self._limits.crowded_idle_s if crowded else self._limits.idle_s
+        oldest = trio.current_time() - idle_s
+        for key, record in list(self._records.items()):
+            if not record.busy and record.touched <= oldest:
+                log.info("session of %s expired", record.ip)
+                self._drop(key)
+
+    # -- sessions ---------------------------------------------------------------------------------
+
+    async def _continue(self, call: ForwardCall, inputs: Inputs) -> ForwardAnswer:
+        if inputs.states.shape[0] != 1:
+            raise InvalidRequest("hidden_shape", "a session has one row")
+        key = (call.owner, call.session_id, call.layers.start)
+        record = self._records.get(key)
+        if record is None:
+            return await self._begin(key, call, inputs)
+        if record.session.layers != call.layers:
+            raise InvalidRequest("target_shard", "the session runs other layers")
+        if record.turn.statistics().tasks_waiting >= MOST_WAITING:
+            raise RateLimited(1, "too many messages of one session at once")
+        async with record.turn:
+            return await self._compute(key, record, call, inputs)
+
+    async def _begin(self, key: Key, call: ForwardCall, inputs: Inputs) -> ForwardAnswer:
+        """Open a session for its first message; what fails or is cancelled leaves none."""
+        if inputs.start:
+            raise SessionBehind(None)
+        validate_mask(call.mask, 1, inputs.states.shape[1])
+        session = await self._open(call, inputs)
+        if key in self._records:
+            session.close()
+            raise RateLimited(1, "the session is being opened")
+        record = self._records[key] = _Record(session, call.caller_ip, trio.current_time())
+        computed = False
+        try:
+            async with record.turn:
+                answer = await self._compute(key, record, call, inputs)
+            computed = True
+            return answer
+        finally:
+            if not computed and self._records.get(key) is record:
+                self._drop(key)
+
+    async def _open(self, call: ForwardCall, inputs: Inputs) -> ShardSession:
+        if not self._accepting():
+            raise Unavailable("the node is draining")
+        ip, limits = call.caller_ip, self._limits
+        if len(self._records) + len(self._opening) >= limits.sessions:
+            self.expire()
+        mine = sum(record.ip == ip for record in self._records.values()) + self._opening.count(ip)
+        if mine >= limits.of_one(ip) or len(self._records) + len(self._opening) >= limits.sessions:
+            raise RateLimited(1, "no more sessions here")
+        context = self._executor.card.context_length
+        wanted = FIRST_POSITIONS if call.reserve is None else call.reserve
+        positions = min(max(wanted, inputs.states.shape[1]), context)
+        self._validate_memory(ip, positions, len(call.layers))
+        self._opening.append(ip)
+        try:
+            return await open_within(limits.open_s, self._executor, call.layers, positions)
+        finally:
+            self._opening.remove(ip)
+
+    async def _compute(
+        self, key: Key, record: _Record, call: ForwardCall, inputs: Inputs
+    ) -> ForwardAnswer:
+        session = record.session
+        if self._records.get(key) is not record:
+            raise SessionBehind(None)
+        if session.failure is not None:
+            self._drop(key)
+            raise session.failure
+        record.validate_new(call.request_id)
+        start = session.length if inputs.start is None else inputs.start
+        if start > session.length:
+            raise SessionBehind(session.length)
+        stop = start + inputs.states.shape[1]
+        if stop > self._executor.card.context_length:
+            raise InvalidRequest(POSITIONS, "must lie within the context")
+        validate_mask(call.mask, 1, stop)
+        if stop > session.capacity:
+            self._validate_memory(record.ip, stop - session.capacity, len(call.layers))
+        record.touched = trio.current_time()
+        session.rewind(start)
+        output = await self._executor.forward(session, inputs.states, decode_from=call.decode_from)
+        answer = await answer_of([output], past=())
+        record.answered(call.request_id, trio.current_time())
+        log.debug(
+            "%s: positions %d to %d, queue %.2f ms, compute %.2f ms",
+            record.ip,
+            start,
+            stop,
+            answer.queue_ms,
+            answer.compute_ms,
+        )
+        return answer
+
+    def _validate_memory(self, ip: str, positions: int, num_layers: int) -> None:
+        """Raises RateLimited if an address would have more than its share of the memory."""
+        sessions = (record.session for record in self._records.values() if record.ip == ip)
+        used = sum(self._executor.kv_bytes(s.capacity, len(s.layers)) for s in sessions)
+        share = self._limits.share_of(ip) * self._executor.kv_bytes_limit
+        if used + self._executor.kv_bytes(positions, num_layers) > share:
+            raise RateLimited(1, "no more memory for sessions of this address")
+
+    def _drop(self, key: Key) -> None:
+        self._records.pop(key).session.close()
+
+
+def _digest(request_id: str) -> bytes:
+    return blake2b(request_id.encode(), digest_size=16).digest()

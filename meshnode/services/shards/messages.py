@@ -1,0 +1,233 @@
+"""What a forward message says, in tensors (document, section 2.3; decisions/0032, 0033).
+
+Terms: *inputs* are token ids where the layers begin with the model's first, else hidden states; the
+*start* of a message is the position of its first input; *past* are the keys and values that a
+stateless message brings along.
+
+Invariants: every size is checked against the model before anything is unpacked; nothing that a peer
+sends ends as another error than those of the document's table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TypeVar
+
+import numpy as np
+import torch
+import trio
+from torch import Tensor
+
+from meshnode.domain.errors import InvalidRequest, LayerNotHeld, MeshnodeError
+from meshnode.model.config import DecoderConfig
+from meshnode.wire.tensors import (
+    LARGE,
+    all_ones,
+    unpack_floats,
+    unpack_integers,
+)
+
+MOST_TENSOR_BYTES = 100 * 1024 * 1024
+"""As float32. What would not fit a message uncompressed is not taken compressed either."""
+MOST_ROWS = 32
+"""Rows of a stateless message. They are computed one after another."""
+MOST_SESSION_ID = 128
+MOST_REQUEST_ID = 256
+"""Characters. It is repeated in the answer."""
+MOST_OWNER = 512
+"""Characters: a dozen addresses. Longer ways are told apart by a digest."""
+HIDDEN, POSITIONS, MASK, PAST = (
+    "hidden_states",
+    "position_ids",
+    "attention_mask",
+    "past_key_values",
+)
+
+Result = TypeVar("Result")
+
+_converting = trio.CapacityLimiter(2)
+"""Large tensors unpacked at once; beside the torch thread there is little to be had."""
+
+
+class SessionBehind(MeshnodeError):
+    """The session is unknown here, or shorter than a message presumes: replay it."""
+
+    def __init__(self, length: int | None) -> None:
+        has = "not here" if length is None else f"has {length} positions"
+        super().__init__(f"session unknown or behind: {has}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardCall:
+    """One message, as it came. Bytes are empty where nothing was sent."""
+
+    caller_ip: str
+    session_id: str
+    request_id: str
+    layers: range
+    data: bytes
+    shape: tuple[int, ...]
+    mask: bytes = b""
+    positions: bytes = b""
+    past: tuple[bytes, ...] = ()
+    use_cache: bool = False
+    reserve: int | None = None
+    """Positions to reserve memory for when the session begins."""
+    decode_from: int | None = None
+    origin: str = ""
+    """Who the caller passes the message on for: addresses, the first caller's first."""
+    order: str = ""
+    """The caller's signed order for this message, if it sent one (decisions/0098); unchecked."""
+
+    @property
+    def owner(self) -> str:
+        """Whose session it is: the caller, and all that it passes on for.
+
+        So nobody reaches another's session by way of a node that both of them use.
+        """
+        if not self.origin:
+            return self.caller_ip
+        path = f"{self.origin},{self.caller_ip}"
+        if len(path) <= MOST_OWNER:
+            return path
+        first, _, others = path.partition(",")
+        return f"{first},{blake2b(others.encode(), digest_size=16).hexdigest()}"
+
+    @property
+    def nbytes(self) -> int:
+        """What unpacking the message may come to, before its shape has been checked."""
+        return max(4 * math.prod(self.shape), len(self.data) + sum(map(len, self.past)))
+
+    @property
+    def closes(self) -> bool:
+        """Whether the message ends the session."""
+        return bool(self.session_id) and not (
+            self.use_cache or self.data or self.shape or self.past
+        )
+
+    @property
+    def has_session(self) -> bool:
+        """Whether keys and values stay here between messages."""
+        return self.use_cache and bool(self.session_id) and not self.past
+
+    def validate_ids(self) -> None:
+        """Raises InvalidRequest for ids that are too long."""
+        for name, value, most in (
+            ("session_id", self.session_id, MOST_SESSION_ID),
+            ("request_id", self.request_id, MOST_REQUEST_ID),
+        ):
+            if len(value) > most:
+                raise InvalidRequest(name, f"must be at most {most} characters")
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardAnswer:
+    """What is sent back."""
+
+    data: bytes
+    shape: tuple[int, ...]
+    is_final: bool
+    """Whether the numbers are logits ``[batch, 1, vocab]``."""
+    past: tuple[bytes, ...] = ()
+    queue_ms: float = 0.0
+    compute_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A message, unpacked."""
+
+    states: Tensor
+    """int64 ``[batch, seq]`` or float32 ``[batch, seq, hidden]``."""
+    start: int | None
+    """None where the message does not say: it continues."""
+    past: Tensor | None = None
+    """float32 ``[layers, 2, batch, kv_heads, positions, head_dim]``."""
+
+
+def unpack(call: ForwardCall, config: DecoderConfig, context: int) -> Inputs:
+    """The tensors of a message. Raises InvalidRequest. Takes long for large ones."""
+    batch, seq = _validated_shape(call, config, context)
+    start = _start(call.positions, batch, seq, context)
+    past = _past(call, config, batch, context - seq)
+    if call.layers.start == 0:
+        ids = unpack_integers(call.data, (batch, seq), HIDDEN)
+        if ids.min() < 0 or ids.max() >= config.vocab_size:
+            raise InvalidRequest(HIDDEN, f"token ids must be 0 to {config.vocab_size - 1}")
+        return Inputs(torch.from_numpy(ids), start, past)
+    states = unpack_floats(call.data, call.shape, HIDDEN)
+    return Inputs(torch.from_numpy(states), start, past)
+
+
+def validate_mask(mask: bytes, batch: int, total: int) -> None:
+    """Raises InvalidRequest unless every position up to ``total`` may be attended to."""
+    if mask and not all_ones(mask, batch * total):
+        raise InvalidRequest(MASK, f"must be empty, or {batch * total} ones (uint8 or int64)")
+
+
+async def off_loop(size: int, function: Callable[[], Result]) -> Result:
+    """Run a conversion of ``size`` bytes: in a thread if it would hold up the event loop."""
+    if size <= LARGE:
+        return function()
+    return await trio.to_thread.run_sync(function, limiter=_converting, abandon_on_cancel=True)
+
+
+def held_from(first: int, held: Sequence[int]) -> range:
+    """The layers from ``first`` to the last that is held. Raises LayerNotHeld."""
+    if first not in held:
+        raise LayerNotHeld(f"layer {first} is not held here, only {held[0]} to {held[-1]}")
+    return range(first, held[-1] + 1)
+
+
+def _validated_shape(call: ForwardCall, config: DecoderConfig, context: int) -> tuple[int, int]:
+    first = call.layers.start == 0
+    wanted = "[batch, seq]" if first else f"[batch, seq, {config.hidden_size}]"
+    shape = call.shape
+    if len(shape) != (2 if first else 3) or (not first and shape[2] != config.hidden_size):
+        raise InvalidRequest("hidden_shape", f"must be {wanted} for layer {call.layers.start}")
+    batch, seq = shape[:2]
+    if not 1 <= batch <= MOST_ROWS:
+        raise InvalidRequest("hidden_shape", f"must have 1 to {MOST_ROWS} rows")
+    if not 1 <= seq <= context:
+        raise InvalidRequest("hidden_shape", f"must have 1 to {context} positions")
+    if math.prod(shape) * (8 if first else 4) > MOST_TENSOR_BYTES:
+        raise InvalidRequest("hidden_shape", f"must be at most {MOST_TENSOR_BYTES} bytes")
+    return batch, seq
+
+
+def _start(data: bytes, batch: int, seq: int, context: int) -> int | None:
+    if not data:
+        return None
+    ids = unpack_integers(data, (batch, seq), POSITIONS)
+    start = int(ids[0, 0])
+    if not 0 <= start <= context - seq:
+        raise InvalidRequest(POSITIONS, f"must lie within the context of {context}")
+    if not (ids == np.arange(start, start + seq)).all():
+        raise InvalidRequest(POSITIONS, "must be consecutive, and the same in every row")
+    return start
+
+
+def _past(call: ForwardCall, config: DecoderConfig, batch: int, most: int) -> Tensor | None:
+    if not call.past:
+        return None
+    if len(call.past) != len(call.layers):
+        raise InvalidRequest(PAST, f"must be {len(call.layers)}, one for each layer run here")
+    size = len(call.past[0])
+    position = 2 * batch * config.num_kv_heads * config.head_dim * 4
+    positions, rest = divmod(size, position)
+    if rest or any(len(layer) != size for layer in call.past) or positions > most:
+        raise InvalidRequest(
+            PAST,
+            f"must be float32 [2, {batch}, {config.num_kv_heads}, positions, {config.head_dim}] "
+            f"with at most {most} positions, the same for each layer",
+        )
+    shape = (2, batch, config.num_kv_heads, positions, config.head_dim)
+    layers = np.empty((len(call.past), *shape), dtype=np.float32)
+    for place, data in enumerate(call.past):
+        layers[place] = np.frombuffer(data, "<f4").reshape(shape)
+    if not np.isfinite(layers).all():
+        raise InvalidRequest(PAST, "has numbers that are not finite")
+    return torch.from_numpy(layers)

@@ -1,0 +1,373 @@
+"""Training through several nodes: loss at the last, gradients back to the first (decisions/0035).
+
+Terms: a message *trains* when it has ``training_labels`` or the metadata ``training: 1``. Each
+holder keeps the *graph* of such a message by its session and request ids; the last one computes the
+loss and sends gradients to the *sender* of the message, which sends them on to its own. A message
+*steps* when the metadata say ``training: step``: then each holder updates its weights by what the
+session's messages have added up to, once its gradients have gone all the way back (decisions/0100).
+
+==========  ==================================  ==============================================
+graph       moved by                            next
+==========  ==================================  ==============================================
+(none)      PipelineForward that trains         kept; at the last holder used at once
+kept        PipelineBackward with its ids       used: gradients passed on, then added up
+kept        ``idle_s``                          (none)
+==========  ==================================  ==============================================
+
+Invariants: graphs and gradients are bounded in number and bytes, and by time; a graph is used once,
+and never after a step has changed its weights; no address is called that is not a peer's; gradients
+count only once the whole way back succeeded.
+The weights are copies of their own, read when the first message trains, and never before.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import torch
+import trio
+from torch import Tensor
+
+from meshnode.domain.errors import (
+    ComputationFailed,
+    InvalidRequest,
+    LayerNotHeld,
+    MeshnodeError,
+    RateLimited,
+)
+from meshnode.model.decoder import Decoder
+from meshnode.model.engine import ComputationError
+from meshnode.model.loading import LoadedModel
+from meshnode.model.training import Recipe
+from meshnode.rpc.errors import CallFailed, Code, Refused
+from meshnode.services.executor import Executor
+from meshnode.services.shards.chain import LONGEST_CALL_S, SHARE_OF_TIME, Peers, Pool
+from meshnode.services.shards.graphs import (
+    Gradients,
+    Graph,
+    backward_graph,
+    forward_graph,
+    graph_bytes,
+    square_of,
+)
+from meshnode.services.shards.messages import (
+    ForwardAnswer,
+    ForwardCall,
+    off_loop,
+)
+from meshnode.services.shards.senders import Sender, sender_at
+from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, added, square_in
+from meshnode.services.shards.training_call import TrainingCall, unpack_training
+from meshnode.wire import node_pb2 as pb
+from meshnode.wire.tensors import pack_floats, unpack_floats
+
+log = logging.getLogger(__name__)
+
+NOT_TRAINING = Refused(Code.UNIMPLEMENTED, "this node does not train")
+Key = tuple[str, str]
+Result = TypeVar("Result")
+
+
+class GraphUnknown(MeshnodeError):
+    """No graph is kept for a message: it never was, it has been used, or it has expired."""
+
+    def __init__(self) -> None:
+        super().__init__("graph unknown or expired")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingLimits:
+    """What training may keep. Times are in seconds."""
+
+    graphs: int = 16
+    graph_bytes: int = 512 * 1024 * 1024
+    """Of all graphs together, estimated before they are made."""
+    gradient_sets: int = 2
+    """Sessions whose gradients are kept: each is as large as the weights."""
+    idle_s: float = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    graph: Graph
+    size: int
+    sender: Sender | None
+    made_at: float
+    step: bool
+    steps_before: int
+    """Updates of the weights that the graph was made from."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sum:
+    gradients: dict[str, Tensor]
+    touched: float
+
+
+async def serve_training(
+    executor: Executor,
+    load: Callable[[], LoadedModel],
+    limits: TrainingLimits,
+    *,
+    enabled: Callable[[], bool],
+    pool: Pool,
+    peers: Peers,
+    learning_rate: Callable[[], float] = lambda: Recipe().learning_rate,
+    task_status: trio.TaskStatus[Training],
+) -> None:
+    """Keep graphs for peers until cancelled; starts with the :class:`Training`.
+
+    ``load`` reads the held layers, trainable; it is called in a thread, once, when it is needed.
+    """
+    training = Training(executor, load, limits, enabled, pool, peers, learning_rate)
+    task_status.started(training)
+    while True:
+        await trio.sleep(limits.idle_s / 4)
+        training.expire()
+
+
+class Training:
+    """Handle of the service."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        load: Callable[[], LoadedModel],
+        limits: TrainingLimits,
+        enabled: Callable[[], bool],
+        pool: Pool,
+        peers: Peers,
+        learning_rate: Callable[[], float],
+    ) -> None:
+        """Made by :func:`serve_training`."""
+        self._executor = executor
+        self._load = load
+        self._limits = limits
+        self._enabled = enabled
+        self._pool = pool
+        self._peers = peers
+        self.learning_rate = learning_rate
+        self._decoder: Decoder | None = None
+        self._stepper = Stepper()
+        self._loading = trio.Lock()
+        self._graphs: dict[Key, _Kept] = {}
+        self._making: dict[Key, int] = {}
+        """Estimated bytes of graphs that are being made."""
+        self._sums: dict[str, _Sum] = {}
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the trainable weights are in memory."""
+        return self._decoder is not None
+
+    @property
+    def bytes_in_use(self) -> int:
+        """Estimated memory of graphs."""
+        return sum(self._making.values()) + sum(kept.size for kept in self._graphs.values())
+
+    @property
+    def steps(self) -> int:
+        """Updates of the weights."""
+        return self._stepper.steps
+
+    def gradients(self, session_id: str) -> Gradients | None:
+        """What the messages of a session have added up to; the next ones begin anew."""
+        found = self._sums.pop(session_id, None)
+        return None if found is None else found.gradients
+
+    def expire(self) -> None:
+        """Drop what nobody came back for."""
+        oldest = trio.current_time() - self._limits.idle_s
+        for key, kept in list(self._graphs.items()):
+            if kept.made_at <= oldest:
+                del self._graphs[key]
+        for name, kept_sum in list(self._sums.items()):
+            if kept_sum.touched <= oldest:
+                del self._sums[name]
+
+    async def forward(self, message: TrainingCall) -> tuple[ForwardAnswer, float]:
+        """Run the layers and keep the graph; at the last layer, the loss and all the way back.
+
+        Returns the answer and the loss, which is 0.0 before the last layer. Raises InvalidRequest,
+        LayerNotHeld, RateLimited, ComputationFailed, Refused when this node does not train, and
+        CallFailed when the way back failed.
+        """
+        if not self._enabled():
+            raise NOT_TRAINING
+        call = message.call
+        sender = self._sender(message)
+        is_last = call.layers.stop == self._executor.card.num_layers
+        card = self._executor.card
+        read = partial(
+            unpack_training, message, self._executor.config, card.context_length, is_last=is_last
+        )
+        inputs, targets = await off_loop(call.nbytes, read)
+        key = (call.session_id, call.request_id)
+        size = self._room(key, call, inputs.shape[0], inputs.shape[1])
+        self._making[key] = size
+        try:
+            decoder = await self._trainable()
+
+            def run() -> tuple[Graph, int]:
+                return forward_graph(decoder, call.layers, inputs, targets), self._stepper.steps
+
+            begun = trio.current_time()
+            graph, steps_before = await self._compute(run)
+            compute_ms = (trio.current_time() - begun) * 1e3
+            now = trio.current_time()
+            kept = _Kept(graph, size, sender, now, message.step, steps_before)
+            if targets is None:
+                self._graphs[key] = kept
+                output = graph.output.detach()
+                data = await off_loop(output.nbytes, lambda: pack_floats(output.numpy()))
+                shape = tuple(output.shape)
+                return ForwardAnswer(data, shape, is_final=False, compute_ms=compute_ms), 0.0
+            loss = float(graph.output.detach())
+            if message.backward:
+                await self._send_back(key, kept, None, message.source_shard, 0.0)
+            return ForwardAnswer(b"", (), is_final=True, compute_ms=compute_ms), loss
+        finally:
+            del self._making[key]
+
+    async def backward(self, message: pb.PipelineBackwardRequest, square: float = 0.0) -> float:
+        """Use the graph of a message: gradients of its inputs go on to its sender.
+
+        ``square`` is that of the gradients of the holders after this one; given back is that of
+        all, if the message steps. Raises GraphUnknown, InvalidRequest, LayerNotHeld,
+        ComputationFailed, Refused and CallFailed.
+        """
+        # Who does not train keeps no graph. UNIMPLEMENTED would deny that the operation is there.
+        key = (message.session_id, message.request_id)
+        kept = self._graphs.get(key)
+        if kept is None:
+            raise GraphUnknown
+        if message.target_shard != kept.graph.layers.start:
+            raise LayerNotHeld(f"the graph begins at layer {kept.graph.layers.start}")
+        shape = tuple(kept.graph.output.shape)
+        if tuple(message.grad_shape) != shape:
+            raise InvalidRequest("grad_shape", f"must be {list(shape)}")
+        read = partial(unpack_floats, message.grad_output, shape, "grad_output")
+        gradient = await off_loop(4 * math.prod(shape), read)
+        # Only now: a message that cannot be used must not use the graph up.
+        if self._graphs.pop(key, None) is not kept:
+            raise GraphUnknown
+        source = -1 if kept.sender is None else kept.sender.layer
+        return await self._send_back(key, kept, torch.from_numpy(gradient), source, square)
+
+    async def _send_back(
+        self, key: Key, kept: _Kept, gradient: Tensor | None, source_shard: int, after: float
+    ) -> float:
+        """Compute gradients, pass those of the inputs on, and then count the others, or step.
+
+        Gives the sum of squares that the step of all holders goes by; 0.0 without a step.
+        """
+        decoder = await self._trainable()
+
+        def run() -> tuple[Tensor | None, Gradients]:
+            # Between two steps of this thread nothing changes the weights.
+            if kept.steps_before != self._stepper.steps:
+                raise GraphUnknown
+            return backward_graph(decoder, kept.graph, gradient)
+
+        of_inputs, gradients = await self._compute(run)
+        square = 0.0
+        if kept.step:
+            earlier = self._sums.get(key[0])
+            if earlier is not None:
+                gradients = added(earlier.gradients, gradients)
+            size = sum(one.nbytes for one in gradients.values())
+            square = after + await off_loop(size, partial(square_of, gradients))
+        if kept.sender is not None and of_inputs is not None:
+            data = await off_loop(of_inputs.nbytes, lambda: pack_floats(of_inputs.detach().numpy()))
+            request = pb.PipelineBackwardRequest(
+                session_id=key[0],
+                request_id=key[1],
+                grad_output=data,
+                grad_shape=of_inputs.shape,
+                target_shard=source_shard,
+            )
+            square = await self._call(kept.sender, request, square)
+        if kept.step:
+            rate = self.learning_rate()
+            step = partial(self._stepper.update, decoder, gradients, square, rate)
+            await self._compute(step)
+            self._sums.pop(key[0], None)
+            # They were made from weights that are no more.
+            self._graphs.clear()
+        else:
+            self._add(key[0], gradients)
+        return square
+
+    async def _call(
+        self, sender: Sender, request: pb.PipelineBackwardRequest, square: float
+    ) -> float:
+        """Gives the sum of squares of all holders, or what is known of it here."""
+        left = trio.current_effective_deadline() - trio.current_time()
+        with trio.move_on_after(min(left, LONGEST_CALL_S) * SHARE_OF_TIME):
+            stub = await self._pool.stub(sender.host, sender.grpc_port)
+            told = {GRADIENT_SQUARE: repr(square)} if square else {}
+            answer = await stub.PipelineBackward.ask(request, metadata=told)
+            if not answer.message.success:
+                raise CallFailed(Code.INTERNAL, answer.message.error_message[:200])
+            return max(square, square_in(answer.metadata.get(GRADIENT_SQUARE, "0")))
+        raise CallFailed(Code.DEADLINE_EXCEEDED, "no answer in time")
+
+    async def _compute(self, function: Callable[[], Result]) -> Result:
+        try:
+            return await self._executor.compute(function)
+        except ComputationError as error:
+            log.error("training: %r", error)
+            raise ComputationFailed from None
+
+    async def _trainable(self) -> Decoder:
+        async with self._loading:
+            if self._decoder is None:
+                log.info("reading the weights for training")
+                model = await trio.to_thread.run_sync(self._load)
+                self._decoder = model.decoder
+            return self._decoder
+
+    def _sender(self, message: TrainingCall) -> Sender | None:
+        """Who gets the gradients. Raises InvalidRequest for an address that is not a peer's."""
+        if not message.sender_url:
+            return None
+        sender = sender_at(message.sender_url, message.source_shard)
+        if not self._peers.knows(sender.host, sender.grpc_port):
+            raise InvalidRequest("sender_url", "is not a peer of this node")
+        return sender
+
+    def _room(self, key: Key, call: ForwardCall, batch: int, seq: int) -> int:
+        """Estimated bytes of the graph. Raises when they are not to be had."""
+        size = graph_bytes(self._executor.config, call.layers, batch, seq)
+        if size > self._limits.graph_bytes:
+            raise InvalidRequest("hidden_shape", "is too large to train with here")
+        if key in self._graphs or key in self._making:
+            raise InvalidRequest("request_id", "was used in this session before")
+        self.expire()
+        graphs = len(self._graphs) + len(self._making)
+        if graphs >= self._limits.graphs or self.bytes_in_use + size > self._limits.graph_bytes:
+            raise RateLimited(1, "no more graphs here")
+        if key[0] not in self._sums and len(self._sums) >= self._limits.gradient_sets:
+            raise RateLimited(1, "no more sessions train here")
+        return size
+
+    def _add(self, session_id: str, gradients: Gradients) -> None:
+        now = trio.current_time()
+        total = self._sums.get(session_id)
+        if total is None:
+            if len(self._sums) >= self._limits.gradient_sets:
+                oldest = min(self._sums, key=lambda name: self._sums[name].touched)
+                del self._sums[oldest]
+            self._sums[session_id] = _Sum(dict(gradients), now)
+            return
+        total.touched = now
+        for name, gradient in gradients.items():
+            if name in total.gradients:
+                total.gradients[name] += gradient
+            else:
+                total.gradients[name] = gradient

@@ -1,0 +1,96 @@
+"""What the training of all known nodes comes to (document, 2.1 and 4.1: the /api/training routes).
+
+Terms: a node is *in training* when it reports a round; nodes are compared at the newest version
+that all of them have reached, so a node that is a moment behind is no disagreement, and one that
+has other weights is.
+
+Invariant: every number is measured, here or by the node that reports it; nothing is guessed where
+nobody trains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from meshnode.domain.training.agreement import agreement_rate
+from meshnode.domain.training.trend import IMPROVING, UNKNOWN, loss_trend
+from meshnode.services.training.gossip import History
+from meshnode.services.training.trainer import Training
+from meshnode.wire import node_pb2 as pb
+
+HEALTHY_SYNCS = 0.5
+"""Share of the syncs that succeed, above which they are healthy (document, 2.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTraining:
+    """The document's global training verification, but for what is only this node's."""
+
+    avg_loss: float
+    min_loss: float
+    hash_agreement_rate: float
+    nodes: int
+    successful_syncs: int
+    failed_syncs: int
+    steps: int
+    tokens: int
+    shards: tuple[int, ...]
+    trend: str
+    problem: str = ""
+    """Why this node does not train although it should."""
+
+    @property
+    def sync_success_rate(self) -> float:
+        """0.0 before the first sync."""
+        syncs = self.successful_syncs + self.failed_syncs
+        return self.successful_syncs / syncs if syncs else 0.0
+
+    @property
+    def is_converging(self) -> bool:
+        """All nodes in training have the same weights."""
+        return self.nodes > 0 and self.hash_agreement_rate == 1.0
+
+    @property
+    def verified(self) -> bool:
+        """The model is confirmed improving: the same weights everywhere, and a falling loss."""
+        return self.is_converging and self.trend == IMPROVING
+
+
+def survey(training: Training) -> GlobalTraining:
+    """Put the reports of all known nodes together with the own ones."""
+    figures = [peer.figures for peer in training.gossip.peers.values()]
+    histories = {node: training.gossip.history[node] for node in training.gossip.peers}
+    rounds = training.rounds
+    if rounds is not None and training.enabled:
+        figures.append(training.figures_message())
+        histories[training.node_id] = rounds.history
+    losses = [one.loss for one in figures if one.steps]
+    return GlobalTraining(
+        avg_loss=fmean(losses) if losses else 0.0,
+        min_loss=min(losses, default=0.0),
+        hash_agreement_rate=compare(histories),
+        nodes=len(figures),
+        successful_syncs=_total(figures, "successful_syncs"),
+        failed_syncs=_total(figures, "failed_syncs"),
+        steps=_total(figures, "steps"),
+        tokens=_total(figures, "tokens"),
+        shards=tuple(sorted({shard for one in figures for shard in one.data_shards})),
+        trend=loss_trend(rounds.losses) if rounds is not None else UNKNOWN,
+        problem=training.problem,
+    )
+
+
+def compare(histories: dict[str, History]) -> float:
+    """The share of the nodes that had the most common weights at the version that all reached."""
+    if not histories:
+        return 1.0
+    common = min(max(history) for history in histories.values())
+    # A node that has left this version behind, and was not seen at it, is taken as it is now.
+    return agreement_rate(
+        {node: history.get(common, history[max(history)]) for node, history in histories.items()}
+    )
+
+
+def _total(figures: list[pb.TrainingFigures], name: str) -> int:
+    return sum(int(getattr(one, name)) for one in figures)
