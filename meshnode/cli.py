@@ -12,21 +12,25 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from meshnode import __version__
+from meshnode.client import commands as client
 from meshnode.config import Config
 from meshnode.domain.errors import MeshnodeError, StartupError
 from meshnode.sources import load_config
+from meshnode.worker_command import add_worker_arguments, run_worker_command
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _FLAGS = {
     "host": ("ADDRESS", "address to listen on (default 127.0.0.1)"),
     "port": ("PORT", "HTTP port (default 8000); gRPC is always this plus 1000"),
     "data-dir": ("DIR", "folder for key, tokens and settings"),
     "token": ("TOKEN", "operator token to accept instead of a generated one"),
-    "model": ("DIR", "Hugging Face directory of a Llama-family model"),
-    "layers": ("LAYERS", "layers to hold: 'all', N or FIRST-LAST (default all)"),
-    "tracker": ("URL", "http://HOST:PORT of a node to join through"),
+    "model": ("DIR", "Hugging Face directory of a Llama-family model, or 'network'"),
+    "layers": ("LAYERS", "layers to hold: 'all', 'auto', N or FIRST-LAST (default all)"),
+    "tracker": ("URL", "http://HOST:PORT of a node to join through, or several with commas"),
     "log-format": ("FORMAT", "'text' or 'json' (default text)"),
 }
 
@@ -40,8 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if options.command == "token":
             from meshnode.token_command import run_token_command
 
-            run_token_command(options, Path(config.data_dir))
+            run_token_command(options, Path(config.data_dir), _passphrase())
             sys.exit(0)
+        if options.command == "train":
+            from meshnode.train_command import run_train_command
+
+            sys.exit(run_train_command(options, config))
+        if options.command == "worker":
+            run_worker_command(options, config.model, Path(config.data_dir))
+            sys.exit(0)
+        if options.command is not None:
+            sys.exit(client.run(options, config))
         sys.exit(_run_node(config))
     except MeshnodeError as error:
         print(f"meshnode: {error}", file=sys.stderr)
@@ -71,6 +84,10 @@ def _run_node(config: Config) -> int:
             print(f"meshnode: {error}", file=sys.stderr)
         status = 1
     return status
+
+
+def _passphrase() -> str:
+    return os.environ.get("MESHNODE_KEY_PASSPHRASE", "")
 
 
 def _days(text: str) -> float:
@@ -119,4 +136,25 @@ def _parser() -> argparse.ArgumentParser:
     actions.add_parser("list", parents=[common], help="show the tokens, without their secrets")
     revoke = actions.add_parser("revoke", parents=[common], help="make a token invalid at once")
     revoke.add_argument("which", metavar="ID", help="the id, or the name, that 'list' shows")
+    issue.add_argument("--fund", metavar="UNITS", help="pay so much into its account")
+    sweep = actions.add_parser(
+        "sweep", parents=[common], help="bring the money of a revoked token to the node's account"
+    )
+    sweep.add_argument("which", metavar="ID", help="the id, or the name, that 'list' shows")
+    _add_train(commands, common)
+    worker = commands.add_parser("worker", parents=[common], help="train for a sponsor, for pay")
+    add_worker_arguments(worker)
+    client.add_commands(commands, common)
     return parser
+
+
+def _add_train(commands: Commands, common: argparse.ArgumentParser) -> None:
+    train = commands.add_parser("train", parents=[common], help="train a model on a folder of text")
+    train.add_argument("--text", type=Path, required=True, metavar="DIR", help="folder of text")
+    train.add_argument("--steps", type=int, required=True, help="steps of the whole run")
+    train.add_argument("--out", type=Path, required=True, metavar="DIR", help="the trained model")
+    train.add_argument("--from", dest="start", type=Path, metavar="DIR", help="model to start from")
+    train.add_argument("--fresh", action="store_true", help="start from random weights")
+    train.add_argument("--batch-size", type=int, default=8, help="sequences in a step (default 8)")
+    train.add_argument("--learning-rate", type=float, default=1e-4, help="default 0.0001")
+    train.add_argument("--warmup", type=int, default=0, help="steps of rising learning rate")

@@ -20,11 +20,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from meshnode.domain.addresses import NODE_URL_OR_EMPTY
+from meshnode.domain.addresses import DEFAULT_PORT, GRPC_PORT_OFFSET, NODE_URLS_OR_EMPTY
 from meshnode.domain.errors import InvalidRequest, StartupError
-
-GRPC_PORT_OFFSET = 1000
-"""The gRPC port is always the HTTP port plus this (document, section 1)."""
 
 type_names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
 
@@ -95,11 +92,17 @@ def _default_data_dir() -> str:
     return str(Path(base).expanduser() / "meshnode")
 
 
-_LAYERS = r"all|[0-9]{1,4}(-[0-9]{1,4})?"
+AUTO = "auto"
+"""For ``layers``: what fits and what the network lacks."""
+NETWORK_MODEL = "network"
+"""For ``model``: the one that the trackers serve, fetched from the nodes that hold it."""
+_LAYERS = rf"all|{AUTO}|[0-9]{{1,4}}(-[0-9]{{1,4}})?"
+
+_SHA256 = ("([0-9a-f]{64})?", "must be 64 lowercase hex characters")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("host", str, "127.0.0.1", _matches(r"[0-9A-Za-z.:_-]+", "must be a host or address")),
-    Setting("port", int, 8000, _between(1, 65535 - GRPC_PORT_OFFSET), Change.NEVER),
+    Setting("port", int, DEFAULT_PORT, _between(1, 65535 - GRPC_PORT_OFFSET), Change.NEVER),
     Setting("data_dir", str, _default_data_dir(), _matches(r"[^\0]+", "must be a path")),
     Setting(
         "token",
@@ -108,14 +111,27 @@ SETTINGS: tuple[Setting, ...] = (
         _matches(r"[A-Za-z0-9._~+/-]*=*", "must be a bearer token: letters, digits and ._~+/-="),
     ),
     Setting("model", str, "", _matches(r"[^\0]*", "must be a path")),
-    Setting("layers", str, "all", _matches(_LAYERS, "must be 'all', N or FIRST-LAST")),
+    Setting("model_hash", str, "", _matches(*_SHA256)),
+    Setting("layers", str, "all", _matches(_LAYERS, "must be 'all', 'auto', N or FIRST-LAST")),
     Setting(
         "tracker_url",
         str,
         "",
-        _matches(NODE_URL_OR_EMPTY, "must be http://HOST:PORT or https://HOST:PORT"),
+        _matches(NODE_URLS_OR_EMPTY, "must be http://HOST:PORT, or several with commas in between"),
         Change.RESTART,
     ),
+    Setting(
+        "genesis_sha256",
+        str,
+        "",
+        _matches("([0-9a-f]{64})?", "must be 64 lowercase hex characters"),
+    ),
+    Setting("sponsor_tasks", int, 0, _between(0, 1_000_000)),
+    Setting("price_per_token_atoms", int, 1000, _between(0, 1_000_000_000)),
+    Setting("settle_every_s", float, 10.0, _above_zero(86_400)),
+    Setting("artifacts_dir", str, "", _matches(r"[^\0]*", "must be a path")),
+    Setting("reference_dir", str, "", _matches(r"[^\0]*", "must be a path")),
+    Setting("training_text", str, "", _matches(r"[^\0]*", "must be a path")),
     Setting("log_format", str, "text", _matches("text|json", "must be 'text' or 'json'")),
     Setting("currency", str, "MESH", _matches(r"[A-Z0-9]{2,12}", "must be 2 to 12 of A-Z, 0-9")),
     Setting("drain_s", float, 10.0, _between(0, 3600)),
@@ -125,10 +141,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("training.diloco_steps", int, 500, _between(1, 1_000_000), Change.LIVE),
     Setting("resources.max_memory_gb", float, 4.0, _above_zero(65536), Change.RESTART),
     Setting("resources.cpu_threads", int, _threads(), _between(1, 1024), Change.RESTART),
+    Setting("pipeline.chain", bool, True, _any),
+    Setting("pipeline.call_s", float, 5.0, _above_zero(600)),
     Setting("limits.requests_per_second_per_address", float, 100.0, _above_zero(1_000_000)),
     Setting("limits.burst_per_address", int, 200, _between(1, 1_000_000)),
     Setting("limits.requests_per_second_per_token", float, 50.0, _above_zero(1_000_000)),
     Setting("limits.burst_per_token", int, 100, _between(1, 1_000_000)),
+    Setting("limits.native_requests_per_minute", int, 240, _between(1, 1_000_000)),
     Setting("limits.max_batch", int, 32, _between(1, 1024)),
     Setting("limits.max_queue", int, 64, _between(0, 65536)),
     Setting("limits.max_body_bytes", int, 1 << 20, _between(1024, 1 << 30)),
@@ -158,6 +177,16 @@ class ResourcesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineConfig:
+    """How generations run over other nodes."""
+
+    chain: bool
+    """Let holders pass on to one another (SwarmForward). Otherwise each is called in turn."""
+    call_s: float
+    """Deadline of one call to a holder, in seconds (document, 8: 5 s)."""
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsConfig:
     """Bounds on what clients may ask for."""
 
@@ -165,6 +194,8 @@ class LimitsConfig:
     burst_per_address: int
     requests_per_second_per_token: float
     burst_per_token: int
+    native_requests_per_minute: int
+    """Of the public native API, by address."""
     max_batch: int
     """Generations computed together."""
     max_queue: int
@@ -181,14 +212,32 @@ class Config:
     data_dir: str
     token: str
     model: str
+    """A directory, or ``network``; empty for the default model."""
+    model_hash: str
+    """The only model to accept from the network, if not empty."""
     layers: str
     tracker_url: str
+    """One or several URLs, with commas in between."""
+    genesis_sha256: str
+    """Of the only chain to follow, if not empty."""
+    sponsor_tasks: int
+    """Training tasks on the chain that this node pays for, over its life."""
+    price_per_token_atoms: int
+    """Of each generated token; 1000 atoms are 0.001 units."""
+    settle_every_s: float
+    artifacts_dir: str
+    """A folder whose manifest lists further files to mirror."""
+    reference_dir: str
+    """The export of an older chain, to be shown read-only."""
+    training_text: str
+    """A folder of text to train on; empty for the chain's data set."""
     log_format: str
     currency: str
     drain_s: float
     """Seconds that streams in flight may take to finish after SIGTERM."""
     training: TrainingConfig
     resources: ResourcesConfig
+    pipeline: PipelineConfig
     limits: LimitsConfig
 
     @property
@@ -264,10 +313,15 @@ def build_config(flat: Mapping[str, Value]) -> Config:
     """Make a Config of checked values; a key that is absent takes its default."""
     values = {setting.key: flat.get(setting.key, setting.default) for setting in SETTINGS}
     tree = nest(values)
-    groups = {"training": TrainingConfig, "resources": ResourcesConfig, "limits": LimitsConfig}
+    groups = {
+        "training": TrainingConfig,
+        "resources": ResourcesConfig,
+        "pipeline": PipelineConfig,
+        "limits": LimitsConfig,
+    }
     for name, group in groups.items():
         branch = tree[name]
-        assert isinstance(branch, dict)  # noqa: S101 - the table above has these three groups
+        assert isinstance(branch, dict)  # noqa: S101 - the table above has these groups
         tree[name] = group(**branch)
     return Config(**tree)  # type: ignore[arg-type]  # each value passed validate_value
 
@@ -296,8 +350,8 @@ def checked(source: str, tree: Mapping[str, object]) -> dict[str, Value]:
 
 
 def held_layers(config: Config) -> range | None:
-    """The layers that the node is to hold; None for all of them."""
-    if config.layers == "all":
+    """The layers that the node is to hold; None where ``all`` or ``auto`` leave that open."""
+    if config.layers in ("all", AUTO):
         return None
     first, _, last = config.layers.partition("-")
     return range(int(first), int(last or first) + 1)

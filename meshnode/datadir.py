@@ -14,6 +14,12 @@ from pathlib import Path
 from meshnode.domain.errors import StartupError
 
 
+def make_private(folder: Path) -> None:
+    """Create ``folder``, and what is missing above it, for their owner alone."""
+    for one in (*reversed(folder.parents), folder):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data``, durably and in one step. OSError when the disk refuses."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -44,7 +50,7 @@ class DataDirLock:
     def __init__(self, folder: Path) -> None:
         """Create ``folder`` where it is missing, and lock it; StartupError when that fails."""
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StartupError(f"cannot use the data folder {folder}: {error.strerror}") from None

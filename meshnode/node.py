@@ -1,7 +1,8 @@
 """The composition root: every service of the node, and who outlives whom, on one screen.
 
-Nesting is shutdown order. The executor is outermost, so that a stream in flight can finish while
-the edges close; the edges are innermost and stop first (decisions/0006).
+Nesting is shutdown order. The channels and the ledger are outermost, so that what is charged is
+booked; the executor next, so that a stream in flight can finish while the edges close; the edges
+are innermost and stop first (decisions/0006). ``assembly`` puts the larger branches together.
 """
 
 from __future__ import annotations
@@ -16,18 +17,28 @@ from pathlib import Path
 import trio
 
 from meshnode import __version__
+from meshnode.assembly.chain import ChainNeeds, ChainSlot, serve_chain
+from meshnode.assembly.edges import EdgeNeeds, grpc_services, http_app
+from meshnode.assembly.network import NetworkNeeds, start_network
 from meshnode.banner import BannerFacts, print_banner
-from meshnode.config import Config, held_layers
+from meshnode.config import Config
 from meshnode.datadir import DataDirLock
 from meshnode.domain.metering import TrafficMeter
-from meshnode.edges.grpc_service import node_services
-from meshnode.edges.http_node import NodeFacts, node_app
+from meshnode.edges.http_node import NodeFacts
 from meshnode.http.server import serve_http
-from meshnode.model.loading import DEFAULT_MODEL, load_model
+from meshnode.model.loading import load_model
+from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import Executor, engine_limits, serve_executor
 from meshnode.services.health import Health, serve_storage_probe
-from meshnode.services.keystore import TOKEN_FILE, load_or_create_key, load_or_create_token
+from meshnode.services.keystore import (
+    PASSPHRASE_VARIABLE,
+    TOKEN_FILE,
+    Keystore,
+    load_or_create_token,
+)
+from meshnode.services.model_source import find_model, show_progress
+from meshnode.services.pipeline import Pipeline
 from meshnode.services.settings import Settings
 from meshnode.services.tokens import TokenStore
 from meshnode.supervise import Drain, Restarts, ServiceBoard, supervise, watch_signals
@@ -49,76 +60,103 @@ async def run_node(config: Config) -> None:
     lock = DataDirLock(data_dir)
     if not is_local(config.host):
         log.warning("gRPC carries no credentials: whoever reaches %s can use it", config.host)
-    key = load_or_create_key(data_dir)
+    keys = Keystore(data_dir, os.environ.get(PASSPHRASE_VARIABLE, ""))
+    key = keys.node_key
     token, token_is_new = ("", False) if config.token else load_or_create_token(data_dir)
     tokens = TokenStore(data_dir, config.token or token)
-    model = await trio.to_thread.run_sync(
-        partial(
-            load_model,
-            Path(config.model) if config.model else DEFAULT_MODEL,
-            held_layers(config),
-            # More threads than processors would only wait for one another.
-            threads=min(config.resources.cpu_threads, os.cpu_count() or 1),
-        )
-    )
-    settings = Settings(config, key.node_id, weight_bytes=model.weight_bytes)
 
-    drain, board, traffic, stop_edges = Drain(), ServiceBoard(), TrafficMeter(), trio.Event()
+    drain, board, traffic = Drain(), ServiceBoard(), TrafficMeter()
+    stop_edges, listening = trio.Event(), trio.Event()
     run = partial(supervise, board=board, random=random.random)
     run_edge = partial(run, restarts=Restarts(), may_end=stop_edges.is_set)
 
     async with trio.open_nursery() as node:
         await node.start(watch_signals, drain)
-        limits = engine_limits(config, model)
-        executor: Executor = await node.start(
-            run, "executor", partial(serve_executor, model, limits)
+        pool: ChannelPool = await node.start(run, "channels", partial(serve_pool, traffic))
+        source = await find_model(config, key, pool.stub, show_progress)
+        # More threads than processors would only wait for one another.
+        threads = min(config.resources.cpu_threads, os.cpu_count() or 1)
+        load = partial(load_model, source.directory, source.held, threads=threads)
+        model = await trio.to_thread.run_sync(load)
+        settings = Settings(config, key.node_id, weight_bytes=model.weight_bytes)
+        slot = ChainSlot()
+        chain_needs = ChainNeeds(
+            config=config, keys=keys, model_directory=source.directory, pool=pool, drain=drain
         )
-        health = Health(
-            drain=drain,
-            services=board,
-            device=executor.device_check,
-            peer_count=lambda: 0,
-            tracker_url=config.tracker_url,
-            now=trio.current_time,
-        )
-        probe = partial(serve_storage_probe, health, data_dir)
-        await node.start(partial(run, "storage probe", probe, restarts=Restarts()))
+        await node.start(serve_chain, slot, run, chain_needs)
+        limits = engine_limits(config, model.weight_bytes + slot.weight_bytes)
+        serve = partial(serve_executor, model, limits)
+        executor: Executor = await node.start(run, "executor", serve)
 
-        async with trio.open_nursery() as edges:
-            grpc = node_services(executor=executor, drain=drain)
-            serve = partial(serve_grpc, grpc, config.host, config.grpc_port, traffic=traffic)
-            stoppable = partial(serve, shutdown=stop_edges, grace_s=LAST_BYTES_S)
-            grpc_address = await edges.start(run_edge, "grpc", stoppable)
-            app = node_app(
-                facts=NodeFacts(key.node_id, __version__, config.currency, begun),
+        async with trio.open_nursery() as peers:
+            network = await start_network(
+                peers,
+                run,
+                NetworkNeeds(
+                    config=config,
+                    settings=settings,
+                    key=key,
+                    source=source,
+                    model=model,
+                    executor=executor,
+                    pool=pool,
+                    drain=drain,
+                    listening=listening,
+                    slot=slot,
+                ),
+            )
+            health = Health(
+                drain=drain,
+                services=board,
+                device=executor.device_check,
+                peer_count=lambda: len(network.book),
+                tracker_url=config.tracker_url,
+                now=trio.current_time,
+            )
+            probe = partial(serve_storage_probe, health, data_dir)
+            await peers.start(partial(run, "storage probe", probe, restarts=Restarts()))
+            edge_needs = EdgeNeeds(
+                config=config,
                 settings=settings,
-                executor=executor,
+                facts=NodeFacts(key.node_id, __version__, config.currency, begun),
                 tokens=tokens,
+                source=source,
+                executor=executor,
+                network=network,
+                slot=slot,
                 health=health,
                 traffic=traffic,
                 drain=drain,
             )
-            bound = partial(serve_http, app, config.host, config.port)
-            stoppable = partial(bound, shutdown=stop_edges, grace_s=LAST_BYTES_S)
-            http_address = await edges.start(run_edge, "http", stoppable)
-            print_banner(
-                BannerFacts(
-                    node_id=key.node_id,
-                    model=executor.card.name,
-                    layers=f"{executor.card.layers[0]}-{executor.card.layers[-1]}",
-                    complete=executor.card.complete,
-                    http=http_address,
-                    grpc=grpc_address,
-                    data_dir=data_dir,
-                    token=token,
-                    token_file=data_dir / TOKEN_FILE,
-                    token_is_new=token_is_new,
-                    seconds=trio.current_time() - begun,
+
+            async with trio.open_nursery() as edges:
+                grpc = grpc_services(edge_needs)
+                serve = partial(serve_grpc, grpc, config.host, config.grpc_port, traffic=traffic)
+                stoppable = partial(serve, shutdown=stop_edges, grace_s=LAST_BYTES_S)
+                grpc_address = await edges.start(run_edge, "grpc", stoppable)
+                bound = partial(serve_http, http_app(edge_needs), config.host, config.port)
+                stoppable = partial(bound, shutdown=stop_edges, grace_s=LAST_BYTES_S)
+                http_address = await edges.start(run_edge, "http", stoppable)
+                listening.set()
+                print_banner(
+                    BannerFacts(
+                        node_id=key.node_id,
+                        model=executor.card.name,
+                        layers=f"{source.held.start}-{source.held.stop - 1}",
+                        complete=executor.card.complete,
+                        http=http_address,
+                        grpc=grpc_address,
+                        data_dir=data_dir,
+                        token=token,
+                        token_file=data_dir / TOKEN_FILE,
+                        token_is_new=token_is_new,
+                        seconds=trio.current_time() - begun,
+                    )
                 )
-            )
-            await drain.wait_begun()
-            await finish_streams(executor, settings.current.drain_s)
-            stop_edges.set()
+                await drain.wait_begun()
+                await finish_streams(network.pipeline, executor, settings.current.drain_s)
+                stop_edges.set()
+            peers.cancel_scope.cancel()
         node.cancel_scope.cancel()
     lock.release()
     log.info("stopped")
@@ -132,11 +170,14 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-async def finish_streams(executor: Executor, deadline_s: float) -> None:
-    """Wait until every generation in flight has ended, for ``deadline_s`` seconds at most."""
+async def finish_streams(pipeline: Pipeline, executor: Executor, deadline_s: float) -> None:
+    """Wait until every generation in flight has ended, for ``deadline_s`` seconds at most.
+
+    Those that this node drives, and those of others that run through its layers.
+    """
     with trio.move_on_after(deadline_s) as waiting:
+        await pipeline.wait_idle()
         await executor.wait_idle()
     if waiting.cancelled_caught:
-        log.warning(
-            "deadline passed: cancelling what is left", extra={"fields": {"left": executor.active}}
-        )
+        left = pipeline.active + executor.active
+        log.warning("deadline passed: cancelling what is left", extra={"fields": {"left": left}})

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,6 +33,10 @@ class Service(Protocol):
 
     async def __call__(self, *, task_status: trio.TaskStatus[Any]) -> None:
         """Run until cancelled, after ``task_status.started(value)``."""
+
+
+Supervisor = Callable[..., Awaitable[None]]
+""":func:`supervise` with the node's board and randomness; takes a name and a service."""
 
 
 class ServiceFailed(Exception):

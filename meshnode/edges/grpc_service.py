@@ -1,40 +1,29 @@
-"""The node-to-node service: inference over gRPC (document, sections 4.3 and 7.3; decisions/0013).
+"""All that the gRPC port serves: the node service, health, reflection (document, section 4.3).
 
-Terms: a *generation* is one request and its answer. ``UnaryInference`` answers it whole,
-``StreamInference`` answers one message for each token and a final one. A stream may carry several
-requests; each is answered to its end before the next is read.
-
-Invariants: a request is accepted or refused by the same rules as over HTTP; a call that is
-cancelled frees its place in the batch within one step; while the node drains, no generation begins.
-The operations that are not overridden here are UNIMPLEMENTED.
+The node service is put together from parts, each of which overrides the operations of one noun. An
+operation that no part overrides is UNIMPLEMENTED.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from meshnode.domain.errors import ComputationFailed, InvalidRequest, Unavailable
-from meshnode.domain.generation import Finished, TokenEvent
-from meshnode.domain.inference_rules import generation_request
 from meshnode.rpc.health import HealthServicer
 from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.rpc.reflection import reflection_services
-from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
     from meshnode.rpc.stubs import Service
-    from meshnode.services.executor import Executor, Generation
     from meshnode.supervise import Drain
 
-MAX_REQUEST_ID_CHARS = 256
-"""It is repeated with every token, so that a long one would cost the node more than the caller."""
-OPTIONAL_FIELDS = ("max_tokens", "temperature", "top_p", "top_k", "seed")
 
-
-def node_services(*, executor: Executor, drain: Drain) -> list[Service]:
-    """Everything that the gRPC port serves: the node service, health and reflection."""
-    node = NodeService(executor=executor, drain=drain).service
+def node_services(parts: Iterable[NodeServiceServicer], drain: Drain) -> list[Service]:
+    """The services of the port. Two parts must not override the same operation."""
+    node = NodeServiceServicer().service
+    for part in parts:
+        offered = part.service.operations
+        node.operations |= {name: offered[name] for name in overridden(part)}
     health = HealthServicer(
         services=[node.name],
         serving=lambda: not drain.draining,
@@ -44,80 +33,9 @@ def node_services(*, executor: Executor, drain: Drain) -> list[Service]:
     return [*served, *reflection_services(served)]
 
 
-class NodeService(NodeServiceServicer):
-    """The operations that this node offers."""
-
-    def __init__(self, *, executor: Executor, drain: Drain) -> None:
-        """Ask ``executor`` for generations until ``drain`` has begun."""
-        self._executor = executor
-        self._drain = drain
-
-    async def UnaryInference(  # noqa: N802 - the document's name
-        self, input_message: pb.InferenceRequest
-    ) -> pb.InferenceResponse:
-        """Generate, and answer with the whole text."""
-        text: list[str] = []
-        async with await self._open(input_message) as generation:
-            async for event in generation:
-                if isinstance(event, Finished):
-                    answer = _final(input_message.request_id, generation.id, event)
-                    answer.text = "".join(text)
-                    return answer
-                text.append(event.text)
-        # A generation that ends without saying how has failed.
-        raise ComputationFailed
-
-    async def StreamInference(  # noqa: N802 - the document's name
-        self, input_messages: AsyncIterator[pb.InferenceRequest]
-    ) -> AsyncIterator[pb.InferenceResponse]:
-        """Generate for each request in turn, a message a token."""
-        async for request in input_messages:
-            async with await self._open(request) as generation:
-                async for event in generation:
-                    yield _answer(request.request_id, generation.id, event)
-
-    async def _open(self, message: pb.InferenceRequest) -> Generation:
-        if self._drain.draining:
-            raise Unavailable("the node is draining")
-        if len(message.request_id) > MAX_REQUEST_ID_CHARS:
-            raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID_CHARS} characters")
-        return await self._executor.open(generation_request(_fields(message)))
-
-
-def _fields(message: pb.InferenceRequest) -> dict[str, object]:
-    """The parameters that are present, under the names of the HTTP interface."""
-    fields: dict[str, object] = {"prompt": message.prompt, "stop": list(message.stop)}
-    for name in OPTIONAL_FIELDS:
-        if message.HasField(name):
-            fields[name] = getattr(message, name)
-    return fields
-
-
-def _answer(
-    request_id: str, generation_id: str, event: TokenEvent | Finished
-) -> pb.InferenceResponse:
-    if isinstance(event, Finished):
-        return _final(request_id, generation_id, event)
-    return pb.InferenceResponse(
-        request_id=request_id, id=generation_id, text=event.text, index=event.index
-    )
-
-
-def _final(request_id: str, generation_id: str, event: Finished) -> pb.InferenceResponse:
-    usage, timing = event.usage, event.timing
-    return pb.InferenceResponse(
-        request_id=request_id,
-        id=generation_id,
-        index=usage.completion_tokens,
-        is_final=True,
-        finish_reason=str(event.finish_reason),
-        tokens_generated=usage.completion_tokens,
-        usage=pb.InferenceUsage(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            total_tokens=usage.total_tokens,
-        ),
-        timing=pb.InferenceTiming(
-            queue_ms=timing.queue_ms, inference_ms=timing.inference_ms, total_ms=timing.total_ms
-        ),
-    )
+def overridden(part: NodeServiceServicer) -> set[str]:
+    """Names of the operations that a part offers."""
+    inherited = vars(NodeServiceServicer)
+    return {
+        name for name in part.service.operations if getattr(type(part), name) is not inherited[name]
+    }

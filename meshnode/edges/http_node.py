@@ -1,9 +1,7 @@
-"""The node API over HTTP (document, sections 2.1, 4.1, 5 and 6), as far as it exists.
+"""The node API's own state and its inference over HTTP (document, sections 2.1, 4.1, 5 and 6).
 
-Routes are one table, ``ROUTES``; the OpenAPI document describes exactly these. Checks come in this
-order: rate limit of the address, bearer token, rate limit of the token, whether the node drains,
-media type, body, rules of the request. ``/health`` has no rate limit, so that a node under load is
-not taken for a dead one. Addresses are those of the connections: a forwarded one is not believed.
+Checks come in this order: rate limit of the address, bearer token, rate limit of the token
+(``http.access``), then whether the node drains, media type, body, rules of the request.
 
 Nothing here owns state: each figure is asked of its owner at each request.
 """
@@ -12,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,26 +21,32 @@ from quart import request
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.inference_rules import generation_request, wants_stream
 from meshnode.domain.metering import RewardFigures, TrainingFigures
-from meshnode.domain.ratelimit import Rate, RateLimit, RateLimits, address_key
-from meshnode.domain.tokens import bearer_secret
-from meshnode.http.app import QuartTrio, Response, json_response, make_app
+from meshnode.domain.peers import role_of
+from meshnode.domain.ratelimit import Rate, RateLimit, RateLimits
+from meshnode.http.access import Access, bearer
+from meshnode.http.app import Response, json_response
 from meshnode.http.body import read_json_object
 from meshnode.http.exchange import hold
-from meshnode.http.inference import collect, stream
+from meshnode.http.inference import TRACE_HEADER, Trace, collect, stream
 from meshnode.http.openapi import openapi_document
+from meshnode.http.routes import Route
 from meshnode.services.process import ProcessGauge
+from meshnode.services.serving import cost_of
 
 if TYPE_CHECKING:
     from meshnode.config import LimitsConfig
+    from meshnode.domain.generation import GenerationRequest
     from meshnode.domain.metering import TrafficMeter
+    from meshnode.services.charging import ChargedGeneration
     from meshnode.services.executor import Executor
+    from meshnode.services.generation import Generation
     from meshnode.services.health import Health
+    from meshnode.services.serving import Serving
     from meshnode.services.settings import Settings
     from meshnode.services.tokens import TokenStore
     from meshnode.supervise import Drain
 
 BASE = "/api/v1"
-HEALTH_PATH = BASE + "/health"
 MIB = 1024 * 1024
 
 
@@ -57,6 +62,11 @@ class NodeFacts:
     """Seconds of Trio's clock."""
 
 
+async def no_rewards() -> RewardFigures:
+    """Those of a node without a ledger."""
+    return RewardFigures()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeApi:
     """The owners that the routes ask, and the routes."""
@@ -64,28 +74,15 @@ class NodeApi:
     facts: NodeFacts
     settings: Settings
     executor: Executor
-    tokens: TokenStore
-    limits: RateLimits
     health: Health
     traffic: TrafficMeter
     drain: Drain
-    peer_count: Callable[[], int]
-    training: Callable[[], TrainingFigures]
-    rewards: Callable[[], RewardFigures]
-    gauge: ProcessGauge
-
-    async def limit_address(self) -> None:
-        """Count a request against its address."""
-        if request.path != HEALTH_PATH:
-            client = request.scope["client"]
-            key = address_key(client[0]) if client else "local"
-            self.limits.per_address.check(key, trio.current_time())
-
-    def authorize(self) -> None:
-        """Recognise the bearer token, and count the request against it."""
-        secret = bearer_secret(request.headers.get("Authorization"))
-        record = self.tokens.authenticate(secret)
-        self.limits.per_token.check(record.id, trio.current_time())
+    serving: Serving | None = None
+    """Opens generations for tokens; without it the executor does, for nothing."""
+    peer_count: Callable[[], int] = lambda: 0
+    training: Callable[[], TrainingFigures] = TrainingFigures
+    rewards: Callable[[], Awaitable[RewardFigures]] = no_rewards
+    gauge: ProcessGauge = field(default_factory=ProcessGauge)
 
     async def get_status(self) -> Response:
         """Node status (2.1)."""
@@ -117,6 +114,7 @@ class NodeApi:
     async def get_metrics(self) -> Response:
         """Metrics (2.1)."""
         training, traffic = self.training(), self.traffic
+        hops = {"pipeline": asdict(self.serving.hops())} if self.serving is not None else {}
         return json_response(
             {
                 "timestamp": _timestamp(),
@@ -133,7 +131,8 @@ class NodeApi:
                     "active_connections": traffic.active_connections,
                     "rpc_calls": traffic.rpc_calls,
                 },
-                "rewards": asdict(self.rewards()),
+                "rewards": asdict(await self.rewards()),
+                **hops,
             }
         )
 
@@ -181,104 +180,51 @@ class NodeApi:
             raise Unavailable("the node is draining")
         fields = await read_json_object(request)
         wanted, streamed = generation_request(fields), wants_stream(fields)
-        generation = await self.executor.open(wanted)
+        generation = await self._open(wanted)
+        trace = self._trace()
         if streamed:
-            return stream(await hold(generation))
+            return stream(await hold(generation), trace)
         async with generation:
-            return json_response(await collect(generation, self.facts.currency))
+            cost = partial(cost_of, generation)
+            result = await collect(generation, self.facts.currency, cost)
+        hops = trace(generation.id) if trace is not None else None
+        return json_response(result, headers={TRACE_HEADER: hops} if hops else None)
+
+    async def _open(self, wanted: GenerationRequest) -> Generation | ChargedGeneration:
+        if self.serving is None:
+            return await self.executor.open(wanted)
+        return await self.serving.open(bearer(), wanted)
+
+    def _trace(self) -> Trace | None:
+        """Tells of the hops, if the client wants to know."""
+        if self.serving is None or request.headers.get(TRACE_HEADER) != "1":
+            return None
+        return self.serving.trace
 
     async def get_openapi(self) -> Response:
         """The description of all this."""
         return json_response(openapi_document(self.facts.version))
 
 
-Handler = Callable[[NodeApi], Awaitable[Response]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One operation. ``auth`` routes need a bearer token."""
-
-    method: str
-    path: str
-    auth: bool
-    handler: Handler
-
-
 ROUTES = (
-    Route("GET", BASE + "/status", False, NodeApi.get_status),
-    Route("GET", BASE + "/metrics", False, NodeApi.get_metrics),
-    Route("GET", HEALTH_PATH, False, NodeApi.get_health),
-    Route("POST", BASE + "/inference", True, NodeApi.post_inference),
-    Route("GET", BASE + "/layers", True, NodeApi.get_layers),
-    Route("GET", BASE + "/config", True, NodeApi.get_config),
-    Route("PATCH", BASE + "/config", True, NodeApi.patch_config),
-    Route("GET", "/openapi.json", False, NodeApi.get_openapi),
+    Route("GET", BASE + "/status", NodeApi.get_status),
+    Route("GET", BASE + "/metrics", NodeApi.get_metrics),
+    # So that a node under load is not taken for a dead one.
+    Route("GET", BASE + "/health", NodeApi.get_health, limited=False),
+    Route("POST", BASE + "/inference", NodeApi.post_inference, auth=True),
+    Route("GET", BASE + "/layers", NodeApi.get_layers, auth=True),
+    Route("GET", BASE + "/config", NodeApi.get_config, auth=True),
+    Route("PATCH", BASE + "/config", NodeApi.patch_config, auth=True),
+    Route("GET", "/openapi.json", NodeApi.get_openapi),
 )
 
 
-def node_app(
-    *,
-    facts: NodeFacts,
-    settings: Settings,
-    executor: Executor,
-    tokens: TokenStore,
-    health: Health,
-    traffic: TrafficMeter,
-    drain: Drain,
-    peer_count: Callable[[], int] = lambda: 0,
-    training: Callable[[], TrainingFigures] = TrainingFigures,
-    rewards: Callable[[], RewardFigures] = RewardFigures,
-) -> QuartTrio:
-    """The ASGI application of the node API. Limits are those of ``settings`` at this moment."""
-    limits = settings.current.limits
-    api = NodeApi(
-        facts=facts,
-        settings=settings,
-        executor=executor,
-        tokens=tokens,
-        limits=rate_limits(limits),
-        health=health,
-        traffic=traffic,
-        drain=drain,
-        peer_count=peer_count,
-        training=training,
-        rewards=rewards,
-        gauge=ProcessGauge(),
-    )
-    app = make_app(max_body_bytes=limits.max_body_bytes)
-    app.before_request(api.limit_address)
-    for route in ROUTES:
-        endpoint = f"{route.method} {route.path}"
-        app.add_url_rule(route.path, endpoint, _view(api, route), methods=[route.method])
-    return app
-
-
-def _view(api: NodeApi, route: Route) -> Callable[[], Awaitable[Response]]:
-    async def view() -> Response:
-        if route.auth:
-            api.authorize()
-        return await route.handler(api)
-
-    return view
-
-
-def rate_limits(limits: LimitsConfig) -> RateLimits:
-    """The buckets that the configuration asks for."""
+def node_access(tokens: TokenStore, limits: LimitsConfig) -> Access:
+    """Who is let in, and how often, as the configuration says."""
     address = Rate(limits.requests_per_second_per_address, limits.burst_per_address)
     token = Rate(limits.requests_per_second_per_token, limits.burst_per_token)
-    return RateLimits(per_address=RateLimit(address), per_token=RateLimit(token))
-
-
-def role_of(layers: tuple[int, ...], total: int) -> str:
-    """The role that follows from the layers held (section 2.3: "driver only", "validator").
-
-    The driver has the embedding, which goes with the first layer; the validator has the head, which
-    goes with the last. A node that holds all layers drives.
-    """
-    if 0 in layers:
-        return "driver"
-    return "validator" if total - 1 in layers else "worker"
+    rates = RateLimits(per_address=RateLimit(address), per_token=RateLimit(token))
+    return Access(tokens.authenticate, rates)
 
 
 def _timestamp() -> str:

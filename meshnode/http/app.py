@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quart import request
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 from quart_trio.wrappers import TrioResponse as Response
 
 from meshnode.http.errors import Failure, report
 from meshnode.http.exchange import Exchange, request_id
+from meshnode.http.native import (
+    NativeGate,
+    NodeRequest,
+    add_native_headers,
+    failure_answer,
+    is_native,
+    native_failure,
+)
 from meshnode.wire import json, sse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping
+
+    from meshnode.http.access import Access
 
 __all__ = ["QuartTrio", "Response", "event_stream", "failure_response", "json_response", "make_app"]
 
@@ -24,18 +35,32 @@ BODY_TIMEOUT_S = 30
 """For a request's body to arrive in full."""
 
 
-def make_app(*, max_body_bytes: int) -> QuartTrio:
-    """An application without routes that answers every failure with the documented body."""
+def make_app(*, access: Access, max_body_bytes: int, native: NativeGate | None = None) -> QuartTrio:
+    """An application without routes that answers every failure with the documented body.
+
+    Which body that is, and which limit counts, follows from the path: ``native`` is the gate of the
+    native API's.
+    """
+    gate = native or NativeGate()
+
+    async def admit() -> Response | None:
+        if is_native(request.path):
+            return gate.admit()
+        await access.count_address()
+        return None
+
     app = QuartTrio("meshnode", static_folder=None, template_folder=None)
     app.asgi_http_class = Exchange
+    app.request_class = NodeRequest
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT_S
     # A stream lasts as long as its generation; stalled clients are the transport's concern.
     app.config["RESPONSE_TIMEOUT"] = None
     # `//path` is another path, not a redirect to this one.
     app.url_map.merge_slashes = False
+    app.before_request(admit)
     app.register_error_handler(Exception, _answer_failure)
-    app.after_request(_without_empty_type)
+    app.after_request(_finish)
     return app
 
 
@@ -82,10 +107,14 @@ def failure_response(failure: Failure) -> Response:
 
 
 async def _answer_failure(error: Exception) -> Response:
+    if is_native(request.path):
+        return failure_answer(native_failure(error, request_id()))
     return failure_response(report(error, request_id()))
 
 
-async def _without_empty_type(response: Response) -> Response:
+async def _finish(response: Response) -> Response:
+    if is_native(request.path):
+        add_native_headers(response)
     # The answer to OPTIONS is made by Quart, which calls its nothing HTML.
     if response.content_length == 0:
         response.headers.pop("Content-Type", None)

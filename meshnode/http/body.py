@@ -5,6 +5,7 @@ Order of checks: media type, size and time of arrival (while it is read), JSON, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -20,17 +21,17 @@ THREAD_BYTES = 64 * 1024
 """Bodies above this are parsed in a thread: a megabyte would stall every stream for long."""
 
 
-async def read_json_object(request: Request) -> dict[str, Any]:
-    """The body of ``request``, which must be a JSON object.
+async def read_json_object(request: Request, *, exact: bool = False) -> dict[str, Any]:
+    """The body of ``request``, which must be a JSON object; ``exact`` as in ``json.loads``.
 
     Raises :class:`InvalidRequest` or werkzeug's exceptions for 408, 413 and 415.
     """
     _check_media_type(request)
     data = await request.get_data(cache=False, as_text=False, parse_form_data=False)
     if len(data) > THREAD_BYTES:
-        value = await trio.to_thread.run_sync(json.loads, data)
+        value = await trio.to_thread.run_sync(partial(json.loads, data, exact=exact))
     else:
-        value = json.loads(data)
+        value = json.loads(data, exact=exact)
     if not isinstance(value, dict):
         raise InvalidRequest(json.FIELD, "must be a JSON object")
     return value

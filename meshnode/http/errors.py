@@ -16,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 
 from meshnode.domain.errors import (
     ComputationFailed,
+    FundsLocked,
     InsufficientBalance,
     InvalidRequest,
     LayerNotHeld,
@@ -101,6 +102,9 @@ DOMAIN_ERRORS: Mapping[type[MeshnodeError], _Row] = {
         details=lambda error: {"required": error.required, "available": error.available},
     ),
     LayerNotHeld: _Row(404, "NOT_FOUND"),
+    FundsLocked: _Row(
+        409, "FUNDS_LOCKED", details=lambda error: {"unlock_date": error.unlock_date}
+    ),
     RateLimited: _Row(
         429,
         "RATE_LIMITED",

@@ -24,6 +24,7 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import BadRequest
 
 from meshnode.http.errors import Failure, report
+from meshnode.http.native import failure_body, is_native, native_failure
 from meshnode.wire import json
 
 if TYPE_CHECKING:
@@ -61,9 +62,11 @@ def new_request_id() -> str:
     return secrets.token_hex(8)
 
 
-def error_message(failure: Failure, identifier: str) -> tuple[Headers, bytes]:
+def error_message(
+    failure: Failure, identifier: str, *, native: bool = False
+) -> tuple[Headers, bytes]:
     """Headers and body of an error answered below the application."""
-    body = json.dumps(failure.body())
+    body = failure_body(failure) if native else json.dumps(failure.body())
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
@@ -105,9 +108,11 @@ class Exchange(TrioASGIHTTPConnection):
                 _own(self.scope).update({_HELD: held, _REQUEST_ID: identifier})
                 await super().__call__(receive_unless_finished, send_with_id)
         except Exception as error:  # noqa: BLE001 - the outermost guard of the HTTP edge
-            failure = report(_only(error), identifier)
+            path = str(self.scope["path"])
+            made = native_failure if is_native(path) else report
+            failure = made(_only(error), identifier)
             if not started:
-                headers, body = error_message(failure, identifier)
+                headers, body = error_message(failure, identifier, native=is_native(path))
                 await _answer(send, failure.status, headers, body)
 
 

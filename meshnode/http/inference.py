@@ -1,12 +1,15 @@
 """An inference as HTTP shows it: one result (section 2.1), or server-sent events (section 6).
 
+A client that sends ``X-Meshnode-Trace: 1`` is told what every hop of the pipeline took: in a header
+of the same name, or in a comment of the stream just before its final event (decisions/0039).
+
 Invariants: both show the same text and the same usage; a stream that began ends with its final
 event, with an event that has the documented error body, or with the connection, never in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from meshnode.domain.generation import Finished, TokenEvent, Usage
@@ -17,6 +20,11 @@ from meshnode.wire import sse
 
 if TYPE_CHECKING:
     from meshnode.domain.generation import Timing
+
+TRACE_HEADER = "X-Meshnode-Trace"
+
+Trace = Callable[[str], str | None]
+"""One line of JSON about the hops of the generation with an id, None if there were none."""
 
 
 class Generation(Protocol):
@@ -30,10 +38,12 @@ class Generation(Protocol):
         """Iterate over the events, once."""
 
 
-async def collect(generation: Generation, currency: str) -> dict[str, object]:
+async def collect(
+    generation: Generation, currency: str, cost: Callable[[], float] = lambda: 0.0
+) -> dict[str, object]:
     """Wait for the end and make the inference result.
 
-    Nothing is charged while there is no ledger, and the cost says so.
+    ``cost`` is asked at the end, for whole units; without it the generation costs nothing.
     """
     texts: list[str] = []
     async for event in generation:
@@ -47,21 +57,23 @@ async def collect(generation: Generation, currency: str) -> dict[str, object]:
         "tokens_generated": finished.usage.completion_tokens,
         "finish_reason": str(finished.finish_reason),
         "usage": _usage(finished.usage),
-        "cost": {"amount": 0.0, "currency": currency},
+        "cost": {"amount": cost(), "currency": currency},
         "timing": _timing(finished.timing),
     }
 
 
-def stream(generation: Generation) -> Response:
-    """The events of ``generation``, as they are made."""
-    return event_stream(_Events(generation, request_id()))
+def stream(generation: Generation, trace: Trace | None = None) -> Response:
+    """The events of ``generation``, as they are made; with its ``trace``, if one is wanted."""
+    return event_stream(_Events(generation, request_id(), trace))
 
 
 class _Events(AsyncIterator[bytes]):
     """Encodes events. It holds nothing; the generation belongs to the exchange."""
 
-    def __init__(self, generation: Generation, identifier: str) -> None:
+    def __init__(self, generation: Generation, identifier: str, trace: Trace | None) -> None:
+        self._generation = generation
         self._events = aiter(generation)
+        self._trace = trace
         self._identifier = identifier
         self._ended = False
 
@@ -77,13 +89,17 @@ class _Events(AsyncIterator[bytes]):
         if isinstance(event, TokenEvent):
             return sse.encode_event({"token": event.text, "index": event.index})
         self._ended = True
-        return sse.encode_event(
+        return self._comment() + sse.encode_event(
             {
                 "token": sse.DONE,
                 "finish_reason": str(event.finish_reason),
                 "usage": _usage(event.usage),
             }
         )
+
+    def _comment(self) -> bytes:
+        hops = self._trace(self._generation.id) if self._trace is not None else None
+        return b"" if hops is None else sse.encode_comment(f"trace {hops}")
 
 
 def _usage(usage: Usage) -> dict[str, int]:

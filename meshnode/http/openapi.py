@@ -13,7 +13,13 @@ from meshnode.http.schemas import SCHEMAS, ref
 
 Json = dict[str, Any]
 
-_PHRASES = {401: "invalid or expired token", 429: "too many requests", 500: "internal error"}
+_PHRASES = {
+    401: "invalid or expired token",
+    402: "balance too low for the operation",
+    409: "the stake is locked until its unlock date",
+    429: "too many requests",
+    500: "internal error",
+}
 
 _RETRY_AFTER = {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}
 _HEADERS_OF: dict[int, Json] = {
@@ -79,12 +85,18 @@ def _paths() -> Json:
                 auth=True,
                 body="InferenceRequest",
                 example={"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0.7},
-                extra=(503,),
+                extra=(402, 503),
             )
         },
+        **_wallet_paths(),
+        "/api/v1/peers": {
+            "get": _operation("getPeers", "Other nodes that this one knows", "Peers", auth=True)
+        },
+        "/api/v1/network": {"get": _operation("getNetwork", "Network statistics", "Network")},
         "/api/v1/layers": {
             "get": _operation("getLayers", "Layers held by this node", "Layers", auth=True)
         },
+        "/api/v1/proofs": {"get": _proofs_operation()},
         "/api/v1/config": {
             "get": _operation("getConfig", "Configuration", "Configuration", auth=True),
             "patch": _operation(
@@ -96,8 +108,82 @@ def _paths() -> Json:
                 example={"training": {"batch_size": 16}},
             ),
         },
+        "/api/training/global": {
+            "get": _operation("getGlobalTraining", "Global training verification", "GlobalTraining")
+        },
+        "/api/training/verify": {
+            "get": _operation("verifyTraining", "Quick verification", "QuickVerification")
+        },
         "/openapi.json": {"get": _operation("getOpenapi", "This document", "OpenapiDocument")},
     }
+
+
+def _wallet_paths() -> Json:
+    account = "02fc9b11d0ce24506121dcbad78d9a809fd52770ae77230e46b00b6249eb624161"
+    history = _operation(
+        "getTransactions", "The account's history", "Transactions", auth=True, extra=(400, 503)
+    )
+    history["parameters"] = [
+        _query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+        _query("offset", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0}),
+    ]
+    return {
+        "/api/v1/wallet/balance": {
+            "get": _operation("getBalance", "Balance", "Balance", auth=True, extra=(503,))
+        },
+        "/api/v1/wallet/send": {
+            "post": _operation(
+                "sendPayment",
+                "Pay another account",
+                "TransferResult",
+                auth=True,
+                body="SendRequest",
+                example={"to": account, "amount": 2.5, "memo": "thanks"},
+                extra=(402, 503),
+            )
+        },
+        "/api/v1/wallet/transactions": {"get": history},
+        "/api/v1/wallet/stake": {
+            "post": _operation(
+                "stake",
+                "Stake for a number of days",
+                "StakeResult",
+                auth=True,
+                body="StakeRequest",
+                example={"amount": 1000, "duration_days": 30},
+                extra=(402, 503),
+            )
+        },
+        "/api/v1/wallet/unstake": {
+            "post": _operation(
+                "unstake",
+                "Start the cooldown of staked money",
+                "UnstakeResult",
+                auth=True,
+                body="UnstakeRequest",
+                example={"amount": 1000},
+                extra=(402, 409, 503),
+            )
+        },
+    }
+
+
+def _proofs_operation() -> Json:
+    operation = _operation(
+        "getProofs",
+        "This node's claims of work, newest first, and sums over all of them",
+        "Proofs",
+        auth=True,
+        extra=(400, 503),
+    )
+    operation["parameters"] = [
+        _query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20})
+    ]
+    return operation
+
+
+def _query(name: str, schema: Json) -> Json:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
 def _operation(
@@ -140,7 +226,7 @@ def _health() -> Json:
 
 
 def _error_statuses() -> list[int]:
-    return sorted({*_ALWAYS, *_WITH_AUTH, *_WITH_BODY, 503})
+    return sorted({*_ALWAYS, *_WITH_AUTH, *_WITH_BODY, 402, 409, 503})
 
 
 def _error(status: int) -> Json:

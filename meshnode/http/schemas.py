@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshnode.domain.addresses import NODE_URL_OR_EMPTY
+from meshnode.domain.addresses import NODE_URLS_OR_EMPTY
 from meshnode.domain.inference_rules import (
     MAX_COUNT,
     MAX_SEED,
@@ -25,6 +25,9 @@ BOOL: Json = {"type": "boolean"}
 COUNT: Json = {"type": "integer", "minimum": 0}
 AMOUNT: Json = {"type": "number", "minimum": 0}
 TIMESTAMP: Json = {"type": "string", "format": "date-time", "pattern": "Z$"}
+ROLE: Json = {"type": "string", "enum": ["driver", "worker", "validator"]}
+SHARE: Json = {"type": "number", "minimum": 0, "maximum": 1}
+TREND: Json = {"type": "string", "enum": ["unknown", "improving", "stable", "worsening"]}
 PORT: Json = {"type": "integer", "minimum": 1, "maximum": 65535}
 
 
@@ -36,6 +39,11 @@ def ref(name: str) -> Json:
 def closed(**properties: Json) -> Json:
     """An object with exactly these keys."""
     return {**optional(**properties), "required": list(properties)}
+
+
+def extended(schema: Json, **more: Json) -> Json:
+    """``schema``, and further keys that an answer may have."""
+    return {**schema, "properties": {**schema["properties"], **more}}
 
 
 def optional(**properties: Json) -> Json:
@@ -70,13 +78,33 @@ _RESOURCES_CONFIG = {
 }
 _TRACKER_URL: Json = {
     "type": "string",
-    "pattern": NODE_URL_OR_EMPTY,
+    "pattern": NODE_URLS_OR_EMPTY,
     "description": "http://HOST:PORT of a node to join through; empty for none.",
 }
 _TOKEN: Json = {
     "type": "string",
     "description": "Text of one token. Empty while a character or a stop string is incomplete.",
 }
+DATE: Json = {"type": "string", "format": "date"}
+ACCOUNT: Json = {
+    "type": "string",
+    "pattern": "^0[23][0-9a-f]{64}$",
+    "description": "A compressed secp256k1 public key.",
+}
+APPLICATION_ID: Json = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+PAYMENT: Json = {
+    "type": "number",
+    "minimum": 1e-6,
+    "maximum": 1152921504606.846976,
+    "description": "Whole units, with at most six decimals.",
+}
+STAKE: Json = closed(
+    amount=AMOUNT,
+    duration_days=COUNT,
+    start_date=DATE,
+    unlock_date=DATE,
+    multiplier={"type": "number", "minimum": 1},
+)
 
 SCHEMAS: Json = {
     "NodeStatus": closed(
@@ -84,7 +112,7 @@ SCHEMAS: Json = {
         version=STRING,
         uptime_seconds=COUNT,
         status={"type": "string", "enum": ["running", "draining"]},
-        role={"type": "string", "enum": ["driver", "worker", "validator"]},
+        role=ROLE,
         layers=array(COUNT),
         peer_count=COUNT,
         training=closed(enabled=BOOL, epoch=COUNT, step=COUNT, loss=NUMBER),
@@ -95,25 +123,36 @@ SCHEMAS: Json = {
             ram_used=COUNT,
         ),
     ),
-    "Metrics": closed(
-        timestamp=TIMESTAMP,
-        inference=closed(
-            requests_total=COUNT,
-            requests_per_minute=AMOUNT,
-            avg_latency_ms=AMOUNT,
-            p99_latency_ms=AMOUNT,
-            tokens_generated=COUNT,
+    "Metrics": extended(
+        closed(
+            timestamp=TIMESTAMP,
+            inference=closed(
+                requests_total=COUNT,
+                requests_per_minute=AMOUNT,
+                avg_latency_ms=AMOUNT,
+                p99_latency_ms=AMOUNT,
+                tokens_generated=COUNT,
+            ),
+            training=closed(
+                steps_total=COUNT,
+                steps_per_hour=COUNT,
+                gradients_submitted=COUNT,
+                gradients_accepted=COUNT,
+            ),
+            network=closed(
+                bytes_sent=COUNT, bytes_received=COUNT, active_connections=COUNT, rpc_calls=COUNT
+            ),
+            rewards=closed(earned_today=AMOUNT, earned_total=AMOUNT, pending=AMOUNT),
         ),
-        training=closed(
-            steps_total=COUNT,
-            steps_per_hour=COUNT,
-            gradients_submitted=COUNT,
-            gradients_accepted=COUNT,
+        # Of a node that drives layers of others (decisions/0039).
+        pipeline=closed(
+            generations=COUNT,
+            failovers=COUNT,
+            hop_queue_ms=AMOUNT,
+            hop_compute_ms=AMOUNT,
+            hop_network_ms=AMOUNT,
+            hop_network_p99_ms=AMOUNT,
         ),
-        network=closed(
-            bytes_sent=COUNT, bytes_received=COUNT, active_connections=COUNT, rpc_calls=COUNT
-        ),
-        rewards=closed(earned_today=AMOUNT, earned_total=AMOUNT, pending=AMOUNT),
     ),
     "Health": closed(
         healthy=BOOL, checks=closed(gpu=STRING, network=STRING, storage=STRING, peers=STRING)
@@ -172,6 +211,58 @@ SCHEMAS: Json = {
             }
         },
     },
+    "Peers": closed(
+        peers=array(
+            closed(
+                id={"type": "string", "pattern": "^[0-9a-f]{40}$"},
+                address=STRING,
+                role=ROLE,
+                layers=array(COUNT),
+                latency_ms=AMOUNT,
+                connected_since=TIMESTAMP,
+            )
+        ),
+        total=COUNT,
+    ),
+    "Network": closed(
+        nodes=closed(total=COUNT, drivers=COUNT, workers=COUNT, validators=COUNT),
+        architecture=closed(layers=COUNT, hidden_dim=COUNT, parameters=STRING),
+        capacity=closed(total_memory_gb=AMOUNT, used_memory_gb=AMOUNT),
+        training=closed(epoch=COUNT, global_step=COUNT, loss=NUMBER),
+    ),
+    "GlobalTraining": closed(
+        global_avg_loss=NUMBER,
+        global_min_loss=NUMBER,
+        hash_agreement_rate=SHARE,
+        total_nodes_training=COUNT,
+        successful_syncs=COUNT,
+        failed_syncs=COUNT,
+        sync_success_rate=SHARE,
+        global_steps=COUNT,
+        global_tokens=COUNT,
+        data_shards_covered=array(COUNT),
+        is_converging=BOOL,
+        training_verified=BOOL,
+        loss_trend=TREND,
+        local=closed(node_id=STRING, training_rounds=COUNT, current_loss=NUMBER, is_training=BOOL),
+        diloco=closed(
+            enabled=BOOL,
+            inner_step_count=COUNT,
+            inner_steps_total=COUNT,
+            progress=SHARE,
+            outer_step_count=COUNT,
+        ),
+    ),
+    "QuickVerification": {
+        "oneOf": [
+            closed(
+                is_working={"const": True},
+                reason=STRING,
+                metrics=closed(loss_trend=TREND, hash_agreement=STRING, global_loss=NUMBER),
+            ),
+            closed(is_working={"const": False}, reason=STRING, action=STRING),
+        ]
+    },
     "Layers": closed(
         layers=array(
             closed(
@@ -200,6 +291,91 @@ SCHEMAS: Json = {
     "ConfigurationChanged": closed(
         success={"const": True}, updated=array(STRING), restart_required=BOOL
     ),
+    "Balance": closed(
+        address=ACCOUNT,
+        balances=closed(available=AMOUNT, staked=AMOUNT, pending=AMOUNT, total=AMOUNT),
+        staking=STAKE,
+    ),
+    "SendRequest": {
+        "type": "object",
+        "required": ["to", "amount"],
+        "properties": {
+            "to": ACCOUNT,
+            "amount": PAYMENT,
+            "memo": {
+                "type": "string",
+                "maxLength": 256,
+                "default": "",
+                "description": "Repeated in the answer; not published.",
+            },
+        },
+    },
+    "TransferResult": closed(
+        **{
+            "transaction_id": APPLICATION_ID,
+            "from": ACCOUNT,
+            "to": ACCOUNT,
+            "amount": AMOUNT,
+            "fee": AMOUNT,
+            "memo": STRING,
+            "status": {
+                "enum": ["confirmed", "pending"],
+                "description": "pending: signed, and not in a block yet. Do not send it again.",
+            },
+            "timestamp": TIMESTAMP,
+        }
+    ),
+    "ProofEntry": closed(
+        id=APPLICATION_ID,
+        type={"type": "string", "enum": ["forward", "backward", "training", "data"]},
+        layer=COUNT,
+        timestamp=TIMESTAMP,
+        verified=BOOL,
+        reward=AMOUNT,
+    ),
+    "Proofs": closed(
+        proofs=array(ref("ProofEntry")),
+        stats=closed(total_submitted=COUNT, total_verified=COUNT, total_reward=AMOUNT),
+    ),
+    "TransactionEntry": {
+        "type": "object",
+        "required": ["id", "type", "amount", "timestamp"],
+        "properties": {
+            "id": STRING,
+            "type": {"type": "string", "description": "send, receive, fee, reward, stake, …"},
+            "amount": {"type": "number", "description": "Negative when it leaves the account."},
+            "timestamp": TIMESTAMP,
+            "to": ACCOUNT,
+            "from": ACCOUNT,
+            "details": closed(proof_id=STRING, role=STRING),
+        },
+        "additionalProperties": False,
+    },
+    "Transactions": closed(
+        transactions=array(ref("TransactionEntry")),
+        total=COUNT,
+        limit=integer(1, 100),
+        offset=COUNT,
+    ),
+    "StakeRequest": {
+        "type": "object",
+        "required": ["amount", "duration_days"],
+        "properties": {"amount": PAYMENT, "duration_days": integer(1, 36_500)},
+    },
+    "StakeResult": closed(
+        success={"const": True},
+        stake=STAKE,
+        new_balance=closed(available=AMOUNT, staked=AMOUNT),
+    ),
+    "UnstakeRequest": {
+        "type": "object",
+        "required": ["amount"],
+        "properties": {"amount": PAYMENT},
+    },
+    "UnstakeResult": closed(
+        success={"const": True},
+        unstake=closed(amount=AMOUNT, cooldown_days=COUNT, available_date=DATE),
+    ),
     "OpenapiDocument": {"type": "object", "required": ["openapi", "info", "paths"]},
     "Error": closed(
         error={
@@ -212,7 +388,8 @@ SCHEMAS: Json = {
                     "type": "object",
                     "description": (
                         "field and reason of an INVALID_REQUEST, retry_after seconds of a "
-                        "RATE_LIMITED, required and available of an INSUFFICIENT_BALANCE."
+                        "RATE_LIMITED, required and available of an INSUFFICIENT_BALANCE, "
+                        "unlock_date of a FUNDS_LOCKED."
                     ),
                 },
             },

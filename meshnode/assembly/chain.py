@@ -1,0 +1,316 @@
+"""The ledger and what lives on it: index, wallet, provider, sponsor, gateway (document, 4.2).
+
+Terms: a node without a tracker starts a chain of its own, or goes on with it; one with a tracker
+follows the chain of the first. The chain *comes up* when its ledger has a genesis and a model; a
+follower that cannot reach its tracker yet serves everything else meanwhile.
+
+Invariants: what depends on the chain is asked of a :class:`ChainSlot`, which says Unavailable until
+there is one; a ledger that fails ends the node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from meshnode.config import Config
+from meshnode.domain.chain.comet.validators import CometValidator
+from meshnode.domain.chain.genesis import Genesis, parse_genesis
+from meshnode.domain.chain.profile import NetworkProfile
+from meshnode.domain.errors import StartupError, Unavailable
+from meshnode.domain.work import WorkNetwork
+from meshnode.model.config import ModelUnreadable
+from meshnode.rpc.pool import ChannelPool
+from meshnode.services.artifacts import Artifacts
+from meshnode.services.execution import Execution, load_execution
+from meshnode.services.gateway.reader import NativeReader
+from meshnode.services.gateway.reader import Provider as ProviderFacts
+from meshnode.services.gateway.rpc_calls import RpcCalls
+from meshnode.services.indexer import Index, serve_indexer
+from meshnode.services.keystore import Keystore
+from meshnode.services.ledger.database import stored_genesis
+from meshnode.services.ledger.genesis import (
+    NotReached,
+    load_or_create_genesis,
+    load_or_fetch_genesis,
+)
+from meshnode.services.ledger.handle import Ledger
+from meshnode.services.ledger.service import serve_ledger
+from meshnode.services.ledger.source import TrackerSource
+from meshnode.services.ledger.validator_key import ValidatorKey, load_or_create_validator_key
+from meshnode.services.provider import Provider, serve_provider
+from meshnode.services.settlement import serve_wallet
+from meshnode.services.sponsor import Sponsor
+from meshnode.services.sponsoring import serve_sponsor
+from meshnode.services.submission import Submitter
+from meshnode.services.wallet import Wallet
+from meshnode.supervise import Drain, Restarts, Supervisor
+
+log = logging.getLogger(__name__)
+
+CHAIN_FOLDER = "execution"
+"""Adapters and the data set."""
+TRY_AGAIN_S = 5.0
+PATIENCE_S = 3.0
+"""For a chain of one's own to come up. With a large model its first losses take minutes."""
+MIRRORED = ("model.safetensors", "tokenizer.json", "config.json")
+"""Of the model's directory."""
+
+
+class CannotExecute(StartupError):
+    """This node does not compute as the chain does: it would part from the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Handles of a chain that has come up."""
+
+    account: str
+    """Of this node."""
+    consensus_key: str
+    """Of its validator, whether or not it has power."""
+    ledger: Ledger
+    execution: Execution
+    index: Index
+    wallet: Wallet
+    sponsor: Sponsor
+    reader: NativeReader
+    calls: RpcCalls
+    artifacts: Artifacts
+
+
+class ChainSlot:
+    """Where a chain is, once it has come up."""
+
+    def __init__(self) -> None:
+        """Begin without one."""
+        self.chain: Chain | None = None
+        self.trouble = "the chain has not come up yet"
+
+    def require(self) -> Chain:
+        """The chain. Raises Unavailable while there is none."""
+        if self.chain is None:
+            raise Unavailable(self.trouble)
+        return self.chain
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the model takes once more, for the chain's arithmetic."""
+        return self.chain.execution.weight_bytes if self.chain else 0
+
+    def ledger(self) -> Ledger:
+        """Its ledger. Raises Unavailable."""
+        return self.require().ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainNeeds:
+    """What a chain builds on."""
+
+    config: Config
+    keys: Keystore
+    model_directory: Path
+    pool: ChannelPool
+    drain: Drain
+
+
+async def serve_chain(
+    slot: ChainSlot,
+    run: Supervisor,
+    needs: ChainNeeds,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Bring the chain up in ``slot`` and keep it until cancelled.
+
+    A chain of its own has come up when this starts, unless the model is a large one; a follower's
+    may take longer. Raises StartupError for files that cannot be trusted, ServiceFailed when the
+    ledger has failed.
+    """
+    start = _OneStart(task_status)
+    async with trio.open_nursery() as nursery:
+        if needs.config.tracker_url:
+            start.now()
+        nursery.start_soon(start.later)
+        found = await _find(slot, needs)
+        if found is not None:
+            slot.chain = await _bring_up(nursery, run, needs, found)
+            ledger = slot.chain.ledger
+            log.info("chain %s at block %d", ledger.chain_id, ledger.height)
+        start.now()
+        await trio.sleep_forever()
+
+
+class _OneStart:
+    """Says once that the service has started: when it is up, or when waiting became too long."""
+
+    def __init__(self, task_status: trio.TaskStatus[None]) -> None:
+        self._task_status = task_status
+        self._done = False
+
+    def now(self) -> None:
+        if not self._done:
+            self._done = True
+            self._task_status.started()
+
+    async def later(self) -> None:
+        await trio.sleep(PATIENCE_S)
+        if not self._done:
+            log.warning("the chain is still coming up; everything else is served meanwhile")
+        self.now()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Which chain it is, and what executes it."""
+
+    genesis: bytes
+    execution: Execution
+    validator: ValidatorKey
+    source: TrackerSource | None
+
+
+async def _find(slot: ChainSlot, needs: ChainNeeds) -> _Found | None:
+    """The chain to bring up; None when this node can have none. Tries while it is out of reach."""
+    while True:
+        try:
+            return await _look(needs)
+        except (ModelUnreadable, CannotExecute) as error:
+            # A chain's arithmetic is exact and slow, so not every model can have one.
+            slot.trouble = f"no chain with this model: {error}"
+            log.warning("%s; inference is served without a ledger", slot.trouble)
+            return None
+        except NotReached as error:
+            if slot.trouble != str(error):
+                log.warning("the chain cannot be followed yet: %s", error)
+            slot.trouble = str(error)
+            await trio.sleep(TRY_AGAIN_S)
+
+
+async def _look(needs: ChainNeeds) -> _Found:
+    config, key = needs.config, needs.keys.node_key
+    data_dir = Path(config.data_dir)
+    validator = await trio.to_thread.run_sync(load_or_create_validator_key, data_dir)
+    source = None
+    if config.tracker_url:
+        source = TrackerSource(config.tracker_url, needs.pool, key.node_id)
+        genesis = await load_or_fetch_genesis(data_dir, source, config.genesis_sha256)
+        execution = await _execution_of(parse_genesis(genesis), source, needs)
+    else:
+        stored = await trio.to_thread.run_sync(stored_genesis, data_dir)
+        profile = NetworkProfile() if stored is None else parse_genesis(stored).profile
+        execution = await _execution(needs, profile)
+        facts = execution.genesis_facts()
+        make = partial(load_or_create_genesis, data_dir, key.public_key, validator, facts, profile)
+        genesis = await trio.to_thread.run_sync(make)
+    mismatch = execution.mismatch(parse_genesis(genesis).manifest)
+    if mismatch:
+        raise CannotExecute(mismatch)
+    return _Found(genesis=genesis, execution=execution, validator=validator, source=source)
+
+
+async def _bring_up(
+    nursery: trio.Nursery, run: Supervisor, needs: ChainNeeds, found: _Found
+) -> Chain:
+    config, keys = needs.config, needs.keys
+    data_dir, key = Path(config.data_dir), needs.keys.node_key
+    execution, validator, source = found.execution, found.validator, found.source
+    ledger: Ledger = await nursery.start(
+        run, "ledger", partial(serve_ledger, data_dir, found.genesis, execution, validator, source)
+    )
+    index: Index = await nursery.start(
+        partial(run, restarts=Restarts()), "indexer", partial(serve_indexer, ledger, data_dir)
+    )
+    wallet: Wallet = await nursery.start(
+        run, "wallet", partial(serve_wallet, ledger, index, keys, data_dir, config.settle_every_s)
+    )
+    submitter = Submitter(ledger, key)
+    provider: Provider = await nursery.start(
+        partial(run, restarts=Restarts()),
+        "provider",
+        partial(serve_provider, ledger, execution, submitter),
+    )
+    chain_profile = ledger.genesis.profile
+    sponsor: Sponsor = await nursery.start(
+        partial(run, restarts=Restarts()),
+        "sponsor",
+        partial(
+            serve_sponsor,
+            ledger,
+            execution,
+            key,
+            WorkNetwork(chain_profile.work_domain, ledger.chain_id),
+            data_dir,
+            tasks=config.sponsor_tasks,
+            submitter=submitter,
+        ),
+    )
+    draining = lambda: needs.drain.draining  # noqa: E731 - asked at each request
+    signs = None
+    if source is None:
+        bonds = {one.consensus_key: one.bond for one in ledger.genesis.validators}
+        power = bonds.get(validator.public_key, 0) // chain_profile.params.bond_unit
+        signs = CometValidator(validator.public_key, power)
+    artifacts = await _mirror(nursery, needs, ledger, execution)
+    return Chain(
+        account=key.public_key,
+        consensus_key=validator.public_key,
+        ledger=ledger,
+        execution=execution,
+        index=index,
+        wallet=wallet,
+        sponsor=sponsor,
+        reader=NativeReader(
+            ledger=ledger,
+            execution=execution,
+            index=index,
+            node_id=key.node_id,
+            provider=ProviderFacts(key.public_key, lambda: provider.online),
+            draining=draining,
+        ),
+        calls=RpcCalls(ledger, key.node_id, signs, draining),
+        artifacts=artifacts,
+    )
+
+
+async def _execution(
+    needs: ChainNeeds, profile: NetworkProfile, dataset: bytes | None = None
+) -> Execution:
+    folder = Path(needs.config.data_dir) / CHAIN_FOLDER
+    load = partial(load_execution, needs.model_directory, folder, profile, dataset)
+    return await trio.to_thread.run_sync(load)
+
+
+async def _execution_of(genesis: Genesis, source: TrackerSource, needs: ChainNeeds) -> Execution:
+    """The execution of a chain that others started, with its data set."""
+    execution = await _execution(needs, genesis.profile)
+    wanted = genesis.manifest.get("dataset_sha256")
+    if execution.dataset_sha256 == wanted:
+        return execution
+    try:
+        dataset = await source.dataset()
+    except Unavailable as error:
+        raise NotReached(f"no data set of the chain from {source.name}: {error}") from None
+    if hashlib.sha256(dataset).hexdigest() != wanted:
+        raise NotReached(f"the data set of {source.name} is not the chain's")
+    return await _execution(needs, genesis.profile, dataset)
+
+
+async def _mirror(
+    nursery: trio.Nursery, needs: ChainNeeds, ledger: Ledger, execution: Execution
+) -> Artifacts:
+    """What ``/artifacts`` serves: the chain's documents, the model, and what the operator adds."""
+    artifacts = Artifacts()
+    artifacts.add("genesis.json", ledger.genesis_bytes)
+    artifacts.add("dataset.json", execution.dataset_bytes)
+    if needs.config.artifacts_dir:
+        await artifacts.take_in_manifest(Path(needs.config.artifacts_dir))
+    files = [needs.model_directory / name for name in MIRRORED]
+    # Hashed aside: a large model takes its time.
+    nursery.start_soon(artifacts.take_in_all, [path for path in files if path.exists()])
+    return artifacts

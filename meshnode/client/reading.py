@@ -1,0 +1,208 @@
+"""The commands that only ask: status, account, validators, block, request."""
+
+from __future__ import annotations
+
+import re
+
+from meshnode.client.answers import Fields
+from meshnode.client.errors import (
+    REFUSED,
+    GatewayRefuses,
+    GatewayUnavailable,
+    Misused,
+    OutcomeUnknown,
+    Refused,
+)
+from meshnode.client.follow import ask, follow, waiting_for_answer
+from meshnode.client.gateway import clip
+from meshnode.client.keys import public_key_of
+from meshnode.client.outbox import OPEN, Entry
+from meshnode.client.session import Report, Session
+from meshnode.domain.amounts import text as format_amount
+from meshnode.domain.chain.canonical import Json, JsonLimits, parse
+from meshnode.domain.chain.envelope import account_key
+from meshnode.domain.chain.errors import InvalidPublicKey
+
+_ID = re.compile(r"[0-9a-f]{64}")
+# Control characters but tab and newline, and what reorders the text around it.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+MAX_VALIDATORS = 10_000
+"""Rows that are fetched, whatever the gateway says about further pages."""
+
+
+def show_status(session: Session) -> Report:
+    """The network, who answers on it, and the user's account where there is a key."""
+    network = session.gateway.network()
+    value: dict[str, Json] = {"network": dict(network.raw), "account": None, "inference": None}
+    state = "ready" if network.ready else "not ready: catching up, or without new blocks"
+    lines = [
+        f"{clip(network.identity.chain_id)} at block {network.height}, {state}",
+        f"genesis {network.identity.genesis_sha256}",
+    ]
+    try:
+        quote = session.gateway.quote()
+    except (GatewayRefuses, GatewayUnavailable) as error:
+        lines.append(f"no offer of inference: {error}")
+    else:
+        value["inference"] = dict(quote.raw)
+        online = "online" if quote.provider_online else "offline"
+        lines.append(
+            f"{clip(quote.model_name)}: {format_amount(quote.price_per_token)} a token, "
+            f"at most {quote.max_tokens}; default provider {online}"
+        )
+    if session.key_file.exists():
+        report = show_account(session, None)
+        value["account"] = report.value
+        lines.append(report.text)
+    return Report("\n".join(lines), value)
+
+
+def show_account(session: Session, named: str | None) -> Report:
+    """Balance and nonce of the user's own account, or of the one that is named."""
+    public_key = account_of(named) if named else public_key_of(session.key_file)
+    account = session.gateway.account(public_key)
+    value: dict[str, Json] = dict(account.raw)
+    lines = [
+        f"account {public_key}",
+        f"{format_amount(account.available)} available, {format_amount(account.locked)} locked, "
+        f"next nonce {account.nonce}",
+    ]
+    try:
+        stake = Fields(session.gateway.query("/stake", public_key=public_key), "/stake")
+    except (GatewayRefuses, GatewayUnavailable):
+        # Networks without stakes do not know the question.
+        stake = None
+    if stake is not None:
+        value["stake"] = dict(stake.raw)
+        if stake.atoms("amount"):
+            lines.append(f"{format_amount(stake.atoms('amount'))} staked")
+    return Report("\n".join(lines), value)
+
+
+def show_validators(session: Session) -> Report:
+    """All validators, page by page."""
+    rows: list[Fields] = []
+    after, total = "", 0
+    while len(rows) < MAX_VALIDATORS:
+        page = session.gateway.validators(after=after)
+        fresh = page.objects("validators")
+        rows += fresh
+        total = page.integer("total")
+        following = page.raw.get("next_after")
+        # A page that leads back would never end.
+        if not fresh or not isinstance(following, str) or following <= after:
+            break
+        after = following
+    lines = [
+        f"{clip(row.text('public_key'))}  power {row.integer('power')}  "
+        f"bond {format_amount(row.atoms('bond'))}  owner {clip(row.text('owner'))}"
+        for row in rows
+    ]
+    lines.append(f"{total} with voting power")
+    return Report("\n".join(lines), {"validators": [row.raw for row in rows], "total": total})
+
+
+def show_block(session: Session, which: str) -> Report:
+    """One block with its transactions."""
+    if which == "latest":
+        height = session.gateway.network().height
+    elif which.isascii() and which.isdigit() and 1 <= int(which) < 10**18:
+        height = int(which)
+    else:
+        raise Misused(f"{clip(which)!r} is not a height: give a number from 1, or 'latest'")
+    block = session.gateway.block(height)
+    lines = [f"block {block.height}  {block.hash}", f"time {clip(block.time)}"]
+    for one in block.transactions:
+        outcome = "accepted" if one.code == 0 else f"refused: {clip(one.log)}"
+        lines.append(f"{clip(one.kind)} by {clip(one.sender)}: {outcome}")
+        lines.append(f"  transaction {one.hash}")
+    if not block.transactions:
+        lines.append("no transactions")
+    return Report("\n".join(lines), dict(block.raw))
+
+
+def show_request(session: Session, which: str, wait_seconds: float) -> Report:
+    """An inference request by its id; one of this outbox also by the beginning of its id."""
+    known = session.outbox.get(which) if _ID.fullmatch(which) else session.outbox.find(which)
+    if known is None:
+        record = session.gateway.request(which)
+        if record is None:
+            raise Refused("the gateway knows no such request; it may be too long ago")
+        return _request_report(dict(record.raw))
+    if known.identity != session.identity:
+        raise Misused(f"that was signed for chain {known.chain_id}: choose its gateway or network")
+    # What is known for good, e.g. an answer, is shown from here: chains keep the latest ones only.
+    if known.state in OPEN or waiting_for_answer(known):
+        known = ask(session.gateway, session.outbox, known)
+        known = follow(session.gateway, session.outbox, known, wait_seconds)
+    return entry_report(session, known)
+
+
+def entry_report(session: Session, entry: Entry) -> Report:
+    """What became of something that was signed here; OutcomeUnknown while that is open."""
+    if entry.state in OPEN:
+        raise OutcomeUnknown(
+            f"{entry.summary} is {entry.state}: not in a block yet, as far as the gateway shows. "
+            f"Ask again with 'meshnode outbox resume {entry.application_id[:16]}'",
+            application_id=entry.application_id,
+        )
+    if entry.state != "committed":
+        raise Refused(
+            f"{entry.summary}: {entry.state}: {clip(entry.note)}",
+            application_id=entry.application_id,
+        )
+    if entry.outcome is not None:
+        value = parse(entry.outcome.encode(), JsonLimits(len(entry.outcome)))
+        return _request_report(value if isinstance(value, dict) else {})
+    if entry.kind == "infer":
+        record = session.gateway.request(entry.application_id)
+        if record is not None:
+            return _request_report(dict(record.raw))
+    return Report(f"{entry.summary}: in block {entry.height}", entry_value(entry))
+
+
+def entry_value(entry: Entry) -> dict[str, Json]:
+    """An entry for scripts. Both identifiers, each under its name."""
+    return {
+        "application_id": entry.application_id,
+        "transaction_hash": entry.hash,
+        "chain_id": entry.chain_id,
+        "account": entry.account,
+        "nonce": entry.nonce,
+        "kind": entry.kind,
+        "summary": entry.summary,
+        "state": entry.state,
+        "note": entry.note,
+        "height": entry.height,
+    }
+
+
+def account_of(text: str) -> str:
+    """A public key given by the user."""
+    try:
+        return account_key(text)
+    except InvalidPublicKey:
+        raise Misused(
+            f"{clip(text)!r} is not a public key: 66 lowercase hex characters, from 02 or 03"
+        ) from None
+
+
+def _request_report(record: dict[str, Json]) -> Report:
+    fields = Fields(record, "request")
+    status = fields.text("status")
+    if status == "completed":
+        text = printable(fields.object("output").text("text"))
+        paid = format_amount(fields.atoms("provider_paid"))
+        block = fields.integer("height")
+        return Report(f"{text}\n\n(in block {block}; the provider got {paid})", record)
+    if status == "expired":
+        refund = format_amount(fields.atoms("refunded"))
+        text = f"expired without an answer; {refund} were unlocked, the fee is spent"
+        return Report(text, record, status=REFUSED)
+    text = f"pending: accepted in block {fields.integer('created_height')}, "
+    return Report(f"{text}to be answered by block {fields.integer('expires')}", record)
+
+
+def printable(text: str) -> str:
+    """An answer without what could steer a terminal; lines stay lines."""
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,72 @@
+"""Proofs over gRPC: GossipProof, RequestProofValidation, GossipValidationVote (document, 4.3).
+
+What is refused is an answer with a reason, as in gradient gossip (decision 0015); only a message
+that is no such message at all is a status of the call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshnode.rpc.caller import caller
+from meshnode.rpc.node_grpc import NodeServiceServicer
+from meshnode.rpc.stubs import requests_up_to
+from meshnode.services.proofs.gossip import signed_in
+from meshnode.wire import node_pb2 as pb
+
+if TYPE_CHECKING:
+    from meshnode.services.proofs.service import Proofs
+
+MOST_MESSAGE = 16 * 1024
+"""Statements are 4 KiB at most."""
+MOST_ID = 128
+
+
+class ProofsService(NodeServiceServicer):
+    """The three operations of proofs."""
+
+    def __init__(self, proofs: Proofs) -> None:
+        """Ask ``proofs``, which says Unavailable while there is no chain."""
+        self._proofs = proofs
+
+    @requests_up_to(MOST_MESSAGE)
+    async def GossipProof(  # noqa: N802 - the document's name
+        self, input_message: pb.GossipProofRequest
+    ) -> pb.GossipProofResponse:
+        """Take a proof, and pass it on."""
+        taken = await self._proofs.take_proof(
+            signed_in(input_message.proof), input_message.ttl, input_message.sender_id
+        )
+        return pb.GossipProofResponse(
+            accepted=not taken.reason, reason=taken.reason, proof_id=taken.proof_id
+        )
+
+    @requests_up_to(MOST_MESSAGE)
+    async def RequestProofValidation(  # noqa: N802 - the document's name
+        self, input_message: pb.ProofValidationRequest
+    ) -> pb.ProofValidationResponse:
+        """Give a validator what it needs to compute this node's work again."""
+        given = await self._proofs.give(
+            input_message.proof_id[:MOST_ID], input_message.validator_id[:MOST_ID], caller().ip
+        )
+        if isinstance(given, str):
+            return pb.ProofValidationResponse(error_message=given)
+        return pb.ProofValidationResponse(
+            success=True,
+            input_states=given.inputs,
+            input_shape=given.input_shape,
+            output_states=given.outputs,
+            output_shape=given.output_shape,
+        )
+
+    @requests_up_to(MOST_MESSAGE)
+    async def GossipValidationVote(  # noqa: N802 - the document's name
+        self, input_message: pb.ValidationVoteRequest
+    ) -> pb.ValidationVoteResponse:
+        """Take a vote, and pass it on."""
+        taken = await self._proofs.take_vote(
+            signed_in(input_message.vote), input_message.ttl, input_message.sender_id
+        )
+        return pb.ValidationVoteResponse(
+            accepted=not taken.reason, reason=taken.reason, proof_status=taken.status
+        )

@@ -1,0 +1,120 @@
+"""``/artifacts/sha256/<hex>``: bytes by their hash (document, 4.2; decision 0080).
+
+The address fixes the bytes, so an answer may be kept for ever, and its hash is its ETag. One range
+of bytes may be asked for, which resumes a download; callers check what they got against the hash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+from quart import request
+
+from meshnode.domain.errors import Unavailable
+from meshnode.http.exchange import hold
+from meshnode.http.native import NotThere, bytes_response, variable
+from meshnode.http.routes import Route
+
+if TYPE_CHECKING:
+    from meshnode.http.app import Response
+    from meshnode.services.artifacts import Artifact, Artifacts
+
+CHUNK_BYTES = 256 * 1024
+"""Read at a time: large enough for the disk, small beside a connection's other buffers."""
+FOREVER = "public, max-age=31536000, immutable"
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactsApi:
+    """The handler."""
+
+    artifacts: Artifacts
+
+    async def get_artifact(self) -> Response:
+        """The whole, one range (206), or nothing new (304)."""
+        name = variable("sha256")
+        # Anything else is no hash, whatever a file system would make of it.
+        artifact = self.artifacts.find(name) if _SHA256.fullmatch(name) else None
+        if artifact is None:
+            raise NotThere("this node has no such artifact")
+        tag = f'"{artifact.sha256}"'
+        headers = {"ETag": tag, "Cache-Control": FOREVER, "Accept-Ranges": "bytes"}
+        if tag in _tags("If-None-Match") or "*" in _tags("If-None-Match"):
+            return bytes_response(b"", 304, headers)
+        asked = asked_range(request.headers.get("Range", ""), artifact.size)
+        # A range of something else must not be joined to this.
+        if "If-Range" in request.headers and tag not in _tags("If-Range"):
+            asked = None
+        if asked is not None and not asked:
+            headers["Content-Range"] = f"bytes */{artifact.size}"
+            return bytes_response(b"", 416, headers)
+        status, span = (206, asked) if asked else (200, range(artifact.size))
+        if status == 206:
+            headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{artifact.size}"
+        headers["Content-Length"] = str(len(span))
+        body = b"" if request.method == "HEAD" else await _bytes(artifact, span)
+        return bytes_response(body, status, headers)
+
+
+def asked_range(header: str, size: int) -> range | None:
+    """The bytes that a Range header asks for: None for all, empty for none that are there."""
+    # Several ranges, other units and nonsense may be answered as if nothing was asked (RFC 9110).
+    match = _RANGE.fullmatch(header.replace(" ", ""))
+    if match is None:
+        return None
+    first, last, suffix = match.groups()
+    if suffix is not None:
+        return range(max(0, size - int(suffix)), size)
+    if last and int(last) < int(first):
+        return None
+    return range(int(first), min(int(last) + 1, size) if last else size)
+
+
+async def _bytes(artifact: Artifact, span: range) -> bytes | AsyncIterator[bytes]:
+    if artifact.data is not None:
+        return artifact.data[span.start : span.stop]
+    if artifact.path is None or not span:
+        return b""
+    try:
+        file = await hold(await trio.open_file(artifact.path, "rb"))
+        await file.seek(span.start)
+    except OSError:
+        raise Unavailable("the artifact cannot be read") from None
+    return _FileBytes(file, len(span))
+
+
+class _Readable(Protocol):
+    async def read(self, size: int) -> bytes: ...
+
+
+class _FileBytes(AsyncIterator[bytes]):
+    """Reads on from an open file, which the exchange closes."""
+
+    def __init__(self, file: _Readable, left: int) -> None:
+        self._file = file
+        self._left = left
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        chunk = await self._file.read(min(CHUNK_BYTES, self._left))
+        if not chunk:
+            # Fewer bytes than announced: the connection is cut, and the client sees that they lack.
+            raise Unavailable("the artifact ends early")
+        self._left -= len(chunk)
+        return chunk
+
+
+def _tags(name: str) -> set[str]:
+    text = request.headers.get(name, "")
+    return {part.strip().removeprefix("W/") for part in text.split(",")}
+
+
+ROUTES = (Route("GET", "/artifacts/sha256/<sha256>", ArtifactsApi.get_artifact),)

@@ -1,0 +1,53 @@
+"""``/rpc`` over HTTP: one permitted call for each POST (document, 4.2 rules 1 to 3).
+
+The order of checks: size, JSON, envelope, method, parameters (all in the tables of
+``services.gateway.rpc_table``), the rate limit of what is asked, then the call. A refusal is a 400
+with ``{"error": text}``; there are no JSON-RPC error objects, as on the public network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshnode.domain.chain.errors import Rejected
+from meshnode.domain.errors import InvalidRequest
+from meshnode.http.native import NativeGate, large_response, native_response, read_body
+from meshnode.http.routes import Route
+from meshnode.services.gateway.rpc_table import REQUEST_LIMITS, parse_call
+
+if TYPE_CHECKING:
+    from meshnode.http.app import Response
+    from meshnode.services.gateway.rpc_calls import RpcCalls
+
+CALL_S = 90.0
+"""For a call, as on the public network."""
+
+FOLLOWING = frozenset({"status", "block", "commit", "validators"})
+"""What a node that follows this one asks for, thousands of times while it catches up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RpcApi:
+    """The handler. ``gate`` is the application's: its limits are shared with the other routes."""
+
+    calls: RpcCalls
+    gate: NativeGate
+
+    async def post_rpc(self) -> Response:
+        """One call; answers ``{"jsonrpc", "id", "result"}``."""
+        try:
+            call = parse_call(await read_body("RPC", REQUEST_LIMITS))
+        except (InvalidRequest, Rejected):
+            self.gate.count()
+            raise
+        self.gate.count(following=call.method in FOLLOWING)
+        with trio.fail_after(CALL_S):
+            result = await self.calls.run(call)
+        answer = {"jsonrpc": "2.0", "id": call.id, "result": result}
+        return await large_response(answer) if call.method == "block" else native_response(answer)
+
+
+ROUTES = (Route("POST", "/rpc", RpcApi.post_rpc),)

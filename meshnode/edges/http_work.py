@@ -1,0 +1,89 @@
+"""``/work/*``: the signed outbound worker protocol (document, 4.2 rule 7; fact sheet, section 4).
+
+A worker calls out and needs no address of its own: it polls for an assignment and brings back a
+result, each in an envelope that it signs. What envelopes mean is the sponsor's business
+(``services.sponsor``); this edge bounds their size and parses them. Most nodes sponsor nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+from quart import request
+
+from meshnode.domain.chain.canonical import Json, JsonLimits
+from meshnode.domain.errors import InvalidRequest, Unavailable
+from meshnode.http.native import BODY_BYTES, native_response, read_body
+from meshnode.http.routes import Route
+
+if TYPE_CHECKING:
+    from meshnode.http.app import Response
+
+POLL_LIMITS = JsonLimits(BODY_BYTES["/work/poll"])
+RESULT_LIMITS = JsonLimits(BODY_BYTES["/work/result"])
+WORK_S = 20.0
+"""For the sponsor to check a result; a worker that hears nothing sends the same result again."""
+
+
+class Sponsor(Protocol):
+    """Hands out work. A refused envelope is a Rejected or an InvalidRequest."""
+
+    def status(self) -> dict[str, Json]:
+        """The body of ``/work/status``."""
+
+    async def poll(self, envelope: Json) -> dict[str, Json]:
+        """An assignment for whoever signed, or none."""
+
+    async def result(self, envelope: Json) -> dict[str, Json]:
+        """Take a result; the first one of a job counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkApi:
+    """The handlers. ``sponsor`` is None on a node that sponsors no work."""
+
+    chain_id: str
+    sponsor: Sponsor | None = None
+
+    async def get_status(self) -> Response:
+        """``/work/status``, which takes no query."""
+        if request.query_string:
+            raise InvalidRequest(None, "/work/status takes no parameters")
+        if self.sponsor is not None:
+            return native_response(self.sponsor.status())
+        return native_response(
+            {
+                "chain_id": self.chain_id,
+                "sponsor": None,
+                "remaining_tasks": 0,
+                "active_operations": 0,
+                "workers_by_stage": [0, 0],
+                "payment": "none: this node sponsors no work",
+            }
+        )
+
+    async def post_poll(self) -> Response:
+        """``/work/poll``."""
+        envelope = await read_body("work", POLL_LIMITS)
+        with trio.fail_after(WORK_S):
+            return native_response(await self._sponsor().poll(envelope))
+
+    async def post_result(self) -> Response:
+        """``/work/result``."""
+        envelope = await read_body("work", RESULT_LIMITS)
+        with trio.fail_after(WORK_S):
+            return native_response(await self._sponsor().result(envelope))
+
+    def _sponsor(self) -> Sponsor:
+        if self.sponsor is None:
+            raise Unavailable("this node sponsors no work")
+        return self.sponsor
+
+
+ROUTES = (
+    Route("GET", "/work/status", WorkApi.get_status),
+    Route("POST", "/work/poll", WorkApi.post_poll),
+    Route("POST", "/work/result", WorkApi.post_result),
+)

@@ -1,0 +1,89 @@
+"""``meshnode train``: train a model on a folder of text, in one process, resumable (2.1).
+
+The same loop trained the default model (``tools/default_model`` gives it a corpus and a schedule).
+Nodes that train together do so with ``training.enabled`` instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from meshnode.config import Config
+from meshnode.domain.errors import StartupError
+from meshnode.model.data import TokenData
+from meshnode.model.loading import DEFAULT_MODEL, TOKENIZER_FILE, load_model, save_model
+from meshnode.model.run import TrainingRun, show_progress
+from meshnode.model.training import Batch, Recipe, Trainer, evaluate
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+SEED = 1
+ROWS = 64
+"""Tokens of a sequence at least; the context of the model, if that is more, up to LONGEST_ROW."""
+LONGEST_ROW = 512
+
+
+def run_train_command(options: argparse.Namespace, config: Config) -> int:
+    """Train to the last step, going on with what was begun. StartupError says why not."""
+    if not 1 <= options.steps <= 100_000_000 or options.batch_size < 1:
+        raise StartupError("--steps and --batch-size must be positive")
+    torch.set_num_threads(config.resources.cpu_threads)
+    start: Path = options.start or DEFAULT_MODEL
+    model = load_model(start, trainable=True)
+    decoder = model.decoder
+    if options.fresh:
+        decoder.init_weights(torch.Generator().manual_seed(SEED))
+    length = max(ROWS, min(decoder.config.context_length, LONGEST_ROW)) + 1
+    end = min(model.eos_token_ids, default=None)
+    data = TokenData.of_folder(options.text, model.tokenizer, length, end)
+    settings = {
+        "start": str(start.resolve()),
+        "text": str(options.text.resolve()),
+        "steps": options.steps,
+        "batch_size": options.batch_size,
+        "learning_rate": options.learning_rate,
+        "warmup": options.warmup,
+        "fresh": options.fresh,
+        "sequences": len(data.train),
+    }
+    try:
+        recipe = Recipe(
+            learning_rate=options.learning_rate,
+            warmup_steps=options.warmup,
+            total_steps=options.steps,
+        )
+    except ValueError as error:
+        raise StartupError(str(error)) from None
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    run = TrainingRun(
+        Trainer(decoder, recipe),
+        out / CHECKPOINT_FILE,
+        settings=settings,
+        steps=options.steps,
+        recipe=lambda _: recipe,
+    )
+    before = evaluate(decoder, data.validation_batches(options.batch_size)).loss
+    if run.resume():
+        print(f"going on after step {run.trainer.step_count}")
+    run.run(_batches(data, options.batch_size), show_progress)
+    after = evaluate(decoder, data.validation_batches(options.batch_size))
+    save_model(out, decoder, start / TOKENIZER_FILE)
+    metrics = {
+        "steps": run.trainer.step_count,
+        "train_loss": round(run.loss, 5) if run.recent else None,
+        "held_out_loss_before": round(before, 5),
+        "held_out_loss": round(after.loss, 5),
+        "held_out_tokens": after.tokens,
+        "seconds": round(run.seconds, 1),
+    }
+    print(json.dumps(metrics, indent=2))
+    return 0
+
+
+def _batches(data: TokenData, size: int) -> Iterator[Batch]:
+    return (one.batch for one in data.batches(range(data.shards), size, SEED))

@@ -1,0 +1,183 @@
+"""``meshnode worker``: do training work for the sponsor behind a gateway (document, 4.2).
+
+The worker has the model, a key, and a folder of its own; it opens no port.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from meshnode.client.errors import GatewayMisbehaves, GatewayRefuses, GatewayUnavailable
+from meshnode.client.gateway import ANSWER_LIMITS, Gateway, clip
+from meshnode.client.keys import KEY_FILE
+from meshnode.client.session import CLIENT_FOLDER
+from meshnode.client.transport import check_url, exchange
+from meshnode.datadir import DataDirLock, write_private
+from meshnode.domain.chain.canonical import Json, encode, parse
+from meshnode.domain.chain.errors import MalformedJson, Rejected
+from meshnode.domain.chain.genesis import Genesis, parse_genesis
+from meshnode.domain.errors import StartupError
+from meshnode.domain.identity import NodeKey
+from meshnode.domain.keyfile import KeyFileError, read_key_file
+from meshnode.domain.work import OPERATIONS, WorkNetwork
+
+if TYPE_CHECKING:
+    from meshnode.services.execution import Execution
+
+ANSWER_S = 40.0
+"""A result is checked by repeating it before it is answered."""
+FOLDER = "worker"
+PINNED = "genesis.sha256"
+PASSPHRASE_VARIABLE = "MESHNODE_KEY_PASSPHRASE"  # noqa: S105 - a variable's name
+
+
+def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``meshnode worker``, beside the common ones."""
+    parser.add_argument(
+        "--gateway", required=True, metavar="URL", help="http://HOST:PORT of a node"
+    )
+    parser.add_argument(
+        "--key",
+        default="",
+        metavar="FILE",
+        help="key file of the account that is paid (default DATA-DIR/client/key.json)",
+    )
+    parser.add_argument(
+        "--stage", required=True, type=int, choices=range(len(OPERATIONS)), help="0 or 1"
+    )
+    parser.add_argument(
+        "--tasks", type=int, default=0, metavar="N", help="end after so many (default: never)"
+    )
+    parser.add_argument(
+        "--genesis-sha256", default="", metavar="HEX", help="the chain, if it is known beforehand"
+    )
+
+
+def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) -> None:
+    """Work until SIGTERM, SIGINT, or ``--tasks`` are done. StartupError for what can be mended.
+
+    ``model`` is a model directory or empty; the journal is in ``data_dir``'s ``worker`` folder.
+    """
+    folder = data_dir / FOLDER
+    # Imported here because they bring torch: the other commands answer at once without it.
+    from meshnode.model.loading import DEFAULT_MODEL
+    from meshnode.services.worker import Journal, Worker, run_worker
+
+    lock = DataDirLock(folder / f"stage-{options.stage}")
+    try:
+        key = _read_key(Path(options.key or data_dir / CLIENT_FOLDER / KEY_FILE))
+        gateway = WorkGateway(check_url(options.gateway))
+        genesis = _genesis(gateway, folder, options.genesis_sha256.lower())
+        directory = Path(model) if model else DEFAULT_MODEL
+        execution = _execution(gateway, directory, folder, genesis)
+        network = WorkNetwork(genesis.profile.work_domain, genesis.chain_id)
+        journal = Journal(folder, options.stage)
+        worker = Worker(gateway, execution, key, options.stage, network, journal)
+        stop = _stopped_by_signals()
+        print(
+            f"working on {OPERATIONS[options.stage]} for {genesis.chain_id} as {key.public_key}",
+            flush=True,
+        )
+        run_worker(worker, stop, options.tasks, _say)
+    finally:
+        lock.release()
+
+
+class WorkGateway:
+    """A gateway with ``/work/*``. Failures are ClientErrors."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._native = Gateway(url, f"{url}/rpc")
+
+    def file(self, path: str) -> bytes:
+        """A published file."""
+        return self._native.file(path)
+
+    def query(self, path: str) -> dict[str, Any]:
+        """The chain's answer to a native query."""
+        value = self._native.query(path)
+        if not isinstance(value, dict):
+            raise GatewayMisbehaves(f"{path}: the value is no object")
+        return value
+
+    def post(self, path: str, value: Json) -> dict[str, Any]:
+        """Post a message; the object that is answered."""
+        answer = exchange(self._url + path, encode(value), ANSWER_S)
+        try:
+            reply = parse(answer.body, ANSWER_LIMITS)
+        except MalformedJson:
+            reply = None
+        if answer.status == 200 and isinstance(reply, dict):
+            return reply
+        reason = clip(str(reply.get("error"))) if isinstance(reply, dict) else "no reason given"
+        if answer.status == 429 or answer.status >= 500:
+            raise GatewayUnavailable(f"{path}: HTTP {answer.status}: {reason}")
+        raise GatewayRefuses(reason, answer.status)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _stopped_by_signals() -> threading.Event:
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    return stop
+
+
+def _read_key(path: Path) -> NodeKey:
+    try:
+        return read_key_file(path.read_bytes(), os.environ.get(PASSPHRASE_VARIABLE) or None)
+    except OSError as error:
+        raise StartupError(f"cannot read the key file {path}: {error.strerror}") from None
+    except KeyFileError as error:
+        raise StartupError(f"{path}: {error}") from None
+
+
+def _genesis(gateway: WorkGateway, folder: Path, expected: str) -> Genesis:
+    """The gateway's chain; the same one that this folder worked for before."""
+    data = gateway.file("/network/genesis.json")
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = folder / PINNED
+    known = path.read_bytes().decode("ascii", "replace").strip() if path.exists() else expected
+    for wanted in (known, expected):
+        if wanted not in ("", sha256):
+            raise StartupError(f"the gateway's chain is not the one with the genesis {wanted}")
+    try:
+        genesis = parse_genesis(data)
+    except Rejected:
+        raise StartupError("the gateway's genesis cannot be understood") from None
+    if not path.exists():
+        write_private(path, f"{sha256}\n".encode())
+    return genesis
+
+
+def _execution(gateway: WorkGateway, directory: Path, folder: Path, genesis: Genesis) -> Execution:
+    """The model under the chain's profile. StartupError if it is not the chain's."""
+    from meshnode.services.execution import load_execution
+
+    manifest = genesis.manifest
+    execution = load_execution(directory, folder, genesis.profile)
+    if execution.dataset_sha256 != manifest.get("dataset_sha256"):
+        # A chain that was started by another release trains on that release's text.
+        data = gateway.file("/network/dataset.json")
+        if hashlib.sha256(data).hexdigest() != manifest.get("dataset_sha256"):
+            raise StartupError("the gateway's data set is not the one that the genesis names")
+        execution = load_execution(directory, folder, genesis.profile, data)
+    reason = execution.mismatch(manifest)
+    if reason is not None:
+        raise StartupError(f"cannot work for {genesis.chain_id}: {reason}")
+    return execution
