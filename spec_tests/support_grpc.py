@@ -11,6 +11,7 @@ from pathlib import Path
 import trio
 
 from meshnode.domain.metering import TrafficMeter
+from meshnode.edges.grpc_inference import InferenceService
 from meshnode.edges.grpc_service import node_services
 from meshnode.model.loading import load_model
 from meshnode.rpc.channel import Channel, open_channel
@@ -44,7 +45,7 @@ async def grpc_node(directory: Path, limits: EngineLimits = LIMITS) -> AsyncIter
     drain = Drain()
     async with trio.open_nursery() as nursery:
         executor = await nursery.start(partial(serve_executor, model, limits))
-        services = node_services(executor=executor, drain=drain)
+        services = node_services([InferenceService(executor=executor, drain=drain)], drain)
         serve = partial(serve_grpc, services, "127.0.0.1", 0, traffic=TrafficMeter())
         _, port = await nursery.start(serve)
         async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:

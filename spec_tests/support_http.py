@@ -13,7 +13,7 @@ import h11
 import trio
 
 from meshnode.config import build_config
-from meshnode.domain.errors import MeshnodeError
+from meshnode.domain.errors import MeshnodeError, Unavailable
 from meshnode.domain.generation import (
     Finished,
     FinishReason,
@@ -24,9 +24,12 @@ from meshnode.domain.generation import (
     Usage,
 )
 from meshnode.domain.metering import InferenceMeter, TrafficMeter
-from meshnode.edges.http_node import NodeFacts, node_app
+from meshnode.edges.http_node import ROUTES, NodeApi, NodeFacts, node_access
+from meshnode.http.app import make_app
+from meshnode.http.routes import add_routes
 from meshnode.http.server import serve_http
 from meshnode.services.health import Health
+from meshnode.services.serving import Serving
 from meshnode.services.settings import Settings
 from meshnode.services.tokens import TokenStore
 from meshnode.supervise import Drain, ServiceBoard
@@ -145,6 +148,7 @@ async def start_node(
     data_dir: Path,
     *,
     executor: FakeExecutor | None = None,
+    pipeline: Any = None,
     grace_s: float = 5.0,
     max_connections: int = 900,
     **values: Any,
@@ -162,19 +166,27 @@ async def start_node(
         tracker_url="",
         now=trio.current_time,
     )
-    app = node_app(
+    access = node_access(tokens, config.limits)
+    app = make_app(access=access, max_body_bytes=config.limits.max_body_bytes)
+    api = NodeApi(
         facts=NodeFacts(NODE_ID, "1.2.3", "MESH", trio.current_time()),
         settings=settings,
         executor=executor,
-        tokens=tokens,
         health=health,
         traffic=traffic,
         drain=drain,
+        serving=Serving(pipeline, no_ledger) if pipeline else None,
     )
+    add_routes(app, api, ROUTES, access)
     shutdown, ended, address = await start_server(
         nursery, app, grace_s=grace_s, max_connections=max_connections
     )
     return Served(address, executor, settings, tokens, drain, board, traffic, shutdown, ended)
+
+
+def no_ledger() -> Any:
+    """What a node without a chain answers; its operator is served all the same."""
+    raise Unavailable("no ledger")
 
 
 async def start_server(

@@ -79,10 +79,10 @@ class Node:
         finally:
             connection.close()
 
-    def open_stream(self, body: dict) -> http.client.HTTPResponse:
+    def open_stream(self, body: dict, *, token: str = "") -> http.client.HTTPResponse:
         """Begin an SSE answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        content, headers = self.payload({**body, "stream": True}, "")
+        content, headers = self.payload({**body, "stream": True}, token)
         connection.request("POST", "/api/v1/inference", content, headers)
         self.connections.append(connection)
         return connection.getresponse()
@@ -102,6 +102,10 @@ class Node:
         """Wait for the end; exit status and everything on standard error."""
         self.process.wait(ENDS_WITHIN_S)
         return self.process.returncode, self.log()
+
+    def wait_ready(self) -> None:
+        """Wait for the end of the banner: the node serves."""
+        _read_banner(self)
 
     def log(self) -> str:
         return (self.data_dir.parent / f"{self.data_dir.name}.log").read_text()
@@ -141,11 +145,16 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def running_node(
-    data_dir: Path, *arguments: str, prelude: str = "", token: str = TOKEN, **variables: str
+def starting_node(
+    data_dir: Path,
+    *arguments: str,
+    prelude: str = "",
+    token: str = TOKEN,
+    port: int = 0,
+    **variables: str,
 ) -> Iterator[Node]:
-    """Start a node, wait for its banner, and kill it at the end if it still runs."""
-    port = free_port()
+    """Start a node, and kill it at the end if it still runs. Several can start side by side."""
+    port = port or free_port()
     if token:
         variables["MESHNODE_TOKEN"] = token
     with (data_dir.parent / f"{data_dir.name}.log").open("ab") as log:
@@ -158,7 +167,6 @@ def running_node(
         )
     node = Node(process, port, data_dir, token)
     try:
-        _read_banner(node)
         yield node
     finally:
         for connection in node.connections:
@@ -167,6 +175,24 @@ def running_node(
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+@contextmanager
+def running_node(
+    data_dir: Path,
+    *arguments: str,
+    prelude: str = "",
+    token: str = TOKEN,
+    port: int = 0,
+    **variables: str,
+) -> Iterator[Node]:
+    """Start a node, wait for its banner, and kill it at the end if it still runs."""
+    starting = starting_node(
+        data_dir, *arguments, prelude=prelude, token=token, port=port, **variables
+    )
+    with starting as node:
+        node.wait_ready()
+        yield node
 
 
 def _read_banner(node: Node) -> None:

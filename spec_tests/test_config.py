@@ -48,7 +48,7 @@ def test_later_sources_win(tmp_path: Path) -> None:
         ({"port": "0"}, {}, None, "--port: must be between 1 and 64535"),
         ({"port": "http"}, {}, None, "--port: must be an integer"),
         ({"tracker_url": "ftp://x"}, {}, None, "--tracker: must be http://HOST:PORT"),
-        ({"layers": "4-"}, {}, None, "--layers: must be 'all', N or FIRST-LAST"),
+        ({"layers": "4-"}, {}, None, "--layers: must be 'all', 'auto', N or FIRST-LAST"),
         ({"log_format": "xml"}, {}, None, "--log-format: must be 'text' or 'json'"),
         ({}, {"MESHNODE_PORT": "x"}, None, "MESHNODE_PORT: must be an integer"),
         ({}, {"MESHNODE_TOKEN": "a b"}, None, "MESHNODE_TOKEN: must be a bearer token"),

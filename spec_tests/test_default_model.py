@@ -19,6 +19,8 @@ from safetensors import safe_open
 from tokenizers import Tokenizer as Backend
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from meshnode.domain.errors import StartupError
+from meshnode.model import run as training_run
 from meshnode.model.decoder import Decoder
 from meshnode.model.loading import DEFAULT_MODEL, LoadedModel, load_model
 from meshnode.model.training import IGNORED
@@ -252,27 +254,29 @@ def test_a_training_run_that_is_stopped_and_resumed_ends_in_the_same_bits(
         stages=(Stage(3, 1e-3, 1, 0), Stage(3, 5e-4, 0, 2)),
         readings=(Reading(4, long=False, cut=0.5), Reading(2, long=True, cut=0.0)),
     )
-    monkeypatch.setattr(train, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(training_run, "CHECKPOINT_SECONDS", -1)
     monkeypatch.setattr(train, "train_tokenizer", lambda size: train_tokenizer(size, count=200))
     whole = train.Run(settings, tmp_path)
     whole.train()
 
-    class Stopped(train.Run):
-        def progress(self, step: int, rate: float, *, last: bool) -> None:
-            if step == 2:
-                raise KeyboardInterrupt
+    def stop(run: training_run.TrainingRun) -> None:
+        if run.trainer.step_count == 2:
+            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        Stopped(settings, tmp_path).train()
+    stopped = train.Run(settings, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(train, "show_progress", stop)
+        with pytest.raises(KeyboardInterrupt):
+            stopped.train()
     resumed = train.Run(settings, tmp_path)
-    resumed.resume()
+    assert resumed.run.resume()
     assert resumed.trainer.step_count == 2
     resumed.train()
     for name, tensor in whole.trainer.state().items():
         assert torch.equal(tensor, resumed.trainer.state()[name]), name
     assert resumed.read == whole.read
-    with pytest.raises(ValueError, match="other settings"):
-        train.Run(replace(settings, seed=2), tmp_path).resume()
+    with pytest.raises(StartupError, match="other settings"):
+        train.Run(replace(settings, seed=2), tmp_path).run.resume()
 
 
 def test_attention_starts_by_copying_what_it_attends_to() -> None:

@@ -39,7 +39,7 @@ class Served:
 
 def served(drain: Drain) -> list[Served]:
     # Health and reflection do not ask the executor.
-    return [Served(service) for service in node_services(executor=None, drain=drain)]  # type: ignore[arg-type]
+    return [Served(service) for service in node_services([], drain)]
 
 
 def check(peer: Peer, service: str) -> str:

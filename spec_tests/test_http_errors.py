@@ -13,6 +13,7 @@ EXAMPLES = [
     domain.Unauthorized(),
     domain.RateLimited(3),
     domain.InsufficientBalance(2.0, 1.5),
+    domain.FundsLocked("2026-12-01"),
     domain.Unavailable("draining"),
     domain.LayersUnavailable("nobody has layer 3"),
     domain.LayerNotHeld("layer 3 is not here"),
@@ -44,6 +45,7 @@ def test_every_failure_of_the_domain_has_a_row() -> None:
             "INSUFFICIENT_BALANCE",
             {"required": 2.0, "available": 1.5},
         ),
+        (domain.FundsLocked("2026-12-01"), 409, "FUNDS_LOCKED", {"unlock_date": "2026-12-01"}),
         (
             domain.InvalidRequest(None, "no"),
             400,

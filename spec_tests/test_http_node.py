@@ -10,7 +10,8 @@ import pytest
 import trio
 from support_http import CARD, NODE_ID, TOKEN, FakeExecutor, Served, start_node
 
-from meshnode.edges.http_node import ROUTES, role_of
+from meshnode.domain.peers import role_of
+from meshnode.edges.http_node import ROUTES
 
 pytestmark = pytest.mark.wire
 

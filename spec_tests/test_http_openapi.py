@@ -8,10 +8,17 @@ import trio
 from support_http import start_node
 
 from meshnode.domain.inference_rules import generation_request, wants_stream
-from meshnode.edges.http_node import ROUTES
+from meshnode.edges import http_node, http_peers, http_proofs, http_training, http_wallet
 from meshnode.http.openapi import openapi_document
 from meshnode.http.schemas import SCHEMAS
 
+ROUTES = (
+    *http_node.ROUTES,
+    *http_peers.ROUTES,
+    *http_wallet.ROUTES,
+    *http_training.ROUTES,
+    *http_proofs.ROUTES,
+)
 DOCUMENT = openapi_document("1.2.3")
 OPERATIONS = {
     (method.upper(), path): operation

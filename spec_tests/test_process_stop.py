@@ -30,7 +30,7 @@ sse.encode_event = lambda value: b": " + b"x" * 1_000_000 + b"\\n" + encode(valu
 """
 CRASHING = """
 from meshnode.services import executor
-async def step(self, compute):
+async def step(self):
     while not self.active:
         self._work = executor.trio.Event()
         await self._work.wait()

@@ -1,0 +1,196 @@
+"""Several nodes that train together: real gRPC, real weights, a peer list that a test controls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import trio
+from support_model import VOCAB_SIZE
+
+from meshnode.config import Config, build_config
+from meshnode.domain.identity import NodeKey, key_from_seed
+from meshnode.domain.metering import TrafficMeter
+from meshnode.domain.peers import Peer
+from meshnode.domain.training.replica import Timings
+from meshnode.edges.grpc_service import node_services
+from meshnode.edges.grpc_training import TrainingService
+from meshnode.model.config import DecoderConfig
+from meshnode.model.data import TokenData
+from meshnode.model.diloco import Rule
+from meshnode.model.manifest import manifest_of_directory
+from meshnode.model.replica import TrainedModel
+from meshnode.rpc.node_grpc import NodeServiceServicer
+from meshnode.rpc.pool import ChannelPool, serve_pool
+from meshnode.rpc.server import serve_grpc
+from meshnode.services.model_source import ModelSource
+from meshnode.services.training.checkpoints import Checkpoints
+from meshnode.services.training.gossip import Gossip
+from meshnode.services.training.trainer import Training, serve_training
+from meshnode.supervise import Drain
+from meshnode.wire import node_pb2 as pb
+
+TIMINGS = Timings(
+    exchange_least_s=2.0, exchange_share=0.5, settle_s=3.0, retry_s=0.2, distrust_s=1.0
+)
+WITHIN_S = 60.0
+
+
+def token_data(seed: int = 0, rows: int = 64, length: int = 17) -> TokenData:
+    """Rows that count up: quickly learned by a small model."""
+    random = torch.Generator().manual_seed(seed)
+    starts = torch.randint(1, VOCAB_SIZE - length, (rows, 1), generator=random)
+    steps = torch.arange(length)
+    return TokenData(starts + steps, starts[:8] + steps)
+
+
+class StatusService(NodeServiceServicer):
+    """GetSwarmStatus with the training's part, as the node answers it."""
+
+    def __init__(self, node: TrainingNode) -> None:
+        self._node = node
+
+    async def GetSwarmStatus(  # noqa: N802 - the document's name
+        self, input_message: pb.SwarmStatusRequest
+    ) -> pb.SwarmStatusResponse:
+        return pb.SwarmStatusResponse(training=self._node.training.status())
+
+
+@dataclass
+class TrainingNode:
+    """One node. ``peers`` are those that it knows now."""
+
+    key: NodeKey
+    model: Path
+    folder: Path
+    config: Config
+    data: TokenData
+    model_hash: str = ""
+    port: int = 0
+    peers: list[TrainingNode] = field(default_factory=list)
+    training: Training = None  # type: ignore[assignment]
+    scope: trio.CancelScope | None = None
+    trained: Callable[[Path], TrainedModel] = TrainedModel
+    rule: Rule = Rule.TRIMMED_MEAN
+
+    # The part of a peer book that training asks for.
+
+    @property
+    def own(self) -> SimpleNamespace:
+        return SimpleNamespace(model_hash=self.model_hash)
+
+    def book(self) -> list[Peer]:
+        return [peer.as_peer() for peer in self.peers if peer.scope is not None]
+
+    def get(self, node_id: str) -> Peer | None:
+        return next((peer for peer in self.book() if peer.node_id == node_id), None)
+
+    def as_peer(self) -> Peer:
+        return Peer(
+            node_id=self.key.node_id,
+            host="127.0.0.1",
+            port=self.port - 1000,
+            role="driver",
+            layers=(0, 1, 2, 3),
+            total_layers=4,
+            model_hash=self.model_hash,
+            latency_ms=1.0,
+            connected_since=datetime.now(UTC),
+        )
+
+    @property
+    def kept(self) -> tuple[int, str]:
+        """Version and hash of the weights, as others hear of them."""
+        rounds = self.training.rounds
+        assert rounds
+        return rounds.published.kept.version, rounds.published.kept.model_hash
+
+    def enable(self, *, on: bool) -> None:
+        training = replace(self.config.training, enabled=on)
+        self.config = replace(self.config, training=training)
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve until the scope is cancelled: then the node is as dead as after a kill."""
+        with trio.CancelScope() as self.scope:
+            async with trio.open_nursery() as nursery:
+                pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
+                await self._serve(nursery, pool)
+                task_status.started()
+                await trio.sleep_forever()
+        self.scope = None
+
+    async def _serve(self, nursery: trio.Nursery, pool: ChannelPool) -> None:
+        shape = DecoderConfig.read(self.model / "config.json")
+        manifest = manifest_of_directory(self.model, shape, self.folder.parent / "cache.json")
+        self.model_hash = manifest.model_hash
+        book = SimpleNamespace(peers=self.book, get=self.get, own=self.own)
+        self.training = Training(
+            key=self.key,
+            settings=lambda: self.config,
+            gossip=Gossip(book, pool),  # type: ignore[arg-type]
+            load=lambda: (self.trained(self.model), self.data),
+            folder=self.folder,
+            timings=TIMINGS,
+            rule=self.rule,
+        )
+        source = ModelSource(self.model, shape, range(shape.num_layers), manifest)
+        parts = [
+            TrainingService(training=self.training, checkpoints=Checkpoints(source, self.training)),
+            StatusService(self),
+        ]
+        services = node_services(parts, Drain())
+        serve = partial(serve_grpc, services, "127.0.0.1", self.port, traffic=TrafficMeter())
+        _, self.port = await nursery.start(serve)
+        await nursery.start(serve_training, self.training)
+
+
+@asynccontextmanager
+async def training_nodes(
+    model: Path, folder: Path, count: int, **settings: object
+) -> AsyncIterator[tuple[list[TrainingNode], trio.Nursery]]:
+    """``count`` nodes that know each other; not started."""
+    values = {
+        "data_dir": str(folder),
+        "training.enabled": True,
+        "training.diloco_steps": 4,
+        "training.batch_size": 8,
+        "training.learning_rate": 1e-3,
+        **settings,
+    }
+    nodes = []
+    for index in range(count):
+        (folder / f"node-{index}").mkdir()
+        node = TrainingNode(
+            key=key_from_seed(f"{index + 1:064x}"),
+            model=model,
+            folder=folder / f"node-{index}" / "training",
+            config=build_config(values),  # type: ignore[arg-type]
+            data=token_data(),
+        )
+        nodes.append(node)
+    for node in nodes:
+        node.peers = [other for other in nodes if other is not node]
+    async with trio.open_nursery() as nursery:
+        yield nodes, nursery
+        nursery.cancel_scope.cancel()
+
+
+async def wait_for(condition: Callable[[], bool], within_s: float = WITHIN_S) -> None:
+    """Poll until the condition holds."""
+    with trio.fail_after(within_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in a thread or a peer
+            await trio.sleep(0.02)
+
+
+def agreed(nodes: list[TrainingNode], version: int) -> bool:
+    """All have the same weights, of this version at least."""
+    if any(node.training.rounds is None for node in nodes):
+        return False
+    kept = {node.kept for node in nodes}
+    return len(kept) == 1 and min(kept)[0] >= version

@@ -1,0 +1,166 @@
+"""Sections 2.1, 2.3 and 4.3, by real processes: on one machine, and on hosts of a laboratory.
+
+The laboratory is made of network namespaces; where those are not permitted its tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support_dht import DhtProcess, dht_process, free_port, id_named, wait_until
+from support_namespaces import Lab, lab, refusal
+
+pytestmark = [pytest.mark.process, pytest.mark.wire]
+
+
+@pytest.fixture
+def namespaces() -> None:
+    if refusal():
+        pytest.skip(refusal())
+
+
+def all_know_each_other(nodes: Sequence[DhtProcess]) -> bool:
+    ids = {id_named(node.name).hex() for node in nodes}
+    return all(set(node.peers()) == ids - {id_named(node.name).hex()} for node in nodes)
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_nodes_on_one_machine_find_each_other(tmp_path: Path, count: int) -> None:
+    with ExitStack() as stack:
+        running: list[DhtProcess] = []
+        for index in range(count):
+            trackers = [f"127.0.0.1:{running[-1].port}"] if running else []
+            node = dht_process(f"n{index}", tmp_path / f"n{index}", *trackers)
+            running.append(stack.enter_context(node))
+        wait_until(lambda: all_know_each_other(running), "all know each other")
+
+
+def test_a_killed_node_is_gone_and_comes_back_once(tmp_path: Path) -> None:
+    with dht_process("a", tmp_path / "a") as a:
+        through = f"127.0.0.1:{a.port}"
+        with dht_process("c", tmp_path / "c", through) as c:
+            with dht_process("b", tmp_path / "b", through) as b:
+                wait_until(lambda: all_know_each_other([a, b, c]), "all know each other")
+                b.process.kill()
+                wait_until(lambda: all_know_each_other([a, c]), "b is gone", 10)
+            # The same node: at its old address, then at another one.
+            for port in (b.port, free_port()):
+                with dht_process("b", tmp_path / "b", through, port=port) as again:
+                    wait_until(lambda n=again: all_know_each_other([a, n, c]), "b is back")
+                    at = {node.peers()[id_named("b").hex()] for node in (a, c)}
+                    assert at == {f"127.0.0.1:{port}"}
+
+
+def test_a_restart_rejoins_through_what_it_remembers(tmp_path: Path) -> None:
+    with dht_process("a", tmp_path / "a") as a:
+        with dht_process("b", tmp_path / "b", f"127.0.0.1:{a.port}") as b:
+            wait_until(lambda: all_know_each_other([a, b]), "both know each other")
+            remembered = tmp_path / "b" / "peers.json"
+            wait_until(remembered.exists, "b remembers a")
+            assert json.loads(remembered.read_text())["peers"][0]["port"] == a.port
+        # Killed; and now nobody tells it of a tracker.
+        with dht_process("b", tmp_path / "b") as b:
+            wait_until(lambda: all_know_each_other([a, b]), "both know each other again")
+
+
+def test_the_documents_client_gets_answers(tmp_path: Path) -> None:
+    """As in the document's examples: grpcio, an insecure channel, the messages by name."""
+    client = f"""
+import grpc, hashlib, sys
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+from meshnode.wire import node_pb2 as pb
+channel = grpc.insecure_channel(sys.argv[1], options=[
+    ("grpc.max_send_message_length", 100 * 1024 * 1024),
+    ("grpc.max_receive_message_length", 100 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 30000),
+    ("grpc.keepalive_timeout_ms", 10000),
+    ("grpc.keepalive_permit_without_calls", 1),
+])
+def call(name, request, response):
+    return channel.unary_unary(f"/node.NodeService/{{name}}",
+        type(request).SerializeToString, response.FromString)(request, timeout=5.0)
+me = pb.DHTNodeInfo(node_id=hashlib.sha1(b"a client").digest(), ip="127.0.0.1", port=8000)
+key = hashlib.sha1(b"layer_0").digest()
+print(len(call("DHTPing", pb.DHTPingRequest(sender=me), pb.DHTPingResponse).responder.node_id))
+print(len(call("DHTFindNode", pb.DHTFindNodeRequest(sender=me, target_id=key),
+    pb.DHTFindNodeResponse).nodes))
+print(call("DHTFindValue", pb.DHTFindValueRequest(sender=me, key=key),
+    pb.DHTFindValueResponse).found)
+print(call("DHTStore", pb.DHTStoreRequest(sender=me, key=key, value="127.0.0.1:8000"),
+    pb.DHTStoreResponse).success)
+print(call("DHTFindValue", pb.DHTFindValueRequest(sender=me, key=key),
+    pb.DHTFindValueResponse).value == "127.0.0.1:8000")
+print(call("GetShardInfo", pb.GetShardInfoRequest(), pb.GetShardInfoResponse).total_layers)
+"""
+    with (
+        dht_process("a", tmp_path / "a") as a,
+        dht_process("b", tmp_path / "b", f"127.0.0.1:{a.port}") as b,
+    ):
+        wait_until(lambda: all_know_each_other([a, b]), "both know each other")
+        status = a.status()
+        assert [peer.address for peer in status.peers] == [f"127.0.0.1:{b.port}"]
+        command = [sys.executable, "-c", client, f"127.0.0.1:{a.port + 1000}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["20", "1", "False", "True", "True", "4"]
+
+
+# Several hosts
+
+
+def on_host(stack: ExitStack, made: Lab, index: int, folder: Path, *through: str) -> DhtProcess:
+    node = dht_process(
+        f"h{index}",
+        folder / f"h{index}",
+        *through,
+        host="0.0.0.0",  # noqa: S104 - as an operator of several hosts does it
+        port=8000,
+        enter=made.enter(index),
+    )
+    running = stack.enter_context(node)
+    running.host = made.address(index)
+    return running
+
+
+def know(made: Lab, nodes: Sequence[DhtProcess]) -> bool:
+    expected = {
+        id_named(node.name).hex(): f"{made.address(int(node.name[1:]))}:8000" for node in nodes
+    }
+    for node in nodes:
+        if node.peers() != {k: v for k, v in expected.items() if k != id_named(node.name).hex()}:
+            return False
+    return True
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_partition_heals(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        made = stack.enter_context(lab(west=2, east=2))
+        hosts = [on_host(stack, made, 0, tmp_path)]
+        for index in range(1, 4):
+            tracker = f"{made.address(index - 1)}:8000"
+            hosts.append(on_host(stack, made, index, tmp_path, tracker))
+        wait_until(lambda: know(made, hosts), "all know each other, by their hosts' addresses")
+        made.cut()
+        wait_until(lambda: know(made, hosts[:2]), "the west is on its own")
+        wait_until(lambda: know(made, hosts[2:]), "the east is on its own")
+        made.mend()
+        wait_until(lambda: know(made, hosts), "they are one again")
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_host_without_its_cable(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        made = stack.enter_context(lab(west=2, east=0))
+        hosts = [on_host(stack, made, 0, tmp_path)]
+        hosts.append(on_host(stack, made, 1, tmp_path, f"{made.address(0)}:8000"))
+        wait_until(lambda: know(made, hosts), "both know each other")
+        made.unplug(1)
+        wait_until(lambda: hosts[0].peers() == {}, "the other one is gone")
+        made.plug(1)
+        wait_until(lambda: know(made, hosts), "both know each other again")

@@ -1,0 +1,348 @@
+"""Work earns what others can compute again: one test for each way to cheat, over real services."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support_chain import ALICE, BOB, CAROL, FEE, Actor
+from support_ledger import eventually
+from support_model import make_model
+from support_proofs import (
+    CONSENSUS,
+    MALLORY,
+    PROVING,
+    Forged,
+    Network,
+    ProofNode,
+    ask_for_work,
+    forge,
+    order_for,
+    proof_network,
+    work_of,
+)
+
+from meshnode.domain.identity import NodeKey, key_from_seed
+from meshnode.domain.proofs.judging import Verdict
+from meshnode.domain.proofs.statements import Signed, Vote, read_order, sign_vote
+from meshnode.services.proofs.prover import ProofPolicy
+from meshnode.services.shards.messages import ForwardAnswer
+from meshnode.services.submission import Refused
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+NEVER = ProofPolicy(enabled=False)
+"""For cheats, who make their claims themselves."""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("proofs") / "model")
+
+
+def over_a_chain(test: Callable[[Network], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Run a test in a network of its own; all of it in the test's own task."""
+
+    async def run(tmp_path: Path, directory: Path) -> None:
+        async with proof_network(tmp_path / "chain", directory) as network:
+            await test(network)
+
+    run.__name__ = test.__name__
+    return run
+
+
+def worse(answer: ForwardAnswer) -> ForwardAnswer:
+    """Another output, of the same shape."""
+    values = np.frombuffer(answer.data, "<f4") + np.float32(0.5)
+    return replace(answer, data=values.tobytes())
+
+
+@over_a_chain
+async def test_work_for_another_is_proved_validated_and_paid_once(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    carol = await network.node(CAROL, [2, 3])
+    bob = await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+    before = await network.balance(BOB)
+    await ask_for_work(alice, bob)
+    await network.until(0, 1)
+    # Alice has computed it from the model directory, Carol with the layers that she holds.
+    assert await network.balance(BOB) == before - FEE + PROVING.reward
+    assert (await network.totals()) == (0, 1, PROVING.reward)
+    assert await bob.staked() == 100_000
+    await eventually(lambda: not alice.proofs.gossip.known and not carol.proofs.gossip.known)
+    assert bob.proofs.prover.claimed == 1
+
+
+@over_a_chain
+async def test_replay_a_claim_is_paid_once_however_it_is_dressed_up(network: Network) -> None:
+    alice, bob = await network.node(ALICE, [0, 1]), await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    await network.until(0, 1)
+    call, _ = bob.observed[-1]
+    order = read_order(call.order)
+    paid = await network.balance(BOB)
+    # The same order again, with another time and another signature of the proof.
+    again = forge(BOB, order, work_of(bob))
+    with pytest.raises(Refused, match="already claimed"):
+        await bob.proofs.prover.submit(again.order, again.signed, again.work)
+    answer = await bob.gossip_proof(alice, again.signed)
+    assert not answer.accepted
+    assert answer.reason == "proof: the chain has no such open proof"
+    assert await network.balance(BOB) == paid
+
+
+@over_a_chain
+async def test_changed_output_is_refused_and_costs_the_penalty(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], distort=worse)
+    await network.stake(BOB)
+    before = await network.balance(BOB)
+    await ask_for_work(alice, bob)
+    await network.until(0, 0)
+    assert await network.balance(BOB) == before - FEE
+    assert await bob.staked() == 100_000 - PROVING.penalty
+
+
+async def claim(cheat: ProofNode, forged: Forged) -> str:
+    """Claim by the cheat's own code."""
+    return await cheat.proofs.prover.submit(forged.order, forged.signed, forged.work)
+
+
+@asynccontextmanager
+async def abstaining(node: ProofNode, name: str, reason: str) -> AsyncIterator[None]:
+    """Check that a validator abstains for a reason."""
+    await eventually(lambda: name in node.proofs.validator.judgements)
+    judgement = node.proofs.validator.judgements[name]
+    assert judgement.verdict is Verdict.ABSTAIN
+    assert reason in judgement.reason
+    yield
+
+
+@over_a_chain
+async def test_foreign_request_is_refused_and_left_to_its_holder(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    mallory = await network.node(MALLORY, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await network.stake(MALLORY)
+    await ask_for_work(alice, bob)
+    call, _ = bob.observed[-1]
+    # Mallory has seen Bob's order and his work, and claims both.
+    stolen = forge(MALLORY, read_order(call.order), work_of(bob))
+    before = await network.balance(MALLORY)
+    await claim(mallory, stolen)
+    await network.until(0, 0)
+    assert await network.balance(MALLORY) == before - FEE
+    assert await mallory.staked() == 100_000 - PROVING.penalty
+    # It is still Bob's to claim.
+    await claim(bob, forge(BOB, read_order(call.order), work_of(bob)))
+    await network.until(0, 1)
+    assert (await network.totals())[2] == PROVING.reward
+
+
+@over_a_chain
+async def test_a_stolen_claim_is_refused_by_the_holders_own_statement(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(MALLORY)
+    await ask_for_work(alice, bob)
+    call, _ = bob.observed[-1]
+    order = read_order(call.order)
+    # Mallory copies the digest from Bob's transaction and says nothing else.
+    await network.send(MALLORY, "prove", work_kind="forward", layer=2, statement=order[0].claim)
+    answer = await bob.gossip_proof(alice, forge(BOB, order, work_of(bob)).signed)
+    assert answer.accepted, answer.reason
+    await network.until(0, 0)
+    stake = await bob.query("/stake", public_key=MALLORY.key)
+    assert stake["amount"] == 100_000 - PROVING.penalty
+
+
+@over_a_chain
+async def test_fabricated_input_by_a_name_without_a_stake_earns_nothing(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    # The work is right, but nobody has asked for it: the requester is a key that Bob made up.
+    order = order_for(MALLORY, BOB, network.ledger.chain_id, work_of(bob), 2, time.time_ns())
+    name = await claim(bob, forge(BOB, order, work_of(bob)))
+    async with abstaining(alice, name, "neither a stake nor a validator"):
+        assert await network.totals() == (1, 0, 0)
+
+
+@over_a_chain
+async def test_fabricated_input_under_a_real_order_earns_nothing(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await ask_for_work(alice, bob, seed=1)
+    other = work_of(bob)
+    await ask_for_work(alice, bob, seed=2)
+    call, _ = bob.observed[-1]
+    # An order for one input, proved with another that gives its own, right output.
+    name = await claim(bob, forge(BOB, read_order(call.order), other))
+    async with abstaining(alice, name, "the inputs are not those that were ordered"):
+        assert await network.totals() == (1, 0, 0)
+
+
+@over_a_chain
+async def test_work_for_oneself_is_refused(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    order = order_for(BOB, BOB, network.ledger.chain_id, work_of(bob), 2, time.time_ns())
+    await claim(bob, forge(BOB, order, work_of(bob)))
+    await network.until(0, 0)
+    assert await bob.staked() == 100_000 - PROVING.penalty
+
+
+@over_a_chain
+async def test_an_old_order_earns_nothing(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    hour_ago = time.time_ns() - 3600 * 10**9
+    order = order_for(ALICE, BOB, network.ledger.chain_id, work_of(bob), 2, hour_ago)
+    name = await claim(bob, forge(BOB, order, work_of(bob)))
+    async with abstaining(alice, name, "not of that time"):
+        assert await network.totals() == (1, 0, 0)
+
+
+def vote_of(
+    who: Actor, network: Network, name: str, claim: str, *, key: str = "", approve: bool = True
+) -> Signed:
+    """A vote, signed for gossip."""
+    vote = Vote(
+        chain_id=network.ledger.chain_id,
+        proof_id=name,
+        claim=claim,
+        voter=who.key,
+        consensus_key=key or CONSENSUS[who],
+        approve=approve,
+    )
+    return sign_vote(vote, key_of(who))
+
+
+@over_a_chain
+async def test_self_validation_counts_for_nothing(network: Network) -> None:
+    # The block maker has most of the power, and proves work of its own.
+    alice = await network.node(ALICE, [2, 3], policy=NEVER)
+    carol = await network.node(CAROL, [0, 1], validates=False)
+    await network.stake(ALICE)
+    await ask_for_work(carol, alice)
+    call, _ = alice.observed[-1]
+    forged = forge(ALICE, read_order(call.order), work_of(alice))
+    name = await claim(alice, forged)
+    key = CONSENSUS[ALICE]
+    with pytest.raises(Refused, match="Voter is the prover"):
+        await network.send(ALICE, "vote", proof_id=name, consensus_key=key, approve=True)
+    await carol.gossip_proof(carol, forged.signed)
+    answer = await alice.gossip_vote(carol, vote_of(ALICE, network, name, forged.order.claim))
+    assert (answer.accepted, answer.proof_status) == (False, "pending")
+    assert answer.reason == "vote: nobody votes on its own proof"
+    assert name not in alice.proofs.validator.judgements
+    assert await network.totals() == (1, 0, 0)
+
+
+@over_a_chain
+async def test_the_others_decide_on_the_block_makers_own_proof(network: Network) -> None:
+    alice, carol = await network.node(ALICE, [2, 3]), await network.node(CAROL, [0, 1])
+    await network.stake(ALICE)
+    await ask_for_work(carol, alice)
+    await network.until(0, 1)
+
+
+@over_a_chain
+async def test_a_vote_without_stake_is_refused_everywhere(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await network.stake(MALLORY)
+    await ask_for_work(alice, bob)
+    call, _ = bob.observed[-1]
+    forged = forge(BOB, read_order(call.order), work_of(bob))
+    name = await claim(bob, forged)
+    assert (await bob.gossip_proof(alice, forged.signed)).accepted
+    # With a key that is no validator's, and with one that is another's.
+    for key in (MALLORY.consensus_key, CONSENSUS[ALICE]):
+        with pytest.raises(Refused, match="owns no active validator"):
+            await network.send(MALLORY, "vote", proof_id=name, consensus_key=key, approve=True)
+        vote = vote_of(MALLORY, network, name, forged.order.claim, key=key)
+        answer = await bob.gossip_vote(alice, vote)
+        assert not answer.accepted
+        assert answer.reason == "vote: its signer owns no such validator"
+    assert await network.totals() == (1, 0, 0)
+
+
+def key_of(who: Actor) -> NodeKey:
+    return key_from_seed(who.seed)
+
+
+@over_a_chain
+async def test_a_double_vote_counts_once(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    call, _ = bob.observed[-1]
+    forged = forge(BOB, read_order(call.order), work_of(bob))
+    name = await claim(bob, forged)
+    assert (await bob.gossip_proof(alice, forged.signed)).accepted
+    # Carol has a quarter of the power: her vote decides nothing, however often it is cast.
+    key = CONSENSUS[CAROL]
+    await network.send(CAROL, "vote", proof_id=name, consensus_key=key, approve=True)
+    for approve in (True, False):
+        with pytest.raises(Refused, match="has voted"):
+            await network.send(CAROL, "vote", proof_id=name, consensus_key=key, approve=approve)
+    for approve, accepted in ((True, True), (True, True), (False, False)):
+        vote = vote_of(CAROL, network, name, forged.order.claim, approve=approve)
+        answer = await bob.gossip_vote(alice, vote)
+        assert answer.accepted is accepted, answer.reason
+    assert answer.reason == "vote: this validator has voted otherwise"
+    assert await network.totals() == (1, 0, 0)
+
+
+@over_a_chain
+async def test_inputs_are_shown_to_validators_and_to_nobody_else(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3])
+    mallory = await network.node(MALLORY, [2, 3])
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    await network.until(1, 0)
+    await eventually(lambda: bob.proofs.gossip.known)
+    name = next(iter(bob.proofs.gossip.known))
+    stub = await mallory.pool.stub("127.0.0.1", bob.port)
+    for validator_id in (mallory.key.node_id, "", "00" * 20):
+        request = pb.ProofValidationRequest(proof_id=name, validator_id=validator_id)
+        answer = await stub.RequestProofValidation(request)
+        assert (answer.success, answer.input_states) == (False, b"")
+        assert answer.error_message == "validator_id is no validator's"
+    # Carol is a validator, but no node of hers is at this address.
+    carol = key_of(CAROL).node_id
+    request = pb.ProofValidationRequest(proof_id=name, validator_id=carol)
+    assert "does not come from" in (await stub.RequestProofValidation(request)).error_message
+    request = pb.ProofValidationRequest(proof_id="00" * 32, validator_id=carol)
+    assert "no open proof" in (await stub.RequestProofValidation(request)).error_message
+    request = pb.ProofValidationRequest(proof_id=name, validator_id=alice.key.node_id)
+    answer = await stub.RequestProofValidation(request)
+    assert answer.success
+    assert answer.input_states == bob.observed[-1][0].data
+
+
+@over_a_chain
+async def test_nobody_claims_without_a_stake_and_forward_calls_go_on(network: Network) -> None:
+    alice, bob = await network.node(ALICE, [0, 1]), await network.node(BOB, [2, 3])
+    await ask_for_work(alice, bob)
+    await eventually(lambda: bob.proofs.prover.trouble)
+    assert "below the penalty" in bob.proofs.prover.trouble
+    await ask_for_work(alice, bob)
+    assert await network.totals() == (0, 0, 0)

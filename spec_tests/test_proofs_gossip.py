@@ -1,0 +1,275 @@
+"""Section 4.3, proofs between nodes: passing on, bounds, policy, and the end of the service."""
+
+import json
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+from safetensors.torch import load_file, save_file
+from support_chain import ALICE, BOB, CAROL
+from support_ledger import eventually
+from support_model import make_model
+from support_proofs import (
+    MALLORY,
+    Book,
+    Network,
+    ProofNode,
+    ask_for_work,
+    forge,
+    order_for,
+    proof_network,
+    some_states,
+    work_of,
+)
+
+from meshnode.domain.identity import key_from_seed
+from meshnode.domain.proofs.judging import Verdict
+from meshnode.domain.proofs.statements import Signed, read_order
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.proofs.prover import ProofPolicy
+from meshnode.services.proofs.recompute import Work
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+NEVER = ProofPolicy(enabled=False)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("proofs") / "model")
+
+
+def over_a_chain(test: Callable[[Network], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Run a test in a network of its own; all of it in the test's own task."""
+
+    async def run(tmp_path: Path, directory: Path) -> None:
+        async with proof_network(tmp_path / "chain", directory) as network:
+            await test(network)
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def claimed_order(network: Network, bob: ProofNode) -> Signed:
+    """A claim of Bob's on the chain that nobody has been told of."""
+    order = order_for(ALICE, BOB, network.ledger.chain_id, WORK, 2, time.time_ns())
+    claim = order[0].claim
+    await network.send(BOB, "prove", work_kind="forward", layer=2, statement=claim)
+    return forge(BOB, order, WORK).signed
+
+
+_STATES = some_states().tobytes()
+WORK = Work((1, 5, 64), _STATES, (1, 1, 320), bytes(4 * 320))
+
+
+@over_a_chain
+async def test_a_proof_goes_as_far_as_its_ttl_and_is_passed_on_once(network: Network) -> None:
+    books = {who: Book() for who in (ALICE, BOB, CAROL)}
+    alice, bob, carol = [
+        await network.node(who, [0, 1], policy=NEVER, validates=False, book=books[who])
+        for who in (ALICE, BOB, CAROL)
+    ]
+    at = network.book.nodes
+    # Bob knows Alice, and Alice knows Carol and Bob.
+    books[ALICE].nodes = {node.key.node_id: at[node.key.node_id] for node in (bob, carol)}
+    await network.stake(BOB)
+    near, far = await claimed_order(network, bob), await claimed_order(network, bob)
+    for signed, ttl in ((near, 1), (far, 2), (far, 8)):
+        answer = await bob.gossip_proof(alice, signed, ttl)
+        assert answer.accepted, answer.reason
+        assert answer.proof_id in alice.proofs.gossip.known
+    await eventually(lambda: carol.proofs.gossip.known)
+    (known,) = carol.proofs.gossip.known.values()
+    assert known.signed == far
+    # It did not come back to who sent it.
+    assert not bob.proofs.gossip.known
+
+
+@over_a_chain
+async def test_every_refusal_has_a_reason_and_leaves_nothing(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    signed = await claimed_order(network, bob)
+    unknown = order_for(ALICE, BOB, network.ledger.chain_id, WORK, 2, 1)
+    other = order_for(ALICE, BOB, "another-chain", WORK, 2, 1)
+    cases = [
+        (signed, -1, "ttl: must be between 0 and 8"),
+        (signed, 9, "ttl: must be between 0 and 8"),
+        (replace(signed, signature=b""), 1, "proof: "),
+        (replace(signed, public_key=bytes.fromhex(CAROL.key)), 1, "proof: Signature"),
+        (replace(signed, body=b"{}"), 1, "proof: "),
+        (replace(signed, body=b"[" * 5000), 1, "proof: "),
+        (forge(BOB, unknown, WORK).signed, 1, "proof: the chain has no such open proof"),
+        (forge(BOB, other, WORK).signed, 1, "chain_id: is of another chain"),
+    ]
+    for statement, ttl, reason in cases:
+        answer = await bob.gossip_proof(alice, statement, ttl)
+        assert not answer.accepted
+        assert answer.reason.startswith(reason), (answer.reason, reason)
+    stub = await bob.pool.stub("127.0.0.1", alice.port)
+    message = pb.GossipProofRequest(sender_id="x" * 200, ttl=1)
+    assert (await stub.GossipProof(message)).reason.startswith("sender_id")
+    message = pb.GossipProofRequest(sender_id="x" * 20_000, ttl=1)
+    with pytest.raises(CallFailed) as refused:
+        await stub.GossipProof(message)
+    assert refused.value.code is Code.RESOURCE_EXHAUSTED
+    vote = await stub.GossipValidationVote(pb.ValidationVoteRequest(ttl=1))
+    assert (vote.accepted, vote.reason.startswith("vote: ")) == (False, True)
+    assert not alice.proofs.gossip.known
+
+
+@over_a_chain
+async def test_two_statements_of_one_claim_are_not_both_taken(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    order = order_for(ALICE, BOB, network.ledger.chain_id, WORK, 2, time.time_ns())
+    await network.send(BOB, "prove", work_kind="forward", layer=2, statement=order[0].claim)
+    first, second = forge(BOB, order, WORK).signed, forge(BOB, order, WORK, last_layer=2).signed
+    assert (await bob.gossip_proof(alice, first)).accepted
+    again = await bob.gossip_proof(alice, second)
+    assert (again.accepted, again.reason) == (False, "proof: another statement is known of it")
+    # Nor can a stranger put a statement of its own beside it, with Bob's order.
+    stranger = await bob.gossip_proof(alice, forge(MALLORY, order, WORK).signed)
+    assert not stranger.accepted
+
+
+@over_a_chain
+async def test_one_claim_at_a_time_as_the_policy_says(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3], policy=ProofPolicy(every_s=3600.0))
+    await network.stake(BOB)
+    for seed in range(5):
+        await ask_for_work(alice, bob, seed)
+    await network.until(1, 0)
+    assert len(bob.observed) == 5
+    assert (await network.counts())["submitted"] == 1
+
+
+@over_a_chain
+async def test_only_ordered_beginnings_of_sessions_are_claimed(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    await network.until(1, 0)
+    call, answer = bob.observed[-1]
+    observe = bob.proofs.observe
+    observe(replace(call, order=""), answer)
+    observe(replace(call, positions=(3).to_bytes(8, "little")), answer)
+    observe(replace(call, positions=b""), answer)
+    observe(replace(call, past=(b"x",)), answer)
+    observe(replace(call, decode_from=0), answer)
+    # These are looked at more closely, one after another, and turned down.
+    mallory = order_for(ALICE, MALLORY, network.ledger.chain_id, work_of(bob), 2, time.time_ns())
+    own = order_for(BOB, BOB, network.ledger.chain_id, work_of(bob), 2, time.time_ns())
+    for order, reason in ((mallory, "for another node"), (own, "this node's own")):
+        text = forge_text(order)
+        observe(replace(call, order=text), answer)
+        await eventually(lambda reason=reason: reason in bob.proofs.prover.trouble)
+    observe(replace(call, data=call.data[:-4] + b"\0\0\0\0"), answer)
+    await eventually(lambda: "for other inputs" in bob.proofs.prover.trouble)
+    observe(replace(call, order="no order"), answer)
+    await eventually(lambda: "order: " in bob.proofs.prover.trouble)
+    assert (await network.counts())["submitted"] == 1
+
+
+def forge_text(order: tuple[object, dict]) -> str:
+    return json.dumps(order[1], sort_keys=True, separators=(",", ":"))
+
+
+@over_a_chain
+async def test_a_route_has_an_order_for_every_hop(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2], policy=NEVER)
+    carol = await network.node(CAROL, [3], policy=NEVER)
+    stub = await alice.ordering.stub("127.0.0.1", bob.port)
+    values = some_states()
+    route = [
+        pb.SwarmHop(
+            node_id=node.key.node_id,
+            address=f"127.0.0.1:{node.port}",
+            first_layer=node.layers[0],
+            last_layer=node.layers[-1],
+        )
+        for node in (bob, carol)
+    ]
+    answer = await stub.SwarmForward(
+        pb.SwarmForwardRequest(
+            session_id="s",
+            request_id="r",
+            use_cache=True,
+            hidden_states=values.tobytes(),
+            hidden_shape=values.shape,
+            position_ids=np.arange(5, dtype="<i8").tobytes(),
+            route=route,
+        )
+    )
+    assert answer.success, answer.error_message
+    for node, requester in ((bob, ALICE), (carol, BOB)):
+        ((call, _),) = node.observed
+        order, _ = read_order(call.order)
+        assert (order.requester, order.holder) == (requester.key, node.key.node_id)
+        assert order.first_layer == node.layers[0]
+
+
+@over_a_chain
+async def test_a_validator_without_the_weights_abstains(network: Network) -> None:
+    partial = network.directory.parent / "partial"
+    if not partial.exists():
+        shutil.copytree(network.directory, partial)
+        # What a node has that has fetched its own layers only.
+        for file in partial.glob("*.safetensors*"):
+            keep_layers(file, ("model.embed_tokens", "model.layers.0.", "model.layers.1."))
+    alice = await network.node(ALICE, [0, 1], directory=partial)
+    bob = await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    await eventually(lambda: alice.proofs.validator.judgements)
+    (judgement,) = alice.proofs.validator.judgements.values()
+    assert judgement.verdict is Verdict.ABSTAIN
+    assert judgement.reason == "it cannot be computed here"
+    assert await network.totals() == (1, 0, 0)
+
+
+def keep_layers(file: Path, names: tuple[str, ...]) -> None:
+    save_file({k: v for k, v in load_file(file).items() if k.startswith(names)}, file)
+
+
+class Stuck:
+    """Computes for ever."""
+
+    def __init__(self) -> None:
+        self.begun = trio.Event()
+
+    async def agrees(self, layers: range, work: Work) -> bool | None:
+        self.begun.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@over_a_chain
+async def test_a_node_that_stops_in_the_middle_of_a_judgement_has_not_voted(
+    network: Network,
+) -> None:
+    stuck = Stuck()
+    alice = await network.node(ALICE, [0, 1], recomputation=stuck)
+    bob = await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+    await ask_for_work(alice, bob)
+    with trio.fail_after(20):
+        await stuck.begun.wait()
+    await network.stack.aclose()
+    (entry,) = (await network.counts())["open"]
+    assert entry["votes"] == []
+    assert entry["owner"] == key_from_seed(BOB.seed).public_key

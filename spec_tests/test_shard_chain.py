@@ -1,0 +1,245 @@
+"""Section 4.3, SwarmForward: a route of real nodes: same bits as one by one, failures, times."""
+
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trio
+from support_model import make_model
+from support_shards import HolderNode, driven, executor_of, holder_node, until_free
+
+from meshnode.model.loading import load_model
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+TOKENS = [7, 8, 9, 10, 11]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("chain") / "model")
+
+
+@asynccontextmanager
+async def route(
+    directory: Path, *parts: Sequence[int], acquainted: bool = True
+) -> AsyncIterator[list[HolderNode]]:
+    """Nodes that hold the parts; each knows all."""
+    async with AsyncExitStack() as stack:
+        nodes = [
+            await stack.enter_async_context(holder_node(directory, list(part))) for part in parts
+        ]
+        for node in nodes:
+            if acquainted:
+                node.known.addresses |= {("127.0.0.1", other.port) for other in nodes}
+        yield nodes
+        for node in nodes:
+            node.holder.close_all()
+
+
+def message(nodes: Sequence[HolderNode], tokens: Sequence[int], **fields: Any) -> Any:
+    fields = {
+        "session_id": "s",
+        "use_cache": True,
+        "hidden_states": struct.pack(f"<{len(tokens)}q", *tokens),
+        "hidden_shape": [1, len(tokens)],
+        "route": [node.hop for node in nodes],
+        **fields,
+    }
+    return pb.SwarmForwardRequest(**fields)
+
+
+async def swarm(nodes: Sequence[HolderNode], tokens: Sequence[int], **fields: Any) -> Any:
+    stub = await nodes[0].stub()
+    return await stub.SwarmForward(message(nodes, tokens, **fields))
+
+
+async def test_a_chain_gives_the_bits_of_one_node(directory: Path) -> None:
+    model = load_model(directory, threads=1)
+    async with executor_of(model) as executor, driven([executor], [range(4)]) as one:
+        expected = [await one.forward(TOKENS)]
+        expected += [await one.forward([token]) for token in (3, 4, 5)]
+    for parts in (([0, 1, 2, 3],), ([0], [1, 2], [3]), ([0], [1], [2], [3])):
+        async with route(directory, *parts) as nodes:
+            pieces = [TOKENS, [3], [4], [5]]
+            for piece, logits in zip(pieces, expected, strict=True):
+                answer = await swarm(nodes, piece)
+                assert answer.success, answer.error_message
+                assert list(answer.logits_shape) == [1, 1, 320]
+                assert answer.logits == logits.numpy().astype("<f4").tobytes()
+                assert [hop.node_id for hop in answer.hops] == [n.node_id for n in nodes]
+                assert [hop.first_layer for hop in answer.hops] == [part[0] for part in parts]
+                for place, hop in enumerate(answer.hops):
+                    assert hop.compute_ms > 0
+                    assert hop.queue_ms >= 0
+                    assert (hop.network_ms > 0) == (place < len(nodes) - 1)
+
+
+async def test_closing_goes_along_the_route(directory: Path) -> None:
+    async with route(directory, [0], [1, 2], [3]) as nodes:
+        await swarm(nodes, TOKENS)
+        assert [len(node.holder) for node in nodes] == [1, 1, 1]
+        closing = {"hidden_states": b"", "hidden_shape": [], "use_cache": False}
+        assert (await swarm(nodes, TOKENS, **closing)).success
+        assert [node.executor.kv_bytes_in_use for node in nodes] == [0, 0, 0]
+
+
+async def test_the_first_caller_may_close_what_was_opened_for_it(directory: Path) -> None:
+    """When the node between is gone, the driver tells the others itself."""
+    async with route(directory, [0], [1, 2, 3]) as nodes:
+        await swarm(nodes, TOKENS)
+        stub = await nodes[1].stub()
+        await stub.PipelineForward(pb.PipelineForwardRequest(session_id="s", target_shard=1))
+        assert [len(node.holder) for node in nodes] == [1, 0]
+
+
+async def test_by_way_of_a_common_node_nobody_reaches_anothers_session(directory: Path) -> None:
+    """Two callers, one id, one first hop: two sessions at the second hop too."""
+    async with route(directory, [0], [1, 2, 3]) as nodes:
+        await swarm(nodes, TOKENS)
+        stub = await nodes[0].stub()
+        other = await stub.SwarmForward(
+            message(nodes, [1, 2]), metadata={"session-origin": "10.0.0.9"}
+        )
+        assert other.success
+        assert [len(node.holder) for node in nodes] == [2, 2]
+        again = await swarm(nodes, [3], position_ids=struct.pack("<q", 5))
+        assert again.success, again.error_message
+
+
+async def test_a_session_that_a_later_hop_lacks_is_said_with_its_place(directory: Path) -> None:
+    async with route(directory, [0], [1, 2], [3]) as nodes:
+        await swarm(nodes, TOKENS)
+        nodes[2].holder.close_all()
+        answer = await swarm(nodes, [3], position_ids=struct.pack("<q", 5))
+        assert not answer.success
+        assert answer.error_message.startswith("session unknown")
+        assert len(answer.hops) == 2
+        # Where it is not lost the message can be sent again.
+        ((_, record),) = nodes[0].holder._records.items()
+        assert record.session.length == 6
+
+
+async def test_a_hop_that_is_gone_is_said_with_its_place(directory: Path) -> None:
+    async with route(directory, [0], [1, 2]) as nodes, trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listeners[0].socket.getsockname()[1]
+        await listeners[0].aclose()
+        nodes[1].known.addresses.add(("127.0.0.1", port))
+        gone = pb.SwarmHop(address=f"127.0.0.1:{port}", first_layer=3, last_layer=3)
+        hops = [*(node.hop for node in nodes), gone]
+        answer = await swarm(nodes, TOKENS, route=hops)
+        assert not answer.success
+        assert answer.error_message.startswith("UNAVAILABLE")
+        assert len(answer.hops) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_hop_that_hangs_is_said_before_the_caller_gives_up(directory: Path) -> None:
+    async with route(directory, [0], [1, 2]) as nodes:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listeners[0].socket.getsockname()[1]
+        nodes[1].known.addresses.add(("127.0.0.1", port))
+        frozen = pb.SwarmHop(address=f"127.0.0.1:{port}", first_layer=3, last_layer=3)
+        stub = await nodes[0].stub()
+        with trio.fail_after(0.6):
+            answer = await stub.SwarmForward(
+                message(nodes, TOKENS, route=[*(node.hop for node in nodes), frozen])
+            )
+        assert answer.error_message.startswith("DEADLINE_EXCEEDED")
+        assert len(answer.hops) == 2
+        await listeners[0].aclose()
+
+
+async def test_a_hop_that_lacks_the_layer_is_said_with_its_place(directory: Path) -> None:
+    async with route(directory, [0], [1, 2], [3]) as nodes:
+        wrong = pb.SwarmHop(address=nodes[1].hop.address, first_layer=3, last_layer=3)
+        hops = [nodes[0].hop, nodes[1].hop, wrong]
+        answer = await swarm(nodes, TOKENS, route=hops)
+        assert answer.error_message.startswith("NOT_FOUND")
+        assert len(answer.hops) == 2
+        impostor = pb.SwarmHop(
+            node_id="ab" * 20, address=nodes[1].hop.address, first_layer=1, last_layer=2
+        )
+        hops = [nodes[0].hop, impostor, nodes[2].hop]
+        answer = await swarm(nodes, TOKENS, session_id="t", route=hops)
+        assert answer.error_message.startswith("NOT_FOUND")
+        assert len(answer.hops) == 1
+
+
+async def test_an_address_that_is_not_a_peers_is_never_called(directory: Path) -> None:
+    called = trio.Event()
+
+    async def stranger(stream: trio.SocketStream) -> None:
+        called.set()
+
+    async with (
+        route(directory, [0], [1, 2, 3], acquainted=False) as nodes,
+        trio.open_nursery() as nursery,
+    ):
+        listeners = await nursery.start(trio.serve_tcp, stranger, 0)
+        port = listeners[0].socket.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", nodes[1].hop.address):
+            hop = pb.SwarmHop(address=address, first_layer=1, last_layer=3)
+            with pytest.raises(CallFailed) as caught:
+                await swarm(nodes, TOKENS, route=[nodes[0].hop, hop])
+            assert caught.value.code is Code.PERMISSION_DENIED
+        # Nothing was computed for it either.
+        assert nodes[0].executor.steps == 0
+        nursery.cancel_scope.cancel()
+    assert not called.is_set()
+
+
+@pytest.mark.parametrize(
+    "hops",
+    [
+        [],
+        [(0, 0), (2, 3)],
+        [(0, 0), (0, 3)],
+        [(0, 0)],
+        [(0, -1), (0, 3)],
+        [(0, 0), (1, 3), (4, 4)],
+        [(0, 0)] * 300,
+        [(0, 2**31 - 2), (2**31 - 1, 2**31 - 1)],
+    ],
+)
+async def test_routes_that_lead_nowhere_are_refused(
+    directory: Path, hops: list[tuple[int, int]]
+) -> None:
+    async with route(directory, [0], [1, 2, 3]) as nodes:
+        asked = [
+            pb.SwarmHop(address=nodes[1].hop.address, first_layer=a, last_layer=b) for a, b in hops
+        ]
+        with pytest.raises(CallFailed) as caught:
+            await swarm(nodes, TOKENS, route=asked)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("address", ["", "host", ":1", "127.0.0.1:", "127.0.0.1:x", "a:123456"])
+async def test_addresses_that_are_none_are_refused(directory: Path, address: str) -> None:
+    async with route(directory, [0]) as nodes:
+        hop = pb.SwarmHop(address=address, first_layer=1, last_layer=3)
+        with pytest.raises(CallFailed) as caught:
+            await swarm(nodes, TOKENS, route=[nodes[0].hop, hop])
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+async def test_a_cancelled_chain_frees_every_hop(directory: Path) -> None:
+    async with route(directory, [0], [1, 2], [3]) as nodes:
+        for _ in range(5):
+            with trio.move_on_after(0.006):
+                await swarm(nodes, [5] * 200)
+        for node in nodes:
+            node.holder.close_all()
+            with trio.fail_after(5):
+                await until_free(node.executor)
+
+
+def test_logits_are_little_endian_float32() -> None:
+    assert torch.ones(1).numpy().astype("<f4").tobytes() == struct.pack("<f", 1)

@@ -1,0 +1,309 @@
+"""Section 4.3, PipelineBackward: gradients across three real nodes are those of one process."""
+
+import math
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trio
+from support_model import make_model, random_tokens
+from support_shards import TRAINING_LIMITS, HolderNode, holder_node
+
+from meshnode.model.decoder import Decoder
+from meshnode.model.loading import load_model
+from meshnode.model.training import cross_entropy
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.shards.training import TrainingLimits
+from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.wire
+
+PARTS = ([0, 1], [2], [3])
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("training") / "model")
+
+
+@asynccontextmanager
+async def shards(
+    directory: Path,
+    *parts: Sequence[int],
+    limits: TrainingLimits = TRAINING_LIMITS,
+    trains: bool = True,
+) -> AsyncIterator[list[HolderNode]]:
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for part in parts:
+            node = holder_node(directory, list(part), training_limits=limits, trains=trains)
+            nodes.append(await stack.enter_async_context(node))
+        for node in nodes:
+            node.known.addresses |= {("127.0.0.1", other.port) for other in nodes}
+        yield nodes
+
+
+def targets_of(tokens: torch.Tensor) -> torch.Tensor:
+    """The next token after each; none after the last, nor after the third."""
+    targets = tokens.roll(-1, dims=1)
+    targets[:, -1] = -100
+    targets[:, 2] = -100
+    return targets
+
+
+async def pass_through(
+    nodes: Sequence[HolderNode], tokens: torch.Tensor, *, request: str = "r", **last: Any
+) -> pb.PipelineForwardResponse:
+    """As a driver does: each holder in turn, each told where the states came from."""
+    data, shape = tokens.numpy().astype("<i8").tobytes(), list(tokens.shape)
+    labels = targets_of(tokens).numpy().astype("<i8").tobytes()
+    for place, node in enumerate(nodes):
+        is_last = place == len(nodes) - 1
+        before = nodes[place - 1] if place else None
+        fields: dict[str, Any] = {
+            "session_id": "s",
+            "request_id": request,
+            "hidden_states": data,
+            "hidden_shape": shape,
+            "target_shard": node.executor.card.layers[0],
+            "source_shard": before.executor.card.layers[0] if before else -1,
+            "sender_url": f"127.0.0.1:{before.port}" if before else "",
+            "training_labels": labels if is_last else b"",
+        }
+        fields |= last if is_last else {}
+        stub = await node.stub()
+        answer = await stub.PipelineForward(
+            pb.PipelineForwardRequest(**fields), metadata={"training": "1"}
+        )
+        if not is_last:
+            assert answer.success, answer.error_message
+        data, shape = answer.hidden_states, list(answer.hidden_shape)
+    return answer
+
+
+def whole(directory: Path) -> Decoder:
+    return load_model(directory, threads=1, trainable=True).decoder
+
+
+async def test_gradients_over_three_nodes_are_those_of_one_process(directory: Path) -> None:
+    decoder = whole(directory)
+    batches = [random_tokens(2, 12, seed=seed) for seed in (1, 2)]
+    losses = []
+    for tokens in batches:
+        loss = cross_entropy(decoder(tokens), targets_of(tokens))
+        torch.autograd.backward([loss])
+        losses.append(float(loss.detach()))
+    async with shards(directory, *PARTS) as nodes:
+        assert not any(node.training.loaded for node in nodes)
+        for i, (tokens, loss) in enumerate(zip(batches, losses, strict=True)):
+            answer = await pass_through(nodes, tokens, request=f"r{i}")
+            assert answer.success, answer.error_message
+            assert answer.is_final
+            assert answer.loss == pytest.approx(loss, abs=1e-5)
+        found: dict[str, torch.Tensor] = {}
+        for node in nodes:
+            assert node.training.loaded
+            gradients = node.training.gradients("s")
+            assert gradients is not None
+            assert not found.keys() & gradients.keys()
+            found |= gradients
+            assert node.training.gradients("s") is None
+            assert node.training.bytes_in_use == 0
+    expected = {name: parameter.grad for name, parameter in decoder.named_parameters()}
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        assert gradient is not None
+        assert (found[name] - gradient).abs().max() < 1e-5, name
+    assert max(float(gradient.abs().max()) for gradient in found.values()) > 1e-3
+
+
+async def test_a_whole_model_trains_alone_and_tells_the_loss_alone(directory: Path) -> None:
+    tokens = random_tokens(2, 12)
+    loss = float(cross_entropy(whole(directory)(tokens), targets_of(tokens)).detach())
+    async with shards(directory, range(4)) as (node,):
+        answer = await pass_through([node], tokens)
+        assert answer.loss == pytest.approx(loss, abs=1e-5)
+        assert node.training.gradients("s") is not None
+        stub = await node.stub()
+        fields = {
+            "session_id": "loss",
+            "request_id": "r",
+            "hidden_states": tokens.numpy().tobytes(),
+            "hidden_shape": list(tokens.shape),
+            "training_labels": targets_of(tokens).numpy().tobytes(),
+        }
+        answer = await stub.PipelineForward(pb.PipelineForwardRequest(**fields))
+        assert answer.loss == pytest.approx(loss, abs=1e-5)
+        assert node.training.gradients("loss") is None
+
+
+async def test_a_sender_that_is_not_a_peer_is_refused(directory: Path) -> None:
+    called = trio.Event()
+
+    async def stranger(stream: trio.SocketStream) -> None:
+        called.set()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, stranger, 0)
+        port = listeners[0].socket.getsockname()[1]
+        async with shards(directory, *PARTS) as nodes:
+            for url in (
+                f"127.0.0.1:{port}",
+                f"http://127.0.0.1:{port}",
+                f"localhost:{nodes[1].port}",
+                "no address",
+                "file:///etc/passwd",
+                "127.0.0.1:0",
+                "127.0.0.1:99999",
+            ):
+                with pytest.raises(CallFailed) as caught:
+                    await pass_through(nodes, random_tokens(1, 4), request=url, sender_url=url)
+                assert caught.value.code is Code.INVALID_ARGUMENT
+                assert "sender_url" in caught.value.message
+        nursery.cancel_scope.cancel()
+    assert not called.is_set()
+
+
+async def test_no_graph_is_used_twice_and_none_of_another(directory: Path) -> None:
+    tokens = random_tokens(1, 4)
+    async with shards(directory, *PARTS) as nodes:
+        assert (await pass_through(nodes, tokens)).success
+        stub = await nodes[1].stub()
+        gradient = np.ones((1, 4, 64), dtype="<f4").tobytes()
+
+        def request(**fields: Any) -> pb.PipelineBackwardRequest:
+            fields = {
+                "session_id": "s",
+                "request_id": "r",
+                "grad_output": gradient,
+                "grad_shape": [1, 4, 64],
+                "target_shard": 2,
+                **fields,
+            }
+            return pb.PipelineBackwardRequest(**fields)
+
+        answer = await stub.PipelineBackward(request())
+        assert not answer.success
+        assert answer.error_message == "graph unknown or expired"
+        # A graph that waits is not used up by messages that do not fit it.
+        await pass_through(nodes[:2], tokens, request="again", training_labels=b"")
+        again = {"request_id": "again"}
+        for wrong, code in (
+            ({"grad_shape": [1, 4, 63]}, Code.INVALID_ARGUMENT),
+            ({"grad_shape": [4, 64]}, Code.INVALID_ARGUMENT),
+            ({"grad_output": gradient[:-1]}, Code.INVALID_ARGUMENT),
+            ({"grad_output": struct.pack("<f", math.nan) * 256}, Code.INVALID_ARGUMENT),
+            ({"target_shard": 3}, Code.NOT_FOUND),
+        ):
+            with pytest.raises(CallFailed) as caught:
+                await stub.PipelineBackward(request(**again, **wrong))
+            assert caught.value.code is code
+        assert (await stub.PipelineBackward(request(**again))).success
+
+
+async def test_a_way_back_that_breaks_is_said_and_adds_nothing_here(directory: Path) -> None:
+    tokens = random_tokens(1, 4)
+    async with shards(directory, *PARTS) as nodes:
+        original = nodes[0].training._graphs
+        await pass_through(nodes[:2], tokens, training_labels=b"")
+        original.clear()
+        stub = await nodes[1].stub()
+        answer = await stub.PipelineBackward(
+            pb.PipelineBackwardRequest(
+                session_id="s",
+                request_id="r",
+                grad_output=np.ones((1, 4, 64), dtype="<f4").tobytes(),
+                grad_shape=[1, 4, 64],
+                target_shard=2,
+            )
+        )
+        assert not answer.success
+        assert "graph unknown" in answer.error_message
+        assert nodes[1].training.gradients("s") is None
+        assert nodes[1].training.bytes_in_use == 0
+
+
+async def test_graphs_are_bounded_and_expire(directory: Path) -> None:
+    tokens = random_tokens(1, 4)
+    limits = replace(TRAINING_LIMITS, graphs=2, idle_s=0.2)
+    async with shards(directory, [0, 1], limits=limits) as (node,):
+
+        async def keep(name: str) -> None:
+            await pass_through([node], tokens, request=name, training_labels=b"")
+
+        answer = await pass_through([node, node][:1], tokens, request="a", training_labels=b"")
+        assert answer.success
+        with pytest.raises(CallFailed) as caught:
+            await keep("a")
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        await keep("b")
+        with pytest.raises(CallFailed) as caught:
+            await keep("c")
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        with trio.fail_after(5):
+            while node.training.bytes_in_use:  # noqa: ASYNC110 - it tells no event
+                await trio.sleep(0.02)
+        await keep("d")
+        node.training._graphs.clear()
+    small = replace(TRAINING_LIMITS, graph_bytes=1000)
+    async with shards(directory, [0, 1], limits=small) as (node,):
+        with pytest.raises(CallFailed) as caught:
+            await pass_through([node], tokens, training_labels=b"")
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+async def test_sessions_whose_gradients_are_kept_are_bounded(directory: Path) -> None:
+    limits = replace(TRAINING_LIMITS, gradient_sets=1)
+    async with shards(directory, range(4), limits=limits) as (node,):
+        assert (await pass_through([node], random_tokens(1, 4))).success
+        with pytest.raises(CallFailed) as caught:
+            await pass_through([node], random_tokens(1, 4), session_id="other")
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        assert (await pass_through([node], random_tokens(1, 4), request="next")).success
+
+
+async def test_a_node_that_does_not_train_reads_no_weights(directory: Path) -> None:
+    async with shards(directory, range(4), trains=False) as (node,):
+        with pytest.raises(CallFailed) as caught:
+            await pass_through([node], random_tokens(1, 4))
+        assert caught.value.code is Code.UNIMPLEMENTED
+        stub = await node.stub()
+        # The operation is there all the same: a failure inside a normal answer (7.3).
+        answer = await stub.PipelineBackward(pb.PipelineBackwardRequest())
+        assert not answer.success
+        assert answer.error_message
+        assert not node.training.loaded
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"training_labels": b"\0" * 31},
+        {"training_labels": struct.pack("<4q", *[-100] * 4)},
+        {"training_labels": struct.pack("<4q", 1, 2, 3, 320)},
+        {"training_labels": struct.pack("<4q", 1, 2, 3, -1)},
+        {"training_labels": b""},
+        {"use_cache": True},
+        {"past_key_values": [b"\0" * 4] * 4},
+        {"request_id": ""},
+        {"session_id": ""},
+        {"session_id": "x" * 200},
+        {"position_ids": struct.pack("<4q", 1, 2, 3, 4)},
+        {"attention_mask": b"\x01\x01\0\x01"},
+        {"hidden_shape": [5, 1]},
+    ],
+)
+async def test_messages_that_do_not_fit_are_refused(
+    directory: Path, fields: dict[str, Any]
+) -> None:
+    async with shards(directory, range(4)) as (node,):
+        with pytest.raises(CallFailed) as caught:
+            await pass_through([node], random_tokens(1, 4), **fields)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        assert node.training.bytes_in_use == 0
