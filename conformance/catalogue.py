@@ -66,7 +66,12 @@ class Effect(IntEnum):
         return self.name.lower()
 
 
-NEEDS = frozenset({"token", "expired_token", "grpc", "legacy_paths"})
+NEEDS = frozenset(
+    {
+        "token", "expired_token", "grpc", "legacy_paths", "pipeline", "field_map", "reference",
+        "public_key", "request_id", "artifact",
+    }
+)  # fmt: skip
 SCALARS = frozenset({"string", "bytes", "bool", "int32", "int64", "double"})
 
 

@@ -25,7 +25,11 @@ from conformance.verdict import EXIT_CODES, Exit, Outcome
 
 LOG = "exchanges.jsonl"
 DEFAULT_FILE = Path("conformance.toml")
-ENVIRONMENT = {"token": "CONFORMANCE_TOKEN", "expired_token": "CONFORMANCE_EXPIRED_TOKEN"}
+ENVIRONMENT = {
+    "token": "CONFORMANCE_TOKEN",
+    "expired_token": "CONFORMANCE_EXPIRED_TOKEN",
+    "second_token": "CONFORMANCE_SECOND_TOKEN",
+}
 FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "text": text.render,
     "junit": junit.render,
@@ -80,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--baseline", type=Path, metavar="FILE", help="known failures")
     command.add_argument("--notes", action="store_true", help="show what was only observed, too")
     command.add_argument("--quiet", action="store_true", help="no progress, only the figures")
+    command.add_argument(
+        "-n", type=int, default=1, metavar="N", dest="parallel", help="reading checks at a time"
+    )
     command.set_defaults(command=_run)
 
     command = commands.add_parser("list", help="list the requirements")
@@ -190,6 +197,7 @@ def _run(options: argparse.Namespace) -> int:
         only=options.ids,
         baseline=known,
         progress=_no_progress if options.quiet or not sys.stderr.isatty() else _progress,
+        parallel=max(1, options.parallel),
     )
     finished = runner.run()
     built = document.build(finished)
@@ -315,6 +323,7 @@ def _replay(options: argparse.Namespace) -> int:
     tokens = {
         "TOKEN": options.token or os.environ.get(ENVIRONMENT["token"]),
         "EXPIRED_TOKEN": options.expired_token or os.environ.get(ENVIRONMENT["expired_token"]),
+        "SECOND_TOKEN": os.environ.get(ENVIRONMENT["second_token"]),
     }
     answered = True
     for number in options.numbers:

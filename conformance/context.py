@@ -41,6 +41,11 @@ class Budget:
         self.spent += tokens * self._per_token
 
     @property
+    def left(self) -> float:
+        """Give what may still be spent."""
+        return max(self.limit - self.spent, 0.0)
+
+    @property
     def exhausted(self) -> bool:
         """Tell whether nothing more may be spent."""
         return self.spent > self.limit

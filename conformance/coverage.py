@@ -72,7 +72,8 @@ def _kind(item: Requirement) -> str:
 
 def _row(item: Requirement) -> str:
     level = "silent" if item.origin is Origin.SILENT else item.level.value
-    tried = f"`{item.check}`" if item.check else item.unchecked or "observed by nothing yet"
+    open_question = "nothing: the document leaves it open"
+    tried = f"`{item.check}`" if item.check else item.unchecked or open_question
     cells = (f"`{item.id}`", level, item.text, tried)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

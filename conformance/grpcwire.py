@@ -151,7 +151,11 @@ def command(address: str, operation: str, body: bytes, shown: str | None) -> str
         quoted = " ".join(shlex.quote(word) for word in words)
         return f"grpcurl -plaintext -import-path {folder} {quoted}"
     framed = b"\0" + len(body).to_bytes(4, "big") + body
-    octal = "".join(f"\\{byte:03o}" for byte in framed[:SHOWN_BYTES])
+    if len(framed) > SHOWN_BYTES:
+        return (
+            f"# {len(body)} bytes to {operation}: too long for a command line; run the check again"
+        )
+    octal = "".join(f"\\{byte:03o}" for byte in framed)
     url = shlex.quote(f"http://{address}/{SERVICE}/{operation}")
     return (
         f"printf '{octal}' | curl -sS -v --http2-prior-knowledge -H 'TE: trailers'"

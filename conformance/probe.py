@@ -104,6 +104,10 @@ def propose(target: Target, proposal: Proposal) -> str:
         "# Legacy paths that answer 410, and those that redirect to /join.",
         "legacy_gone = []",
         "legacy_redirected = []",
+        "# What the document leaves open, and only its node knows, so that more can be judged:",
+        "# rpc, reference, public_key, request_id, artifact, [target.field_map] and",
+        "# [target.pipeline].",
+        "# The README of the suite says what they are.",
         "# The tokens are better given as CONFORMANCE_TOKEN and CONFORMANCE_EXPIRED_TOKEN.",
     ]
     return "\n".join(lines) + "\n"

@@ -4,15 +4,17 @@ Invariants: a check that breaks down is a fault of the suite and never a verdict
 open what the check had not ruled on; every requirement of the catalogue has exactly one result.
 """
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance import passive
 from conformance.baseline import Baseline
-from conformance.catalogue import Level, Origin, Requirement, load
+from conformance.catalogue import Effect, Level, Origin, Requirement, load
 from conformance.context import API, Budget, Context
 from conformance.exploration import Skipped
 from conformance.grpcwire import GrpcClient
@@ -76,7 +78,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class Runner:
-    """Runs the checks that apply to one target, one after the other."""
+    """Runs the checks that apply to one target: those that only read together, if wished."""
 
     def __init__(
         self,
@@ -86,22 +88,21 @@ class Runner:
         only: Iterable[str] = (),
         baseline: Baseline | None = None,
         progress: Progress = lambda done, total, name: None,
+        parallel: int = 1,
     ) -> None:
-        """`only` names requirements; none means all. `log` is the JSONL file of the exchanges."""
+        """`only` names requirements; none means all. `log` is the JSONL file of the exchanges.
+
+        `parallel` is how many reading checks run at a time.
+        """
         self.target = target
         self.redactor = Redactor(target.secrets)
         self._journal = Journal(self.redactor, log)
         self._only = frozenset(only)
         self._baseline = baseline or Baseline({})
         self._progress = progress
-        self._http = HttpClient(
-            target.url, self._journal, timeout_s=target.timeout_s, max_wait_s=target.max_wait_s
-        )
-        self._grpc = (
-            GrpcClient(target.grpc, self._journal, timeout_s=target.timeout_s)
-            if target.grpc
-            else None
-        )
+        self._parallel = parallel
+        self._clients = threading.local()
+        self._opened: list[GrpcClient] = []
         self._budget = Budget(target.budget)
         self._findings: list[Finding] = []
         self._faults: dict[str, str] = {}
@@ -115,16 +116,13 @@ class Runner:
         interrupted = False
         chosen = [check for check in checks().values() if self._applies(check)]
         try:
-            for done, check in enumerate(chosen):
-                self._progress(done, len(chosen), check.name)
-                self._run_check(check)
-            self._progress(len(chosen), len(chosen), "")
+            self._run_all(chosen)
         except KeyboardInterrupt:
             interrupted = True
         finally:
+            for client in self._opened:
+                client.close()
             self._journal.close()
-            if self._grpc:
-                self._grpc.close()
         found: dict[str, list[Finding]] = {}
         for finding in self._findings:
             found.setdefault(finding.requirement, []).append(finding)
@@ -147,6 +145,41 @@ class Runner:
             redactor=self.redactor,
             skipped=self._skipped,
         )
+
+    def _run_all(self, chosen: list[Check]) -> None:
+        done = 0
+        together = [check for check in chosen if check.effect is Effect.READ]
+        if self._parallel > 1 and together:
+            with ThreadPoolExecutor(self._parallel) as pool:
+                try:
+                    for check, _ in zip(together, pool.map(self._run_check, together), strict=True):
+                        done += 1
+                        self._progress(done, len(chosen), check.name)
+                except KeyboardInterrupt:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            # In the order in which one after the other would have found them.
+            order = {check.name: at for at, check in enumerate(chosen)}
+            self._findings.sort(key=lambda finding: order[finding.check])
+        for check in chosen[done:]:
+            self._progress(done, len(chosen), check.name)
+            self._run_check(check)
+            done += 1
+        self._progress(len(chosen), len(chosen), "")
+
+    def _own_clients(self) -> tuple[HttpClient, GrpcClient | None]:
+        """Give the clients of this thread: a check may not see what another one is doing."""
+        if not hasattr(self._clients, "http"):
+            target = self.target
+            self._clients.http = HttpClient(
+                target.url, self._journal, timeout_s=target.timeout_s, max_wait_s=target.max_wait_s
+            )
+            self._clients.grpc = None
+            if target.grpc:
+                client = GrpcClient(target.grpc, self._journal, timeout_s=target.timeout_s)
+                self._clients.grpc = client
+                self._opened.append(client)
+        return self._clients.http, self._clients.grpc
 
     # -- which checks apply -----------------------------------------------------------------
 
@@ -172,16 +205,17 @@ class Runner:
     # -- one check --------------------------------------------------------------------------
 
     def _run_check(self, check: Check) -> None:
-        context = Context(check, self.target, self._http, self._grpc, self._budget, self._residue)
-        self._http.check = check.name
-        if self._grpc:
-            self._grpc.check = check.name
+        http, grpc = self._own_clients()
+        context = Context(check, self.target, http, grpc, self._budget, self._residue)
+        http.check = check.name
+        if grpc:
+            grpc.check = check.name
 
         def limited(answer: Answer) -> None:
             if API in answer.exchange.request["url"]:
                 passive.judge_answer(context, answer)
 
-        self._http.on_limited = limited
+        http.on_limited = limited
         try:
             check.run(context)
         except Unanswered as reason:

@@ -30,27 +30,45 @@ class Target:
     grpc: str | None = None
     token: str | None = field(default=None, repr=False)
     expired_token: str | None = field(default=None, repr=False)
+    second_token: str | None = field(default=None, repr=False)
     send_to: str | None = None
     legacy_gone: tuple[str, ...] = ()
     legacy_redirected: tuple[str, ...] = ()
+    reference: tuple[str, ...] = ()
+    public_key: str | None = None
+    request_id: str | None = None
+    artifact: str | None = None
+    rpc: str | None = None
+    field_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pipeline: Mapping[str, Any] = field(default_factory=dict)
     allow: frozenset[Effect] = frozenset()
     budget: float = DEFAULT_BUDGET
     timeout_s: float = 10.0
     inference_timeout_s: float = 60.0
     max_wait_s: float = 120.0
+    burst_s: float = 6.0
     examples: int = 20
     seed: int = 0
 
     @property
     def secrets(self) -> dict[str, str]:
         """Give the secrets by the names under which they are shown."""
-        named = {"TOKEN": self.token, "EXPIRED_TOKEN": self.expired_token}
+        named = {
+            "TOKEN": self.token,
+            "EXPIRED_TOKEN": self.expired_token,
+            "SECOND_TOKEN": self.second_token,
+        }
         return {name: secret for name, secret in named.items() if secret}
 
     @property
     def valid(self) -> Credential:
         """Give the credential of the declared token; nothing where there is none."""
         return bearer(self.token, "$TOKEN") if self.token else ANONYMOUS
+
+    @property
+    def second(self) -> Credential:
+        """Give the credential of another account of the target, or again that of the first."""
+        return bearer(self.second_token, "$SECOND_TOKEN") if self.second_token else self.valid
 
     @property
     def expired(self) -> Credential:
@@ -65,6 +83,12 @@ class Target:
             "expired_token": self.expired_token,
             "grpc": self.grpc,
             "legacy_paths": self.legacy_gone or self.legacy_redirected,
+            "pipeline": self.pipeline,
+            "field_map": self.field_map,
+            "reference": self.reference,
+            "public_key": self.public_key,
+            "request_id": self.request_id,
+            "artifact": self.artifact,
         }
         return frozenset(need for need, value in met.items() if value)
 
@@ -90,14 +114,23 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "grpc": str,
     "token": str,
     "expired_token": str,
+    "second_token": str,
     "send_to": str,
     "legacy_gone": list,
     "legacy_redirected": list,
+    "reference": list,
+    "public_key": str,
+    "request_id": str,
+    "artifact": str,
+    "rpc": str,
+    "field_map": dict,
+    "pipeline": dict,
     "allow": list,
     "budget": (int, float),
     "timeout_s": (int, float),
     "inference_timeout_s": (int, float),
     "max_wait_s": (int, float),
+    "burst_s": (int, float),
     "examples": int,
     "seed": int,
 }
@@ -111,7 +144,10 @@ def read_file(path: Path) -> dict[str, Any]:
         raise BadConfiguration(f"{path}: {error}") from None
     unknown = set(document) - {"target"}
     if unknown:
-        raise BadConfiguration(f"{path}: unknown tables {sorted(unknown)}; there is only [target]")
+        raise BadConfiguration(
+            f"{path}: unknown tables {sorted(unknown)}; there are only [target],"
+            " [target.field_map] and [target.pipeline]"
+        )
     table = document.get("target", {})
     if not isinstance(table, dict):
         raise BadConfiguration(f"{path}: [target] is not a table")
@@ -137,17 +173,65 @@ def make_target(settings: Mapping[str, Any]) -> Target:
             "allow": frozenset(Effect.named(name) for name in settings.get("allow", ())),
             "legacy_gone": tuple(settings.get("legacy_gone", ())),
             "legacy_redirected": tuple(settings.get("legacy_redirected", ())),
+            "reference": tuple(settings.get("reference", ())),
+            "field_map": {
+                name: (paths,) if isinstance(paths, str) else tuple(paths)
+                for name, paths in settings.get("field_map", {}).items()
+            },
         }
     except (KeyError, ValueError, AttributeError) as error:
         raise BadConfiguration(f"profiles or allow: {error}") from None
+    _validate_tables(settings)
     target = Target(**known)
     for name in ("timeout_s", "inference_timeout_s", "examples"):
         if getattr(target, name) <= 0:
             raise BadConfiguration(f"{name}: must be above zero")
-    for name in ("token", "expired_token"):
+    for name in ("token", "expired_token", "second_token"):
         secret = getattr(target, name)
         if secret is not None and not (secret.isascii() and secret.isprintable() and secret):
             raise BadConfiguration(f"{name}: a bearer token is one line of visible ASCII")
     if target.profiles & {Profile.GRPC, Profile.DHT, Profile.PIPELINE} and not target.grpc:
         target = replace(target, grpc=documented_grpc_address(target.url))
     return target
+
+
+# Values in native answers whose names the document does not show. A path has dots, and [] for every
+# entry of an array.
+MAPPED = frozenset(
+    {
+        "/api/network height", "/api/network hash", "/api/network money",
+        "/api/blocks height", "/api/block height", "/api/block hash",
+        "/api/training round", "/api/account money", "/api/validators money",
+        "/api/inference money",
+    }
+)  # fmt: skip
+_PIPELINE: dict[str, type | tuple[type, ...]] = {
+    "format": str,
+    "shard": int,
+    "absent_shard": int,
+    "hidden_shape": list,
+    "last": bool,
+    "past_entries": int,
+    "training": bool,
+}
+FORMATS = ("float32", "bfloat16")
+RPC = "jsonrpc"
+
+
+def _validate_tables(settings: Mapping[str, Any]) -> None:
+    for name, value in settings.get("field_map", {}).items():
+        if name not in MAPPED:
+            raise BadConfiguration(f"field_map: {name!r} is none of {', '.join(sorted(MAPPED))}")
+        paths = [value] if isinstance(value, str) else value
+        if not isinstance(paths, list) or not paths or not all(isinstance(p, str) for p in paths):
+            raise BadConfiguration(f"field_map: {name} is no path, and no array of paths")
+    if settings.get("rpc", RPC) != RPC:
+        raise BadConfiguration(f"rpc: the suite speaks {RPC!r} and nothing else")
+    pipeline = settings.get("pipeline", {})
+    for name, value in pipeline.items():
+        if name not in _PIPELINE or not isinstance(value, _PIPELINE[name]):
+            raise BadConfiguration(f"pipeline: {name} = {value!r} makes no sense")
+    if pipeline and not {"shard", "hidden_shape"} <= set(pipeline):
+        raise BadConfiguration("pipeline: needs shard and hidden_shape at least")
+    if pipeline.get("format", FORMATS[0]) not in FORMATS:
+        raise BadConfiguration(f"pipeline: format is one of {', '.join(FORMATS)}")

@@ -55,6 +55,10 @@ def inference_result(context: Context) -> None:
     if answer.status in (401, 403):
         context.unclear(ROUTE, f"the declared token is refused with {answer.status}", answer)
         return
+    if answer.ok and answer.json_object() is None and answer.media_type != "text/event-stream":
+        # What is wrong with the body has been found; a result it is not.
+        context.unclear(ROUTE, "the answer is not a JSON object", answer)
+        return
     if answer.ok:
         context.holds(ROUTE, answer)
     if answer.ok and answer.media_type == "text/event-stream":

@@ -313,3 +313,23 @@ def pipeline_backward(context: Context) -> None:
             reason=answer.error_message,
             key="error_message",
         )
+
+
+# The rest of the 100 MiB is for the other fields of the message.
+NEARLY_BYTES = 99 * 1024 * 1024
+
+
+@requirement("LIM-007")
+def grpc_large(context: Context) -> None:
+    """Gossip a gradient of 99 MiB that no receiver can use; any answer but a limit will do."""
+    reply = context.grpc.call(
+        "GossipGradient",
+        messages.make(
+            "GossipGradientRequest",
+            node_id="conformance",
+            model_hash="0" * 64,
+            layer_gradients={"none": bytes(NEARLY_BYTES)},
+        ).SerializeToString(),
+        timeout_s=60,
+    )
+    context.judge("LIM-007", reply.code != "RESOURCE_EXHAUSTED", f"{reply.details}", reply)

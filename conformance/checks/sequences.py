@@ -1,6 +1,8 @@
 """Sequences of requests, made and shortened by Hypothesis, whose model is the document's sentences.
 
-Two state machines: the DHT of one node (section 4.3) and the configuration (section 4.1).
+Three state machines: the DHT of one node (section 4.3), the configuration and the wallet (section
+4.1). Money that was sent went to the target itself, and a stake cannot be taken back at once: the
+wallet's is spent within the budget, and nothing of it is restored.
 """
 
 import os
@@ -13,10 +15,12 @@ from hypothesis.stateful import rule
 from conformance import messages
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.dht import SENDER, find_value
+from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO
 from conformance.context import Context
 from conformance.exploration import Exploration, Sequence, Skipped, explore_sequences
 from conformance.registry import fields_of_message, requirement
-from conformance.strictjson import Json, brief
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_number
 
 SLOTS = st.integers(0, 2)
 PORTS = st.integers(1, 65535)
@@ -145,3 +149,90 @@ def config_sequence(context: Context) -> None:
         explore_sequences(context, machine, examples=max(2, context.target.examples // 5))
     finally:
         restore(context, original)
+
+
+class WalletSequence(Sequence):
+    """Sends to itself and stakes, in any order, and looks at the balance in between.
+
+    Model: what is staked, and the least that is available. What came in besides is nobody's fault:
+    rewards may come at any time. A refusal changes nothing.
+    """
+
+    def __init__(self, exploration: Exploration, context: Context) -> None:
+        """Begin with whatever the account has."""
+        super().__init__(exploration, context)
+        self.address: Json = None
+        self.available = self.staked = 0.0
+        self.step(self._begin)
+
+    def _begin(self) -> None:
+        self.address, self.available, self.staked = self._balance()
+
+    def _balance(self) -> tuple[Json, float, float]:
+        answer = self.context.api("GET", "/wallet/balance", credential=self.context.target.second)
+        document = answer.json_object() if answer.ok else None
+        values = [lookup(document, f"balances.{key}") for key in ("available", "staked")]
+        if document is None or not all(found and is_number(found[0]) for found in values):
+            raise Skipped(f"GET /wallet/balance gave no balance, status {answer.status}")
+        return document.get("address"), float(values[0][0]), float(values[1][0])
+
+    @rule(hundredths=st.integers(1, 3))
+    def send(self, hundredths: int) -> None:
+        """Send a little to the own address."""
+        amount = round(hundredths * AMOUNT, 2)
+        body: dict[str, Json] = {"to": self.address, "amount": amount, "memo": MEMO}
+        self.step(lambda: self._move("/wallet/send", body, amount))
+        self.step(self._look)
+
+    @rule(choice=st.integers(0, len(AMOUNTS) - 1))
+    def stake(self, choice: int) -> None:
+        """Stake a little more."""
+        amount = AMOUNTS[choice]
+        if amount <= self.context.budget.left:
+            body: dict[str, Json] = {"amount": amount, "duration_days": DAYS}
+            self.step(lambda: self._move("/wallet/stake", body, amount))
+            self.step(self._look)
+
+    @rule()
+    def look(self) -> None:
+        """Look, without having done anything."""
+        self.step(self._look)
+
+    def _move(self, path: str, body: dict[str, Json], amount: float) -> None:
+        context = self.context
+        if context.budget.exhausted:
+            raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        if self.available < 2 * amount:
+            return
+        answer = context.api("POST", path, credential=context.target.second, json_body=body)
+        result = answer.json_object() or {}
+        if not answer.ok or result.get("success") is False:
+            return
+        fee = result.get("fee")
+        if path == "/wallet/stake":
+            context.budget.charge(amount)
+            self.available -= amount
+            self.staked += amount
+            told = lookup(result, "new_balance.available")
+            # What a stake costs besides is not shown, but the answer says what is left.
+            if told and is_number(told[0]):
+                self.available = min(self.available, float(told[0]))
+        else:
+            context.budget.charge(float(fee) if is_number(fee) else amount)
+            self.available -= float(fee) if is_number(fee) else 0.0
+
+    def _look(self) -> None:
+        _, available, staked = self._balance()
+        self.context.judge(
+            "NA-WALLET-008",
+            available >= self.available - 1e-6 and abs(staked - self.staked) <= 1e-6,
+            f"expected {self.available:g} or more and {self.staked:g} staked,"
+            f" found {available:g} and {staked:g}",
+        )
+        self.available = available
+
+
+@requirement("NA-WALLET-008")
+def wallet_sequence(context: Context) -> None:
+    """Send to itself and stake in generated orders, looking at the balance in between."""
+    explore_sequences(context, WalletSequence, examples=max(4, context.target.examples // 5))

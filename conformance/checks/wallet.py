@@ -1,29 +1,35 @@
 """Section 4.1, the three routes that move money, and 402 (7.1).
 
-Invariants: amounts are a hundredth of a unit and count against the budget; nothing is sent to
-anybody but the target itself, unless it declares `send_to`. The least stake, the least transfer and
-the fee are not shown, so a refusal is no violation.
+Invariants: amounts are the smallest of a few that the target takes, and count against the budget;
+nothing is sent to anybody but the target itself, unless it declares `send_to`. The least stake, the
+least transfer and the fee are not shown, so a refusal is no violation.
 """
 
+import math
+import time
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from conformance.checks.auth import INVENTED, judge_refusal
-from conformance.checks.node_reads import BALANCE
+from conformance.checks.node_reads import BALANCE, TRANSACTIONS
 from conformance.checks.reading import ABSENT, fetch
 from conformance.context import Context
 from conformance.exploration import Skipped
-from conformance.httpwire import Answer
+from conformance.httpwire import Answer, Credential
 from conformance.registry import fields_of, requirement
 from conformance.shapes import FORMAT_IDS, judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.times import date_fault
 
 AMOUNT = 0.01
+# The least stake is not shown: the smallest of these that is taken.
+AMOUNTS = (AMOUNT, 0.1, 1.0)
 DAYS = 30
 MEMO = "conformance"
-# More than any balance needs to be exceeded by.
-FAR_MORE = 1_000_000.0
+# More than any balance needs to be exceeded by, whatever comes in meanwhile.
+FAR_MORE = 1_000_000
+# A transfer may reach the list a little after it was answered.
+LISTED_WITHIN_S = 10.0
 
 
 def _balance(context: Context) -> dict[str, Json]:
@@ -40,10 +46,10 @@ def _available(context: Context, least: float) -> float:
     return float(found[0])
 
 
-def _post(context: Context, path: str, body: Json) -> Answer:
+def _post(context: Context, path: str, body: Json, credential: Credential | None = None) -> Answer:
     if context.budget.exhausted:
         raise Skipped(f"the budget of {context.budget.limit:g} is used up")
-    return context.api("POST", path, credential=context.target.valid, json_body=body)
+    return context.api("POST", path, credential=credential or context.target.valid, json_body=body)
 
 
 def _result(context: Context, ident: str, answer: Answer) -> dict[str, Json]:
@@ -102,39 +108,20 @@ def wallet_send(context: Context) -> None:
 _STAKE = ("NA-ROUTE-008", *FORMAT_IDS, *fields_of("stake"))
 
 
-def _stake(context: Context) -> tuple[Answer, dict[str, Json]]:
-    body = {"amount": AMOUNT, "duration_days": DAYS}
-    answer = _post(context, "/wallet/stake", body)
-    if not answer.ok:
+def _stake(
+    context: Context, credential: Credential | None = None
+) -> tuple[Answer, dict[str, Json]]:
+    amounts = [amount for amount in AMOUNTS if amount <= context.budget.left] or [AMOUNT]
+    for amount in amounts:
+        body = {"amount": amount, "duration_days": DAYS}
+        answer = _post(context, "/wallet/stake", body, credential)
+        if answer.status not in (400, 409, 422):
+            break
         context.observe("NA-WALLET-005", f"{brief(body)}: status {answer.status}", answer)
     result = _result(context, "NA-ROUTE-008", answer)
     if result.get("success") is True:
-        context.budget.charge(AMOUNT)
+        context.budget.charge(amount)
     return answer, result
-
-
-@requirement(*_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005")
-def wallet_stake(context: Context) -> None:
-    """POST /wallet/stake a hundredth of a unit for thirty days."""
-    _available(context, 2 * AMOUNT)
-    answer, result = _stake(context)
-    judge_shape(context, "stake", result, answer)
-    stake = result.get("stake")
-    if result.get("success") is not True or not isinstance(stake, dict):
-        return
-    # A node may add a stake to one that is there, so that only the duration is what was asked.
-    other = _repeats({"duration_days": DAYS}, stake)
-    context.judge("NA-WALLET-002", not other, f"stake is {brief(stake)}", answer)
-    start, unlock, days = (
-        _day(stake.get("start_date")), _day(stake.get("unlock_date")), stake.get("duration_days"),
-    )  # fmt: skip
-    if start and unlock and is_int(days):
-        context.judge(
-            "NA-WALLET-003",
-            abs((unlock - start).days - days) <= 1,
-            f"{start} and {days} days give {unlock}",
-            answer,
-        )
 
 
 _UNSTAKE = ("NA-ROUTE-009", "NA-WALLET-004", "ST-005", *FORMAT_IDS, *fields_of("unstake"))
@@ -142,21 +129,29 @@ _UNSTAKE = ("NA-ROUTE-009", "NA-WALLET-004", "ST-005", *FORMAT_IDS, *fields_of("
 
 @requirement(*_UNSTAKE, "NA-ROUTE-008", "NA-WALLET-005")
 def wallet_unstake(context: Context) -> None:
-    """POST /wallet/unstake a hundredth of a unit, staked before if nothing is."""
+    """POST /wallet/unstake a hundredth of a unit, or a little more, staked before if nothing is."""
     staked = lookup(_balance(context), "balances.staked")
-    if not staked or not is_number(staked[0]) or staked[0] < AMOUNT:
+    held = float(staked[0]) if staked and is_number(staked[0]) else 0.0
+    if held < AMOUNT:
         _available(context, 2 * AMOUNT)
-        _stake(context)
-    answer = _post(context, "/wallet/unstake", {"amount": AMOUNT})
+        _, stake = _stake(context)
+        found = lookup(stake, "stake.amount")
+        held = float(found[0]) if found and is_number(found[0]) else AMOUNT
+    for amount in [amount for amount in AMOUNTS if amount <= held]:
+        answer = _post(context, "/wallet/unstake", {"amount": amount})
+        if answer.status not in (400, 422):
+            break
     result = _result(context, "NA-ROUTE-009", answer)
     judge_shape(context, "unstake", result, answer)
     unstake = result.get("unstake")
     if result.get("success") is True and isinstance(unstake, dict):
-        _judge_cooldown(context, unstake, answer)
+        _judge_cooldown(context, amount, unstake, answer)
 
 
-def _judge_cooldown(context: Context, unstake: dict[str, Any], answer: Answer) -> None:
-    other = _repeats({"amount": AMOUNT}, unstake)
+def _judge_cooldown(
+    context: Context, amount: float, unstake: dict[str, Any], answer: Answer
+) -> None:
+    other = _repeats({"amount": amount}, unstake)
     context.judge("NA-WALLET-004", not other, f"unstake is {brief(unstake)}", answer)
     ends, days = _day(unstake.get("available_date")), unstake.get("cooldown_days")
     if ends and is_int(days):
@@ -170,12 +165,39 @@ def _judge_cooldown(context: Context, unstake: dict[str, Any], answer: Answer) -
         )
 
 
+@requirement(*_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005")
+def wallet_stake(context: Context) -> None:
+    """POST /wallet/stake a hundredth of a unit for thirty days, or a little more."""
+    _available(context, 2 * AMOUNT)
+    # A stake may lock all that is staked already; another account of the target is spared that.
+    answer, result = _stake(context, context.target.second)
+    judge_shape(context, "stake", result, answer)
+    stake = result.get("stake")
+    if result.get("success") is not True or not isinstance(stake, dict):
+        return
+    # A node may add a stake to one that is there, whose duration then may hold for both.
+    told = stake.get("duration_days")
+    if is_int(told):
+        context.judge("NA-WALLET-002", told >= DAYS, f"stake is {brief(stake)}", answer)
+    start, unlock, days = (
+        _day(stake.get("start_date")), _day(stake.get("unlock_date")), stake.get("duration_days"),
+    )  # fmt: skip
+    if start and unlock and is_int(days):
+        context.judge(
+            "NA-WALLET-003",
+            abs((unlock - start).days - days) <= 1,
+            f"{start} and {days} days give {unlock}",
+            answer,
+        )
+
+
 @requirement("NA-ERR-008")
 def wallet_poor(context: Context) -> None:
-    """POST /wallet/stake and /wallet/send far more than is available."""
+    """POST /wallet/stake and /wallet/send more than is available."""
     available = _available(context, 0)
     address = context.target.send_to or _balance(context).get("address")
-    amount = available + FAR_MORE
+    # Whole units: how many decimals an amount may have is not shown.
+    amount = float(math.floor(available) + FAR_MORE)
     for path, body in (
         ("/wallet/stake", {"amount": amount, "duration_days": DAYS}),
         ("/wallet/send", {"to": address, "amount": amount, "memo": MEMO}),
@@ -187,6 +209,63 @@ def wallet_poor(context: Context) -> None:
             context.fails(
                 "NA-ERR-008", f"{amount:g} of {available:g}: status {answer.status}", answer
             )
+
+
+_AFTER = (
+    "NA-WALLET-006", "NA-WALLET-007", "NA-QUERY-007", *FORMAT_IDS,
+    *fields_of("balance"), *fields_of("transactions"),
+)  # fmt: skip
+
+
+@requirement(*_AFTER)
+def wallet_afterwards(context: Context) -> None:
+    """POST /wallet/send, then find it in the list and in the balance, and judge their fields."""
+    before = _available(context, 2 * AMOUNT)
+    address = context.target.send_to or _balance(context).get("address")
+    if not isinstance(address, str):
+        raise Skipped("there is no address to send to")
+    sent = _post(context, "/wallet/send", {"to": address, "amount": AMOUNT, "memo": MEMO})
+    result = sent.json_object()
+    if not sent.ok or result is None:
+        raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+    fee = result.get("fee")
+    context.budget.charge(AMOUNT + (float(fee) if is_number(fee) else 0.0))
+    ident = result.get("transaction_id")
+    deadline = time.monotonic() + LISTED_WITHIN_S
+    listed = False
+    while True:
+        answer, document = fetch(context, TRANSACTIONS)
+        if document is None:
+            break
+        listed = ident in lookup(document, "transactions[].id")
+        if listed or time.monotonic() > deadline or not isinstance(ident, str):
+            judge_shape(context, "transactions", document, answer)
+            amounts = [
+                amount
+                for amount in lookup(document, "transactions[type=send].amount")
+                if is_number(amount)
+            ]
+            if amounts:
+                wrong = [amount for amount in amounts if amount > 0]
+                context.judge("NA-QUERY-007", not wrong, f"amounts {brief(wrong)}", answer)
+            context.judge("NA-WALLET-006", listed, f"{brief(ident)} is not listed", sent, answer)
+            break
+        time.sleep(0.2)
+    balance_answer, balance = fetch(context, BALANCE)
+    if balance is None:
+        return
+    judge_shape(context, "balance", balance, balance_answer)
+    after = lookup(balance, "balances.available")
+    if address == balance.get("address") and after and is_number(after[0]):
+        # Rewards may come in at any time; nothing else takes money away from it but the fee.
+        least = before - (float(fee) if is_number(fee) else 0.0) - 1e-6
+        context.judge(
+            "NA-WALLET-007",
+            after[0] >= least,
+            f"{before} before a transfer to itself, {after[0]} afterwards",
+            sent,
+            balance_answer,
+        )
 
 
 @requirement("NA-AUTH-008", "NA-AUTH-003")

@@ -8,7 +8,13 @@ import pytest
 from conformance.catalogue import Effect, Profile
 from conformance.run import Run, Runner
 from conformance.target import Target
-from conformance.tests.toy import EXPIRED, TOKEN, no_grpc_hook, no_http_hook
+from conformance.tests.toy import (
+    EXPIRED,
+    NATIVE_SETTINGS,
+    TOKEN,
+    no_grpc_hook,
+    no_http_hook,
+)
 from conformance.tests.toy_serving import Serving, Toy
 
 Judge = Callable[..., Run]
@@ -35,8 +41,8 @@ def target(toy: Serving) -> Target:
     return Target(
         toy.url,
         profiles=frozenset(Profile),
-        legacy_gone=("/register",),
-        legacy_redirected=("/login",),
+        burst_s=0.2,
+        **NATIVE_SETTINGS,
         grpc=toy.grpc,
         token=TOKEN,
         expired_token=EXPIRED,

@@ -1,6 +1,8 @@
 """The command as its user meets it: exit codes, files, secrets, baselines, and lines to paste."""
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -9,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 
-from conformance import cli
+from conformance import cli, messages
 from conformance.catalogue import load
 from conformance.registry import checks
 from conformance.tests.hooks import on, put, refusing
@@ -415,3 +418,55 @@ def test_the_curl_lines_for_grpc_really_call_again(toy: Serving, tmp_path: Path)
         garbage, shell=True, capture_output=True, timeout=20, check=False
     )
     assert b"grpc-status: 3" in done.stderr
+
+
+def test_a_grpcurl_line_holds_exactly_the_message_that_was_sent(
+    toy: Serving, tmp_path: Path
+) -> None:
+    assert run(toy, "--allow", "mutate,intrusive", "--profile", "dht", "--out", str(tmp_path)) == 0
+    log = [json.loads(line) for line in (tmp_path / "exchanges.jsonl").read_text().splitlines()]
+    lines = [item for item in log if item["reproduce"].startswith("grpcurl")]
+    assert {"DHTStore", "DHTFindNode"} <= {item["request"]["operation"] for item in lines}
+    for item in lines:
+        words = shlex.split(item["reproduce"])
+        operation = item["request"]["operation"]
+        assert words[-2:] == [toy.grpc, f"node.NodeService/{operation}"]
+        # What grpcurl makes of its -d is what protobuf makes of the same JSON.
+        message = messages.MESSAGES[messages.OPERATIONS[operation][0]]()
+        json_format.Parse(words[words.index("-d") + 1], message)
+        assert message.SerializeToString().hex() == item["request"]["hex"]
+
+
+@pytest.mark.skipif(shutil.which("grpcurl") is None, reason="there is no grpcurl here")
+def test_the_grpcurl_lines_really_call_again(toy: Serving, tmp_path: Path) -> None:
+    assert run(toy, "--allow", "mutate", "--profile", "dht", "--out", str(tmp_path)) == 0
+    log = [json.loads(line) for line in (tmp_path / "exchanges.jsonl").read_text().splitlines()]
+    line = next(item["reproduce"] for item in log if item["request"]["operation"] == "DHTStore")
+    called: list[str] = []
+
+    def record(operation: str, request: Any, answer: Any) -> Any:
+        called.append(operation)
+        return answer
+
+    toy.node.grpc_hook = record
+    done = subprocess.run(  # noqa: S602 - a shell is what the line is for
+        line,
+        shell=True,
+        capture_output=True,
+        timeout=20,
+        check=False,
+        cwd=Path(cli.__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    assert called == ["DHTStore"]
+
+
+def test_checks_that_read_run_together_and_find_the_same(toy: Serving, tmp_path: Path) -> None:
+    toy.node.http_hook = on("/api/v1/status", put("peer_count", "many"))
+    found = []
+    for number in ("1", "4"):
+        out = tmp_path / number
+        assert run(toy, "--token", TOKEN, "--out", str(out), "-n", number) == 1
+        built = json.loads((out / "report.json").read_text())
+        found.append({item["id"]: item["standing"] for item in built["requirements"]})
+    assert found[0] == found[1]

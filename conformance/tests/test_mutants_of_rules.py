@@ -38,7 +38,7 @@ from conformance.tests.hooks import (
     serving,
     unknown_nodes,
 )
-from conformance.tests.toy import no_grpc_hook, no_http_hook
+from conformance.tests.toy import Asked, Response, no_grpc_hook, no_http_hook
 from conformance.tests.toy_serving import Serving
 from conformance.verdict import Outcome, Ruling
 
@@ -64,11 +64,37 @@ ROUTES: list[tuple[str, Http]] = [
     ("TR-ROUTE-002", gone("/api/training/verify")),
 ]
 
+
+class Forgetful:
+    """Forgets every transfer that was made."""
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        if asked.path == f"{WALLET}/transactions" and response.status == 200:
+            entries = response.json["transactions"]
+            response.json["transactions"] = [e for e in entries if e["type"] != "send"]
+
+
+class Dwindling:
+    """A balance that loses a unit between two looks."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            self.lost += 1
+            response.json["balances"]["available"] -= self.lost
+
+
 MONEY: list[tuple[str, Http]] = [
+    ("NA-WALLET-006", Forgetful()),
+    ("NA-WALLET-007", Dwindling()),
+    ("NA-WALLET-008", on(f"{WALLET}/balance", put("balances.staked", 17))),
+    ("NA-WALLET-008", Dwindling()),
     ("GEN-008", on(f"{WALLET}/send", put("timestamp", "1767268800"), "POST")),
     ("GEN-009", on(f"{WALLET}/stake", put("stake.unlock_date", "in a month"), "POST")),
     ("NA-WALLET-001", on(f"{WALLET}/send", put("amount", 1), "POST")),
-    ("NA-WALLET-002", on(f"{WALLET}/stake", put("stake.duration_days", 31), "POST")),
+    ("NA-WALLET-002", on(f"{WALLET}/stake", put("stake.duration_days", 1), "POST")),
     ("NA-WALLET-003", on(f"{WALLET}/stake", put("stake.unlock_date", "2020-01-01"), "POST")),
     ("NA-WALLET-004", on(f"{WALLET}/unstake", put("unstake.amount", 1), "POST")),
     ("ST-005", on(f"{WALLET}/unstake", put("unstake.available_date", "2020-01-01"), "POST")),
@@ -84,7 +110,7 @@ NATIVE: list[tuple[str, Http]] = [
     ("NT-ROUTE-001", gone("/healthz")),
     *((ident, gone(path)) for ident, (path, _) in READABLE.items()),
     ("NT-RULE-001", on("/healthz", lambda r: setattr(r, "status", 500))),
-    ("NT-RULE-009", on("/register", lambda r: setattr(r, "status", 404), status=410)),
+    ("NT-RULE-009", on("/api/register", lambda r: setattr(r, "status", 404), status=410)),
     ("NT-RULE-010", on("/login", lambda r: setattr(r, "status", 200), status=302)),
     ("NT-RULE-010", on("/login", lambda r: r.headers.update(Location="/"), status=302)),
     ("NT-RULE-017", on("/api/model", lambda r: setattr(r, "raw", b"{'toy': True}"))),

@@ -63,7 +63,7 @@ def encoded(**settings: Any) -> Http:
     """Write the JSON in another way."""
 
     def hook(asked: Asked, response: Response) -> None:
-        if response.events is None:
+        if response.events is None and response.raw is None:
             response.raw = json.dumps(response.json, **settings).encode()
 
     return hook
@@ -225,7 +225,7 @@ def unsorted_nodes(called: str, request: Any, answer: Any) -> Any:
 
 def more_fields(called: str, request: Any, answer: Any) -> Any:
     """Add fields with numbers that the document does not use."""
-    if called not in messages.OPERATIONS:
+    if called not in messages.OPERATIONS or isinstance(answer, str):
         return answer
     data = messages.make(messages.OPERATIONS[called][1], **answer).SerializeToString()
     return data + b"\xa2\x06\x03abc"

@@ -4,6 +4,7 @@ A hook sees every HTTP answer before it is encoded, and every gRPC answer as a m
 only thing that a test changes; the toy itself always behaves.
 """
 
+import hashlib
 import json
 import time
 import uuid
@@ -19,10 +20,27 @@ EXPIRED = "toy-expired-9876543210"
 NODE_ID = bytes(range(20))
 AUTH = {"/inference", "/wallet/balance", "/wallet/transactions", "/wallet/send", "/wallet/stake",
         "/wallet/unstake", "/peers", "/layers", "/config", "/proofs"}  # fmt: skip
-# The native API's fields are not shown: any JSON will do.
-NATIVE = {"/healthz", "/api/network", "/api/model", "/api/model/checkpoint.json", "/api/training",
-          "/api/blocks", "/api/validators", "/api/inference", "/network/genesis.json",
-          "/network/dataset.json", "/work/status"}  # fmt: skip
+# The native API's fields are not shown; these are those of the reference node.
+NATIVE = {"/api/model", "/api/model/checkpoint.json", "/network/genesis.json",
+          "/network/dataset.json", "/work/status", "/healthz"}  # fmt: skip
+ARTIFACT = b"an artifact of the toy"
+DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
+PUBLIC_KEY, REQUEST_ID = "02" + "ab" * 32, "cd" * 32
+VIEW = "/reference/v03/api/network"
+TIP = 7
+NATIVE_SETTINGS: dict[str, Any] = {
+    "rpc": "jsonrpc", "public_key": PUBLIC_KEY, "request_id": REQUEST_ID, "artifact": DIGEST,
+    "reference": (VIEW,), "legacy_gone": ("/api/register",), "legacy_redirected": ("/login",),
+    "field_map": {
+        "/api/network height": ("height",), "/api/network hash": ("latest_block_hash",),
+        "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
+        "/api/block height": ("height",), "/api/block hash": ("hash",),
+        "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
+        "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
+    },
+    "pipeline": {"format": "float32", "shard": 1, "absent_shard": 4096, "hidden_shape": [1, 2, 8],
+                 "last": True, "training": True, "past_entries": 1},
+}  # fmt: skip
 LETTERS = ["the", "toy", "node", "says", "that", "all", "is", "well", "and", "says", "it", "again"]
 
 
@@ -37,6 +55,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     cut: bool = False
+    reset: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,9 +105,13 @@ class ToyNode:
     def __init__(self) -> None:
         self.http_hook: HttpHook = no_http_hook
         self.grpc_hook: GrpcHook = no_grpc_hook
+        # Where answers come from a real node, and the toy is no more than the layer in front of it.
+        self.upstream: Callable[[str, str, bytes, dict[str, str]], Response] | None = None
+        self.upstream_rpc: Callable[[str, ToyNode], Any] | None = None
         self.began = time.monotonic()
         self.requests = 0
         self.stored: dict[bytes, str] = {}
+        self.sent: list[dict[str, Any]] = []
         self.available, self.staked = 1000.0, 0.0
         self.config: dict[str, Any] = {
             "node_id": NODE_ID.hex(), "port": 8000, "grpc_port": 9000,
@@ -102,9 +125,10 @@ class ToyNode:
         """Answer one request, without the hook."""
         if asked.path.startswith("/api/training/"):
             return self._training(asked)
-        if asked.path in NATIVE:
-            return Response(json={"toy": True})
-        if asked.path == "/register":
+        native = self._native(asked, {key: values[0] for key, values in query.items()})
+        if native is not None:
+            return native
+        if asked.path == "/api/register":
             return Response(410, {})
         if asked.path == "/login":
             return Response(302, {}, headers={"Location": "/join?from=login"})
@@ -120,6 +144,39 @@ class ToyNode:
             return error(404, "NOT_FOUND", "no such path")
         result: Response = handler(asked, query)
         return result
+
+    def _native(self, asked: Asked, query: dict[str, str]) -> Response | None:
+        if asked.path in NATIVE:
+            return Response(json={"toy": True})
+        before, limit = int(query.get("before", TIP + 1)), int(query.get("limit", 5))
+        numbers = list(range(before - 1, 0, -1)[:limit])
+        found: dict[str, Any] = {
+            "/api/network": {"height": TIP, "latest_block_hash": f"hash{TIP}",
+                             "initial_supply": "1000"},
+            "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
+            "/api/training": {"records": [{"round": n} for n in numbers]},
+            "/api/account": {"balance": "5", "total": "5"},
+            "/api/validators": {"validators": [{"bond": "5"}]},
+            "/api/inference": {"fee_atoms": "1"},
+            "/api/inference/request": {"status": "completed"},
+            VIEW: {"chain_id": "older"},
+        }  # fmt: skip
+        if asked.path in found:
+            fits = asked.method == "GET"
+            return Response(json=found[asked.path]) if fits else Response(403, {"error": "no"})
+        if asked.path == f"/artifacts/sha256/{DIGEST}":
+            return Response(raw=ARTIFACT, headers={"Content-Type": "application/octet-stream"})
+        if asked.path.startswith("/api/block/"):
+            height = asked.path.rpartition("/")[2]
+            return Response(json={"height": height, "hash": f"hash{height}"})
+        if asked.path in ("/work/poll", "/work/result"):
+            return Response(400, {"error": "not signed"})
+        if asked.path == "/rpc":
+            method = asked.body["method"]
+            if method in ("status", "block", "validators"):
+                return Response(json={"jsonrpc": "2.0", "id": 1, "result": {"toy": method}})
+            return Response(400, {"error": "RPC method is not public"})
+        return None
 
     def _get_status(self, asked: Asked, query: Any) -> Response:
         return Response(json={
@@ -173,8 +230,10 @@ class ToyNode:
         body = asked.body
         if body["amount"] > self.available:
             return self._poor(body["amount"])
+        self.sent.insert(0, {"id": uuid.uuid4().hex, "type": "send", "amount": -body["amount"],
+                             "timestamp": now(), "to": body["to"]})  # fmt: skip
         return Response(json={
-            "transaction_id": uuid.uuid4().hex, "from": "toy", "to": body["to"],
+            "transaction_id": self.sent[0]["id"], "from": "toy", "to": body["to"],
             "amount": body["amount"], "fee": 0, "memo": body["memo"], "status": "confirmed",
             "timestamp": now(),
         })  # fmt: skip
@@ -204,6 +263,8 @@ class ToyNode:
             {"id": "t2", "type": "send", "amount": -0.5, "timestamp": now(), "to": "somebody"},
             {"id": "t3", "type": "fee", "amount": -0.1, "timestamp": now()},
         ]  # fmt: skip
+        # Of what was sent, the latest only: a list of a toy stays short.
+        entries = [*(dict(entry) for entry in self.sent[:1]), *entries]
         limit, offset = (int(query.get(key, [default])[0]) for key, default in
                          (("limit", "20"), ("offset", "0")))  # fmt: skip
         page = entries[offset : offset + limit]
@@ -304,6 +365,16 @@ class ToyNode:
             return {"weights_data": b"weights"}
         if operation == "GossipGradient":
             return {"accepted": False, "reason": "another model", "current_round": 3}
+        if operation == "PipelineForward" and request.target_shard > 4:
+            return "NOT_FOUND"
+        if operation == "PipelineForward" and len(request.hidden_states) == 64:
+            if request.position_ids:
+                return {"request_id": request.request_id, "error_message": "unknown session"}
+            done = {"request_id": request.request_id, "success": True, "is_final": True}
+            if request.training_labels:
+                return {**done, "loss": 2.5}
+            past = [b"kv"] * len(request.past_key_values)
+            return {**done, "logits": b"l" * 8, "logits_shape": [1, 1, 2], "past_key_values": past}
         if operation == "PipelineForward":
             why = "hidden_states is no tensor"
             return {"request_id": request.request_id, "success": False, "error_message": why}

@@ -32,15 +32,25 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             try:
                 body = json.loads(sent) if sent else None
             except ValueError:
+                body = None
                 response = error(400, "INVALID_REQUEST", "the body is not JSON")
             else:
-                asked = Asked(self.command, parts.path, body, given == TOKEN)
+                response = Response()
+            asked = Asked(self.command, parts.path, body, given == TOKEN)
+            if node.upstream is not None:
+                # A real node gives the answer, to exactly what was sent.
+                response = node.upstream(self.command, self.path, sent, dict(self.headers))
+                asked = Asked(self.command, parts.path, body, response.status != 401)
+            elif response.status == 200:
                 response = node.answer(asked, parse_qs(parts.query), given)
             node.http_hook(asked, response)
             self._send(response)
 
         def _send(self, response: Response) -> None:
             time.sleep(response.delay_s)
+            if response.reset:
+                self.close_connection = True
+                return
             kind = "application/json"
             if response.raw is not None:
                 body = response.raw
@@ -72,6 +82,8 @@ class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]
     def service(self, call: Any) -> Any:
         """Give the handler of one call."""
         operation = call.method.removeprefix(f"/{messages.SERVICE}/")
+        if self._node.upstream_rpc is not None:
+            return self._node.upstream_rpc(operation, self._node)
         if operation == "StreamInference":
             return grpc.stream_stream_rpc_method_handler(
                 lambda requests, context: iter([self._finish(operation, None, {}, context)])
@@ -117,9 +129,13 @@ class Serving:
 class Toy:
     """Serves a toy node on two free loopback ports, 1000 apart, as a context manager."""
 
+    def __init__(self, node: ToyNode | None = None) -> None:
+        """Serve this node, or a new one."""
+        self._node = node or ToyNode()
+
     def __enter__(self) -> Serving:
         """Start both servers."""
-        node = ToyNode()
+        node = self._node
         self._pool = ThreadPoolExecutor(4)
         port = self._bind(node)
         self._http.daemon_threads = True
@@ -134,7 +150,7 @@ class Toy:
             self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(node))
             port = int(self._http.server_address[1])
             # Two servers could share a port silently; this one must find out.
-            options = [("grpc.so_reuseport", 0)]
+            options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
             self._grpc = grpc.server(self._pool, handlers=[_Rpc(node)], options=options)
             try:
                 if self._grpc.add_insecure_port(f"127.0.0.1:{port + 1000}"):

@@ -1,0 +1,156 @@
+"""Sections 2.3, 4.3 and 7.3: a forward pass that works, one too far ahead, and an absent layer.
+
+How tensors are written, and which number names a layer, is not shown: a target that wants to be
+judged declares it in `[target.pipeline]`. The suite sends small numbers, so that any model takes
+them, and looks at shapes, never at values.
+"""
+
+import struct
+import uuid
+from typing import Any
+
+from conformance import messages
+from conformance.checks.answers import judge_excuse, judge_message
+from conformance.context import Context
+from conformance.exploration import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import fields_of_message, requirement
+from conformance.strictjson import brief, is_int
+
+_FIELDS = fields_of_message("PipelineForwardResponse")
+WIDTHS = {"float32": 4, "bfloat16": 2}
+FAR_AHEAD = 3
+BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+# The node cannot now, or no longer has the layer: that is no fault of its answers.
+ELSEWHERE = (*BUSY, "NOT_FOUND")
+
+
+def _tensor(shape: list[int], kind: str) -> bytes:
+    count = 1
+    for size in shape:
+        count *= size
+    values = struct.pack(f"<{count}f", *((index % 7 - 3) / 8 for index in range(count)))
+    if kind == "float32":
+        return values
+    # bfloat16 is the upper half of a float32.
+    return b"".join(values[at + 2 : at + 4] for at in range(0, len(values), 4))
+
+
+def _forward(context: Context, **fields: Any) -> Reply:
+    declared = context.target.pipeline
+    shape = [int(size) for size in declared["hidden_shape"] if is_int(size)]
+    ident = f"conformance-{uuid.uuid4().hex}"
+    request = {
+        "session_id": ident,
+        "request_id": ident,
+        "hidden_states": _tensor(shape, str(declared.get("format", "float32"))),
+        "hidden_shape": shape,
+        "target_shard": declared["shard"],
+        "source_shard": -1,
+        **fields,
+    }
+    message = messages.make("PipelineForwardRequest", **request)
+    return context.grpc.call(
+        "PipelineForward", message, timeout_s=context.target.inference_timeout_s
+    )
+
+
+@requirement("PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "PL-FWD-004", "PL-FWD-005", *_FIELDS)
+def pipeline_pass(context: Context) -> None:
+    """Send the declared tensor forward, alone, for its KV cache, and with labels to learn from."""
+    reply = _forward(context)
+    answer = _answer(context, reply)
+    if reply.ok and answer is None:
+        # A field of it is wrong, and has been found so: nothing can be said of the rest.
+        return
+    if reply.code in ELSEWHERE:
+        raise Skipped(f"the declared forward pass ends with {reply.code}")
+    if answer is None or not answer.success:
+        why = f"status {reply.code} {reply.details}" if answer is None else answer.error_message
+        context.fails("PL-FWD-004", f"the declared tensor is not taken: {why}", reply)
+        return
+    _judge_result(context, answer, reply)
+    session = f"conformance-{uuid.uuid4().hex}"
+    _answer(context, _forward(context, use_cache=True, session_id=session))
+    _close(context, session)
+    entries = context.target.pipeline.get("past_entries")
+    if entries:
+        # A cache of no positions: of every layer nothing.
+        _answer(context, _forward(context, past_key_values=[b""] * entries))
+    if context.target.pipeline.get("training"):
+        shape = context.target.pipeline["hidden_shape"][:2]
+        count = shape[0] * shape[1]
+        labels = struct.pack(f"<{count}q", *(1 for _ in range(count)))
+        _answer(context, _forward(context, training_labels=labels))
+
+
+def _answer(context: Context, reply: Reply) -> Any | None:
+    answer = judge_message(context, "PipelineForwardResponse", reply) if reply.ok else None
+    if answer is not None:
+        context.judge(
+            "PL-FWD-002", answer.is_final or not answer.logits, "logits without is_final", reply
+        )
+        # Every request of this module has one id for its session and itself, or two in sessions.
+        sent = bytes.fromhex(str(reply.exchange.request["hex"]))
+        held = answer.request_id.encode() in sent and bool(answer.request_id)
+        context.judge("PL-FWD-003", held, f"it is {brief(answer.request_id)}", reply)
+    return answer
+
+
+def _judge_result(context: Context, answer: Any, reply: Reply) -> None:
+    data, shape = (
+        (answer.logits, answer.logits_shape)
+        if answer.is_final
+        else (answer.hidden_states, answer.hidden_shape)
+    )
+    named = "logits" if answer.is_final else "hidden_states"
+    context.judge(
+        "PL-FWD-004",
+        bool(data) and bool(shape),
+        f"success without {named}: {len(data)} bytes, shape {list(shape)}",
+        reply,
+    )
+    last = context.target.pipeline.get("last")
+    if isinstance(last, bool):
+        context.judge(
+            "PL-FWD-005", answer.is_final == last, f"is_final is {answer.is_final}", reply
+        )
+
+
+def _close(context: Context, ident: str) -> None:
+    """Let the target forget the session, in the way of the reference node; others ignore it."""
+    closing = messages.make("PipelineForwardRequest", session_id=ident)
+    context.grpc.call("PipelineForward", closing)
+
+
+@requirement("PL-FWD-006", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
+def pipeline_ahead(context: Context) -> None:
+    """Go on in a session that nobody began, at a position far ahead."""
+    count = int(context.target.pipeline["hidden_shape"][1])
+    positions = struct.pack(f"<{count}q", *range(FAR_AHEAD, FAR_AHEAD + count))
+    reply = _forward(context, use_cache=True, position_ids=positions)
+    answer = _answer(context, reply)
+    if answer is None:
+        context.observe("PL-FWD-006", f"status {reply.code}", reply)
+        return
+    judge_excuse(
+        context,
+        "PL-FWD-001",
+        reply,
+        refused=not answer.success,
+        reason=answer.error_message,
+        key="error_message",
+    )
+    context.observe("PL-FWD-006", f"success {answer.success}: {answer.error_message}", reply)
+
+
+@requirement("GR-CODE-004")
+def pipeline_absent(context: Context) -> None:
+    """Ask for a layer that the target declares to be nowhere."""
+    shard = context.target.pipeline.get("absent_shard")
+    if shard is None:
+        raise Skipped("[target.pipeline] declares no absent_shard")
+    reply = _forward(context, target_shard=shard)
+    if reply.code in BUSY:
+        raise Skipped(f"the peer is overloaded: {reply.code}")
+    context.judge("GR-CODE-004", reply.code == "NOT_FOUND", f"status {reply.code}", reply)

@@ -1,0 +1,161 @@
+"""`python -m conformance.judging`: judge the judge, print the kill matrix, write JUDGE.md.
+
+Ends with 1 on any gap: a mutant that lives, one that fails a MUST of others, a variant that is
+failed, silence or garbage that proves something, a MUST of the real node that is not proved.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from conformance.catalogue import Level, Profile, load
+from conformance.judging import acceptance, hostile, matrix
+from conformance.judging.layer import Layer
+from conformance.judging.nodes import Rig, rest, rig, train
+from conformance.judging.table import Mutant, Variant, mutants, variants
+from conformance.run import Run, Runner
+from conformance.target import Target, make_target
+from conformance.tests.toy import no_grpc_hook, no_http_hook
+from conformance.tests.toy_serving import Serving, Toy
+from conformance.verdict import Outcome
+
+# A variant can fail nothing else.
+MUSTS = [item.id for item in load().values() if item.level is Level.MUST and item.check]
+HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API})
+RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
+
+
+@dataclass
+class Judged:
+    """How one row of the table ended; `gap` is empty where it ended as it must."""
+
+    group: str
+    name: str
+    ident: str
+    level: str
+    gap: str
+    took_s: float
+
+
+def everything(settings: dict[str, Any], **changes: Any) -> Target:
+    """Make a target that allows everything."""
+    target = make_target({**settings, "allow": ["mutate", "spend", "intrusive"], "budget": 5000.0})
+    return replace(target, **changes)
+
+
+def judge_mutant(layer: Layer, target: Target, row: Mutant) -> str:
+    """Run the requirement against the mutant; give the gap, or nothing."""
+    layer.http_hook, layer.grpc_hook = row.http, row.grpc
+    run = Runner(replace(target, examples=row.examples), only=[row.ident]).run()
+    if run.faults:
+        return f"the suite broke down: {sorted(run.faults)}"
+    result = next(item for item in run.results if item.requirement.id == row.ident)
+    failed = {item.requirement.id for item in run.results if item.outcome is Outcome.FAIL}
+    wanted = Outcome.FAIL if row.level is Level.MUST else Outcome.WARN
+    if result.outcome is not wanted:
+        return f"lives: {result.standing.value} {result.reason}"
+    others = failed - {row.ident} - row.also
+    return f"fails others: {', '.join(sorted(others))}" if others else ""
+
+
+def blamed(run: Run) -> str:
+    """Give the MUSTs that a run fails or leaves open."""
+    wrong = [
+        f"{item.requirement.id} {item.reason}"
+        for item in run.results
+        if item.outcome is Outcome.FAIL
+        or (item.outcome is Outcome.OPEN and item.requirement.level is Level.MUST)
+    ]
+    return "; ".join([*wrong, *(f"{name} broke down" for name in run.faults)])
+
+
+def judge_variant(layer: Layer, target: Target, row: Variant) -> str:
+    """Run everything against the variant; give the gap, or nothing."""
+    layer.http_hook, layer.grpc_hook = row.http, row.grpc
+    # What goes over the other interface meets no hook.
+    profiles = target.profiles & (HTTP if row.grpc is no_grpc_hook else RPC)
+    return blamed(
+        Runner(replace(target, examples=1, profiles=profiles), only=MUSTS, parallel=2).run()
+    )
+
+
+def each(
+    group: str, rows: list[Any], judge: Callable[[Any], str], found: list[Judged], only: str
+) -> None:
+    """Judge the rows of one group, one after the other."""
+    parts = only.split("|")
+    chosen = [
+        row
+        for row in rows
+        if any(part in row.name or part in getattr(row, "ident", "") for part in parts)
+    ]
+    for at, row in enumerate(chosen):
+        began = time.monotonic()
+        gap = judge(row)
+        level = row.level.value if isinstance(row, Mutant) else ""
+        took_s = time.monotonic() - began
+        found.append(Judged(group, row.name, getattr(row, "ident", ""), level, gap, took_s))
+        if gap or sys.stderr.isatty():
+            print(f"{group} {at + 1}/{len(chosen)} {row.name}: {gap or 'as it must'}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+
+
+def through_layer(running: Rig, found: list[Judged], only: str) -> None:
+    """Judge mutants, variants and hostile behaviour through the fault layer."""
+    layer = Layer(running.settings["url"], running.settings["grpc"])
+    layer.remembers_for = running.settings["token"]
+    # Nodes that train are busy, and all that is to be seen of it is in these two.
+    for target in ("/api/training/global", "/api/training/verify"):
+        layer.freeze(target)
+    rest(running)
+    with Toy(layer) as served:
+        behind = through(running, served)
+        control = blamed(Runner(replace(behind, examples=2)).run())
+        found.append(Judged("control", "no mutant at all", "", "", control, 0.0))
+        each("mutant", mutants(), lambda row: judge_mutant(layer, behind, row), found, only)
+        each("variant", variants(), lambda row: judge_variant(layer, behind, row), found, only)
+        each("hostile", hostile.ROWS, lambda row: hostile.judge(layer, behind, row), found, only)
+        layer.http_hook, layer.grpc_hook = no_http_hook, no_grpc_hook
+    layer.close()
+
+
+def through(running: Rig, served: Serving) -> Target:
+    """Give the target behind the layer."""
+    settings = {**running.settings, "url": served.url, "grpc": served.grpc}
+    # The node names its own ports; those of the layer are as far apart.
+    return everything(settings, timeout_s=20.0, burst_s=0.0)
+
+
+def main() -> int:
+    """Run it all."""
+    parser = argparse.ArgumentParser(prog="conformance.judging")
+    parser.add_argument("--port", type=int, default=25100, help="of the first node")
+    parser.add_argument("--only", default="", help="parts of names, or of ids, with | in between")
+    parser.add_argument("--no-acceptance", action="store_true", help="the fault layer alone")
+    parser.add_argument("--folder", type=Path, help="where the nodes live; a temporary one without")
+    options = parser.parse_args()
+    found: list[Judged] = []
+    with tempfile.TemporaryDirectory(prefix="judge-") as temporary:
+        folder = options.folder or Path(temporary)
+        if not options.no_acceptance:
+            runs = acceptance.run(folder / "acceptance", options.port)
+            print("\n".join(acceptance.gaps(runs)), file=sys.stderr, flush=True)
+        else:
+            runs = []
+        with rig(folder / "layer", options.port + 10, limited=False) as running:
+            train(running)
+            through_layer(running, found, options.only)
+    text = matrix.render(found, runs)
+    print(text)
+    if not options.only and not options.no_acceptance:
+        matrix.FILE.write_text(text, encoding="utf-8")
+    return 1 if matrix.gaps(found, runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""What two nodes on one machine cannot show in a minute is put into their answers.
+
+These are good answers by the document, so that there is something for mutants to break: a reward in
+the history, a proof in the list, a page of updates. Without any hook the layer must be green.
+"""
+
+import copy
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from conformance.tests.toy import Response
+
+STAMP = "2026-01-02T03:04:05Z"
+PROOF = {"id": "p1", "type": "forward", "layer": 1, "timestamp": STAMP, "verified": True,
+         "reward": 0.1}  # fmt: skip
+STATS = {"total_submitted": 2, "total_verified": 2, "total_reward": 0.2}
+REWARD = {"id": "reward-of-the-layer", "type": "reward", "amount": 0.1, "timestamp": STAMP,
+          "details": {"proof_id": "p1", "role": "worker"}}  # fmt: skip
+ROUNDS = 9
+
+
+def complete(method: str, target: str, authorization: str | None, response: Response) -> None:
+    """Complete one answer, where it is of a route that needs it."""
+    parts = urlsplit(target)
+    query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+    if method != "GET" or not isinstance(response.json, dict):
+        return
+    if parts.path == "/api/v1/proofs" and response.status == 200:
+        _listed(response.json, "proofs", [PROOF, {**PROOF, "id": "p2"}], query)
+        response.json.setdefault("stats", STATS)
+    if parts.path == "/api/v1/wallet/transactions" and response.status == 200:
+        entries = response.json["transactions"]
+        if not any(entry["type"] == "reward" for entry in entries):
+            _listed(response.json, "transactions", [REWARD, *entries], query)
+    if parts.path == "/api/training" and response.status == 200 and not response.json["records"]:
+        before = int(query.get("before", ROUNDS + 1))
+        rounds = [{"round": number} for number in range(before - 1, 0, -1)]
+        _listed(response.json, "records", rounds, query)
+
+
+def _listed(document: dict[str, Any], key: str, entries: list[Any], query: dict[str, str]) -> None:
+    document[key] = copy.deepcopy(entries[: int(query.get("limit", 20))])

@@ -1,0 +1,162 @@
+"""The fault layer: a real node's answers, as hooks see those of the toy.
+
+What comes from the node is taken apart (JSON, events, fields of messages), handed to one hook, and
+put together again. Everything that no hook touches goes through as it is in meaning.
+"""
+
+import copy
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+
+from conformance import messages
+from conformance.grpcwire import CHANNEL_OPTIONS
+from conformance.judging.completion import complete
+from conformance.sse import read
+from conformance.tests.toy import Response, ToyNode
+
+DEADLINE_S = 60
+# What a node can do but a few times is done once, and told again from memory.
+ONCE = {("POST", "/api/v1/wallet/unstake")}
+HOP_BY_HOP = {"content-length", "transfer-encoding", "connection", "date", "server", "content-type"}
+
+
+class Layer(ToyNode):
+    """A toy whose answers are those of a real node."""
+
+    def __init__(self, url: str, address: str) -> None:
+        """`url` and `address` are the node's HTTP and gRPC."""
+        super().__init__()
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._remembered: dict[tuple[str, str], Response] = {}
+        self.upstream = self._http
+        self.upstream_rpc = self._rpc
+
+    def close(self) -> None:
+        """Close the channel to the node."""
+        self._channel.close()
+
+    # -- HTTP -------------------------------------------------------------------------------
+
+    def _http(self, method: str, target: str, sent: bytes, headers: dict[str, str]) -> Response:
+        known = self._remembered.get((method, target))
+        told_to = method == "GET" or headers.get("Authorization", "").endswith(self.remembers_for)
+        if known is not None and told_to:
+            return copy.deepcopy(known)
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=DEADLINE_S)
+        kept = {key: value for key, value in headers.items() if key.lower() != "host"}
+        try:
+            connection.request(method, target, sent or None, kept)
+            answer = connection.getresponse()
+            response = _taken_apart(answer.status, answer.getheaders(), answer.read())
+        finally:
+            connection.close()
+        complete(method, target, headers.get("Authorization"), response)
+        if (method, target) in ONCE and response.status == 200:
+            self._remembered[method, target] = copy.deepcopy(response)
+        return response
+
+    remembers_for = ""
+
+    def freeze(self, target: str) -> None:
+        """Tell from now on what this GET gives at this moment."""
+        self._remembered["GET", target] = self._http("GET", target, b"", {})
+
+    # -- gRPC -------------------------------------------------------------------------------
+
+    def _rpc(self, operation: str, node: ToyNode) -> Any:
+        path = f"/{messages.SERVICE}/{operation}"
+        if operation == "StreamInference":
+            call = self._channel.stream_stream(path)
+
+            def stream(requests: Any, context: Any) -> Any:
+                _ended(node.grpc_hook(operation, None, {}), context)
+                try:
+                    yield from call(requests, timeout=DEADLINE_S)
+                except grpc.RpcError as error:
+                    context.abort(error.code(), error.details() or "")
+
+            return grpc.stream_stream_rpc_method_handler(stream)
+
+        def unary(data: bytes, context: Any) -> bytes:
+            return self._unary(operation, data, context)
+
+        return grpc.unary_unary_rpc_method_handler(unary)
+
+    def _unary(self, operation: str, data: bytes, context: Any) -> bytes:
+        answer: Any
+        try:
+            body = self._channel.unary_unary(f"/{messages.SERVICE}/{operation}")(
+                data, timeout=DEADLINE_S
+            )
+            details = ""
+        except grpc.RpcError as error:
+            body, details = error.code().name, error.details() or ""
+        request, answer = None, body
+        if operation in messages.OPERATIONS:
+            asks, gives = messages.OPERATIONS[operation]
+            try:
+                request = messages.parse(asks, data)
+                if isinstance(body, bytes):
+                    answer = _fields(messages.parse(gives, body))
+            except messages.BadMessage:
+                request = None
+        elif isinstance(body, bytes):
+            answer = {}
+        answer = self._hooked(operation, request, answer)
+        if isinstance(answer, str):
+            context.abort(grpc.StatusCode[answer], details or "by a hook")
+        if isinstance(answer, bytes):
+            return answer
+        if operation not in messages.OPERATIONS:
+            return bytes(body)
+        made: bytes = messages.make(messages.OPERATIONS[operation][1], **answer).SerializeToString()
+        return made
+
+    def _hooked(self, operation: str, request: Any, answer: Any) -> Any:
+        if isinstance(answer, str) or (operation in messages.OPERATIONS and request is None):
+            # Hooks change answers; of a status only another status is made.
+            try:
+                changed = self.grpc_hook(operation, request, {})
+            except (KeyError, AttributeError):
+                return answer
+            return changed if isinstance(changed, str) else answer
+        return self.grpc_hook(operation, request, answer)
+
+
+def _ended(answer: Any, context: Any) -> None:
+    if isinstance(answer, str):
+        context.abort(grpc.StatusCode[answer], "by a hook")
+
+
+def _fields(message: Any) -> dict[str, Any]:
+    found = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None and not field.is_repeated:
+            if message.HasField(field.name):
+                found[field.name] = getattr(message, field.name)
+        else:
+            value = getattr(message, field.name)
+            found[field.name] = list(value) if field.is_repeated else value
+    return found
+
+
+def _taken_apart(status: int, headers: list[tuple[str, str]], body: bytes) -> Response:
+    kind = next((value for key, value in headers if key.lower() == "content-type"), "")
+    # Written as the hooks write them.
+    rest = {key.title(): value for key, value in headers if key.lower() not in HOP_BY_HOP}
+    response = Response(status, headers=rest)
+    if kind.startswith("text/event-stream"):
+        response.events = [event.value for event in read(body).events]
+        return response
+    if kind.startswith("application/json"):
+        response.json = json.loads(body)
+    else:
+        # An artifact's digest is its address: as it is, byte by byte.
+        response.raw, response.headers["Content-Type"] = body, kind
+    return response
