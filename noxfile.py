@@ -77,6 +77,13 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def judge(session: nox.Session) -> None:
+    """Judge the conformance suite: mutants, variants and hostile behaviour of real nodes."""
+    install(session, "test")
+    session.run("python", "-m", "conformance.judging", *session.posargs)
+
+
+@nox.session
 def audit(session: nox.Session) -> None:
     """Look up advisories; fail when the source of advisories could not be reached."""
     install(session, "audit")

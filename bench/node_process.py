@@ -36,16 +36,19 @@ class RunningNode:
 
 
 @contextmanager
-def running_node(model: str = "", threads: int = 2) -> Iterator[RunningNode]:
-    """Start a node on a free port; kill it at the end."""
+def running_node(
+    model: str = "", threads: int = 2, *arguments: str, **settings: str
+) -> Iterator[RunningNode]:
+    """Start a node on a free port; kill it at the end. ``settings`` are variables."""
     port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "meshnode", "--port", str(port), "--data-dir", folder]
         command += ["--model", model] if model else []
+        command += arguments
         variables = {"MESHNODE_TOKEN": TOKEN, "MESHNODE_RESOURCES_CPU_THREADS": str(threads)}
         process = psutil.Popen(
             command,
-            env={**psutil.Process().environ(), **variables, **NO_LIMITS},
+            env={**psutil.Process().environ(), **variables, **NO_LIMITS, **settings},
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -1,0 +1,139 @@
+"""A model over several nodes of one machine, against one node that has all of it.
+
+``python -m bench.pipeline`` takes some ten minutes and 4 GB of memory. The nodes are started as a
+user would start them, and find one another through a tracker. Every measurement takes turns with
+its peer, so that a machine that becomes slower does so for both. Nodes of a pipeline compute one
+after the other, so that each gets all threads; the target for two of them is 0.9 of one.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+import trio
+
+from bench.http import Load, Node, tokens_per_second
+from bench.node_process import RunningNode, running_node
+from bench.random_model import CONFIG, THREADS, random_model
+from bench.table import BenchRow, in_turn, latency_row, throughput_row
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc.pool import ChannelPool, serve_pool
+from meshnode.wire import node_pb2 as pb
+from meshnode.wire.tensors import pack_floats
+
+ROUNDS = 5
+TOKENS = 48
+PROMPT = "Once upon a time there was a node that served a model to its neighbours."
+SESSIONS = (8, 32)
+LEAST_OF_ONE = 0.9
+HOP_MS = 1.5
+HOPS = 200
+JOINED_WITHIN_S = 60.0
+STAR = {"MESHNODE_PIPELINE_CHAIN": "false"}
+
+
+@contextmanager
+def pipeline(model: str, *layers: str, **settings: str) -> Iterator[list[RunningNode]]:
+    """Nodes with these layers, the first of them the driver; ready when it knows the others."""
+    with ExitStack() as stack:
+        driver = stack.enter_context(
+            running_node(model, THREADS, "--layers", layers[0], **settings)
+        )
+        nodes = [driver]
+        for held in layers[1:]:
+            joining = ("--layers", held, "--tracker", driver.url)
+            nodes.append(stack.enter_context(running_node(model, THREADS, *joining)))
+        _wait_joined(driver, len(layers) - 1)
+        yield nodes
+
+
+def run() -> list[BenchRow]:
+    """Measure."""
+    torch.set_num_threads(THREADS)
+    with random_model() as directory, ExitStack() as stack:
+        model = str(directory)
+        one = stack.enter_context(running_node(model, THREADS))
+        two = stack.enter_context(pipeline(model, "0-5", "6-11"))
+        three = stack.enter_context(pipeline(model, "0-3", "4-7", "8-11"))
+        star = stack.enter_context(pipeline(model, "0-3", "4-7", "8-11", **STAR))
+        singly = in_turn(ROUNDS, *(rate(node, 1) for node in (one, two[0], three[0], star[0])))
+        of_one, of_two, of_three, of_star = singly
+        rows = [
+            throughput_row("2 nodes vs 1, one session", of_two, of_one, LEAST_OF_ONE, "token/s"),
+            throughput_row("3 nodes vs 1, one session", of_three, of_one, 0.0, "token/s"),
+            throughput_row("3 nodes, chain vs star", of_three, of_star, 1.0, "token/s"),
+        ]
+        for sessions in SESSIONS:
+            ours, theirs = in_turn(2, rate(two[0], sessions), rate(one, sessions))
+            name = f"2 nodes vs 1, {sessions} sessions"
+            rows.append(throughput_row(name, ours, theirs, 0.0, "token/s"))
+        rows.append(
+            latency_row("one hop, hidden [1,1,768]", trio.run(hop_ms, two[1], 6), HOP_MS, "ms")
+        )
+    return rows
+
+
+def rate(node: RunningNode, sessions: int) -> Callable[[], float]:
+    """Measures tokens a second over so many sessions."""
+    load = Load(sessions, TOKENS, PROMPT)
+    return partial(trio.run, tokens_per_second, Node(node.url, node.token), load, sessions)
+
+
+async def hop_ms(holder: RunningNode, first: int) -> list[float]:
+    """Network milliseconds of single positions sent to a holder of layers in the middle."""
+    parts = urlsplit(holder.url)
+    states = np.random.default_rng(0).standard_normal((1, 1, CONFIG.hidden_size), np.float32)
+    request = pb.PipelineForwardRequest(
+        session_id=secrets.token_hex(16),
+        hidden_states=pack_floats(states),
+        hidden_shape=states.shape,
+        use_cache=True,
+        target_shard=first,
+    )
+    samples = []
+    async with trio.open_nursery() as nursery:
+        pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
+        stub = await pool.stub(parts.hostname or "", (parts.port or 0) + 1000)
+        for _ in range(HOPS):
+            began = trio.current_time()
+            answer = await stub.PipelineForward.ask(request)
+            elapsed_ms = (trio.current_time() - began) * 1e3
+            inside = (float(answer.metadata[key]) for key in ("queue-ms", "compute-ms"))
+            samples.append(elapsed_ms - sum(inside))
+        close = pb.PipelineForwardRequest(session_id=request.session_id, target_shard=first)
+        await stub.PipelineForward(close)
+        nursery.cancel_scope.cancel()
+    return samples
+
+
+def _wait_joined(driver: RunningNode, peers: int) -> None:
+    request = urllib.request.Request(  # noqa: S310 - of a node that was just started
+        f"{driver.url}/api/v1/peers", headers={"Authorization": f"Bearer {driver.token}"}
+    )
+    deadline = time.monotonic() + JOINED_WITHIN_S
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(request) as answer:  # noqa: S310 - as above
+            if json.load(answer)["total"] >= peers:
+                return
+        time.sleep(0.2)
+    raise RuntimeError("the nodes did not find one another")
+
+
+def main() -> None:
+    """Measure and print."""
+    from bench.__main__ import print_table
+
+    print_table({"pipeline": run()})
+
+
+if __name__ == "__main__":
+    main()
