@@ -1,6 +1,6 @@
 """A model over several nodes of one machine, against one node that has all of it.
 
-``python -m bench.pipeline`` takes some ten minutes and 4 GB of memory. The nodes are started as a
+``python -m bench.pipeline`` takes some ten minutes and 15 GB of memory. The nodes are started as a
 user would start them, and find one another through a tracker. Every measurement takes turns with
 its peer, so that a machine that becomes slower does so for both. Nodes of a pipeline compute one
 after the other, so that each gets all threads; the target for two of them is 0.9 of one.
@@ -77,7 +77,7 @@ def run() -> list[BenchRow]:
             name = f"2 nodes vs 1, {sessions} sessions"
             rows.append(throughput_row(name, ours, theirs, 0.0, "token/s"))
         rows.append(
-            latency_row("one hop, hidden [1,1,768]", trio.run(hop_ms, two[1], 6), HOP_MS, "ms")
+            latency_row("one hop, hidden [1,1,768]", trio.run(hop_ms, three[1], 4), HOP_MS, "ms")
         )
     return rows
 
