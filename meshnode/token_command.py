@@ -16,7 +16,8 @@ from meshnode.domain.amounts import parse_amount, text
 from meshnode.domain.errors import InvalidRequest, StartupError
 from meshnode.domain.tokens import TokenRecord
 from meshnode.services.keystore import Keystore
-from meshnode.services.orders import (
+from meshnode.services.tokens import TokenStore
+from meshnode.services.wallet.orders import (
     DONE,
     FUND,
     SWEEP,
@@ -25,7 +26,6 @@ from meshnode.services.orders import (
     place_order,
     take_answer,
 )
-from meshnode.services.tokens import TokenStore
 
 SECONDS_A_DAY = 86_400
 ANSWER_WITHIN_S = 15.0

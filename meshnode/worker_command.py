@@ -29,7 +29,7 @@ from meshnode.domain.keyfile import KeyFileError, read_key_file
 from meshnode.domain.work import OPERATIONS, WorkNetwork
 
 if TYPE_CHECKING:
-    from meshnode.services.execution import Execution
+    from meshnode.services.work.execution import Execution
 
 ANSWER_S = 40.0
 """A result is checked by repeating it before it is answered."""
@@ -68,7 +68,7 @@ def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) 
     folder = data_dir / FOLDER
     # Imported here because they bring torch: the other commands answer at once without it.
     from meshnode.model.loading import DEFAULT_MODEL
-    from meshnode.services.worker import Journal, Worker, run_worker
+    from meshnode.services.work.worker import Journal, Worker, run_worker
 
     lock = DataDirLock(folder / f"stage-{options.stage}")
     try:
@@ -167,7 +167,7 @@ def _genesis(gateway: WorkGateway, folder: Path, expected: str) -> Genesis:
 
 def _execution(gateway: WorkGateway, directory: Path, folder: Path, genesis: Genesis) -> Execution:
     """The model under the chain's profile. StartupError if it is not the chain's."""
-    from meshnode.services.execution import load_execution
+    from meshnode.services.work.execution import load_execution
 
     manifest = genesis.manifest
     execution = load_execution(directory, folder, genesis.profile)

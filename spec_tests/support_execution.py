@@ -31,13 +31,13 @@ from meshnode.edges import http_native, http_rpc, http_work
 from meshnode.http.app import make_app
 from meshnode.http.native import NativeGate
 from meshnode.http.routes import add_routes
-from meshnode.services.execution import Execution, load_execution
 from meshnode.services.gateway.reader import NativeReader
 from meshnode.services.gateway.rpc_calls import RpcCalls
 from meshnode.services.ledger import Ledger
-from meshnode.services.sponsor import Sponsor
-from meshnode.services.sponsoring import serve_sponsor
-from meshnode.services.worker import Gateway, Journal, Worker
+from meshnode.services.work.execution import Execution, load_execution
+from meshnode.services.work.sponsor import Sponsor
+from meshnode.services.work.sponsoring import serve_sponsor
+from meshnode.services.work.worker import Gateway, Journal, Worker
 
 CHAIN_PROFILE = replace(
     PROFILE,

@@ -29,9 +29,9 @@ from meshnode.http.app import make_app
 from meshnode.http.routes import add_routes
 from meshnode.http.server import serve_http
 from meshnode.services.health import Health
-from meshnode.services.serving import Serving
 from meshnode.services.settings import Settings
 from meshnode.services.tokens import TokenStore
+from meshnode.services.wallet.serving import Serving
 from meshnode.supervise import Drain, ServiceBoard
 
 TOKEN = "test-operator-token"

@@ -46,7 +46,7 @@ from meshnode.http.routes import add_routes
 from meshnode.services.artifacts import Artifacts
 from meshnode.services.gateway.reader import NativeReader, Provider
 from meshnode.services.gateway.rpc_calls import RpcCalls
-from meshnode.services.indexer import Index, serve_indexer
+from meshnode.services.index.indexer import Index, serve_indexer
 from meshnode.services.ledger import Ledger, ValidatorKey, serve_ledger
 
 NODE_ID = "cd" * 20

@@ -47,7 +47,7 @@ from meshnode.services.shards.chain import Chain
 from meshnode.services.shards.holder import Holder, serve_holder
 from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 from meshnode.services.shards.training import Training, serve_training
-from meshnode.services.submission import Submitter, ask
+from meshnode.services.work.submission import Submitter, ask
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 

@@ -29,8 +29,7 @@ from meshnode.http.body import read_json_object
 from meshnode.http.exchange import hold
 from meshnode.http.inference import collect, stream
 from meshnode.http.routes import Route, add_routes
-from meshnode.services.charging import Charged
-from meshnode.services.indexer import Index, serve_indexer
+from meshnode.services.index.indexer import Index, serve_indexer
 from meshnode.services.keystore import Keystore
 from meshnode.services.ledger import (
     Ledger,
@@ -38,9 +37,10 @@ from meshnode.services.ledger import (
     load_or_create_validator_key,
     serve_ledger,
 )
-from meshnode.services.settlement import serve_wallet
 from meshnode.services.tokens import TokenStore
-from meshnode.services.wallet import Wallet
+from meshnode.services.wallet.charging import Charged
+from meshnode.services.wallet.service import Wallet
+from meshnode.services.wallet.settlement import serve_wallet
 from meshnode.supervise import Drain
 
 WALLET = "/api/v1/wallet"

@@ -12,7 +12,7 @@ import trio
 from support_http import FakeExecutor
 from support_wallet import WalletNode, serve_wallet_node
 
-from meshnode.services.wallet_journal import Journal
+from meshnode.services.wallet.journal import Journal
 
 
 class Crash(Exception):

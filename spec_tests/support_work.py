@@ -18,7 +18,7 @@ from support_ledger import SOON_S, eventually
 from meshnode.domain.chain.canonical import Json
 from meshnode.domain.chain.envelope import sign_envelope
 from meshnode.services.ledger import Ledger
-from meshnode.services.sponsor import Sponsor
+from meshnode.services.work.sponsor import Sponsor
 
 
 async def round_reached(ledger: Ledger, number: int) -> dict[str, Any]:

@@ -32,13 +32,13 @@ from meshnode.model.config import ModelUnreadable
 from meshnode.model.dataset import Dataset
 from meshnode.model.execution import ChainModel, feature_receipt
 from meshnode.model.loading import DEFAULT_MODEL
-from meshnode.services.execution import (
+from meshnode.services.ledger import load_or_create_genesis, load_or_create_validator_key
+from meshnode.services.work.execution import (
     AdapterMissing,
     Execution,
     NoFiniteResult,
     load_execution,
 )
-from meshnode.services.ledger import load_or_create_genesis, load_or_create_validator_key
 
 INITIAL = Adapter.initial(64)
 
@@ -146,7 +146,7 @@ def test_a_disk_that_refuses_stops_nothing(
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("meshnode.services.adapters.write_private", full)
+    monkeypatch.setattr("meshnode.services.work.adapters.write_private", full)
     replay = execution.train(lease())
     assert execution.describe_task(1, replay.result_root)["weights"]
     assert "No space left" in caplog.text
@@ -235,7 +235,7 @@ def test_another_model_says_that_it_is_not_the_chains(tmp_path: Path) -> None:
 def test_a_machine_that_computes_otherwise_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("meshnode.services.execution.profile_vector", lambda: "0" * 64)
+    monkeypatch.setattr("meshnode.services.work.execution.profile_vector", lambda: "0" * 64)
     execution = fresh_execution(tmp_path)
     assert not execution.conformant
     assert "must not validate" in caplog.text

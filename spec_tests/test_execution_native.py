@@ -21,8 +21,8 @@ from support_http import Answer, Client
 from support_ledger import SOON_S
 
 from meshnode.domain.chain.canonical import digest, encode
-from meshnode.services.provider import serve_provider
-from meshnode.services.submission import Submitter
+from meshnode.services.work.provider import serve_provider
+from meshnode.services.work.submission import Submitter
 
 
 async def test_a_paid_answer_through_the_gateway(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from support_http import wait_until
 from support_native import Gateway, start_gateway
 
 from meshnode.domain.errors import Unavailable
-from meshnode.services import indexer
+from meshnode.services.index import indexer
+from meshnode.services.index.indexer import INDEX_FILE, Index, serve_indexer
 from meshnode.services.index.store import IndexStore
-from meshnode.services.indexer import INDEX_FILE, Index, serve_indexer
 
 
 @pytest.fixture

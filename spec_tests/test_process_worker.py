@@ -41,7 +41,7 @@ PROGRAM = """
 import argparse, os, signal, sys
 from pathlib import Path
 from meshnode.domain.errors import MeshnodeError
-from meshnode.services.worker import Journal
+from meshnode.services.work.worker import Journal
 from meshnode.worker_command import add_worker_arguments, run_worker_command
 
 moment, begin, finish = sys.argv.pop(1), Journal.begin, Journal.finish

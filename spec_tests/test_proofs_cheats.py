@@ -30,7 +30,7 @@ from meshnode.domain.proofs.judging import Verdict
 from meshnode.domain.proofs.statements import Signed, Vote, read_order, sign_vote
 from meshnode.services.proofs.prover import ProofPolicy
 from meshnode.services.shards.messages import ForwardAnswer
-from meshnode.services.submission import Refused
+from meshnode.services.work.submission import Refused
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire

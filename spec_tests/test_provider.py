@@ -17,8 +17,8 @@ from meshnode.domain.chain.canonical import Json
 from meshnode.domain.chain.errors import Rejected, WrongNonce
 from meshnode.domain.errors import Unavailable
 from meshnode.services.ledger import Ledger
-from meshnode.services.provider import MOST_TRIES, Provider, serve_provider
-from meshnode.services.submission import Refused, Submitter
+from meshnode.services.work.provider import MOST_TRIES, Provider, serve_provider
+from meshnode.services.work.submission import Refused, Submitter
 
 
 @asynccontextmanager

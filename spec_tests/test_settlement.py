@@ -9,8 +9,8 @@ from support_wallet import WALLET, WalletNode, start_wallet_node
 
 from meshnode.domain.amounts import ATOMS_PER_UNIT
 from meshnode.domain.errors import RateLimited
-from meshnode.services import wallet_journal
 from meshnode.services.ledger import solo
+from meshnode.services.wallet import journal as wallet_journal
 
 pytestmark = pytest.mark.wire
 

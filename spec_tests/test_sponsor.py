@@ -34,7 +34,7 @@ from meshnode.domain.work import (
     UnknownStage,
     WrongWork,
 )
-from meshnode.services.sponsor import MOST_WORKERS, Sponsor
+from meshnode.services.work.sponsor import MOST_WORKERS, Sponsor
 
 
 async def test_what_a_sponsor_refuses(tmp_path: Path) -> None:
@@ -153,14 +153,14 @@ async def test_a_sponsor_without_money_asks_again_and_counts_nothing(
 async def test_a_full_disk_delays_a_reservation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meshnode.services.sponsoring import TaskBudget
+    from meshnode.services.work.sponsoring import TaskBudget
 
     budget = TaskBudget(tmp_path, 2)
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("meshnode.services.sponsoring.write_private", full)
+    monkeypatch.setattr("meshnode.services.work.sponsoring.write_private", full)
     with pytest.raises(Unavailable):
         await budget.count(1)
     assert budget.remaining == 2

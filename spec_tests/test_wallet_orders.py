@@ -14,7 +14,7 @@ from support_wallet_crash import Fate, living
 
 from meshnode.domain.errors import InvalidRequest, StartupError
 from meshnode.services.keystore import Keystore
-from meshnode.services.orders import FUND, Order, place_order
+from meshnode.services.wallet.orders import FUND, Order, place_order
 from meshnode.token_command import run_token_command
 
 

@@ -22,8 +22,9 @@ from meshnode.domain.chain.errors import (
 )
 from meshnode.domain.errors import Unavailable
 from meshnode.edges import http_wallet
-from meshnode.services import sending, wallet
 from meshnode.services.ledger import solo
+from meshnode.services.wallet import sending
+from meshnode.services.wallet import service as wallet
 
 pytestmark = pytest.mark.wire
 

@@ -21,7 +21,7 @@ from meshnode.domain.spending import (
     decode_record,
     encode_record,
 )
-from meshnode.services.wallet_journal import JOURNAL_FILE, Journal
+from meshnode.services.wallet.journal import JOURNAL_FILE, Journal
 
 ACCOUNTS = ["alice", "bob"]
 CHOICES = st.lists(

@@ -34,7 +34,7 @@ from meshnode.domain.work import (
     NoAssignment,
     NotLeased,
 )
-from meshnode.services.worker import AssignmentChanged, Interrupted, Journal
+from meshnode.services.work.worker import AssignmentChanged, Interrupted, Journal
 
 
 async def test_two_workers_train_and_the_chain_pays(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from meshnode.domain.work import (
     check_assignment,
     job_id,
 )
-from meshnode.services.sponsor import Sponsor
-from meshnode.services.worker import Journal, Worker
+from meshnode.services.work.sponsor import Sponsor
+from meshnode.services.work.worker import Journal, Worker
 
 NETWORK = WorkNetwork("test/work", "test-chain")
 NOW = 1_800_000_000.5

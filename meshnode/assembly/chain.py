@@ -27,11 +27,10 @@ from meshnode.domain.work import WorkNetwork
 from meshnode.model.config import ModelUnreadable
 from meshnode.rpc.pool import ChannelPool
 from meshnode.services.artifacts import Artifacts
-from meshnode.services.execution import Execution, load_execution
 from meshnode.services.gateway.reader import NativeReader
 from meshnode.services.gateway.reader import Provider as ProviderFacts
 from meshnode.services.gateway.rpc_calls import RpcCalls
-from meshnode.services.indexer import Index, serve_indexer
+from meshnode.services.index.indexer import Index, serve_indexer
 from meshnode.services.keystore import Keystore
 from meshnode.services.ledger.database import stored_genesis
 from meshnode.services.ledger.genesis import (
@@ -43,12 +42,13 @@ from meshnode.services.ledger.handle import Ledger
 from meshnode.services.ledger.service import serve_ledger
 from meshnode.services.ledger.source import TrackerSource
 from meshnode.services.ledger.validator_key import ValidatorKey, load_or_create_validator_key
-from meshnode.services.provider import Provider, serve_provider
-from meshnode.services.settlement import serve_wallet
-from meshnode.services.sponsor import Sponsor
-from meshnode.services.sponsoring import serve_sponsor
-from meshnode.services.submission import Submitter
-from meshnode.services.wallet import Wallet
+from meshnode.services.wallet.service import Wallet
+from meshnode.services.wallet.settlement import serve_wallet
+from meshnode.services.work.execution import Execution, load_execution
+from meshnode.services.work.provider import Provider, serve_provider
+from meshnode.services.work.sponsor import Sponsor
+from meshnode.services.work.sponsoring import serve_sponsor
+from meshnode.services.work.submission import Submitter
 from meshnode.supervise import Drain, Restarts, Supervisor
 
 log = logging.getLogger(__name__)

@@ -39,13 +39,13 @@ from meshnode.http.app import QuartTrio, make_app
 from meshnode.http.native import NativeGate
 from meshnode.http.routes import add_late_routes, add_routes
 from meshnode.rpc.stubs import Service
-from meshnode.services.charging import Charged
 from meshnode.services.executor import Executor
 from meshnode.services.health import Health
 from meshnode.services.model_source import ModelSource
-from meshnode.services.serving import Serving
 from meshnode.services.settings import Settings
 from meshnode.services.tokens import TokenStore
+from meshnode.services.wallet.charging import Charged
+from meshnode.services.wallet.serving import Serving
 from meshnode.supervise import Drain
 
 

@@ -31,19 +31,19 @@ from meshnode.http.inference import TRACE_HEADER, Trace, collect, stream
 from meshnode.http.openapi import openapi_document
 from meshnode.http.routes import Route
 from meshnode.services.process import ProcessGauge
-from meshnode.services.serving import cost_of
+from meshnode.services.wallet.serving import cost_of
 
 if TYPE_CHECKING:
     from meshnode.config import LimitsConfig
     from meshnode.domain.generation import GenerationRequest
     from meshnode.domain.metering import TrafficMeter
-    from meshnode.services.charging import ChargedGeneration
     from meshnode.services.executor import Executor
     from meshnode.services.generation import Generation
     from meshnode.services.health import Health
-    from meshnode.services.serving import Serving
     from meshnode.services.settings import Settings
     from meshnode.services.tokens import TokenStore
+    from meshnode.services.wallet.charging import ChargedGeneration
+    from meshnode.services.wallet.serving import Serving
     from meshnode.supervise import Drain
 
 BASE = "/api/v1"

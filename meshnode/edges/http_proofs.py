@@ -19,7 +19,7 @@ from meshnode.http.routes import Route
 
 if TYPE_CHECKING:
     from meshnode.services.index.entries import ProofRecord
-    from meshnode.services.indexer import Index
+    from meshnode.services.index.indexer import Index
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
 SECOND_NS = 1_000_000_000

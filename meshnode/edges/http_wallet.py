@@ -23,12 +23,12 @@ from meshnode.http.access import bearer
 from meshnode.http.app import Response, json_response
 from meshnode.http.body import read_json_object
 from meshnode.http.routes import Route
-from meshnode.services.wallet import SECOND_NS, date_of
+from meshnode.services.wallet.service import SECOND_NS, date_of
 
 if TYPE_CHECKING:
     from meshnode.services.index.entries import HistoryEntry
-    from meshnode.services.sending import Facts, Work
-    from meshnode.services.wallet import Wallet
+    from meshnode.services.wallet.sending import Facts, Work
+    from meshnode.services.wallet.service import Wallet
     from meshnode.supervise import Drain
 
 BASE = "/api/v1/wallet"

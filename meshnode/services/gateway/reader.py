@@ -25,7 +25,7 @@ from meshnode.services.gateway import views
 from meshnode.services.gateway.views import Object
 
 if TYPE_CHECKING:
-    from meshnode.services.indexer import Index
+    from meshnode.services.index.indexer import Index
     from meshnode.services.ledger.handle import Ledger
     from meshnode.services.ledger.records import StoredBlock
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from meshnode.domain.chain.canonical import Json
 from meshnode.domain.proofs.judging import Claimed
-from meshnode.services.submission import Chain, Submitter, ask
+from meshnode.services.work.submission import Chain, Submitter, ask
 
 if TYPE_CHECKING:
     from meshnode.domain.chain.envelope import ApplicationId

@@ -4,7 +4,8 @@ One transfer an account and interval, to the node's own account. The node bears 
 pays exactly what it was charged, and the node receives that less the fee. An account that owes no
 more than the fee waits until it does.
 
-Invariant: what leaves an account for a charge leaves once, see :mod:`meshnode.services.sending`.
+Invariant: what leaves an account for a charge leaves once, see
+:mod:`meshnode.services.wallet.sending`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import trio
 from meshnode.domain.chain.canonical import Json
 from meshnode.domain.errors import MeshnodeError
 from meshnode.services.keystore import Keystore
-from meshnode.services.orders import serve_orders
-from meshnode.services.sending import Draft, Facts, Ledger, Sender, Work
-from meshnode.services.wallet import Index, Wallet
-from meshnode.services.wallet_journal import Journal
+from meshnode.services.wallet.journal import Journal
+from meshnode.services.wallet.orders import serve_orders
+from meshnode.services.wallet.sending import Draft, Facts, Ledger, Sender, Work
+from meshnode.services.wallet.service import Index, Wallet
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -36,7 +36,7 @@ from meshnode.domain.errors import (
 )
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.spending import Flight, Landing, Outcome
-from meshnode.services.wallet_journal import Journal
+from meshnode.services.wallet.journal import Journal
 
 if TYPE_CHECKING:
     from meshnode.services.keystore import Keystore

@@ -43,7 +43,7 @@ from meshnode.domain.work import (
 )
 from meshnode.model.adapter import InvalidTensor
 from meshnode.model.execution import feature_receipt, update_receipt
-from meshnode.services.execution import Execution
+from meshnode.services.work.execution import Execution
 
 POLL_EVERY_S = 1.0
 _JOURNAL_LIMITS = JsonLimits(size=2 * MOST_RESULT_BYTES, depth=16)

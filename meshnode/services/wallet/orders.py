@@ -38,12 +38,12 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.spending import OrderEnd
-from meshnode.services.sending import Draft, Facts, Work
+from meshnode.services.wallet.sending import Draft, Facts, Work
 
 if TYPE_CHECKING:
     from meshnode.services.keystore import Keystore
-    from meshnode.services.wallet import Wallet
-    from meshnode.services.wallet_journal import Journal
+    from meshnode.services.wallet.journal import Journal
+    from meshnode.services.wallet.service import Wallet
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from meshnode.domain.generation import Finished, TokenEvent, Usage
 if TYPE_CHECKING:
     from meshnode.domain.generation import GenerationRequest, ModelCard
     from meshnode.domain.tokens import TokenRecord
-    from meshnode.services.wallet import Reservation, Wallet
+    from meshnode.services.wallet.service import Reservation, Wallet
 
 
 class Generation(Protocol):

@@ -19,7 +19,7 @@ import trio
 from meshnode.domain.chain.canonical import Json, digest
 from meshnode.domain.chain.errors import LedgerBroken, Rejected
 from meshnode.domain.errors import Unavailable
-from meshnode.services.submission import ASK_AGAIN_S, Chain, Submitter, ask
+from meshnode.services.work.submission import ASK_AGAIN_S, Chain, Submitter, ask
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The sponsor: has training tasks done by outbound workers (document, 4.2: ``/work/*``).
 
 Terms: as in :mod:`meshnode.domain.work`; an *operation* is one stage of the leased task. Here is
-what workers see of the sponsor; :mod:`meshnode.services.sponsoring` is what it does by itself.
+what workers see of the sponsor; :mod:`meshnode.services.work.sponsoring` is what it does by itself.
 
 Invariants: a result is taken only if it is what every validator will find; of one assignment the
 first result counts and a repeated one is answered likewise; what is kept of workers and operations

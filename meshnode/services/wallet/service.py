@@ -29,8 +29,8 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.spending import Charge
-from meshnode.services.sending import Draft, Facts, Ledger, Sender, Work
-from meshnode.services.wallet_journal import Entry, Journal
+from meshnode.services.wallet.journal import Entry, Journal
+from meshnode.services.wallet.sending import Draft, Facts, Ledger, Sender, Work
 
 if TYPE_CHECKING:
     from meshnode.domain.tokens import TokenRecord

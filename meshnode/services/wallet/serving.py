@@ -12,11 +12,11 @@ from collections.abc import Callable
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.generation import GenerationRequest
 from meshnode.domain.tokens import TokenRecord
-from meshnode.services.charging import Charged, ChargedGeneration
 from meshnode.services.generation import Generation
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.pipeline.records import PipelineFigures
-from meshnode.services.wallet import OPERATOR
+from meshnode.services.wallet.charging import Charged, ChargedGeneration
+from meshnode.services.wallet.service import OPERATOR
 
 
 class Serving:

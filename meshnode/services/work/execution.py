@@ -45,7 +45,7 @@ from meshnode.model.execution import (
 )
 from meshnode.model.loading import CONFIG_FILE, TOKENIZER_FILE, load_model
 from meshnode.model.manifest import manifest_of_directory
-from meshnode.services.adapters import AdapterStore
+from meshnode.services.work.adapters import AdapterStore
 
 log = logging.getLogger(__name__)
 

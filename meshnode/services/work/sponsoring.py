@@ -24,8 +24,8 @@ from meshnode.domain.chain.records import Lease
 from meshnode.domain.errors import StartupError, Unavailable
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.work import OPERATIONS, WorkNetwork
-from meshnode.services.sponsor import Replays, Sponsor
-from meshnode.services.submission import ASK_AGAIN_S, Chain, Refused, Submitter, ask
+from meshnode.services.work.sponsor import Replays, Sponsor
+from meshnode.services.work.submission import ASK_AGAIN_S, Chain, Refused, Submitter, ask
 
 log = logging.getLogger(__name__)
 
