@@ -5,7 +5,9 @@
 Servers run in processes of their own. Samples are taken in turn, from both in every round, with the
 same grpcio client, so that the machine's mood is the same for both. A ratio above 1 means that ours
 is better. A *hop* is one ``PipelineForward`` of a hidden state of one token, [1, 1, 768] in
-float32, from our own client to our own server: what a token pays for each shard that it visits.
+float32, from our own client to our own server: what a token pays for each shard that it visits. In
+a pipeline no call follows another at once: weights have been read in between, and the caches hold
+nothing of the code. The rows *after a pause* are of calls that come so, ours and the peer's.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import numpy as np
 import trio
 
 from bench.table import BenchRow, latency_row
@@ -45,6 +48,9 @@ SMALL_CALLS = 200
 LARGE_CALLS = 3
 HOP_MS = 1.5
 CALL_S = 30.0
+PAUSED_CALLS = 30
+PAUSE_BYTES = 64 * 1024 * 1024
+"""Read and written before each call of the rows after a pause: more than the caches hold."""
 
 
 class Echo(NodeServiceServicer):
@@ -114,13 +120,25 @@ def caller(channel: grpc.Channel) -> Callable[[bytes], float]:
     return echo
 
 
-async def hop_times(port: int, count: int) -> list[float]:
+class Pause:
+    """What a computation does to the caches."""
+
+    def __init__(self) -> None:
+        self._numbers = np.zeros(PAUSE_BYTES // 8)
+
+    def __call__(self) -> None:
+        """Read and write more than they hold."""
+        self._numbers += 1
+
+
+async def hop_times(port: int, count: int, pause: Callable[[], None] = lambda: None) -> list[float]:
     """Seconds of each hop, by our own client."""
     request = pb.PipelineForwardRequest(hidden_states=bytes(HIDDEN_BYTES))
     times = []
     async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
         stub = NodeServiceStub(channel)
         for _ in range(count):
+            pause()
             started = time.perf_counter()
             await stub.PipelineForward(request)
             times.append(time.perf_counter() - started)
@@ -136,7 +154,10 @@ def run(rounds: int = ROUNDS) -> list[BenchRow]:
     """Measure, in turn."""
     small: dict[str, list[float]] = {"ours": [], "peer": []}
     large: dict[str, list[float]] = {"ours": [], "peer": []}
+    paused: dict[str, list[float]] = {"ours": [], "peer": []}
     hops: list[float] = []
+    paused_hops: list[float] = []
+    pause = Pause()
     with server_process("ours") as ours, server_process("peer") as peer:
         channels = {
             "ours": grpc.insecure_channel(f"127.0.0.1:{ours}", UNLIMITED),
@@ -154,7 +175,12 @@ def run(rounds: int = ROUNDS) -> list[BenchRow]:
                 took = [echo(bytes(LARGE_BYTES)) for _ in range(LARGE_CALLS)]
                 # Both ways.
                 large[name] += [2 * LARGE_BYTES / 1e6 / seconds for seconds in took]
+                for _ in range(PAUSED_CALLS):
+                    pause()
+                    paused[name].append(echo(bytes(HIDDEN_BYTES)) * 1e3)
             hops += [took * 1e3 for took in trio.run(hop_times, ours, SMALL_CALLS)[10:]]
+            took = trio.run(hop_times, ours, PAUSED_CALLS, pause)
+            paused_hops += [seconds * 1e3 for seconds in took[5:]]
         for channel in channels.values():
             channel.close()
     rates = {name: statistics.median(values) for name, values in large.items()}
@@ -169,6 +195,8 @@ def run(rounds: int = ROUNDS) -> list[BenchRow]:
             None,
             "MB/s",
         ),
+        _latency("gRPC echo of 3 KB after a pause, p50", paused, 50),
+        latency_row("one hop after a pause, p50", paused_hops, HOP_MS, "ms"),
         latency_row("one hop, hidden [1,1,768], p50", hops, HOP_MS, "ms"),
         latency_row("one hop, hidden [1,1,768], p99", [percentile(hops, 99)], HOP_MS, "ms"),
     ]

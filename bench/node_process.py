@@ -7,6 +7,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +24,8 @@ NO_LIMITS = {
     "MESHNODE_LIMITS_BURST_PER_TOKEN": "1000000",
 }
 """A benchmark asks more often than the default rate limits let one client ask."""
+
+HEALTHY_WITHIN_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,24 @@ def running_node(
             if not found:
                 raise RuntimeError("the node did not start")
             memory = process.memory_info().rss
+            _wait_healthy(f"http://127.0.0.1:{port}")
             yield RunningNode(f"http://127.0.0.1:{port}", TOKEN, float(found[1]), memory)
         finally:
             process.kill()
             process.wait()
             process.stdout.close()
+
+
+def _wait_healthy(url: str) -> None:
+    """Until all of the node is up: a chain that still checks a large model takes processors."""
+    deadline = time.monotonic() + HEALTHY_WITHIN_S
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{url}/api/v1/health"):  # noqa: S310 - our own node
+                return
+        except urllib.error.HTTPError:
+            time.sleep(0.5)
+    raise RuntimeError("the node did not become healthy")
 
 
 def _free_port() -> int:
