@@ -65,6 +65,9 @@ class Restarts:
 NO_RESTARTS = Restarts(budget=0)
 
 
+WELL = frozenset({"ok", "starting"})
+
+
 class ServiceBoard:
     """Which services run. Written by :func:`supervise`, read by the health checks."""
 
@@ -77,8 +80,12 @@ class ServiceBoard:
         self._states[name] = state
 
     def summary(self) -> str:
-        """``ok``, or the first service that is not, and its state."""
-        ill = (f"{name} {state}" for name, state in self._states.items() if state != "ok")
+        """``ok``, or the first service that has failed, and its state.
+
+        One that starts for the first time beside others is no failure: a node listens once what it
+        needs has started, and what comes later, as a slow chain does, has a readiness of its own.
+        """
+        ill = (f"{name} {state}" for name, state in self._states.items() if state not in WELL)
         return next(ill, "ok")
 
 

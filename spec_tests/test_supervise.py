@@ -62,6 +62,17 @@ async def test_a_crash_without_restarts_ends_the_tree_and_names_the_service(
     assert "boom" in caplog.text
 
 
+async def test_a_service_that_comes_late_is_no_failure(board: ServiceBoard) -> None:
+    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(supervise, "chain", slow, board=board, random=jitter))
+        await trio.testing.wait_all_tasks_blocked()
+        assert board.summary() == "ok"
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_service_that_returns_uninvited_has_failed(board: ServiceBoard) -> None:
     service = Scripted()
     with pytest.RaisesGroup(ServiceFailed):
