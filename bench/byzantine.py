@@ -28,7 +28,7 @@ from meshnode.model.loading import DEFAULT_MODEL, save_model
 from meshnode.model.replica import TrainedModel
 from meshnode.services.training.messages import pack_gradients, unpack_gradients
 
-OUT = Path(__file__).parent / "out"
+OUT = Path(__file__).parent / "plots"
 NODES = 5
 ROUNDS, STEPS, BATCH = 6, 5, 8
 RATE = 2e-3

@@ -8,7 +8,7 @@ life and lets 10,000 nodes fit into minutes; one size runs with refreshes for co
 
 A node lookup succeeds if it finds the node closest to the target of all that live; a record lookup
 if it finds the value, while its publisher lives. Prints a table, and writes ``dht.json`` and
-``dht.svg`` into ``bench/out/``. The same seed gives the same figures, seconds and bytes aside.
+``dht.svg`` into ``bench/plots/``. The same seed gives the same figures, seconds and bytes aside.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from meshnode.domain.kademlia.node_id import ID_BYTES, NodeId, distance, key_of
 from meshnode.domain.kademlia.query import LookupResult
 from meshnode.domain.kademlia.records import RecordStore
 
-OUT = Path(__file__).parent / "out"
+OUT = Path(__file__).parent / "plots"
 SIZES = (100, 300, 1_000, 3_000, 10_000)
 REFRESHED_SIZE = 1_000
 GROWTH_S = 600.0

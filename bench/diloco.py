@@ -32,7 +32,7 @@ from meshnode.model.loading import DEFAULT_MODEL, load_model
 from meshnode.model.training import Batch, Recipe, Trainer, evaluate
 from tools.default_model.corpus import document
 
-OUT = Path(__file__).parent / "out"
+OUT = Path(__file__).parent / "plots"
 NODES, BATCH, ROW = 4, 2, 129
 RATE = 1e-4
 SEED, DOCUMENTS = 424_242, 4000
