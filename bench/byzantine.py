@@ -161,7 +161,7 @@ def main() -> None:
             f"One of five: {name}",
             "round",
             [
-                Line("nobody lies, mean", list(enumerate(honest)), dashed=True),
+                Line("nobody lies", list(enumerate(honest)), dashed=True),
                 *(Line(rule, list(enumerate(found))) for rule, found in row.items()),
             ],
         )

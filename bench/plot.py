@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 420, 300
-LEFT, RIGHT, TOP, BOTTOM = 52, 16, 34, 44
+WIDTH, HEIGHT = 420, 320
+LEFT, RIGHT, TOP, BOTTOM = 52, 16, 34, 64
+A_ROW = 3
+"""Charts side by side, at most."""
+LETTER = 6.2
+"""Mean width of a letter of the legend."""
 COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626")
-STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 TICKS = 6
 """Marks on an axis, at most."""
 
@@ -25,21 +29,26 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over a common pair of axes. The y axis begins at 0."""
+    """Lines over a common pair of axes."""
 
     title: str
     x_name: str
     lines: Sequence[Line]
+    y_from: float = 0.0
+    """Where the y axis begins: a multiple of its steps, below all points."""
 
 
 def render(charts: Sequence[Chart]) -> str:
-    """The charts side by side, as an SVG document."""
+    """The charts in rows, as an SVG document."""
+    places = [(index % A_ROW * WIDTH, index // A_ROW * HEIGHT) for index in range(len(charts))]
     body = "".join(
-        f'<g transform="translate({index * WIDTH},0)">{_chart(chart)}</g>'
-        for index, chart in enumerate(charts)
+        f'<g transform="translate({x},{y})">{_chart(chart)}</g>'
+        for (x, y), chart in zip(places, charts, strict=True)
     )
+    width = WIDTH * min(A_ROW, len(charts))
+    height = HEIGHT * -(-len(charts) // A_ROW)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(charts)}" height="{HEIGHT}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
         ' font-family="sans-serif" font-size="11">'
         f'<rect width="100%" height="100%" fill="white"/>{body}</svg>\n'
     )
@@ -49,24 +58,26 @@ def _chart(chart: Chart) -> str:
     xs = [x for line in chart.lines for x, _ in line.points]
     ys = [y for line in chart.lines for _, y in line.points]
     x_from, x_to = min(xs), max(max(xs), min(xs) + 1)
-    y_step = _step(max(ys))
+    y_from = chart.y_from
+    y_step = _step(max(ys) - y_from)
     y_to = y_step * -(-max(ys) // y_step) or 1
 
     def place(x: float, y: float) -> str:
         across = LEFT + (x - x_from) / (x_to - x_from) * (WIDTH - LEFT - RIGHT)
-        up = HEIGHT - BOTTOM - y / y_to * (HEIGHT - TOP - BOTTOM)
+        up = HEIGHT - BOTTOM - (y - y_from) / (y_to - y_from) * (HEIGHT - TOP - BOTTOM)
         return f"{across:.1f},{up:.1f}"
 
     parts = [_text(WIDTH / 2, 18, chart.title, "middle", "font-weight='bold'")]
-    for tick in _ticks(0, y_to, y_step):
+    for tick in _ticks(y_from, y_to, y_step):
         left, right = place(x_from, tick), place(x_to, tick)
         parts.append(f'<path d="M{left} L{right}" stroke="#e5e7eb"/>')
         parts.append(_text(LEFT - 6, float(left.split(",")[1]) + 4, f"{tick:g}", "end"))
     parts += [
-        _text(float(place(tick, 0).split(",")[0]), HEIGHT - 26, f"{tick:g}", "middle")
+        _text(float(place(tick, y_from).split(",")[0]), HEIGHT - BOTTOM + 18, f"{tick:g}", "middle")
         for tick in _ticks(x_from, x_to, _step(x_to - x_from))
     ]
-    parts.append(_text(WIDTH / 2, HEIGHT - 8, chart.x_name, "middle"))
+    parts.append(_text(WIDTH / 2, HEIGHT - BOTTOM + 36, chart.x_name, "middle"))
+    legend = float(LEFT)
     for index, line in enumerate(chart.lines):
         colour = COLOURS[index % len(COLOURS)]
         path = " L".join(place(x, y) for x, y in line.points)
@@ -76,7 +87,8 @@ def _chart(chart: Chart) -> str:
             for x, y in line.points:
                 cx, cy = place(x, y).split(",")
                 parts.append(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{colour}"/>')
-        parts.append(_text(LEFT + 8, TOP + 12 + 14 * index, line.name, "start", f"fill='{colour}'"))
+        parts.append(_text(legend, HEIGHT - 8, line.name, "start", f"fill='{colour}'"))
+        legend += LETTER * (len(line.name) + 2)
     return "".join(parts)
 
 
