@@ -2,7 +2,8 @@
 
 Terms: `level` says how binding a statement is, `origin` whether the document says it (stated),
 good sense does (derived) or nobody does (silent); `effect` is what trying it does to the target;
-`needs` is what the target has to declare first; `check` names what tries it.
+`needs` is what the target has to declare first; `check` names what tries it; `shown_when` is what
+it takes for a check to see anything, where a node need not be in that state.
 
 Invariants, enforced on loading: ids are unique; only stated ones are MUST; silent ones are OBSERVE;
 every one that is not silent names its check or says why it is unchecked.
@@ -124,6 +125,7 @@ class Requirement:
     needs: frozenset[str]
     check: str | None
     unchecked: str | None
+    shown_when: str | None
     field: FieldRule | None
     message: MessageRule | None
     source: str
@@ -147,7 +149,7 @@ _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _map
 _FILE_KEYS = {"section", "defaults", "requirements"}
 _ENTRY_KEYS = {
     "id", "section", "level", "origin", "text", "profile", "effect", "needs",
-    "check", "unchecked", "field", "message",
+    "check", "unchecked", "shown_when", "field", "message",
 }  # fmt: skip
 
 
@@ -182,6 +184,7 @@ def _entry(item: Mapping[str, Any], source: str) -> Requirement:
             needs=frozenset(item.get("needs", ())),
             check=item.get("check"),
             unchecked=item.get("unchecked"),
+            shown_when=item.get("shown_when"),
             field=_field_rule(item["field"]) if "field" in item else None,
             message=MessageRule(**item["message"]) if "message" in item else None,
             source=source,
@@ -218,6 +221,8 @@ def _validate_entry(requirement: Requirement, where: str) -> None:
         raise CatalogueError(f"{where}: a silent requirement is OBSERVE")
     if requirement.check and requirement.unchecked:
         raise CatalogueError(f"{where}: has a check and a reason for none")
+    if requirement.shown_when and not requirement.check:
+        raise CatalogueError(f"{where}: shown_when is about a check")
     # Every other entry names its check or says why there is none.
     if not silent and not requirement.check and not requirement.unchecked:
         raise CatalogueError(f"{where}: names neither a check nor a reason for none")

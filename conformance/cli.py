@@ -25,6 +25,7 @@ from conformance.verdict import EXIT_CODES, Exit, Outcome
 
 LOG = "exchanges.jsonl"
 DEFAULT_FILE = Path("conformance.toml")
+STORAGE = "HYPOTHESIS_STORAGE_DIRECTORY"
 ENVIRONMENT = {
     "token": "CONFORMANCE_TOKEN",
     "expired_token": "CONFORMANCE_EXPIRED_TOKEN",
@@ -40,6 +41,9 @@ FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and give its exit code."""
+    # Before the checks are imported: Hypothesis would keep its tables in the folder of the user.
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    os.environ.setdefault(STORAGE, os.path.join(cache, "meshnode-conformance"))
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     # argparse takes no more ids once an option has come between them and the URL.
@@ -86,6 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--quiet", action="store_true", help="no progress, only the figures")
     command.add_argument(
         "-n", type=int, default=1, metavar="N", dest="parallel", help="reading checks at a time"
+    )
+    command.add_argument(
+        "--shuffle", action="store_true", help="run the checks in an order that --seed gives"
     )
     command.set_defaults(command=_run)
 
@@ -198,6 +205,7 @@ def _run(options: argparse.Namespace) -> int:
         baseline=known,
         progress=_no_progress if options.quiet or not sys.stderr.isatty() else _progress,
         parallel=max(1, options.parallel),
+        shuffle=options.shuffle,
     )
     finished = runner.run()
     built = document.build(finished)
@@ -261,6 +269,7 @@ def _plain(item: catalogue.Requirement) -> dict[str, Any]:
         "text": item.text,
         "check": item.check,
         "unchecked": item.unchecked,
+        "shown_when": item.shown_when,
     }
 
 
@@ -277,6 +286,8 @@ def _explain(options: argparse.Namespace) -> int:
         if item.check:
             check = checks().get(item.check)
             print(f"    check {item.check}: {check.summary if check else 'on every answer'}")
+            if item.shown_when:
+                print(f"    shown only {item.shown_when}")
         elif item.unchecked:
             print(f"    unchecked: {item.unchecked}")
         else:

@@ -74,6 +74,7 @@ def _row(item: Requirement) -> str:
     level = "silent" if item.origin is Origin.SILENT else item.level.value
     open_question = "nothing: the document leaves it open"
     tried = f"`{item.check}`" if item.check else item.unchecked or open_question
+    tried += f", shown only {item.shown_when}" if item.shown_when else ""
     cells = (f"`{item.id}`", level, item.text, tried)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -31,6 +31,8 @@ CHANNEL_OPTIONS = (
     # A judge that retries on its own hides what it should see.
     ("grpc.enable_retries", 0),
 )
+# Names and values, none of which the document shows: a target declares what it wants.
+Metadata = tuple[tuple[str, str], ...]
 # Bodies in the record, as hexadecimal digits.
 SHOWN_BYTES = 512
 
@@ -67,19 +69,32 @@ class GrpcClient:
         self._channel.close()
 
     def call(
-        self, operation: str, request: Message | bytes, *, timeout_s: float | None = None
+        self,
+        operation: str,
+        request: Message | bytes,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata = (),
     ) -> Reply:
         """Make one unary call, with a message or with any bytes."""
         body = request if isinstance(request, bytes) else request.SerializeToString()
         shown = None if isinstance(request, bytes) else _as_json(request)
-        return self._run(operation, body, shown, timeout_s or self._timeout_s, stream=False)
+        seconds = timeout_s or self._timeout_s
+        return self._run(operation, body, shown, seconds, metadata=metadata)
 
     def call_stream(self, operation: str, body: bytes) -> Reply:
         """Send one message on a stream both ways, and end at its first answer or its status."""
         return self._run(operation, body, None, self._timeout_s, stream=True)
 
     def _run(
-        self, operation: str, body: bytes, shown: str | None, timeout_s: float, *, stream: bool
+        self,
+        operation: str,
+        body: bytes,
+        shown: str | None,
+        timeout_s: float,
+        *,
+        stream: bool = False,
+        metadata: Metadata = (),
     ) -> Reply:
         began = time.monotonic()
         path = f"/{SERVICE}/{operation}"
@@ -90,7 +105,7 @@ class GrpcClient:
                 answer = next(call, b"")
                 call.cancel()
             else:
-                answer = self._channel.unary_unary(path)(body, timeout=timeout_s)
+                answer = self._channel.unary_unary(path)(body, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             code, details = error.code().name, error.details() or ""
         fault = _fault(code, details, time.monotonic() - began, timeout_s)
@@ -102,11 +117,12 @@ class GrpcClient:
                 "target": self.address,
                 "operation": operation,
                 "message": shown,
+                **({"metadata": dict(metadata)} if metadata else {}),
                 **_hex(body),
             },
             response=None if fault else {"code": code, "details": details, **_hex(answer)},
             fault=fault,
-            reproduce=command(self.address, operation, body, shown),
+            reproduce=command(self.address, operation, body, shown, metadata),
         )
         if fault:
             raise Unanswered(fault, exchange)
@@ -143,10 +159,13 @@ def _as_json(message: Message) -> str:
     )
 
 
-def command(address: str, operation: str, body: bytes, shown: str | None) -> str:
+def command(
+    address: str, operation: str, body: bytes, shown: str | None, metadata: Metadata = ()
+) -> str:
     """Write the command that calls again: grpcurl for a message, curl for any other bytes."""
     if shown is not None and operation in OPERATIONS:
-        words = ["-proto", "node.proto", "-d", shown, address, f"{SERVICE}/{operation}"]
+        told = [word for name, value in metadata for word in ("-H", f"{name}: {value}")]
+        words = [*told, "-proto", "node.proto", "-d", shown, address, f"{SERVICE}/{operation}"]
         folder = '"$(python -m conformance proto)"'
         quoted = " ".join(shlex.quote(word) for word in words)
         return f"grpcurl -plaintext -import-path {folder} {quoted}"

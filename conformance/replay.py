@@ -47,7 +47,9 @@ def _send_grpc(request: Mapping[str, Any], journal: Journal, timeout_s: float) -
         raise BadConfiguration("the message was too long to be recorded as a whole")
     client = GrpcClient(request["target"], journal, timeout_s=timeout_s)
     try:
-        return client.call(request["operation"], bytes.fromhex(request["hex"])).exchange
+        metadata = tuple(request.get("metadata", {}).items())
+        body = bytes.fromhex(request["hex"])
+        return client.call(request["operation"], body, metadata=metadata).exchange
     finally:
         client.close()
 

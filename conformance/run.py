@@ -4,6 +4,7 @@ Invariants: a check that breaks down is a fault of the suite and never a verdict
 open what the check had not ruled on; every requirement of the catalogue has exactly one result.
 """
 
+import random
 import threading
 import time
 import traceback
@@ -89,10 +90,12 @@ class Runner:
         baseline: Baseline | None = None,
         progress: Progress = lambda done, total, name: None,
         parallel: int = 1,
+        shuffle: bool = False,
     ) -> None:
         """`only` names requirements; none means all. `log` is the JSONL file of the exchanges.
 
-        `parallel` is how many reading checks run at a time.
+        `parallel` is how many reading checks run at a time. `shuffle` runs the checks in the order
+        that the target's seed gives, instead of those first that only read.
         """
         self.target = target
         self.redactor = Redactor(target.secrets)
@@ -101,6 +104,7 @@ class Runner:
         self._baseline = baseline or Baseline({})
         self._progress = progress
         self._parallel = parallel
+        self._shuffle = shuffle
         self._clients = threading.local()
         self._opened: list[GrpcClient] = []
         self._budget = Budget(target.budget)
@@ -115,6 +119,8 @@ class Runner:
         began = time.monotonic()
         interrupted = False
         chosen = [check for check in checks().values() if self._applies(check)]
+        if self._shuffle:
+            random.Random(self.target.seed).shuffle(chosen)  # noqa: S311 - an order, no secret
         try:
             self._run_all(chosen)
         except KeyboardInterrupt:
@@ -149,6 +155,7 @@ class Runner:
     def _run_all(self, chosen: list[Check]) -> None:
         done = 0
         together = [check for check in chosen if check.effect is Effect.READ]
+        alone = [check for check in chosen if check.effect is not Effect.READ]
         if self._parallel > 1 and together:
             with ThreadPoolExecutor(self._parallel) as pool:
                 try:
@@ -161,7 +168,7 @@ class Runner:
             # In the order in which one after the other would have found them.
             order = {check.name: at for at, check in enumerate(chosen)}
             self._findings.sort(key=lambda finding: order[finding.check])
-        for check in chosen[done:]:
+        for check in alone if done else chosen:
             self._progress(done, len(chosen), check.name)
             self._run_check(check)
             done += 1
@@ -263,6 +270,8 @@ class Runner:
             return self.redactor.text(self._skipped[name])
         if requirement.origin is Origin.SILENT:
             return "the document does not say"
+        if requirement.shown_when:
+            return f"no exchange showed it: shown only {requirement.shown_when}"
         return "no exchange showed it"
 
 

@@ -1,7 +1,8 @@
 """Section 6: server-sent events as their standard frames them, without a line of other code.
 
-Terms: an *event* is what a blank line ends. Comments, other fields, any of the three line ends, a
-byte order mark, and data over several lines are all allowed by the standard, and so here.
+Terms: an *event* is what a blank line, or the end of the stream, ends. Comments, other fields, any
+of the three line ends, a byte order mark, and data over several lines are all allowed by the
+standard, and so here.
 """
 
 from dataclasses import dataclass
@@ -21,24 +22,26 @@ class Event:
 
 @dataclass(frozen=True)
 class Stream:
-    """All events, what stood after the last blank line, and what is wrong with the framing."""
+    """All events, what is wrong with the framing, and whether a blank line ends the last one."""
 
     events: tuple[Event, ...]
-    rest: str
     fault: str | None
+    ended: bool = True
 
 
 def read(body: bytes) -> Stream:
-    """Read a whole stream."""
+    """Read a whole stream. Blank lines stand between events, so the last may lack its own."""
     try:
         text = body.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        return Stream((), "", f"not UTF-8 at byte {error.start}")
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return Stream((), f"not UTF-8 at byte {error.start}")
+    *lines, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if rest:
+        lines.append(rest)
     events: list[Event] = []
     data: list[str] = []
     fault: str | None = None
-    for line in lines[:-1]:
+    for line in lines:
         if not line:
             if data:
                 events.append(_event("\n".join(data)))
@@ -52,8 +55,9 @@ def read(body: bytes) -> Stream:
         elif name not in ("event", "id", "retry"):
             # A reader skips it; but JSON on a line of its own is what the document excludes.
             fault = fault or f"a line that is no field of an event: {line[:60]!r}"
-    rest = "\n".join([*data, lines[-1]]).strip()
-    return Stream(tuple(events), rest, fault)
+    if data:
+        events.append(_event("\n".join(data)))
+    return Stream(tuple(events), fault, ended=not data)
 
 
 def _event(data: str) -> Event:

@@ -213,6 +213,7 @@ _PIPELINE: dict[str, type | tuple[type, ...]] = {
     "last": bool,
     "past_entries": int,
     "training": bool,
+    "backward_metadata": dict,
 }
 FORMATS = ("float32", "bfloat16")
 RPC = "jsonrpc"
@@ -233,5 +234,8 @@ def _validate_tables(settings: Mapping[str, Any]) -> None:
             raise BadConfiguration(f"pipeline: {name} = {value!r} makes no sense")
     if pipeline and not {"shard", "hidden_shape"} <= set(pipeline):
         raise BadConfiguration("pipeline: needs shard and hidden_shape at least")
+    for name, value in pipeline.get("backward_metadata", {}).items():
+        if name != name.lower() or not isinstance(value, str):
+            raise BadConfiguration(f"pipeline: backward_metadata has no {name} = {value!r}")
     if pipeline.get("format", FORMATS[0]) not in FORMATS:
         raise BadConfiguration(f"pipeline: format is one of {', '.join(FORMATS)}")

@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             examples=4,
             burst_s=1.0,
         )
-        return Runner(target, parallel=2).run()
+        return Runner(target, parallel=2, shuffle=True).run()
 
 
 def test_no_must_is_violated_or_open(run: Run) -> None:

@@ -1,7 +1,8 @@
 """Section 4.1, POST /inference: its parameters and its result, with generated bodies.
 
-Which status a refusal has is not shown: 4xx of any kind is one. A 402 or a 5xx to a good request
-says that the node could not, not that it broke a rule, and leaves the requirement unclear.
+Which status a refusal has is not shown: 4xx of any kind is one. To a good request only `REFUSED`
+says that it was found wrong. A 402, a 5xx or another 4xx says that the node could not, a worker
+that serves nobody for instance, and leaves the requirement unclear.
 """
 
 from conformance import strategies
@@ -15,6 +16,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 
 ROUTE = "NA-ROUTE-004"
 DEFAULT_MAX_TOKENS = 100
+# The body is wrong, or its media type, or a value in it.
+REFUSED = (400, 415, 422)
 # Which requirement says that a parameter in its range is taken.
 TAKEN = {
     "max_tokens": "NA-INF-005",
@@ -30,7 +33,7 @@ def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, 
     """Give the inference result, or rule that `idents` fail or are unclear, and give None."""
     if answer.status in (*ABSENT, 401, 403):
         raise Skipped(f"POST /inference was answered with status {answer.status}")
-    if answer.status == 402 or answer.status >= 500:
+    if answer.status >= 400 and answer.status not in REFUSED:
         for ident in idents:
             context.unclear(ident, f"status {answer.status} to a good request", answer)
         return None

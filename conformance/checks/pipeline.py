@@ -5,6 +5,7 @@ judged declares it in `[target.pipeline]`. The suite sends small numbers, so tha
 them, and looks at shapes, never at values.
 """
 
+import json
 import struct
 import uuid
 from typing import Any
@@ -13,7 +14,7 @@ from conformance import messages
 from conformance.checks.answers import judge_excuse, judge_message
 from conformance.context import Context
 from conformance.exploration import Skipped
-from conformance.grpcwire import Reply
+from conformance.grpcwire import Metadata, Reply
 from conformance.registry import fields_of_message, requirement
 from conformance.strictjson import brief, is_int
 
@@ -25,25 +26,49 @@ BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
 ELSEWHERE = (*BUSY, "NOT_FOUND")
 
 
-def _tensor(shape: list[int], kind: str) -> bytes:
+def _tensor(shape: list[int], kind: str, scale: float = 1.0) -> bytes:
     count = 1
     for size in shape:
         count *= size
-    values = struct.pack(f"<{count}f", *((index % 7 - 3) / 8 for index in range(count)))
+    values = struct.pack(f"<{count}f", *(scale * (index % 7 - 3) / 8 for index in range(count)))
     if kind == "float32":
         return values
     # bfloat16 is the upper half of a float32.
     return b"".join(values[at + 2 : at + 4] for at in range(0, len(values), 4))
 
 
-def _forward(context: Context, **fields: Any) -> Reply:
+def _format(context: Context) -> str:
+    return str(context.target.pipeline.get("format", "float32"))
+
+
+def _ident() -> str:
+    return f"conformance-{uuid.uuid4().hex}"
+
+
+def tensor_of(context: Context, scale: float = 1.0) -> bytes:
+    """Make hidden states of the declared shape and format."""
+    shape = [int(size) for size in context.target.pipeline["hidden_shape"] if is_int(size)]
+    return _tensor(shape, _format(context), scale)
+
+
+def positions(count: int, first: int) -> bytes:
+    """Make position_ids of one row, from `first` on."""
+    return struct.pack(f"<{count}q", *range(first, first + count))
+
+
+def labels(count: int) -> bytes:
+    """Make training_labels: the same small token at every position."""
+    return struct.pack(f"<{count}q", *(1 for _ in range(count)))
+
+
+def send_forward(context: Context, metadata: Metadata = (), **fields: Any) -> Reply:
+    """Send the declared forward pass, with some fields changed."""
     declared = context.target.pipeline
     shape = [int(size) for size in declared["hidden_shape"] if is_int(size)]
-    ident = f"conformance-{uuid.uuid4().hex}"
     request = {
-        "session_id": ident,
-        "request_id": ident,
-        "hidden_states": _tensor(shape, str(declared.get("format", "float32"))),
+        "session_id": _ident(),
+        "request_id": _ident(),
+        "hidden_states": tensor_of(context),
         "hidden_shape": shape,
         "target_shard": declared["shard"],
         "source_shard": -1,
@@ -51,14 +76,17 @@ def _forward(context: Context, **fields: Any) -> Reply:
     }
     message = messages.make("PipelineForwardRequest", **request)
     return context.grpc.call(
-        "PipelineForward", message, timeout_s=context.target.inference_timeout_s
+        "PipelineForward",
+        message,
+        timeout_s=context.target.inference_timeout_s,
+        metadata=metadata,
     )
 
 
 @requirement("PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "PL-FWD-004", "PL-FWD-005", *_FIELDS)
 def pipeline_pass(context: Context) -> None:
     """Send the declared tensor forward, alone, for its KV cache, and with labels to learn from."""
-    reply = _forward(context)
+    reply = send_forward(context)
     answer = _answer(context, reply)
     if reply.ok and answer is None:
         # A field of it is wrong, and has been found so: nothing can be said of the rest.
@@ -70,18 +98,16 @@ def pipeline_pass(context: Context) -> None:
         context.fails("PL-FWD-004", f"the declared tensor is not taken: {why}", reply)
         return
     _judge_result(context, answer, reply)
-    session = f"conformance-{uuid.uuid4().hex}"
-    _answer(context, _forward(context, use_cache=True, session_id=session))
+    session = _ident()
+    _answer(context, send_forward(context, use_cache=True, session_id=session))
     _close(context, session)
     entries = context.target.pipeline.get("past_entries")
     if entries:
         # A cache of no positions: of every layer nothing.
-        _answer(context, _forward(context, past_key_values=[b""] * entries))
+        _answer(context, send_forward(context, past_key_values=[b""] * entries))
     if context.target.pipeline.get("training"):
-        shape = context.target.pipeline["hidden_shape"][:2]
-        count = shape[0] * shape[1]
-        labels = struct.pack(f"<{count}q", *(1 for _ in range(count)))
-        _answer(context, _forward(context, training_labels=labels))
+        rows, length = context.target.pipeline["hidden_shape"][:2]
+        _answer(context, send_forward(context, training_labels=labels(rows * length)))
 
 
 def _answer(context: Context, reply: Reply) -> Any | None:
@@ -90,9 +116,8 @@ def _answer(context: Context, reply: Reply) -> Any | None:
         context.judge(
             "PL-FWD-002", answer.is_final or not answer.logits, "logits without is_final", reply
         )
-        # Every request of this module has one id for its session and itself, or two in sessions.
-        sent = bytes.fromhex(str(reply.exchange.request["hex"]))
-        held = answer.request_id.encode() in sent and bool(answer.request_id)
+        sent = json.loads(str(reply.exchange.request["message"]))
+        held = answer.request_id == sent["request_id"]
         context.judge("PL-FWD-003", held, f"it is {brief(answer.request_id)}", reply)
     return answer
 
@@ -127,8 +152,7 @@ def _close(context: Context, ident: str) -> None:
 def pipeline_ahead(context: Context) -> None:
     """Go on in a session that nobody began, at a position far ahead."""
     count = int(context.target.pipeline["hidden_shape"][1])
-    positions = struct.pack(f"<{count}q", *range(FAR_AHEAD, FAR_AHEAD + count))
-    reply = _forward(context, use_cache=True, position_ids=positions)
+    reply = send_forward(context, use_cache=True, position_ids=positions(count, FAR_AHEAD))
     answer = _answer(context, reply)
     if answer is None:
         context.observe("PL-FWD-006", f"status {reply.code}", reply)
@@ -144,13 +168,57 @@ def pipeline_ahead(context: Context) -> None:
     context.observe("PL-FWD-006", f"success {answer.success}: {answer.error_message}", reply)
 
 
+_BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))
+
+
+@requirement(*_BACK, "PL-FWD-002", "PL-FWD-003", *_FIELDS)
+def pipeline_back(context: Context) -> None:
+    """Send the declared tensor forward to be gone back through, and a gradient backward."""
+    declared = context.target.pipeline.get("backward_metadata")
+    if not declared:
+        raise Skipped("[target.pipeline] declares no backward_metadata")
+    session, ident = _ident(), _ident()
+    told = tuple((str(name), str(value)) for name, value in declared.items())
+    reply = send_forward(context, told, session_id=session, request_id=ident)
+    answer = _answer(context, reply)
+    if answer is None or not answer.success or not answer.hidden_states:
+        raise Skipped(f"no hidden states to go back from: {reply.code} {reply.details}")
+    gradient = messages.make(
+        "PipelineBackwardRequest",
+        session_id=session,
+        request_id=ident,
+        grad_output=_tensor(list(answer.hidden_shape), _format(context)),
+        grad_shape=answer.hidden_shape,
+        target_shard=context.target.pipeline["shard"],
+    )
+    back = context.grpc.call(
+        "PipelineBackward", gradient, timeout_s=context.target.inference_timeout_s
+    )
+    if back.code in ELSEWHERE:
+        raise Skipped(f"the backward pass ends with {back.code}")
+    found = judge_message(context, "PipelineBackwardResponse", back) if back.ok else None
+    if back.ok and found is None:
+        return
+    why = f"status {back.code} {back.details}" if found is None else found.error_message
+    context.judge("PL-BWD-003", found is not None and found.success, why, reply, back)
+    if found is not None:
+        judge_excuse(
+            context,
+            "PL-BWD-001",
+            back,
+            refused=not found.success,
+            reason=found.error_message,
+            key="error_message",
+        )
+
+
 @requirement("GR-CODE-004")
 def pipeline_absent(context: Context) -> None:
     """Ask for a layer that the target declares to be nowhere."""
     shard = context.target.pipeline.get("absent_shard")
     if shard is None:
         raise Skipped("[target.pipeline] declares no absent_shard")
-    reply = _forward(context, target_shard=shard)
+    reply = send_forward(context, target_shard=shard)
     if reply.code in BUSY:
         raise Skipped(f"the peer is overloaded: {reply.code}")
     context.judge("GR-CODE-004", reply.code == "NOT_FOUND", f"status {reply.code}", reply)

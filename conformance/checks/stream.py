@@ -17,7 +17,7 @@ from conformance.sse import Event, Stream, read
 from conformance.strictjson import Json, brief, is_int
 
 DONE = "[DONE]"
-_IDS = tuple(f"NA-SSE-{number:03d}" for number in (*range(1, 12), 13, 14))
+_IDS = tuple(f"NA-SSE-{number:03d}" for number in (*range(1, 12), 13, 14, 15))
 
 
 def is_final(value: dict[str, Json]) -> bool:
@@ -69,12 +69,12 @@ def _ask(context: Context, body: dict[str, Json]) -> None:
 def _judge_framing(context: Context, stream: Stream, answer: Answer) -> bool:
     faults = [stream.fault or ""]
     faults += [_event_fault(event) for event in stream.events]
-    if stream.rest:
-        faults.append(f"no blank line after {stream.rest[:60]!r}")
     if not stream.events:
         faults.append("no event at all")
     fault = next((fault for fault in faults if fault), "")
     repeated = sorted({key for event in stream.events for key in event.repeated_keys})
+    if stream.events:
+        context.judge("NA-SSE-015", stream.ended, "no blank line after the last event", answer)
     context.judge("NA-SSE-014", not repeated, f"keys that occur twice: {repeated}", answer)
     return context.judge("NA-SSE-001", not fault, fault, answer)
 

@@ -78,7 +78,9 @@ def training_agreement(context: Context) -> None:
     if before is None or verify is None or after is None:
         raise Skipped("one of the two training-verification routes gave no object")
     rates = [before.get("hash_agreement_rate"), after.get("hash_agreement_rate")]
-    if all(is_number(rate) and rate < 1 for rate in rates):
+    apart = all(is_number(rate) and rate < 1 for rate in rates)
+    # The document says what follows where both are so; one without the other is left open.
+    if apart and before.get("is_converging") is after.get("is_converging") is False:
         context.judge(
             "TR-RULE-001",
             verify.get("is_working") is False,

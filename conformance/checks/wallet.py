@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from conformance.checks.auth import INVENTED, judge_refusal
-from conformance.checks.node_reads import BALANCE, TRANSACTIONS
+from conformance.checks.node_reads import BALANCE, TRANSACTIONS, judge_sends
 from conformance.checks.reading import ABSENT, fetch
 from conformance.context import Context
 from conformance.exploration import Skipped
@@ -240,14 +240,7 @@ def wallet_afterwards(context: Context) -> None:
         listed = ident in lookup(document, "transactions[].id")
         if listed or time.monotonic() > deadline or not isinstance(ident, str):
             judge_shape(context, "transactions", document, answer)
-            amounts = [
-                amount
-                for amount in lookup(document, "transactions[type=send].amount")
-                if is_number(amount)
-            ]
-            if amounts:
-                wrong = [amount for amount in amounts if amount > 0]
-                context.judge("NA-QUERY-007", not wrong, f"amounts {brief(wrong)}", answer)
+            judge_sends(context, document, answer)
             context.judge("NA-WALLET-006", listed, f"{brief(ident)} is not listed", sent, answer)
             break
         time.sleep(0.2)

@@ -17,6 +17,7 @@ from conformance.catalogue import Level, Profile, load
 from conformance.judging import acceptance, hostile, matrix
 from conformance.judging.layer import Layer
 from conformance.judging.nodes import Rig, rest, rig, train
+from conformance.judging.states import accept_updates
 from conformance.judging.table import Mutant, Variant, mutants, variants
 from conformance.run import Run, Runner
 from conformance.target import Target, make_target
@@ -148,6 +149,7 @@ def main() -> int:
         else:
             runs = []
         with rig(folder / "layer", options.port + 10, limited=False) as running:
+            accept_updates(folder / "layer", running.urls[0])
             train(running)
             through_layer(running, found, options.only)
     text = matrix.render(found, runs)

@@ -10,7 +10,6 @@ from conformance.judging.acceptance import Accepted
 from conformance.verdict import Standing
 
 FILE = Path(__file__).parents[1] / "JUDGE.md"
-LEAST = {"mutant": 150, "variant": 50, "hostile": 20}
 _HEAD = """\
 # The judge, judged
 
@@ -37,7 +36,7 @@ def render(found: list[Any], runs: list[Accepted]) -> str:
     for group, good in (("variant", "not failed"), ("hostile", "not proved")):
         lines += ["", f"## {group.capitalize()}\n", f"| {group} | |", "|---|---|"]
         lines += [f"| {row.name} | {row.gap or good} |" for row in found if row.group == group]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_proofs(runs)]) + "\n"
 
 
 def _summary(found: list[Any]) -> list[str]:
@@ -58,7 +57,7 @@ def _runs(runs: list[Accepted]) -> list[str]:
         "| run | MUST proved | violated | inconclusive | not exercised | exchanges | seconds |",
         "|---|---|---|---|---|---|---|",
     ]
-    for accepted in runs:
+    for at, accepted in enumerate(runs, 1):
         counts = Counter(
             item.standing
             for item in accepted.run.results
@@ -71,8 +70,19 @@ def _runs(runs: list[Accepted]) -> list[str]:
             )
         )  # fmt: skip
         done = f"{len(accepted.run.exchanges)} | {accepted.run.took_s:.1f}"
-        lines.append(f"| {accepted.name} | {figures} | {done} |")
+        lines.append(f"| {at}. {accepted.name} | {figures} | {done} |")
     lines += ["", "MUSTs with a check that none of these runs could show, and why:", ""]
     missing = acceptance.never_proved(runs)
     lines += [f"- {ident}: {why or 'a gap'}" for ident, why in missing.items()] or ["- none"]
     return [*lines, ""]
+
+
+def _proofs(runs: list[Accepted]) -> list[str]:
+    """In which of the runs each MUST was proved, by their numbers."""
+    if not runs:
+        return []
+    numbers = {accepted.name: str(at) for at, accepted in enumerate(runs, 1)}
+    lines = ["", "## Proved, and where\n", "| MUST | runs |", "|---|---|"]
+    for ident, names in acceptance.proved_in(runs).items():
+        lines.append(f"| {ident} | {' '.join(numbers[name] for name in names) or 'none'} |")
+    return lines

@@ -54,7 +54,7 @@ def ask(url: str, method: str, path: str, body: Any = None, token: str = TOKEN) 
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(url + path, content, headers, method=method)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own node
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own node
             return json.loads(answer.read())
     except (OSError, ValueError):
         return None
@@ -70,17 +70,19 @@ def until(what: str, condition: Any, within_s: float = READY_WITHIN_S) -> Any:
     return value
 
 
-def _environment(**variables: str) -> dict[str, str]:
+def environment(**variables: str) -> dict[str, str]:
+    """Give the environment of a node: nothing of the judge's own settings, and the token."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MESHNODE_")}
     # Torch's threads would fight with each other's nodes for few cores.
     return {**inherited, "MESHNODE_TOKEN": TOKEN, "OMP_NUM_THREADS": "1", **variables}
 
 
-def _run(*arguments: str, past: bool = False) -> str:
+def run_command(*arguments: str, past: bool = False) -> str:
+    """Run a command of the program and give what it said; `NotReady` where it failed."""
     program = ["-c", PAST] if past else ["-m", "meshnode"]
     done = subprocess.run(
         [sys.executable, *program, *arguments],
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=READY_WITHIN_S,
@@ -105,7 +107,7 @@ def node(
     url = f"http://127.0.0.1:{port}"
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         process = subprocess.Popen(
-            command, env=_environment(**(variables or {})), stdout=log, stderr=log
+            command, env=environment(**(variables or {})), stdout=log, stderr=log
         )
 
     def answers() -> bool:
@@ -137,18 +139,20 @@ def _live_a_past_life(folder: Path, port: int) -> str:
 
 
 def _issue(folder: Path, name: str, *options: str, past: bool = False) -> str:
-    said = _run("token", "issue", "--name", name, *options, "--data-dir", str(folder), past=past)
+    said = run_command(
+        "token", "issue", "--name", name, *options, "--data-dir", str(folder), past=past
+    )
     return str(re.findall(r"shown this once: (\S+)", said)[0])
 
 
 def _make_a_request(folder: Path, url: str) -> str:
     """Pay for an answer with the command line; give the request's id."""
     mine = ("--json", "--data-dir", str(folder / "client"))
-    made = json.loads(_run("key", "new", *mine))
+    made = json.loads(run_command("key", "new", *mine))
     address = made.get("public_key") or made["address"]
     ask(url, "POST", "/api/v1/wallet/send", {"to": address, "amount": 1, "memo": "judge"})
     said = json.loads(
-        _run("infer", *mine, "--gateway", url, "--max-tokens", "4", "--price-ceiling", "0.5",
+        run_command("infer", *mine, "--gateway", url, "--max-tokens", "4", "--price-ceiling", "0.5",
              "Once upon a time")
     )  # fmt: skip
     return str(said["id"])
@@ -161,6 +165,7 @@ UNLIMITED = {
     "MESHNODE_LIMITS_REQUESTS_PER_SECOND_PER_TOKEN": "100000",
     "MESHNODE_LIMITS_BURST_PER_TOKEN": "100000",
 }
+SPONSORED = 2
 TRAINING = {"MESHNODE_TRAINING_DILOCO_STEPS": "2", "MESHNODE_TRAINING_BATCH_SIZE": "1"}
 
 
@@ -175,6 +180,7 @@ def rig(folder: Path, port: int, *, limited: bool = True) -> Iterator[Rig]:
     variables = {
         **TRAINING,
         **({} if limited else UNLIMITED),
+        "MESHNODE_SPONSOR_TASKS": str(SPONSORED),
         "MESHNODE_REFERENCE_DIR": str(folder / "reference"),
         "MESHNODE_LIMITS_NATIVE_REQUESTS_PER_MINUTE": "1000000",
     }

@@ -2,8 +2,9 @@
 
 The rows come from where they are readable at a glance: a field or a message number that is not as
 the catalogue says, made from the catalogue; one sentence broken by one hook
-(`tests/test_mutants_of_rules.py`); freedoms of the document (`tests/test_peculiar_but_allowed.py`);
-and those of the native API and the pipeline, which need a real node.
+(`tests/test_mutants_of_rules.py`, `tests/test_mutants_of_sense.py`); freedoms of the document
+(`tests/test_peculiar_but_allowed.py`); and those of the native API and the pipeline, which need a
+real node.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 from conformance.catalogue import Level, load
 from conformance.tests import test_mutants_of_fields as fields
 from conformance.tests import test_mutants_of_rules as rules
+from conformance.tests import test_mutants_of_sense as sense
 from conformance.tests import test_peculiar_but_allowed as peculiar
 from conformance.tests.hooks import Grpc, Http, on, put
 from conformance.tests.toy import Asked, Response, no_grpc_hook, no_http_hook
@@ -63,6 +65,12 @@ def rpc(change: Callable[[Any, Response], object]) -> Http:
 def having(method: str) -> Http:
     """Serve one method more over /rpc."""
     return rpc(lambda body, r: body["method"] == method and becomes(200, _RESULT)(r))
+
+
+def lacking(method: str) -> Http:
+    """Serve one method less over /rpc."""
+    none = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "Method not found"}}
+    return rpc(lambda body, r: body["method"] == method and becomes(200, none)(r))
 
 
 def block(change: Callable[[Response], object]) -> Http:
@@ -138,6 +146,8 @@ OF_REAL_NODES: list[Mutant] = [
         lambda body, r: body["method"] == "validators" and becomes(400, {"error": "no"})(r))),
     *(Mutant(f"/rpc has {method}", "NT-RULE-005", having(method))
       for method in ("unsafe_flush_mempool", "dial_seeds", "export_private_key", "stop")),
+    *(Mutant(f"/rpc lacks {method}", ident, lacking(method))
+      for ident, method in (("NT-RULE-022", "abci_query"), ("NT-RULE-023", "broadcast_tx_sync"))),
     Mutant("balance as a number", "NT-RULE-011", on("/api/account", put("balance", 7))),
     Mutant("balance in units", "NT-RULE-011", on("/api/account", put("total", "1.5"))),
     Mutant("bond as a number", "NT-RULE-011", on(
@@ -185,7 +195,7 @@ def mutants() -> list[Mutant]:
         if rule is not None:
             name = f"{rule.name}.{rule.field} has another wire type"
             rows.append(Mutant(name, item.id, grpc=fields.message_mutant(item), examples=1))
-    for at, (ident, http, grpc) in enumerate(rules.ROWS):
+    for at, (ident, http, grpc) in enumerate([*rules.ROWS, *sense.ROWS]):
         also = frozenset(rules.TOGETHER.get(ident, ()))
         name = f"{at}. not so: {load()[ident].text}"
         rows.append(Mutant(name, ident, http, grpc, also, examples=10))

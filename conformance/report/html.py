@@ -168,11 +168,21 @@ def _requirement(item: dict[str, Any], exchanges: dict[int, Any]) -> str:
     known = " (known: in the baseline)" if item["known"] else ""
     if item["reason"]:
         lines.append(f"<p class=why>{escape(item['reason'])}{known}</p>")
-    shown = [number for finding in item["findings"] for number in finding["exchanges"]]
+    # The gravest finding comes first; an exchange is shown once, with what it was first shown for.
+    shown: dict[int, str] = {}
+    for finding in item["findings"]:
+        for number in finding["exchanges"]:
+            shown.setdefault(number, _note(item, finding))
     lines += [
-        _exchange(exchanges[number]) for number in dict.fromkeys(shown) if number in exchanges
+        _exchange(exchanges[number], note) for number, note in shown.items() if number in exchanges
     ]
     return "".join([*lines, "</details>"])
+
+
+def _note(item: dict[str, Any], finding: dict[str, Any]) -> str:
+    if finding["ruling"] == "holds" and item["standing"] != "proved":
+        return "here it held"
+    return "" if finding["message"] == item["reason"] else str(finding["message"])
 
 
 def _badge(item: dict[str, Any]) -> str:
@@ -180,7 +190,7 @@ def _badge(item: dict[str, Any]) -> str:
     return OUTCOMES["warn"] if item["outcome"] == "warn" else str(item["standing"])
 
 
-def _exchange(exchange: dict[str, Any]) -> str:
+def _exchange(exchange: dict[str, Any], note: str) -> str:
     response = exchange["response"]
     if response is None:
         answer = exchange["fault"] or "no answer"
@@ -189,7 +199,7 @@ def _exchange(exchange: dict[str, Any]) -> str:
     else:
         answer = f"{response['status']}\n{response['body']['text']}"
     return (
-        f"<h4>#{exchange['number']} to send it again</h4>"
+        f"<h4>#{exchange['number']} to send it again{f' ({escape(note)})' if note else ''}</h4>"
         f"<pre>{escape(exchange['reproduce'])}</pre>"
         f"<h4>what came back, after {exchange['took_ms']:.0f} ms</h4><pre>{escape(answer)}</pre>"
     )

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from conformance import cli
 from conformance.catalogue import Effect, Profile
 from conformance.run import Run, Runner
 from conformance.target import Target
@@ -48,8 +50,8 @@ def target(toy: Serving) -> Target:
         expired_token=EXPIRED,
         allow=frozenset(Effect),
         budget=100,
-        timeout_s=5,
-        inference_timeout_s=5,
+        timeout_s=60,
+        inference_timeout_s=60,
         examples=6,
     )
 
@@ -62,3 +64,11 @@ def judge(target: Target) -> Judge:
         return Runner(replace(target, **changes), only=idents).run()  # type: ignore[arg-type]
 
     return run
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run in an empty folder, with no token in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for variable in cli.ENVIRONMENT.values():
+        monkeypatch.delenv(variable, raising=False)

@@ -129,6 +129,14 @@ def raw_events(frame: str, old: str = "", new: str = "") -> Http:
     return hook
 
 
+def unended(asked: Asked, response: Response) -> None:
+    """Frame the events as documented, but without a blank line after the last one."""
+    if response.events is not None:
+        frames = [f"data: {json.dumps(event)}\n" for event in response.events]
+        response.raw = "\n".join(frames).encode()
+        response.headers = {"Content-Type": "text/event-stream"}
+
+
 def overrun(body: Any, response: Response) -> None:
     """Generate one token more than asked for."""
     many = body.get("max_tokens", 100) + 1

@@ -6,6 +6,7 @@
 import pytest
 
 from conformance.catalogue import Level
+from conformance.judging import hostile
 from conformance.judging.table import ALSO, OF_REAL_NODES, Mutant, mutants, variants
 from conformance.tests.conftest import Judge
 from conformance.tests.toy_serving import Serving
@@ -29,3 +30,4 @@ def test_the_tables_of_the_judge_are_long_enough() -> None:
     assert len({row.name for row in rows}) == len(rows)
     assert sum(row.level is Level.MUST for row in rows) >= 150
     assert len(variants()) >= 50
+    assert len(hostile.ROWS) >= 20

@@ -36,6 +36,7 @@ from conformance.tests.hooks import (
     refusing,
     reindexed,
     serving,
+    unended,
     unknown_nodes,
 )
 from conformance.tests.toy import Asked, Response, no_grpc_hook, no_http_hook
@@ -148,7 +149,8 @@ BODIES: list[tuple[str, Http]] = [
     ("TR-RULE-002", on("/api/training/global", put("hash_agreement_rate", 100))),
     ("TR-RULE-003", on("/api/training/global", put("sync_success_rate", 90))),
     ("TR-RULE-004", on("/api/training/global", put("sync_success_rate", 0.5))),
-    ("TR-RULE-001", on("/api/training/global", put("hash_agreement_rate", 0.5))),
+    ("TR-RULE-001", on("/api/training/global", lambda r: r.json.update(
+        hash_agreement_rate=0.5, is_converging=False))),
     ("TR-RULE-006", on("/api/training/verify", put("metrics.hash_agreement", "1.0"))),
     ("TR-RULE-010", on("/api/training/verify", put("reason", ""))),
 ]  # fmt: skip
@@ -207,6 +209,7 @@ EVENTS: list[tuple[str, Http]] = [
     ("NA-SSE-001", raw_events("{}\n\n")),
     ("NA-SSE-001", raw_events("data: {}\n")),
     ("NA-SSE-001", raw_events("data: <{}>\n\n")),
+    ("NA-SSE-015", unended),
     ("NA-SSE-002", events(lambda values: reindexed(values, lambda i: i + 1))),
     ("NA-SSE-003", events(lambda values: reindexed(values, lambda i: 0))),
     ("NA-SSE-004", events(lambda values: reindexed(values, lambda i: 2 * i))),

@@ -24,6 +24,7 @@ from conformance.tests.hooks import (
     put,
     raw_events,
     refusal,
+    unended,
 )
 from conformance.tests.toy import Asked, Response, error, no_grpc_hook, no_http_hook
 from conformance.tests.toy_serving import Serving
@@ -197,6 +198,7 @@ VARIANTS: dict[str, Http] = {
     "CRLF in the stream": raw_events("data: {}\r\n\r\n"),
     "CR in the stream": raw_events("data: {}\r\r"),
     "no space after the colon": raw_events("data:{}\n\n"),
+    "no blank line at the end": unended,
     "many blank lines": raw_events("\n\ndata: {}\n\n\n\n"),
     "no token at all": events(lambda values: [{
         **values[-1], "usage": {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}}]),

@@ -97,7 +97,7 @@ def test_events_survive_every_framing(
     ]
     stream = sse.read("".join(frames).encode())
     assert [event.value for event in stream.events] == values
-    assert (stream.rest, stream.fault) == ("", None)
+    assert (stream.fault, stream.ended) == (None, True)
 
 
 @given(st.binary(max_size=200))

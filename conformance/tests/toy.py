@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from conformance import messages
+from conformance.tests.toy_calls import ToyShard, ToyTable, trained
 
 TOKEN = "toy-token-0123456789"
 EXPIRED = "toy-expired-9876543210"
@@ -39,7 +39,8 @@ NATIVE_SETTINGS: dict[str, Any] = {
         "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
     },
     "pipeline": {"format": "float32", "shard": 1, "absent_shard": 4096, "hidden_shape": [1, 2, 8],
-                 "last": True, "training": True, "past_entries": 1},
+                 "last": True, "training": True, "past_entries": 1,
+                 "backward_metadata": {"training": "1"}},
 }  # fmt: skip
 LETTERS = ["the", "toy", "node", "says", "that", "all", "is", "well", "and", "says", "it", "again"]
 
@@ -66,6 +67,7 @@ class Asked:
     path: str
     body: Any
     authorized: bool
+    query: str = ""
 
 
 HttpHook = Callable[[Asked, Response], None]
@@ -110,7 +112,7 @@ class ToyNode:
         self.upstream_rpc: Callable[[str, ToyNode], Any] | None = None
         self.began = time.monotonic()
         self.requests = 0
-        self.stored: dict[bytes, str] = {}
+        self.dht, self.pipeline = ToyTable(NODE_ID), ToyShard()
         self.sent: list[dict[str, Any]] = []
         self.available, self.staked = 1000.0, 0.0
         self.config: dict[str, Any] = {
@@ -175,7 +177,9 @@ class ToyNode:
             method = asked.body["method"]
             if method in ("status", "block", "validators"):
                 return Response(json={"jsonrpc": "2.0", "id": 1, "result": {"toy": method}})
-            return Response(400, {"error": "RPC method is not public"})
+            known = method in ("abci_query", "broadcast_tx_sync")
+            why = "a parameter is missing" if known else "RPC method is not public"
+            return Response(400, {"error": why})
         return None
 
     def _get_status(self, asked: Asked, query: Any) -> Response:
@@ -350,47 +354,12 @@ class ToyNode:
             return Response(json={"is_working": True, "reason": "all is well", "metrics": metrics})
         return error(404, "NOT_FOUND", "no such path")
 
-    def call(self, operation: str, request: Any) -> Any:
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
         """Answer one gRPC call, without the hook; a string is a status code."""
-        me = messages.make("DHTNodeInfo", node_id=NODE_ID, ip="192.0.2.1", port=9000)
-        other = messages.make("DHTNodeInfo", node_id=b"o" * 20, ip="192.0.2.2", port=9000)
-        checkpoint = {"version": 3, "model_hash": "a" * 64, "phase": "early"}
-        if operation == "GetCheckpointInfo":
-            return {**checkpoint, "params": 1000, "loss": 2.5}
-        if operation == "GetCheckpoint":
-            if request.min_version > 3 or request.model_hash not in ("", "a" * 64):
-                return {"success": False, "error_message": "no such checkpoint"}
-            return {**checkpoint, "success": True, "checkpoint_data": b"data", "total_size": 4}
-        if operation == "GetWeights":
-            return {"weights_data": b"weights"}
-        if operation == "GossipGradient":
-            return {"accepted": False, "reason": "another model", "current_round": 3}
-        if operation == "PipelineForward" and request.target_shard > 4:
-            return "NOT_FOUND"
-        if operation == "PipelineForward" and len(request.hidden_states) == 64:
-            if request.position_ids:
-                return {"request_id": request.request_id, "error_message": "unknown session"}
-            done = {"request_id": request.request_id, "success": True, "is_final": True}
-            if request.training_labels:
-                return {**done, "loss": 2.5}
-            past = [b"kv"] * len(request.past_key_values)
-            return {**done, "logits": b"l" * 8, "logits_shape": [1, 1, 2], "past_key_values": past}
-        if operation == "PipelineForward":
-            why = "hidden_states is no tensor"
-            return {"request_id": request.request_id, "success": False, "error_message": why}
-        if operation == "PipelineBackward":
-            return {"success": False, "error_message": "no such session"}
-        if operation == "DHTPing":
-            return {"responder": me}
-        if operation == "DHTFindNode":
-            return {"responder": me, "nodes": [other]}
-        if operation == "DHTFindValue":
-            value = self.stored.get(request.key)
-            if value is None:
-                return {"responder": me, "nodes": [other], "found": False}
-            return {"responder": me, "value": value, "found": True}
-        self.stored[request.key] = request.value
-        return {"responder": me, "success": True}
+        if operation.startswith("Pipeline"):
+            return self.pipeline.call(operation, request, metadata)
+        return self.dht.call(operation, request) if operation.startswith("DHT") else trained(
+            operation, request)  # fmt: skip
 
 
 def _inference_fault(body: Any) -> str | None:

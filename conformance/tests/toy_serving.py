@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,7 +29,7 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             sent = self.rfile.read(length)
             scheme, _, token = (self.headers.get("Authorization") or "").partition(" ")
             given = token if scheme.lower() == "bearer" else None
-            asked = Asked(self.command, parts.path, None, given == TOKEN)
+            asked = Asked(self.command, parts.path, None, given == TOKEN, parts.query)
             try:
                 body = json.loads(sent) if sent else None
             except ValueError:
@@ -36,11 +37,12 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
                 response = error(400, "INVALID_REQUEST", "the body is not JSON")
             else:
                 response = Response()
-            asked = Asked(self.command, parts.path, body, given == TOKEN)
+            asked = Asked(self.command, parts.path, body, given == TOKEN, parts.query)
             if node.upstream is not None:
                 # A real node gives the answer, to exactly what was sent.
                 response = node.upstream(self.command, self.path, sent, dict(self.headers))
-                asked = Asked(self.command, parts.path, body, response.status != 401)
+                let_in = response.status != 401
+                asked = Asked(self.command, parts.path, body, let_in, parts.query)
             elif response.status == 200:
                 response = node.answer(asked, parse_qs(parts.query), given)
             node.http_hook(asked, response)
@@ -65,7 +67,9 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             for name, value in {"Content-Type": kind, **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(BrokenPipeError, ConnectionResetError):
+                # Who does not wait for a slow answer is gone by then.
+                self.wfile.write(body)
             self.close_connection = True
 
         do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server names them so
@@ -103,7 +107,9 @@ class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]
             request = messages.parse(messages.OPERATIONS[operation][0], data)
         except messages.BadMessage:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a message")
-        return self._finish(operation, request, self._node.call(operation, request), context)
+        metadata = dict(context.invocation_metadata())
+        answer = self._node.call(operation, request, metadata)
+        return self._finish(operation, request, answer, context)
 
     def _finish(self, operation: str, request: Any, answer: Any, context: Any) -> bytes:
         answer = self._node.grpc_hook(operation, request, answer)

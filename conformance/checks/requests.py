@@ -1,0 +1,164 @@
+"""Section 2.3: under which number a target reads the fields of its requests.
+
+An answer does not name what was read. Here one field of a good request gets another content, and
+the outcome changes: what cannot be read under its documented type is refused, another tensor comes
+out as another one. A target need not look at a field at all, so no change shows nothing, and
+nothing is ever violated. Only fields are tried whose content no other one of the message could
+have: they are the only ones of their type, or what changes is theirs alone.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from conformance import messages
+from conformance.catalogue import load
+from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.checks.pipeline import (
+    BUSY,
+    FAR_AHEAD,
+    labels,
+    positions,
+    send_forward,
+    tensor_of,
+)
+from conformance.context import Context
+from conformance.exploration import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+
+# No field of any documented message has this number: a reader skips it.
+UNUSED = 15
+# Each can be read as anything but what it is named after: text that is no message, numbers and a
+# message that are no text, text whose last number does not end.
+NO_MESSAGE, NO_TEXT, NO_NUMBERS = b"\x0a\x7f", b"\x08\xff\x01", b"\xc3\xa9"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a forward pass."""
+
+    code: str
+    success: bool = False
+    request_id: str = ""
+    tensor: bytes = b""
+    loss: float = 0.0
+
+
+def _length_field(number: int, content: bytes) -> bytes:
+    """Write one short field of bytes."""
+    return bytes([number << 3 | messages.LENGTH, len(content)]) + content
+
+
+def _outcome(reply: Reply) -> Outcome:
+    """Give what is to be compared of the answers to two forward passes."""
+    try:
+        answer = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
+    except messages.BadMessage:
+        answer = None
+    if answer is None:
+        return Outcome(reply.code)
+    tensor = bytes(answer.logits or answer.hidden_states)
+    return Outcome(reply.code, answer.success, answer.request_id, tensor, answer.loss)
+
+
+def _read_under(
+    context: Context, ident: str, operation: str, content: bytes, **fields: Any
+) -> None:
+    """Put what cannot be read under the number of the field, and under one that nobody uses."""
+    rule = load()[ident].message
+    if rule is None:
+        raise ValueError(f"{ident} is about no field")
+    good = messages.make(rule.name, **fields).SerializeToString()
+    skipped = context.grpc.call(operation, good + _length_field(UNUSED, content))
+    refused = context.grpc.call(operation, good + _length_field(rule.number, content))
+    if skipped.code in BUSY or refused.code in BUSY:
+        return
+    if refused.code not in ("OK", skipped.code):
+        context.holds(ident, skipped, refused)
+
+
+@requirement(
+    "GR-DHT-PING-REQUEST-01", "GR-DHT-FIND-NODE-REQUEST-01", "GR-DHT-FIND-VALUE-REQUEST-01"
+)
+def dht_requests(context: Context) -> None:
+    """Call the operations of the DHT that read, with a sender that is no DHTNodeInfo."""
+    key = uuid.uuid4().bytes.ljust(NODE_ID_BYTES, b"\0")
+    for ident, operation, fields in (
+        ("GR-DHT-PING-REQUEST-01", "DHTPing", {}),
+        ("GR-DHT-FIND-NODE-REQUEST-01", "DHTFindNode", {"target_id": key}),
+        ("GR-DHT-FIND-VALUE-REQUEST-01", "DHTFindValue", {"key": key}),
+    ):
+        _read_under(context, ident, operation, NO_MESSAGE, sender=SENDER, **fields)
+
+
+@requirement("GR-DHT-STORE-REQUEST-01")
+def dht_store_request(context: Context) -> None:
+    """Call DHTStore with a sender that is no DHTNodeInfo."""
+    key = uuid.uuid4().bytes.ljust(NODE_ID_BYTES, b"\0")
+    ident, value = "GR-DHT-STORE-REQUEST-01", "192.0.2.1:9000"
+    _read_under(context, ident, "DHTStore", NO_MESSAGE, sender=SENDER, key=key, value=value)
+
+
+@requirement("GR-WEIGHT-REQUEST-01")
+def weight_request(context: Context) -> None:
+    """Call GetWeights with a shard_range that is no text."""
+    # A good range, if the target writes ranges so; the last one of two fields counts.
+    _read_under(context, "GR-WEIGHT-REQUEST-01", "GetWeights", NO_TEXT, shard_range="0")
+
+
+@requirement("GR-GOSSIP-GRADIENT-REQUEST-07")
+def gossip_request(context: Context) -> None:
+    """Gossip a gradient that no receiver can use, with layer_gradients that are no map."""
+    ident, other = "GR-GOSSIP-GRADIENT-REQUEST-07", "0" * 64
+    _read_under(context, ident, "GossipGradient", NO_MESSAGE, model_hash=other)
+
+
+@requirement("GR-PIPELINE-BACKWARD-REQUEST-04")
+def backward_request(context: Context) -> None:
+    """Send a backward pass for no session, with a grad_shape that is no row of numbers."""
+    ident, session = "GR-PIPELINE-BACKWARD-REQUEST-04", f"conformance-{uuid.uuid4().hex}"
+    _read_under(context, ident, "PipelineBackward", NO_NUMBERS, session_id=session)
+
+
+_FORWARD = "GR-PIPELINE-FORWARD-REQUEST-{:02d}"
+_TRIED = tuple(_FORWARD.format(number) for number in (2, 3, 4, 6, 7, 10, 11))
+
+
+@requirement(*_TRIED)
+def forward_request(context: Context) -> None:
+    """Send the declared tensor forward, with one field changed at a time."""
+    declared = context.target.pipeline
+    ident = f"conformance-{uuid.uuid4().hex}"
+    base_reply = send_forward(context, request_id=ident)
+    base = _outcome(base_reply)
+    if not base.success:
+        raise Skipped(f"the declared forward pass ends with {base.code}")
+    if base.request_id == ident:
+        # The session has another name, so no other field could be repeated here.
+        context.holds(_FORWARD.format(2), base_reply)
+
+    def changed(number: int, held: Callable[[Outcome], bool], **fields: Any) -> None:
+        reply = send_forward(context, **fields)
+        if reply.code not in BUSY and held(_outcome(reply)):
+            context.holds(_FORWARD.format(number), base_reply, reply)
+
+    def refused(found: Outcome) -> bool:
+        return not found.success
+
+    if _outcome(send_forward(context)).tensor == base.tensor:
+        other = tensor_of(context, scale=2.0)
+        changed(3, lambda found: bool(found.tensor) and found.tensor != base.tensor,
+                hidden_states=other)  # fmt: skip
+    shape = [int(size) for size in declared["hidden_shape"]]
+    changed(4, refused, hidden_shape=[*shape[:-1], shape[-1] + 1])
+    if _outcome(send_forward(context, position_ids=positions(shape[1], 0))).success:
+        changed(6, refused, position_ids=positions(shape[1], FAR_AHEAD), use_cache=True)
+    entries = int(declared.get("past_entries", 0))
+    if entries and _outcome(send_forward(context, past_key_values=[b""] * entries)).success:
+        changed(7, refused, past_key_values=[b""] * (entries + 1))
+    if "absent_shard" in declared:
+        changed(10, lambda found: found.code == "NOT_FOUND", target_shard=declared["absent_shard"])
+    if declared.get("training") and not base.loss:
+        changed(11, lambda found: found.loss > 0, training_labels=labels(shape[0] * shape[1]))

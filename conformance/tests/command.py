@@ -1,0 +1,9 @@
+"""The command line, for tests: run it against the toy."""
+
+from conformance import cli
+from conformance.tests.toy_serving import Serving
+
+
+def run(toy: Serving, *arguments: str) -> int:
+    """Run the suite against the toy, with few generated inputs."""
+    return cli.main(["run", toy.url, "--examples", "3", "--timeout", "60", *arguments])
