@@ -37,6 +37,8 @@ from meshnode.wire import node_pb2 as pb
 LIMITS = EngineLimits(max_batch=8, max_queue=8, kv_bytes=1 << 22, prefill_chunk=16)
 HOLDER_LIMITS = HolderLimits(sessions=8)
 TRAINING_LIMITS = TrainingLimits()
+LONG_S = 180.0
+"""Only reached when a test is about to fail."""
 
 
 @asynccontextmanager
@@ -45,7 +47,7 @@ async def executor_of(model: LoadedModel, limits: EngineLimits = LIMITS) -> Asyn
     async with trio.open_nursery() as nursery:
         executor: Executor = await nursery.start(serve_executor, model, limits)
         yield executor
-        with trio.fail_after(10):
+        with trio.fail_after(LONG_S):
             await until_free(executor)
         nursery.cancel_scope.cancel()
 
@@ -192,7 +194,7 @@ async def holder_node(
         )
         yield HolderNode(node_id, port[1], executor, holder, training, drain, known, pool)
         holder.close_all()
-        with trio.fail_after(10):
+        with trio.fail_after(LONG_S):
             await until_free(executor)
         nursery.cancel_scope.cancel()
 

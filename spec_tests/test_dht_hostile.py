@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from support_dht import FAST, DhtNode, Running, free_port, id_named, nodes, until
+from support_dht import FAST, LONG_S, DhtNode, Running, free_port, id_named, nodes, until
 
 from meshnode.domain.kademlia.bucket import K
 from meshnode.domain.kademlia.contact import Contact
@@ -265,7 +265,7 @@ async def test_three_are_asked_at_once_and_slow_ones_hold_up_nobody_else(tmp_pat
         for index, port in enumerate(ports):
             contact = Contact(id_named(f"s{index}"), "127.0.0.1", port)
             assert await node.dht.messenger.ping(contact)
-        with trio.fail_after(20):
+        with trio.fail_after(LONG_S):
             result = await node.dht.find_closest(KEY)
         assert most == 3
         assert len(result.closest) == 6
@@ -316,7 +316,7 @@ async def test_a_tracker_that_does_not_answer_as_it_should(tmp_path: Path, how: 
         plan = running.plan("node")
         plan.trackers = (("127.0.0.1", port + 1000),)
         if how == "never":
-            plan.timings = replace(FAST, call_s=0.3)
+            plan.timings = replace(FAST, call_s=1.5)
         node = await running.start(plan)
         await until(lambda: len(stranger.called) >= 3, "it is tried again")
         other = await running.start("other", node)
@@ -358,7 +358,7 @@ async def test_a_lying_peer_is_no_peer(tmp_path: Path) -> None:
                 assert not (await stub.UpdatePeerCapacity(report)).accepted
                 await trio.sleep(0.05)
 
-        with trio.fail_after(30):
+        with trio.fail_after(LONG_S):
             await keep_calling()
         assert len(node.book) == 0
 

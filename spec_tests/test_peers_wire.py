@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import trio
-from support_dht import DhtNode, id_named, nodes, until
+from support_dht import FAST_PEERS, LONG_S, DhtNode, id_named, nodes, until
 from support_http import TOKEN, Answer, Client, start_server
 
 from meshnode.config import build_config
@@ -69,7 +70,8 @@ async def test_the_swarm_as_a_node_sees_it(tmp_path: Path) -> None:
 
 async def test_capacity_is_reported_among_peers(tmp_path: Path) -> None:
     async with nodes(tmp_path) as running:
-        a = await running.start("a")
+        # A beat in between would have b itself asked, and its report replaced by the answer.
+        a = await running.start("a", peer_timings=replace(FAST_PEERS, beat_s=2 * LONG_S))
         b = await running.start("b", a)
         await until(lambda: a.knows(b) and b.knows(a), "both know each other")
         request = pb.UpdatePeerCapacityRequest(
@@ -191,7 +193,7 @@ async def test_cancelled_in_the_middle_of_everything(tmp_path: Path) -> None:
             b = await running.start(running.plan("b", a))
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
-            with trio.fail_after(10):
+            with trio.fail_after(LONG_S):
                 await running.stop(b)
             assert len(b.pool) == 0
             lookup = partial(a.dht.find_closest, id_named("x"))
@@ -199,5 +201,5 @@ async def test_cancelled_in_the_middle_of_everything(tmp_path: Path) -> None:
                 scope.cancel()
                 await lookup()
             assert scope.cancelled_caught
-            with trio.fail_after(20):
+            with trio.fail_after(LONG_S):
                 await lookup()

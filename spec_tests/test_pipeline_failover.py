@@ -38,8 +38,9 @@ from spec_tests.support_pipeline import (
 NONE: dict[str, Any] = {"eos_token_ids": frozenset()}
 OWN = range(2)
 FIRST, LAST = range(2, 4), range(4, 6)
-CALL_S = 0.6
-LIMITS = replace(PIPELINE, call_s=CALL_S)
+CALL_S = 3.0
+"""Only where a holder freezes: elsewhere a slow one would be taken for it."""
+IMPATIENT = replace(PIPELINE, call_s=CALL_S)
 
 Fault = Callable[[Holder], Awaitable[Any]]
 
@@ -129,12 +130,11 @@ CASES = [
 async def test_another_holder_takes_over(
     directory: Path, undisturbed: str, fault: str, place: int, number: int, chain: bool
 ) -> None:
-    limits = replace(LIMITS, chain=chain)
+    limits = replace(IMPATIENT if fault == "frozen" else PIPELINE, chain=chain)
     held = [FIRST, FIRST, LAST, LAST]
     async with cluster(directory, OWN, held, limits=limits, **NONE) as nodes:
         bad, good = nodes.holders[place], nodes.holders[place + 1]
         fails_at(bad, number, (FAULTS | AT_THE_END)[fault])
-        began = trio.current_time()
         text, _ = await complete(nodes.pipeline, SAMPLED)
         assert text == undisturbed
         assert bad.gate.forwards > number
@@ -145,8 +145,6 @@ async def test_another_holder_takes_over(
             assert good.gate.forwards > 0
             assert len(bad.gate.sessions) == 1
         assert (bad.node_id in nodes.book.suspected) == (fault in ("dead", "frozen", "unavailable"))
-        stall = CALL_S if fault == "frozen" else 0.2
-        assert trio.current_time() - began < stall + 5.0
         if fault not in ("dead", "frozen"):
             await nodes.settled()
 
@@ -165,19 +163,16 @@ async def test_another_holder_takes_over(
 async def test_without_another_holder_it_ends_with_a_typed_error(
     directory: Path, fault: str, failure: type[MeshnodeError]
 ) -> None:
-    async with cluster(directory, OWN, [FIRST, LAST], limits=LIMITS, **NONE) as nodes:
+    limits = IMPATIENT if fault == "frozen" else PIPELINE
+    async with cluster(directory, OWN, [FIRST, LAST], limits=limits, **NONE) as nodes:
         bad = nodes.holders[1]
         fails_at(bad, IN_STREAM, FAULTS[fault], once=False)
-        began = trio.current_time()
         events: list[TokenEvent] = []
         async with await nodes.pipeline.open(GREEDY) as generation:
             with pytest.raises(failure):
                 await read_into(events, generation)
         assert [event.index for event in events] == list(range(len(events)))
         assert 0 < len(events) == generation.usage.completion_tokens
-        elapsed = trio.current_time() - began
-        # Three rounds, and 0.1 and 0.2 seconds between them.
-        assert elapsed < 5 + (3 * CALL_S if fault == "frozen" else 0)
         if fault == "not_found":
             assert len(bad.gate.sessions) == 1, "never retried on this peer"
         elif fault not in ("dead", "frozen"):
@@ -186,7 +181,7 @@ async def test_without_another_holder_it_ends_with_a_typed_error(
 
 
 async def test_a_holder_that_recovers_is_used_again(directory: Path, undisturbed: str) -> None:
-    async with cluster(directory, OWN, [FIRST, LAST], limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, [FIRST, LAST], **NONE) as nodes:
         bad = nodes.holders[1]
         fails_at(bad, IN_STREAM, FAULTS["unavailable"])
         text, _ = await complete(nodes.pipeline, SAMPLED)
@@ -198,7 +193,7 @@ async def test_a_holder_that_recovers_is_used_again(directory: Path, undisturbed
 async def test_all_streams_of_a_dead_holder_go_on(directory: Path) -> None:
     requests = [replace(SAMPLED, seed=seed) for seed in range(6)]
     texts: dict[int, str] = {}
-    async with cluster(directory, OWN, [FIRST, LAST, LAST], limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, [FIRST, LAST, LAST], **NONE) as nodes:
 
         async def one(place: int) -> None:
             texts[place], _ = await complete(nodes.pipeline, requests[place])
@@ -219,7 +214,7 @@ async def test_all_streams_of_a_dead_holder_go_on(directory: Path) -> None:
 
 
 async def test_a_holder_that_thaws_is_used_again(directory: Path, undisturbed: str) -> None:
-    async with cluster(directory, OWN, [FIRST, LAST], limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, [FIRST, LAST], limits=IMPATIENT, **NONE) as nodes:
         bad = nodes.holders[0]
         fails_at(bad, IN_STREAM, FAULTS["frozen"])
         nodes.nursery.start_soon(thaws, nodes, bad)
@@ -236,7 +231,7 @@ async def thaws(nodes: Cluster, holder: Holder) -> None:
 
 
 async def test_a_holder_that_forgets_again_is_left(directory: Path, undisturbed: str) -> None:
-    async with cluster(directory, OWN, [FIRST, LAST, LAST], limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, [FIRST, LAST, LAST], **NONE) as nodes:
         bad, good = nodes.holders[1:]
         fails_at(bad, IN_STREAM, FAULTS["forgotten"], once=False)
         text, _ = await complete(nodes.pipeline, SAMPLED)
@@ -247,7 +242,7 @@ async def test_a_holder_that_forgets_again_is_left(directory: Path, undisturbed:
 
 
 async def test_a_wrong_request_is_not_repeated(directory: Path) -> None:
-    async with cluster(directory, OWN, [FIRST, LAST, LAST], limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, [FIRST, LAST, LAST], **NONE) as nodes:
         bad = nodes.holders[1]
         fails_at(bad, IN_STREAM, refuses(Code.INVALID_ARGUMENT), once=False)
         with pytest.raises(ComputationFailed):
@@ -258,7 +253,7 @@ async def test_a_wrong_request_is_not_repeated(directory: Path) -> None:
 
 async def test_whose_states_are_wrong_is_found_out(directory: Path, undisturbed: str) -> None:
     """The one that is sent wrong states refuses them; the one that made them is left."""
-    async with cluster(directory, OWN, [FIRST, FIRST, LAST], limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, [FIRST, FIRST, LAST], **NONE) as nodes:
         maker, other, reader = nodes.holders
 
         async def refuses_in_chains(number: int) -> None:
@@ -282,7 +277,7 @@ async def test_whose_states_are_wrong_is_found_out(directory: Path, undisturbed:
 async def test_a_holder_without_chains_is_called_directly(
     directory: Path, undisturbed: str
 ) -> None:
-    async with cluster(directory, OWN, [FIRST, LAST], limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, [FIRST, LAST], **NONE) as nodes:
 
         async def script(_: int) -> None:
             if nodes.holders[0].gate.swarm:
@@ -297,7 +292,7 @@ async def test_a_holder_without_chains_is_called_directly(
 async def test_one_failure_after_another(directory: Path, undisturbed: str) -> None:
     """Each stage fails, and the replacement of one fails too."""
     held = [FIRST, FIRST, FIRST, LAST, LAST]
-    async with cluster(directory, OWN, held, limits=LIMITS, **NONE) as nodes:
+    async with cluster(directory, OWN, held, **NONE) as nodes:
         fails_at(nodes.holders[0], 4, FAULTS["dead"])
         fails_at(nodes.holders[1], 7, FAULTS["internal"])
         fails_at(nodes.holders[3], 16, FAULTS["dead"])
@@ -311,7 +306,7 @@ async def test_a_holder_that_comes_back_with_other_layers_is_left(
     directory: Path, undisturbed: str
 ) -> None:
     """It would answer logits where states are wanted, or the other way round."""
-    limits = replace(LIMITS, chain=False)
+    limits = replace(PIPELINE, chain=False)
     async with cluster(directory, OWN, [FIRST, FIRST, LAST], limits=limits, **NONE) as nodes:
         fails_at(
             nodes.holders[0],

@@ -26,8 +26,12 @@ def namespaces() -> None:
 
 
 def all_know_each_other(nodes: Sequence[DhtProcess]) -> bool:
-    ids = {id_named(node.name).hex() for node in nodes}
-    return all(set(node.peers()) == ids - {id_named(node.name).hex()} for node in nodes)
+    """Each knows exactly the others, at the addresses where they are now."""
+    found = {id_named(node.name).hex(): f"{node.host}:{node.port}" for node in nodes}
+    return all(
+        node.peers() == {k: v for k, v in found.items() if k != id_named(node.name).hex()}
+        for node in nodes
+    )
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -48,13 +52,12 @@ def test_a_killed_node_is_gone_and_comes_back_once(tmp_path: Path) -> None:
             with dht_process("b", tmp_path / "b", through) as b:
                 wait_until(lambda: all_know_each_other([a, b, c]), "all know each other")
                 b.process.kill()
-                wait_until(lambda: all_know_each_other([a, c]), "b is gone", 10)
+                wait_until(lambda: all_know_each_other([a, c]), "b is gone")
             # The same node: at its old address, then at another one.
             for port in (b.port, free_port()):
                 with dht_process("b", tmp_path / "b", through, port=port) as again:
+                    # Not as soon as it is known: that may still be from where it was before.
                     wait_until(lambda n=again: all_know_each_other([a, n, c]), "b is back")
-                    at = {node.peers()[id_named("b").hex()] for node in (a, c)}
-                    assert at == {f"127.0.0.1:{port}"}
 
 
 def test_a_restart_rejoins_through_what_it_remembers(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ channel = grpc.insecure_channel(sys.argv[1], options=[
 ])
 def call(name, request, response):
     return channel.unary_unary(f"/node.NodeService/{{name}}",
-        type(request).SerializeToString, response.FromString)(request, timeout=5.0)
+        type(request).SerializeToString, response.FromString)(request, timeout=60.0)
 me = pb.DHTNodeInfo(node_id=hashlib.sha1(b"a client").digest(), ip="127.0.0.1", port=8000)
 key = hashlib.sha1(b"layer_0").digest()
 print(len(call("DHTPing", pb.DHTPingRequest(sender=me), pb.DHTPingResponse).responder.node_id))
@@ -106,7 +109,7 @@ print(call("GetShardInfo", pb.GetShardInfoRequest(), pb.GetShardInfoResponse).to
         status = a.status()
         assert [peer.address for peer in status.peers] == [f"127.0.0.1:{b.port}"]
         command = [sys.executable, "-c", client, f"127.0.0.1:{a.port + 1000}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.split() == ["20", "1", "False", "True", "True", "4"]
 
 
@@ -127,16 +130,6 @@ def on_host(stack: ExitStack, made: Lab, index: int, folder: Path, *through: str
     return running
 
 
-def know(made: Lab, nodes: Sequence[DhtProcess]) -> bool:
-    expected = {
-        id_named(node.name).hex(): f"{made.address(int(node.name[1:]))}:8000" for node in nodes
-    }
-    for node in nodes:
-        if node.peers() != {k: v for k, v in expected.items() if k != id_named(node.name).hex()}:
-            return False
-    return True
-
-
 @pytest.mark.usefixtures("namespaces")
 def test_a_partition_heals(tmp_path: Path) -> None:
     with ExitStack() as stack:
@@ -145,12 +138,14 @@ def test_a_partition_heals(tmp_path: Path) -> None:
         for index in range(1, 4):
             tracker = f"{made.address(index - 1)}:8000"
             hosts.append(on_host(stack, made, index, tmp_path, tracker))
-        wait_until(lambda: know(made, hosts), "all know each other, by their hosts' addresses")
+        wait_until(
+            lambda: all_know_each_other(hosts), "all know each other, by their hosts' addresses"
+        )
         made.cut()
-        wait_until(lambda: know(made, hosts[:2]), "the west is on its own")
-        wait_until(lambda: know(made, hosts[2:]), "the east is on its own")
+        wait_until(lambda: all_know_each_other(hosts[:2]), "the west is on its own")
+        wait_until(lambda: all_know_each_other(hosts[2:]), "the east is on its own")
         made.mend()
-        wait_until(lambda: know(made, hosts), "they are one again")
+        wait_until(lambda: all_know_each_other(hosts), "they are one again")
 
 
 @pytest.mark.usefixtures("namespaces")
@@ -159,8 +154,8 @@ def test_a_host_without_its_cable(tmp_path: Path) -> None:
         made = stack.enter_context(lab(west=2, east=0))
         hosts = [on_host(stack, made, 0, tmp_path)]
         hosts.append(on_host(stack, made, 1, tmp_path, f"{made.address(0)}:8000"))
-        wait_until(lambda: know(made, hosts), "both know each other")
+        wait_until(lambda: all_know_each_other(hosts), "both know each other")
         made.unplug(1)
         wait_until(lambda: hosts[0].peers() == {}, "the other one is gone")
         made.plug(1)
-        wait_until(lambda: know(made, hosts), "both know each other again")
+        wait_until(lambda: all_know_each_other(hosts), "both know each other again")

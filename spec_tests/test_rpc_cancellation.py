@@ -9,7 +9,16 @@ import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
-from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, raw_peer, running, until
+from support_rpc import (
+    LONG_S,
+    Probe,
+    grpcio_peer,
+    grpcio_server,
+    in_thread,
+    raw_peer,
+    running,
+    until,
+)
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
@@ -130,7 +139,7 @@ async def test_a_vanished_peer_ends_our_waiting_calls() -> None:
         listeners = await nursery.start(trio.serve_tcp, vanish, 0)
         port = listeners[0].socket.getsockname()[1]
         async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
-            with trio.fail_after(20):
+            with trio.fail_after(LONG_S):
                 with pytest.raises(CallFailed) as failure:
                     await NodeServiceStub(channel).PipelineForward(WAIT)
                 assert failure.value.code is Code.UNAVAILABLE
@@ -155,7 +164,7 @@ async def test_leaving_a_call_resets_it_at_the_peer() -> None:
             async with NodeServiceStub(channel).StreamInference() as call:
                 await call.send(pb.InferenceRequest())
                 assert (await anext(call)).text == "one"
-            with trio.fail_after(20):
+            with trio.fail_after(LONG_S):
                 await ended.wait()
 
 

@@ -9,7 +9,7 @@ import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, StreamEnded
-from support_rpc import Probe, grpcio_server, running
+from support_rpc import LONG_S, Probe, grpcio_server, running
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc._h2_compat import goaway_frame
@@ -92,7 +92,7 @@ async def test_an_answer_before_the_request_was_sent_ends_the_sending() -> None:
 
     with grpcio_server(StreamInference=refuse) as port:
         async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
-            with trio.fail_after(20):
+            with trio.fail_after(LONG_S):
                 async with NodeServiceStub(channel).StreamInference() as call:
                     # Far more than the peer's window.
                     for _ in range(20):
@@ -192,7 +192,7 @@ async def test_after_a_goaway_calls_that_the_peer_has_seen_go_on() -> None:
                 except CallFailed as error:
                     outcomes[name] = error.code
 
-            with trio.fail_after(20):
+            with trio.fail_after(LONG_S):
                 async with trio.open_nursery() as calls:
                     calls.start_soon(call, "one")
                     await trio.testing.wait_all_tasks_blocked()
@@ -264,7 +264,7 @@ async def test_answers_of_strange_peers(fields: dict[str, str], code: Code) -> N
         port = listeners[0].socket.getsockname()[1]
         async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
             for _ in range(2):
-                with trio.fail_after(20), pytest.raises(CallFailed) as failure:
+                with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
                     await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
                 assert failure.value.code is code
         nursery.cancel_scope.cancel()

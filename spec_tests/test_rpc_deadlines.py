@@ -36,7 +36,7 @@ async def test_the_callers_deadline_ends_the_handler() -> None:
         body = WAIT.SerializeToString()
         # A client that sends a deadline and does not keep it itself: only the server can.
         stream_id = await peer.request(
-            body=b"\0" + len(body).to_bytes(4, "big") + body, grpc_timeout="50m"
+            body=b"\0" + len(body).to_bytes(4, "big") + body, grpc_timeout="2S"
         )
         assert await peer.status(stream_id) == str(int(Code.DEADLINE_EXCEEDED))
         await probe.ended.wait()
@@ -47,14 +47,17 @@ async def test_a_grpcio_client_sees_its_deadline() -> None:
     probe = Probe()
     async with running(probe) as port:
         with grpcio_peer(port) as peer:
-            error = await in_thread(peer.failure, "wait", timeout=0.2)
+            # Connected, so that it is not the connecting that takes the time.
+            assert (await in_thread(peer.forward)).success
+            probe.ended = trio.Event()
+            error = await in_thread(peer.failure, "wait", timeout=2.0)
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             await probe.ended.wait()
             assert probe.outcome == "cancelled"
 
 
 async def test_a_call_without_a_deadline_gets_the_default() -> None:
-    async with silent_node(RpcLimits(default_call_s=0.1)) as (probe, channel):
+    async with silent_node(RpcLimits(default_call_s=2.0)) as (probe, channel):
         with pytest.raises(CallFailed) as failure:
             await NodeServiceStub(channel).PipelineForward(WAIT)
         assert failure.value.code is Code.DEADLINE_EXCEEDED
@@ -63,7 +66,7 @@ async def test_a_call_without_a_deadline_gets_the_default() -> None:
 
 
 async def test_a_stream_without_a_deadline_gets_the_default() -> None:
-    async with silent_node(RpcLimits(default_stream_s=0.1)) as (_, channel):
+    async with silent_node(RpcLimits(default_stream_s=2.0)) as (_, channel):
         async with NodeServiceStub(channel).StreamInference() as call:
             with pytest.raises(CallFailed) as failure:
                 await call.receive()
@@ -72,14 +75,14 @@ async def test_a_stream_without_a_deadline_gets_the_default() -> None:
 
 async def test_the_callers_own_scope_wins() -> None:
     async with silent_node(RpcLimits()) as (probe, channel):
-        with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
+        with pytest.raises(trio.TooSlowError), trio.fail_after(2.0):
             await NodeServiceStub(channel).PipelineForward(WAIT)
         # Cancelled by the reset or by the deadline that was sent, whichever came first.
         await probe.ended.wait()
         assert probe.outcome == "cancelled"
 
 
-@pytest.mark.parametrize("seconds", [7.0, 500.0])
+@pytest.mark.parametrize("seconds", [100.0, 500.0])
 async def test_the_peer_is_told_the_deadline(seconds: float) -> None:
     seen: list[float] = []
 
@@ -93,11 +96,11 @@ async def test_the_peer_is_told_the_deadline(seconds: float) -> None:
         async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
             with trio.fail_after(seconds):
                 await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
-    assert seconds - 3 < seen[0] <= seconds * 1.1
+    assert seconds / 2 < seen[0] <= seconds * 1.1
 
 
 async def test_a_request_that_never_arrives_is_not_waited_for() -> None:
-    limits = RpcLimits(arrival_s=0.1)
+    limits = RpcLimits(arrival_s=2.0)
     async with running(Probe(), limits=limits) as port, raw_peer(port) as peer:
         stream_id = await peer.request(body=b"\0\0\0\0\x05ab", end=False)
         assert await peer.status(stream_id) == str(int(Code.DEADLINE_EXCEEDED))

@@ -4,7 +4,7 @@ import logging
 
 import grpc
 import pytest
-from support_rpc import SERVICE, Probe, grpcio_peer, in_thread, running
+from support_rpc import LONG_S, SERVICE, Probe, grpcio_peer, in_thread, running
 
 from meshnode.rpc.errors import Code, Refused
 from meshnode.rpc.node_grpc import NodeServiceServicer
@@ -89,7 +89,7 @@ async def test_what_is_not_offered_is_unimplemented(path: str) -> None:
 
             def run() -> grpc.StatusCode:
                 with pytest.raises(grpc.RpcError) as failure:
-                    call(b"", timeout=10)
+                    call(b"", timeout=LONG_S)
                 return failure.value.code()
 
             assert await in_thread(run) is grpc.StatusCode.UNIMPLEMENTED

@@ -308,7 +308,7 @@ async def test_a_client_that_leaves_gives_its_place_back(
     raw = ALICE.sign(await gateway.body(ALICE, "transfer", to=BOB.key, amount=1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: gateway.rpc("broadcast_tx_commit", tx=tx(raw)))
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             await waiting.wait()
         assert gateway.calls._waiting == 1
         nursery.cancel_scope.cancel()

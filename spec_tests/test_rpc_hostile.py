@@ -10,7 +10,7 @@ import trio
 from h2.exceptions import ProtocolError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_rpc import Probe, RawPeer, grpcio_peer, in_thread, raw_peer, running, until
+from support_rpc import LONG_S, Probe, RawPeer, grpcio_peer, in_thread, raw_peer, running, until
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
@@ -83,17 +83,17 @@ async def test_a_peer_that_breaks_the_protocol_is_hung_up_on(name: str) -> None:
     async with running(Probe()) as port:
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         await stream.send_all(GARBAGE[name])
-        with trio.fail_after(5):
+        with trio.fail_after(LONG_S):
             await read_to_the_end(stream)
 
 
 @pytest.mark.parametrize("name", ["nothing", "half a preface"])
 async def test_a_peer_that_never_says_what_it_speaks_is_hung_up_on(name: str) -> None:
-    async with running(Probe(), limits=RpcLimits(handshake_s=0.1)) as port:
+    async with running(Probe(), limits=RpcLimits(handshake_s=1.0)) as port:
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         if GARBAGE[name]:
             await stream.send_all(GARBAGE[name])
-        with trio.fail_after(5):
+        with trio.fail_after(LONG_S):
             await read_to_the_end(stream)
 
 
@@ -187,7 +187,7 @@ async def test_compression_by_grpcio_is_unimplemented() -> None:
 
             def run() -> grpc.StatusCode:
                 with pytest.raises(grpc.RpcError) as failure:
-                    call(request, compression=grpc.Compression.Gzip, timeout=10)
+                    call(request, compression=grpc.Compression.Gzip, timeout=LONG_S)
                 return failure.value.code()
 
             assert await in_thread(run) is grpc.StatusCode.UNIMPLEMENTED
@@ -250,7 +250,7 @@ async def test_frames_without_messages_end_the_connection_of_who_floods_them(nam
             await stream.send_all(PREFACE + SETTINGS)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(read_all, stream)
-                with trio.fail_after(20), contextlib.suppress(trio.BrokenResourceError):
+                with trio.fail_after(LONG_S), contextlib.suppress(trio.BrokenResourceError):
                     while True:
                         await stream.send_all(CONTROL[name] * 1000)
                 nursery.cancel_scope.cancel()
@@ -307,7 +307,7 @@ async def test_our_client_survives_a_peer_that_sends_garbage(name: str) -> None:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, babble, 0)
         port = listeners[0].socket.getsockname()[1]
-        with trio.fail_after(20), pytest.raises(CallFailed) as failure:
+        with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
             async with open_channel("127.0.0.1", port, traffic=TrafficMeter()):
                 pytest.fail("it is no gRPC server")
         assert failure.value.code is Code.UNAVAILABLE

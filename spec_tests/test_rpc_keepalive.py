@@ -5,7 +5,7 @@ import pytest
 import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, running, until
+from support_rpc import LONG_S, Probe, grpcio_peer, grpcio_server, in_thread, running, until
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
@@ -17,7 +17,9 @@ from meshnode.wire import node_pb2 as pb
 pytestmark = pytest.mark.wire
 
 WAIT = pb.PipelineForwardRequest(session_id="wait")
-QUICK = RpcLimits(keepalive_s=0.05, keepalive_timeout_s=0.1, default_call_s=30)
+QUICK = RpcLimits(keepalive_s=0.05, keepalive_timeout_s=20.0)
+STRICT = RpcLimits(keepalive_s=0.05, keepalive_timeout_s=0.5, default_call_s=LONG_S)
+"""For a peer that never answers: others may be slow."""
 
 
 def test_the_default_times_are_the_documents() -> None:
@@ -75,7 +77,9 @@ async def test_a_peer_that_does_not_answer_pings_is_given_up() -> None:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, deaf, 0)
         port = listeners[0].socket.getsockname()[1]
-        async with open_channel("127.0.0.1", port, traffic=TrafficMeter(), limits=QUICK) as channel:
+        async with open_channel(
+            "127.0.0.1", port, traffic=TrafficMeter(), limits=STRICT
+        ) as channel:
             with pytest.raises(CallFailed) as failure:
                 await NodeServiceStub(channel).PipelineForward(WAIT)
             assert failure.value.code is Code.UNAVAILABLE

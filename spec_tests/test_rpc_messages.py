@@ -47,7 +47,7 @@ async def test_our_client_takes_and_sends_the_largest_message() -> None:
 
     with grpcio_server(PipelineForward=echo) as port:
         async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
-            with trio.fail_after(30):
+            with trio.fail_after(120):
                 answer = await NodeServiceStub(channel).PipelineForward(request)
     assert answer.ByteSize() == MAX_MESSAGE_BYTES
 

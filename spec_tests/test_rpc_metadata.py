@@ -8,7 +8,7 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support_rpc import Peer, grpcio_peer, grpcio_server, in_thread, running
+from support_rpc import LONG_S, Peer, grpcio_peer, grpcio_server, in_thread, running
 
 from meshnode.domain.errors import LayerNotHeld
 from meshnode.domain.metering import TrafficMeter
@@ -79,7 +79,7 @@ async def test_metadata_with_grpcio_as_client() -> None:
         call = peer.unary("PipelineForward", request, pb.PipelineForwardResponse)
         try:
             _, state = call.with_call(
-                request, timeout=20, metadata=[("dht-record-age", "60"), ("blob-bin", b"\0")]
+                request, timeout=LONG_S, metadata=[("dht-record-age", "60"), ("blob-bin", b"\0")]
             )
         except grpc.RpcError as error:
             return error.code(), dict(error.trailing_metadata())

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import trio
-from support_rpc import Probe, running, until
+from support_rpc import LONG_S, Probe, running, until
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc import pool as pool_module
@@ -68,7 +68,7 @@ async def test_a_peer_that_never_speaks_is_given_up(monkeypatch: pytest.MonkeyPa
     async with a_pool() as (pool, _), trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, _say_nothing, 0)
         port = listeners[0].socket.getsockname()[1]
-        with trio.fail_after(20), pytest.raises(CallFailed) as failure:
+        with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
             await pool.stub("127.0.0.1", port)
         assert failure.value.code is Code.UNAVAILABLE
         nursery.cancel_scope.cancel()
@@ -111,7 +111,7 @@ async def test_a_server_that_closes_lets_calls_end_and_takes_no_others() -> None
             nursery.start_soon(call)
             await probe.started.wait()
             shutdown.set()
-            with trio.fail_after(20):
+            with trio.fail_after(LONG_S):
                 while await _can_call(pool, port):
                     pass
             probe.release.set()
@@ -128,7 +128,7 @@ async def _can_call(pool: ChannelPool, port: int) -> bool:
 
 
 async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "IDLE_S", 0.02)
+    monkeypatch.setattr(pool_module, "IDLE_S", 1.0)
     async with a_pool() as (pool, traffic), running(Probe()) as port:
         stub = await pool.stub("127.0.0.1", port)
         assert (await stub.PipelineForward(HELLO)).success

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 from support_model import make_model
-from support_shards import HOLDER_LIMITS, HolderNode, holder_node, until_free
+from support_shards import HOLDER_LIMITS, LONG_S, HolderNode, holder_node, until_free
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
@@ -78,7 +78,7 @@ async def test_nothing_is_left_whatever_drivers_do(tmp_path: Path) -> None:
             for i in range(REQUESTS):
                 nursery.start_soon(one, i)
         for node in nodes:
-            with trio.fail_after(10):
+            with trio.fail_after(LONG_S):
                 await until_free(node.executor)
             assert len(node.holder) == 0
     assert len(outcomes) == REQUESTS

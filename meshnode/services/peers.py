@@ -243,6 +243,8 @@ class PeerBook:
         if self._roster.missed(node_id, contact.ip, contact.port, trio.current_time()):
             log.info("peer %s at %s is gone: %s", node_id, contact.address, reason)
             self._reported.pop(node_id, None)
+            # If it has moved, it is met at its new address once the DHT has given up this one.
+            self._dht.doubt(contact)
             self._note_change()
 
     async def _report(self, contact: Contact) -> None:

@@ -205,6 +205,11 @@ class Dht:
         """A call to a contact was not answered."""
         self.messenger.note_failure(contact)
 
+    def doubt(self, contact: Contact) -> None:
+        """Have a contact pinged soon: another failure, and it loses its place."""
+        if contact in self.local.table:
+            self._check(contact)
+
     # Details
 
     async def _drive(self, target: NodeId, *, for_value: bool) -> LookupResult:
