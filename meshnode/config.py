@@ -126,6 +126,7 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         _matches("([0-9a-f]{64})?", "must be 64 lowercase hex characters"),
     ),
+    Setting("network_profile", str, "", _matches(r"[^\0]*", "must be a path")),
     Setting("sponsor_tasks", int, 0, _between(0, 1_000_000)),
     Setting("price_per_token_atoms", int, 1000, _between(0, 1_000_000_000)),
     Setting("settle_every_s", float, 10.0, _above_zero(86_400)),
@@ -220,6 +221,8 @@ class Config:
     """One or several URLs, with commas in between."""
     genesis_sha256: str
     """Of the only chain to follow, if not empty."""
+    network_profile: str
+    """A TOML file with the profile of a chain that this node starts."""
     sponsor_tasks: int
     """Training tasks on the chain that this node pays for, over its life."""
     price_per_token_atoms: int

@@ -136,7 +136,9 @@ def test_only_the_provider_answers_and_only_what_a_replay_gives() -> None:
 def test_dropped_and_never_seen_jobs_are_told_apart_where_they_can_be() -> None:
     net = Net()
     unknown = encode({"id": "0" * 64})
-    assert net.app.query("/job", unknown).log == "Request not found: it was never accepted"
+    assert (
+        net.app.query("/job", unknown).log == "Request not found: no block has accepted it so far"
+    )
     jobs = []
     for _ in range(5):
         job = net.do(ALICE, "infer", **net.infer(ALICE, BOB))

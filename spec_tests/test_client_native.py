@@ -188,10 +188,10 @@ async def test_a_client_of_the_public_network(nursery: trio.Nursery, tmp_path: P
     _, raw = await off(lambda: client.sign("transfer", to=actor("eve").key, amount=5))
     result = await off(client.broadcast, raw)
     assert result["hash"] == hashlib.sha256(raw).hexdigest().upper()
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         await gateway.ledger.wait_transaction(result["hash"])
     name = await off(client.chat, "What is the capital of France?")
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         job = {"status": "pending"}
         while job["status"] == "pending":
             await gateway.ledger.wait_beyond(gateway.ledger.height)

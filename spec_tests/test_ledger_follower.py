@@ -178,7 +178,7 @@ async def test_an_unknown_outcome_can_be_asked_for_again(tmp_path: Path) -> None
         source.down = False
         result = await follows.submit(raw)
         assert result.code == 0
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             await follows.wait_transaction(result.hash)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from support_ledger import account, eventually, running_ledger, send
 
 from meshnode.domain.chain.canonical import encode
 from meshnode.domain.chain.genesis import genesis_document, parse_genesis
+from meshnode.domain.chain.profile import NetworkProfile
 from meshnode.domain.errors import StartupError
 from meshnode.services.ledger import (
     GenesisFacts,
     load_or_create_genesis,
     load_or_create_validator_key,
 )
+from meshnode.services.ledger.genesis import chain_profile
 from meshnode.services.ledger.validator_key import VALIDATOR_FILE, ValidatorKey
 
 FACTS = GenesisFacts(ROOT, LOSS, {"model": "tiny", "dataset_root": "00" * 32})
@@ -79,6 +82,77 @@ def test_a_chain_that_was_followed_is_not_continued_alone(tmp_path: Path) -> Non
     load_or_create_genesis(tmp_path, ALICE.key, key, FACTS)
     with pytest.raises(StartupError, match="another validator"):
         load_or_create_genesis(tmp_path, ALICE.key, ValidatorKey.of(bytes(32)), FACTS)
+
+
+# The profile of a chain that this node starts (decision 0103).
+
+
+SHORT = """
+name = "private"
+bond_domain = "private/bond"
+[params]
+evidence_blocks = 6
+[staking]
+shortest_days = 2
+"""
+
+
+def profile_file(tmp_path: Path, text: str = SHORT) -> str:
+    path = tmp_path / "profile.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_profile_is_the_usual_one_with_what_the_file_names(tmp_path: Path) -> None:
+    usual = chain_profile(tmp_path)
+    assert usual == NetworkProfile()
+    assert chain_profile(tmp_path, profile_file(tmp_path)) == replace(
+        usual,
+        name="private",
+        bond_domain="private/bond",
+        params=replace(usual.params, evidence_blocks=6),
+        staking=replace(usual.staking, shortest_days=2),
+    )
+
+
+def test_a_chain_keeps_its_profile(tmp_path: Path) -> None:
+    key, file = load_or_create_validator_key(tmp_path), profile_file(tmp_path)
+    profile = chain_profile(tmp_path, file)
+    document = load_or_create_genesis(tmp_path, ALICE.key, key, FACTS, profile)
+    assert parse_genesis(document).profile == profile
+    # With the same file, without one, and not with another.
+    assert chain_profile(tmp_path, file) == chain_profile(tmp_path) == profile
+    with pytest.raises(StartupError, match=r"whose profile is not that of .*profile\.toml"):
+        chain_profile(tmp_path, profile_file(tmp_path, "name = 'other'"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("name =", "is not TOML"),
+        ("\udcff", "is not TOML"),
+        ("colour = 1", "colour: is not part of a profile"),
+        ("[params]\nevidence = 1", "params.evidence: is not part of a profile"),
+        ("[params.fee]\na = 1", "params.fee: must be like 1000"),
+        ("params = 1", "params: must be like"),
+        ("[params]\nfee = 1.5", "params.fee: must be like 1000"),
+        ("[params]\nfee = true", "params.fee: must be like 1000"),
+        ("[params]\nfee = 0", "numbers are from 1"),
+        ("name = ''", "texts have 1 to 128 characters"),
+        ("kinds = ['mint']", "kinds are those of the node"),
+    ],
+)
+def test_a_profile_that_is_none_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "profile.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(StartupError, match="network profile") as caught:
+        chain_profile(tmp_path, str(path))
+    assert reason in str(caught.value)
+
+
+def test_a_profile_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="cannot read the network profile"):
+        chain_profile(tmp_path, str(tmp_path / "missing.toml"))
 
 
 # The key.

@@ -78,7 +78,7 @@ async def test_following_over_http_and_grpc(
             stake = sign(follows, ALICE, "stake", 1, amount=2_000_000, duration_days=30)
             result = await follows.submit(stake)
             assert result.code == 0, result.log
-            with trio.fail_after(20):
+            with trio.fail_after(120):
                 later, _ = await follows.wait_transaction(result.hash)
             assert later > height
             blocks = await gateway.ledger.blocks(None, 50)
@@ -181,7 +181,7 @@ async def raw_server(
     async with trio.open_nursery() as nursery:
         listen = partial(trio.serve_tcp, serve, 0, host="127.0.0.1")
         listeners = await nursery.start(listen)
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
         nursery.cancel_scope.cancel()
 
@@ -291,7 +291,7 @@ async def test_https_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         listen = partial(trio.serve_ssl_over_tcp, serve, 0, context, host="127.0.0.1")
         listeners = await nursery.start(listen)
         port = listeners[0].transport_listener.socket.getsockname()[1]
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             with pytest.raises(Unavailable):
                 await fetch(f"https://127.0.0.1:{port}", "/x", most_bytes=10)
             monkeypatch.setenv("SSL_CERT_FILE", str(path))

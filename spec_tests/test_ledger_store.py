@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 import stat
 import tempfile
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support_chain import ALICE, BOB, FakeModel
@@ -22,7 +23,7 @@ from meshnode.domain.chain.envelope import sign_envelope
 from meshnode.domain.chain.errors import LedgerBroken
 from meshnode.domain.chain.statetree import MemoryStore, StateTree
 from meshnode.domain.errors import StartupError
-from meshnode.services.ledger import database as database_module
+from meshnode.services.ledger import soundness
 from meshnode.services.ledger.database import (
     LEDGER_FILE,
     LedgerDatabase,
@@ -31,12 +32,19 @@ from meshnode.services.ledger.database import (
     create_ledger,
     stored_genesis,
 )
+from meshnode.services.ledger.handle import find_transaction
 from meshnode.services.ledger.keeper import Keeper
 from meshnode.services.ledger.signed import SIGNED_FILE
 
 SECOND = 1_000_000_000
 NOW = 1_800_000_000 * SECOND
 KEYS = st.sampled_from([f"account/{n}" for n in range(40)])
+
+
+def writing(folder: Path) -> LedgerDatabase:
+    database = LedgerDatabase(folder)
+    database.begin_writing()
+    return database
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -47,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name)
         create_ledger(self.path, GENESIS)
-        self.store = LedgerDatabase(self.path)
+        self.store = writing(self.path)
         self.memory = MemoryStore()
         for _, entries in self.store.buckets():
             self.memory.write(dict(entries))
@@ -64,7 +72,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def start_again(self) -> None:
         self.store.close()
-        self.store = LedgerDatabase(self.path)
+        self.store = writing(self.path)
 
     @rule(key=KEYS)
     def get(self, key: str) -> None:
@@ -114,7 +122,7 @@ def test_only_the_owner_can_read_it(chain: Path) -> None:
 def test_each_block_is_synced() -> None:
     with tempfile.TemporaryDirectory() as folder:
         create_ledger(Path(folder), GENESIS)
-        database = LedgerDatabase(Path(folder))
+        database = writing(Path(folder))
         assert database._one("PRAGMA journal_mode") == (b"wal",)
         assert database._one("PRAGMA synchronous") == (2,)
         database.close()
@@ -140,7 +148,7 @@ def test_a_start_finds_what_was_there(chain: Path) -> None:
 
 
 def test_reading_goes_on_while_a_block_is_written(chain: Path) -> None:
-    database, reader = LedgerDatabase(chain), LedgerReader(chain)
+    database, reader = writing(chain), LedgerReader(chain)
     with reader.snapshot() as state:
         before = state.get("clock")
         with database._writing():
@@ -205,6 +213,9 @@ def sql(statement: str, *values: object) -> Callable[[Path], None]:
 
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "empty": lambda path: os.truncate(path, 0),
+    "words of the schema": lambda path: overwrite(
+        path, path.read_bytes().find(b"WITHOUT"), b"\xff"
+    ),
     "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
     "another file": lambda path: path.write_bytes(b"hello\n" * 10_000) and None,
     "header": lambda path: overwrite(path, 20, b"\xff" * 60),
@@ -217,6 +228,18 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "lost block before": sql("DELETE FROM blocks WHERE height = 2"),
     "block bytes": sql("UPDATE blocks SET block = block || x'00' WHERE height = 3"),
     "outcome": sql("UPDATE blocks SET outcome = replace(outcome, '0', '1') WHERE height = 3"),
+    "lost first block": sql("DELETE FROM blocks WHERE height = 1"),
+    "a block in between": sql("UPDATE blocks SET outcome = outcome || ' ' WHERE height = 2"),
+    "a transaction's hash": sql("UPDATE transactions SET hash = zeroblob(32) WHERE height = 1"),
+    "a transaction's height": sql("UPDATE transactions SET height = 3 WHERE height = 1"),
+    "a negative position": sql("UPDATE transactions SET position = -7, height = height + 1"),
+    "a transaction's position": sql("UPDATE transactions SET position = 1 WHERE height = 2"),
+    "validators": sql("UPDATE validators SET members = replace(members, ' 8]', ' 9]')"),
+    "validators in capitals": sql("UPDATE validators SET members = upper(members)"),
+    "a key that is no text": sql("UPDATE state SET key = CAST(key AS BLOB) WHERE key = 'supply'"),
+    "a bucket beyond the last": sql("UPDATE state SET bucket = 65536 WHERE key = 'supply'"),
+    "a bucket in words": sql("UPDATE state SET bucket = 'x' WHERE key = 'supply'"),
+    "a bucket that is none": sql("UPDATE state SET bucket = 0.5 WHERE key = 'supply'"),
     "genesis": sql("UPDATE facts SET value = value || x'20' WHERE name = 'genesis'"),
     "pinned": sql("UPDATE facts SET value = 'x' WHERE name = 'genesis_sha256'"),
     "format": sql("UPDATE facts SET value = 'later' WHERE name = 'format'"),
@@ -243,34 +266,11 @@ def test_a_damaged_file_is_refused_and_left_alone(
     assert path.read_bytes() == before
 
 
-@given(st.data())
-@settings(max_examples=settings().max_examples // 3)
-def test_no_flipped_bit_is_taken_for_a_ledger_with_other_contents(data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        keeper = Keeper(folder, GENESIS, FakeModel(), KEY)
-        keeper.submit(transfer(0))
-        stored = keeper.make_block(NOW)
-        root = keeper._app.app_hash
-        keeper.close()
-        path = folder / LEDGER_FILE
-        at = data.draw(st.integers(0, path.stat().st_size - 1))
-        byte = path.read_bytes()[at] ^ 1 << data.draw(st.integers(0, 7))
-        overwrite(path, at, bytes([byte]))
-        try:
-            again = Keeper(folder, GENESIS, FakeModel(), KEY)
-        except StartupError:
-            return
-        # The flip was in free space, or in a counter of SQLite's own.
-        assert again.opened.latest == stored
-        assert again._app.app_hash == root
-        again.close()
-
-
 def test_a_large_file_is_checked_where_it_matters(
     chain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "CHECKED_WHOLE_BYTES", 0)
+    monkeypatch.setattr(soundness, "CHECKED_WHOLE_BYTES", 0)
+    monkeypatch.setattr(soundness, "RECENT_BLOCKS", 1)
     Keeper(chain, GENESIS, FakeModel(), KEY).close()
     DAMAGE["balance"](chain / LEDGER_FILE)
     with pytest.raises(StartupError, match="is damaged"):
@@ -285,6 +285,51 @@ def test_an_older_block_that_is_damaged_is_not_given_out(chain: Path) -> None:
     with pytest.raises(LedgerBroken, match="block 1 is damaged"):
         reader.block(1)
     reader.close()
+
+
+def test_a_transaction_is_not_shown_in_the_place_of_another(chain: Path) -> None:
+    sql("UPDATE transactions SET height = 3 WHERE height = 1")(chain / LEDGER_FILE)
+    reader = LedgerReader(chain)
+    with pytest.raises(LedgerBroken, match="not in the block 3"):
+        find_transaction(reader, hashlib.sha256(transfer(0)).digest())
+    reader.close()
+
+
+def test_a_set_of_validators_that_is_damaged_is_not_given_out(chain: Path) -> None:
+    reader = LedgerReader(chain)
+    stored = reader.block(3)
+    assert stored is not None
+    DAMAGE["validators"](chain / LEDGER_FILE)
+    with pytest.raises(LedgerBroken, match="set of validators is damaged"):
+        reader.validators(stored.header.validators_hash)
+    reader.close()
+
+
+def test_a_refusal_leaves_the_log_for_whoever_repairs_it(chain: Path, tmp_path: Path) -> None:
+    keeper = Keeper(chain, GENESIS, FakeModel(), KEY)
+    keeper.make_block(NOW + 9 * SECOND)
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    log = f"{LEDGER_FILE}-wal"
+    for name in (LEDGER_FILE, log, SIGNED_FILE):
+        shutil.copy(chain / name, killed)
+    keeper.close()
+    overwrite(killed / log, 100, b"\xff")
+    before = [(killed / name).read_bytes() for name in (LEDGER_FILE, log)]
+    for _ in range(2):
+        with pytest.raises(StartupError, match="ends at block 3 without the block 4"):
+            Keeper(killed, GENESIS, FakeModel(), KEY)
+    assert [(killed / name).read_bytes() for name in (LEDGER_FILE, log)] == before
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a b?mode=memory#c%41&é"
+    folder.mkdir()
+    create_ledger(folder, GENESIS)
+    keeper = Keeper(folder, GENESIS, FakeModel(), KEY)
+    keeper.make_block(NOW)
+    keeper.close()
+    assert {path.name for path in folder.iterdir()} == {LEDGER_FILE, SIGNED_FILE}
 
 
 def test_a_first_start_that_was_killed_leaves_nothing_in_the_way(

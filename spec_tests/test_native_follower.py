@@ -26,7 +26,7 @@ async def test_a_follower_executes_what_it_reads_here(
     # Nothing is sent to it: what only reads needs no channels.
     url = f"http://127.0.0.1:{gateway.address[1]}"
     source = TrackerSource(url, cast("Any", None), "ef" * 20)
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         genesis = await load_or_fetch_genesis(follower, source, gateway.ledger.genesis_sha256)
         ledger: Ledger = await nursery.start(
             partial(serve_ledger, follower, genesis, StepModel(), None, source)

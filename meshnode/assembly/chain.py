@@ -32,9 +32,9 @@ from meshnode.services.gateway.reader import Provider as ProviderFacts
 from meshnode.services.gateway.rpc_calls import RpcCalls
 from meshnode.services.index.indexer import Index, serve_indexer
 from meshnode.services.keystore import Keystore
-from meshnode.services.ledger.database import stored_genesis
 from meshnode.services.ledger.genesis import (
     NotReached,
+    chain_profile,
     load_or_create_genesis,
     load_or_fetch_genesis,
 )
@@ -202,8 +202,7 @@ async def _look(needs: ChainNeeds) -> _Found:
         genesis = await load_or_fetch_genesis(data_dir, source, config.genesis_sha256)
         execution = await _execution_of(parse_genesis(genesis), source, needs)
     else:
-        stored = await trio.to_thread.run_sync(stored_genesis, data_dir)
-        profile = NetworkProfile() if stored is None else parse_genesis(stored).profile
+        profile = await trio.to_thread.run_sync(chain_profile, data_dir, config.network_profile)
         execution = await _execution(needs, profile)
         facts = execution.genesis_facts()
         make = partial(load_or_create_genesis, data_dir, key.public_key, validator, facts, profile)
@@ -235,7 +234,7 @@ async def _bring_up(
         "provider",
         partial(serve_provider, ledger, execution, submitter),
     )
-    chain_profile = ledger.genesis.profile
+    profile = ledger.genesis.profile
     sponsor: Sponsor = await nursery.start(
         partial(run, restarts=Restarts()),
         "sponsor",
@@ -244,7 +243,7 @@ async def _bring_up(
             ledger,
             execution,
             key,
-            WorkNetwork(chain_profile.work_domain, ledger.chain_id),
+            WorkNetwork(profile.work_domain, ledger.chain_id),
             data_dir,
             tasks=config.sponsor_tasks,
             submitter=submitter,
@@ -254,7 +253,7 @@ async def _bring_up(
     signs = None
     if source is None:
         bonds = {one.consensus_key: one.bond for one in ledger.genesis.validators}
-        power = bonds.get(validator.public_key, 0) // chain_profile.params.bond_unit
+        power = bonds.get(validator.public_key, 0) // profile.params.bond_unit
         signs = CometValidator(validator.public_key, power)
     artifacts = await _mirror(nursery, needs, ledger, execution)
     return Chain(

@@ -114,7 +114,7 @@ def ask_passphrase(prompt: str, *, repeat: bool = False) -> str:
 
 def load_consensus_key(path: Path) -> Ed25519PrivateKey:
     """An Ed25519 key: CometBFT's ``priv_validator_key.json``, or 32 bytes as 64 hex characters."""
-    data = _read(path)
+    data = _read(path, ": a node that follows the chain makes validator.json in its data folder")
     seed = _SEED.fullmatch(data)
     try:
         if seed:
@@ -133,12 +133,12 @@ def load_consensus_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, advice: str = ": make one with 'meshnode key new'") -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_KEY_FILE + 1)
     except FileNotFoundError:
-        raise Misused(f"there is no key in {path}: make one with 'meshnode key new'") from None
+        raise Misused(f"there is no key in {path}{advice}") from None
     except OSError as error:
         raise Misused(f"cannot read the key file {path}: {error.strerror}") from None
     if len(data) > MAX_KEY_FILE:

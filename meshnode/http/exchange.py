@@ -24,7 +24,7 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import BadRequest
 
 from meshnode.http.errors import Failure, report
-from meshnode.http.native import failure_body, is_native, native_failure
+from meshnode.http.native import HEADERS, failure_body, is_native, native_failure
 from meshnode.wire import json
 
 if TYPE_CHECKING:
@@ -70,9 +70,11 @@ def error_message(
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
         (REQUEST_ID_HEADER.lower().encode(), identifier.encode()),
     ]
-    headers += [(name.lower().encode(), text.encode()) for name, text in failure.headers.items()]
+    more = {**failure.headers, **(HEADERS if native else {})}
+    headers += [(name.lower().encode(), text.encode()) for name, text in more.items()]
     return headers, body
 
 

@@ -118,10 +118,16 @@ def bytes_response(
     return response
 
 
+HEADERS: Mapping[str, str] = {
+    "Access-Control-Allow-Origin": "*",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Pages of any origin may read the answer, and nobody guesses at its type."""
+
+
 def add_native_headers(response: Response) -> Response:
-    """Let pages of any origin read the answer, and nobody guess at its type."""
-    response.headers["Access-Control-Allow-Origin"] = "*"
-    response.headers["X-Content-Type-Options"] = "nosniff"
+    """What every native answer has."""
+    response.headers.update(dict(HEADERS))
     return response
 
 

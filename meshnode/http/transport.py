@@ -12,7 +12,9 @@ shutdown for ever            never stays in use
 closing with unread input    the sending side is closed first, and input is read and
 resets the connection, and   dropped for up to ``LINGER_S``
 the client loses its answer
-a parser error has no body   it has the documented error body
+a parser error has no body   it has the error body of the API that its path belongs to
+a parser error cuts an       the answer that has begun is finished; what comes in meanwhile is
+answer that has begun        read and dropped
 HTTP/2 with prior knowledge  refused with 505
 an ``Upgrade`` is taken      it is ignored, and the request answered as HTTP/1.1
                              (decisions/0026)
@@ -25,7 +27,10 @@ slowly it dribbles in), *busy* (a response is being made), *closing* (nothing mo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import h11
 import trio
@@ -37,6 +42,7 @@ from hypercorn.utils import parse_socket_addr
 
 from meshnode.http.errors import http_failure
 from meshnode.http.exchange import error_message, new_request_id
+from meshnode.http.native import is_native
 
 if TYPE_CHECKING:
     from hypercorn.config import Config
@@ -47,6 +53,8 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 64 * 1024
 HEADER_EXTRA = len(b": \r\n")
+BEGINNING_BYTES = 256
+"""Of a request: enough to see which API it is for."""
 KEEP_ALIVE_S = 20.0
 """For the next request's head to arrive in full, the first one's included."""
 STALL_S = 30.0
@@ -65,8 +73,34 @@ class _HeadRefused(Exception):
         self.status = status
 
 
+class _Parser(h11.Connection):
+    """Remembers how the current request begins: a head that is not understood is gone."""
+
+    beginning = b""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next event."""
+        if self.their_state is h11.IDLE:
+            self.beginning = self.trailing_data[0][:BEGINNING_BYTES]
+        return super().next_event()
+
+
+_REQUEST_LINE = re.compile(rb"\s*[^\s]+ +(?:https?://[^/?\s]*)?(/[^?\s]*)", re.IGNORECASE)
+
+
+def path_of(beginning: bytes) -> str:
+    """The path in the first bytes of a request; empty where none can be seen."""
+    found = _REQUEST_LINE.match(beginning)
+    return unquote(found[1].decode("latin-1")) if found else ""
+
+
 class _Protocol(H11Protocol):
     """Hypercorn's HTTP/1 protocol alone, and with a body in its own errors."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._parser = _Parser(h11.SERVER, self.config.h11_max_incomplete_size)
+        self.connection = self._parser
 
     async def handle(self, event: Event) -> None:
         try:
@@ -103,11 +137,27 @@ class _Protocol(H11Protocol):
         await super()._create_stream(request)
 
     async def _send_error_response(self, status_code: int) -> None:
-        headers, body = error_message(http_failure(status_code), new_request_id())
+        native = is_native(path_of(self._parser.beginning))
+        failure = http_failure(status_code)
+        headers, body = error_message(failure, new_request_id(), native=native)
         headers += [(b"connection", b"close"), *self.config.response_headers("h11")]
-        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
-        await self._send_h11_event(h11.Data(data=body))
-        await self._send_h11_event(h11.EndOfMessage())
+        answer = (
+            h11.Response(status_code=status_code, headers=headers),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        )
+        # At once: an application that answers meanwhile must not come in between.
+        data = b""
+        # The answer to HEAD has no body.
+        with suppress(h11.LocalProtocolError):
+            for event in answer:
+                data += self.connection.send(event) or b""
+        await self.send(RawData(data=data))
+
+    @property
+    def answering(self) -> bool:
+        """Whether an answer has begun that its application is still making."""
+        return self.stream is not None and self.connection.our_state is h11.SEND_BODY
 
     @property
     def request_complete(self) -> bool:
@@ -131,6 +181,7 @@ class Connection:
         self._deadline = trio.current_time() + KEEP_ALIVE_S
         self._idle = True
         self._closing = False
+        self._ignoring = False
         self._draining = False
         self._protocol: _Protocol
 
@@ -170,7 +221,7 @@ class Connection:
     async def _read(self) -> None:
         data = await self._receive()
         while data:
-            if not self._closing:
+            if not self._closing and not self._ignoring:
                 await self._protocol.handle(RawData(data))
             data = await self._receive()
         # The client has gone, or is let go: the application hears of it and ends. Whatever does
@@ -203,7 +254,11 @@ class Connection:
             else:
                 self._read_until(trio.current_time() + KEEP_ALIVE_S)
         elif isinstance(event, Closed):
-            await self._close()
+            # The parser gives up on a request that was refused before all of it had come.
+            if self._protocol.answering:
+                self._ignoring = True
+            else:
+                await self._close()
 
     async def _send(self, data: bytes) -> None:
         sent = 0

@@ -57,7 +57,7 @@ class UnknownQuery(InvalidQuery):
 
 
 class JobNeverSeen(InvalidQuery):
-    """Request not found: it was never accepted."""
+    """Request not found: no block has accepted it so far."""
 
 
 class JobNotRetained(InvalidQuery):

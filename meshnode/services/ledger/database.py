@@ -4,36 +4,42 @@ One connection writes, inside the ledger's thread; :class:`LedgerReader` is anot
 and never waits for the first (WAL). A block is one transaction: its row, its transactions' hashes,
 its validators, the changes of the state and the new root are on the disk together or not at all.
 
-Invariants: mode 0600; a file that is not what this module wrote is refused and left as it is; a
-file under this name is complete, since a new one is made under another name and renamed.
+Invariants: mode 0600; a file that is not what this module wrote is refused and left as it is, its
+write-ahead log included, so it is opened for writing only when it has been found whole; a file
+under this name is complete, since a new one is made under another name and renamed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from meshnode.datadir import sync_folder
 from meshnode.domain.chain.comet.validators import CometValidator, validators_hash
 from meshnode.domain.chain.errors import LedgerBroken
 from meshnode.domain.chain.genesis import initial_state, parse_genesis
 from meshnode.domain.chain.records import Clock
-from meshnode.domain.chain.statetree import StateTree, bucket_of
+from meshnode.domain.chain.statetree import DEPTH, StateTree, bucket_of
 from meshnode.domain.errors import StartupError, Unavailable
-from meshnode.services.ledger.records import StoredBlock, from_row, to_row
+from meshnode.services.ledger.records import (
+    StoredBlock,
+    from_row,
+    read_validators,
+    to_row,
+    validators_text,
+)
+from meshnode.services.ledger.soundness import require_sound
 
 LEDGER_FILE = "ledger.sqlite"
 FORMAT = b"meshnode-ledger-v1"
 CACHE_KIB = 16_384
-CHECKED_WHOLE_BYTES = 256 * 1024 * 1024
-"""Up to this size, about a second, a start looks at every page of the file."""
+BUCKETS = 1 << DEPTH
 
 _SCHEMA = """
 CREATE TABLE facts(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -50,6 +56,9 @@ CREATE TABLE transactions(
 CREATE TABLE validators(hash BLOB PRIMARY KEY, members TEXT NOT NULL) WITHOUT ROWID;
 """
 _MAGIC = b"SQLite format 3\0"
+_VERSIONS = slice(18, 20)
+_WITH_LOG = b"\2\2"
+"""File format versions: others make the file read-only, or one without a write-ahead log."""
 _OUTSIDE = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -60,6 +69,9 @@ _OUTSIDE = {
     sqlite3.SQLITE_CANTOPEN,
 }
 """Failures that say nothing about the file's contents."""
+_UNREADABLE = (sqlite3.DatabaseError, LedgerBroken, ValueError, TypeError)
+"""What reading a damaged file can raise: a column may be of any type, and SQLite's messages quote
+text of the file, which may be none."""
 _BLOCK = "SELECT height, hash, block, decided, outcome, checksum FROM blocks"
 
 
@@ -112,7 +124,7 @@ class _Tables:
         row = self._one("SELECT members FROM validators WHERE hash = ?", set_hash)
         if row is None:
             raise LedgerBroken("a header's validators are not stored")
-        return tuple(CometValidator(key, power) for key, power in json.loads(row[0]))
+        return read_validators(set_hash, row[0])
 
     # What the state machine reads (statetree.Store).
 
@@ -128,8 +140,15 @@ class _Tables:
 
     def buckets(self) -> Iterator[tuple[int, Mapping[str, bytes]]]:
         """All buckets that hold something, in one pass and one bucket at a time in memory."""
-        rows = self._connection.execute("SELECT bucket, key, value FROM state ORDER BY bucket")
-        for index, entries in groupby(rows, lambda row: int(row[0])):
+        # A key that has become something else than text would be here, and not be found by get.
+        question = (
+            "SELECT bucket, CASE typeof(key) WHEN 'text' THEN key END, value "
+            "FROM state ORDER BY bucket"
+        )
+        rows = self._connection.execute(question)
+        for index, entries in groupby(rows, lambda row: row[0]):
+            if type(index) is not int or not 0 <= index < BUCKETS:
+                raise LedgerBroken("a bucket's number is damaged")
             yield index, _entries((key, value) for _, key, value in entries)
 
     def _one(self, question: str, *values: object) -> tuple[Any, ...] | None:
@@ -141,7 +160,7 @@ class LedgerReader(_Tables):
     """A second connection. What is read inside ``with reader.snapshot()`` is of one height."""
 
     def __init__(self, data_dir: Path) -> None:
-        connection = _connect(data_dir / LEDGER_FILE)
+        connection = _connect(data_dir / LEDGER_FILE, "rw")
         connection.execute("PRAGMA query_only = ON")
         super().__init__(connection)
 
@@ -156,10 +175,13 @@ class LedgerReader(_Tables):
 
 
 class LedgerDatabase(_Tables):
-    """The connection that writes. A state machine's store; one owner, one call at a time."""
+    """The connection that writes, once :meth:`begin_writing` was called.
+
+    A state machine's store; one owner, one call at a time.
+    """
 
     def __init__(self, data_dir: Path, *, check: bool = True) -> None:
-        """Open the file, and check its every page unless that is done later.
+        """Open the file for reading, and check it unless that is done later.
 
         StartupError when it is missing, damaged or not ours.
         """
@@ -168,18 +190,22 @@ class LedgerDatabase(_Tables):
         try:
             # SQLite would take an empty file for a new database.
             with self.path.open("rb") as file:
-                if file.read(len(_MAGIC)) != _MAGIC:
-                    raise LedgerBroken("not a database")
-            connection = _connect(self.path)
+                head = file.read(_VERSIONS.stop)
+            if not head.startswith(_MAGIC) or head[_VERSIONS] != _WITH_LOG:
+                raise LedgerBroken("not a database")
+            # The last connection that could write would put the log into the file and remove it.
+            connection = _connect(self.path, "ro")
             super().__init__(connection)
-            if (check and not self._is_sound()) or self.fact("format") != FORMAT:
+            if check:
+                require_sound(connection, self.path.stat().st_size)
+            if self.fact("format") != FORMAT:
                 raise LedgerBroken("not a ledger")
             # The state machine would begin anew in an empty table.
             if self.get(Clock.table) is None:
                 raise LedgerBroken("no state")
         except OSError as error:
             raise StartupError(f"cannot read the ledger {self.path}: {error.strerror}") from None
-        except (sqlite3.DatabaseError, LedgerBroken) as error:
+        except _UNREADABLE as error:
             if connection is not None:
                 connection.close()
             if _is_outside(error):
@@ -187,11 +213,14 @@ class LedgerDatabase(_Tables):
             raise damaged(self.path) from None
         self._written: Mapping[str, bytes | None] | None = None
 
-    def _is_sound(self) -> bool:
-        """Look at every page; in a large file at the state's: blocks are checked when read."""
-        large = self.path.stat().st_size > CHECKED_WHOLE_BYTES
-        question = "PRAGMA quick_check(state)" if large else "PRAGMA quick_check(1)"
-        return self._one(question) == (b"ok",)
+    def begin_writing(self) -> None:
+        """Open the file for writing, now that it is believed. StartupError when that fails."""
+        reading = self._connection
+        try:
+            self._connection = _connect(self.path, "rw")
+        except sqlite3.DatabaseError as error:
+            raise StartupError(f"cannot use the ledger {self.path}: {error}") from None
+        reading.close()
 
     def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Apply changes to the state; those of the block just written are there already."""
@@ -219,8 +248,7 @@ class LedgerDatabase(_Tables):
             insert = "INSERT OR REPLACE INTO transactions VALUES (?, ?, ?)"
             self._connection.executemany(insert, hashes)
             for one in signers:
-                members = json.dumps([[member.consensus_key, member.power] for member in one])
-                row = (validators_hash(one), members)
+                row = (validators_hash(one), validators_text(one))
                 run("INSERT OR IGNORE INTO validators VALUES (?, ?)", row)
             self._apply(changes)
             run("UPDATE facts SET value = ? WHERE name = 'app_hash'", (app_hash,))
@@ -269,7 +297,7 @@ def create_ledger(data_dir: Path, genesis: bytes) -> None:
         for leftover in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm"))):
             leftover.unlink(missing_ok=True)
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        connection = _connect(new)
+        connection = _connect(new, "rw")
         try:
             connection.executescript(_SCHEMA)
             connection.execute("BEGIN")
@@ -300,7 +328,7 @@ def stored_genesis(data_dir: Path) -> bytes | None:
     database = LedgerDatabase(data_dir, check=False)
     try:
         genesis, pinned = database.fact("genesis"), database.fact("genesis_sha256")
-    except (LedgerBroken, sqlite3.DatabaseError):
+    except _UNREADABLE:
         raise damaged(database.path) from None
     finally:
         database.close()
@@ -314,9 +342,10 @@ def damaged(path: Path) -> StartupError:
     return StartupError(f"the ledger {path} is damaged; restore it, or move it away")
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path,
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
         # One call at a time, but each in whichever thread the pool gives.
         check_same_thread=False,
         # Transactions are begun and ended in words.
@@ -326,7 +355,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     # A damaged column may be text that is none.
     connection.text_factory = bytes
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
+        if mode == "rw":
+            connection.execute("PRAGMA journal_mode = WAL")
         # Each block is on the disk before anybody hears of it.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -340,9 +370,9 @@ def _is_outside(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF in _OUTSIDE
 
 
-def _entries(rows: Iterable[tuple[bytes, object]]) -> dict[str, bytes]:
+def _entries(rows: Iterable[tuple[object, object]]) -> dict[str, bytes]:
     try:
-        return {key.decode(): _octets(value) for key, value in rows}
+        return {_octets(key).decode(): _octets(value) for key, value in rows}
     except UnicodeDecodeError:
         raise LedgerBroken("a key of the state is damaged") from None
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from typing import TYPE_CHECKING
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from meshnode.domain.chain.canonical import encode
 from meshnode.domain.chain.comet.times import format_time
-from meshnode.domain.chain.errors import Rejected
+from meshnode.domain.chain.errors import InvalidGenesis, Rejected
 from meshnode.domain.chain.genesis import (
     Genesis,
     GenesisFacts,
@@ -23,14 +25,12 @@ from meshnode.domain.chain.genesis import (
     genesis_document,
     parse_genesis,
 )
-from meshnode.domain.chain.profile import NetworkProfile
-from meshnode.domain.errors import RateLimited, StartupError, Unavailable
+from meshnode.domain.chain.profile import NetworkProfile, profile_manifest, read_profile
+from meshnode.domain.errors import InvalidRequest, RateLimited, StartupError, Unavailable
 from meshnode.services.ledger.database import create_ledger, damaged, stored_genesis
 from meshnode.services.ledger.follower import Backoff, in_time
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from meshnode.services.ledger.follower import BlockSource
     from meshnode.services.ledger.validator_key import ValidatorKey
 
@@ -73,6 +73,60 @@ def load_or_create_genesis(
         )
     require_facts(start, facts)
     return genesis
+
+
+def chain_profile(data_dir: Path, file: str = "") -> NetworkProfile:
+    """The profile of the chain in ``data_dir``, or of one to be started there (decision 0103).
+
+    ``file`` is the path of one for :func:`read_profile_file`, or empty. StartupError for a bad one,
+    and for another than that of a chain which is already there.
+    """
+    given = read_profile_file(Path(file)) if file else None
+    stored = stored_genesis(data_dir)
+    if stored is None:
+        return given or NetworkProfile()
+    start = _parse(data_dir, stored)
+    if given not in (None, start.profile):
+        raise StartupError(
+            f"{data_dir} holds the chain {start.chain_id}, whose profile is not that of {file}, "
+            "and never changes; name no file, or use another data folder"
+        )
+    return start.profile
+
+
+def read_profile_file(path: Path) -> NetworkProfile:
+    """The usual profile with the values that a TOML file names; StartupError says what is wrong."""
+    try:
+        given = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise StartupError(f"cannot read the network profile {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise StartupError(f"the network profile {path} is not TOML: {error}") from None
+    manifest = profile_manifest(NetworkProfile())
+    usual = {"name": manifest["profile"], "params": manifest["params"], **manifest["network"]}  # type: ignore[dict-item]
+    try:
+        values = _merged(usual, given)
+        name, params = values.pop("name"), values.pop("params")
+        return read_profile({"profile": name, "params": params, "network": values})
+    except InvalidRequest as error:
+        raise StartupError(f"the network profile {path}: {error}") from None
+    except InvalidGenesis:
+        raise StartupError(
+            f"the network profile {path}: kinds are those of the node, texts have 1 to 128 "
+            "characters, numbers are from 1 to 2^60"
+        ) from None
+
+
+def _merged(usual: dict[str, Any], given: dict[str, Any], group: str = "") -> dict[str, Any]:
+    values = dict(usual)
+    for name, value in given.items():
+        if name not in usual:
+            raise InvalidRequest(group + name, "is not part of a profile")
+        if type(value) is not type(usual[name]):
+            raise InvalidRequest(group + name, f"must be like {usual[name]!r}")
+        is_group = isinstance(value, dict)
+        values[name] = _merged(usual[name], value, f"{name}.") if is_group else value
+    return values
 
 
 def new_genesis(

@@ -164,7 +164,7 @@ class Ledger:
             wanted = bytes.fromhex(name)
         except ValueError:
             return None
-        found = await self._read(lambda reader: _find(reader, wanted))
+        found = await self._read(lambda reader: find_transaction(reader, wanted))
         if found is not None:
             # The disk is a moment ahead of what was announced.
             await self.wait_beyond(found[0] - 1)
@@ -287,12 +287,14 @@ class Ledger:
             raise Unavailable("the ledger cannot be read") from broken
 
 
-def _find(reader: LedgerReader, wanted: bytes) -> tuple[int, TransactionResult] | None:
+def find_transaction(reader: LedgerReader, wanted: bytes) -> tuple[int, TransactionResult] | None:
+    """Height and result of a transaction by its hash; LedgerBroken when it is somewhere else."""
     place = reader.place(wanted)
     if place is None:
         return None
     height, position = place
     stored = reader.block(height)
-    if stored is None:
-        raise LedgerBroken("a transaction's block is not stored")
-    return height, stored.results[position]
+    results = () if stored is None else stored.results[position : position + 1]
+    if not results or results[0].hash != wanted.hex().upper():
+        raise LedgerBroken(f"a transaction is not in the block {height}")
+    return height, results[0]

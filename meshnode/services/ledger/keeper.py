@@ -33,7 +33,6 @@ from meshnode.domain.chain.context import ModelPort
 from meshnode.domain.chain.envelope import Envelope, decode_transaction, transaction_hash
 from meshnode.domain.chain.errors import (
     InvalidCommit,
-    InvalidGenesis,
     LedgerBroken,
     MalformedBlock,
     Rejected,
@@ -86,10 +85,12 @@ class Keeper:
         self._database = LedgerDatabase(data_dir)
         try:
             self.opened = self._open(genesis, model)
+            # Nothing of a file that is refused has changed, nor of its log.
+            self._database.begin_writing()
         except StartupError:
             self._database.close()
             raise
-        except (LedgerBroken, InvalidGenesis, sqlite3.DatabaseError):
+        except (LedgerBroken, Rejected, sqlite3.DatabaseError):
             self._database.close()
             raise damaged(self._database.path) from None
         self._unnoted: StoredBlock | None = None

@@ -1,16 +1,16 @@
-"""A committed block as the ledger keeps it and hands it out.
+"""A committed block, and the validators that headers name, as the ledger keeps and reads them.
 
 Terms: *effects* are payments that no transaction of its own shows; those of a block happened before
 its transactions, and each result has its own. They serve histories and are no part of the state.
 
-Invariant: what is read is what was written; a row whose checksum or hash differs is damaged.
+Invariant: what is read is what was written; a row whose checksum or hash differs is LedgerBroken.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,10 +18,13 @@ from typing import Any
 from meshnode.domain.chain.blocks import TransactionResult
 from meshnode.domain.chain.comet.commits import BlockId, Commit
 from meshnode.domain.chain.comet.headers import CometBlock, Header, results_hash
+from meshnode.domain.chain.comet.validators import CometValidator, validators_hash
 from meshnode.domain.chain.errors import LedgerBroken, MalformedBlock
 from meshnode.domain.chain.view import Effect
 
 CHECKSUM_BYTES = 16
+_NO_OUTCOME = json.dumps({"effects": [], "results": []}).encode()
+"""Of most blocks."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,38 @@ def from_row(row: Row) -> StoredBlock:
     if not whole:
         raise LedgerBroken(f"the stored block {height} is damaged")
     return stored
+
+
+def read_names(height: int, parts: Sequence[bytes], checksum: bytes) -> list[bytes]:
+    """Hashes of a row's transactions; LedgerBroken when the row is damaged.
+
+    ``parts`` are block, commit and results. Much cheaper than the whole block.
+    """
+    if _checksum(parts) != checksum:
+        raise LedgerBroken(f"the stored block {height} is damaged")
+    if parts[2] == _NO_OUTCOME:
+        return []
+    return [bytes.fromhex(result[2]) for result in json.loads(parts[2])["results"]]
+
+
+def validators_text(validators: Iterable[CometValidator]) -> str:
+    """A set as :func:`read_validators` takes it."""
+    return json.dumps([[one.consensus_key, one.power] for one in validators])
+
+
+def read_validators(set_hash: bytes, text: bytes) -> tuple[CometValidator, ...]:
+    """The set of that hash; LedgerBroken when it is not."""
+    try:
+        found = tuple(CometValidator(key, power) for key, power in json.loads(text))
+        # One set has one form: letters of keys may be of either case in hexadecimal.
+        whole = (
+            validators_hash(found) == set_hash and validators_text(found).lower() == text.decode()
+        )
+    except (ValueError, TypeError):
+        whole = False
+    if not whole:
+        raise LedgerBroken("a stored set of validators is damaged")
+    return found
 
 
 def _checksum(parts: Iterable[bytes]) -> bytes:

@@ -1,0 +1,182 @@
+"""A payment whose broadcast is lost, or whose client is killed, is made once or not at all."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support_chain import ALICE, BOB, VALIDATOR
+from support_client import DONE, REFUSED, UNKNOWN, Client, be_patient, paying_client
+from support_gateway import after, before, cut, cut_short, garbage, giant, unavailable
+from support_process import environment
+
+from meshnode.client import payments
+from meshnode.client.gateway import Gateway
+
+
+@pytest.fixture
+def client(tmp_path, capsys, monkeypatch) -> Iterator[Client]:
+    with paying_client(tmp_path, capsys, monkeypatch) as client:
+        yield client
+
+
+LOST_BEFORE = [before(cut), before(unavailable), before(garbage), before(giant), before(cut_short)]
+
+LOST_AFTER = [after(cut), after(unavailable), after(garbage), after(giant), after(cut_short)]
+
+
+@pytest.mark.parametrize("fault", LOST_BEFORE + LOST_AFTER)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_lost_broadcast_pays_exactly_once(client: Client, fault, times: int) -> None:
+    client.gateway.fail("broadcast_tx_sync", fault, times)
+    status, value = client.json("infer", "Hello?")
+    assert (status, value["status"]) == (DONE, "completed")
+    assert client.balance() == 5_000_000 - 32_000 - 1000
+    # Whatever was sent again was the same bytes.
+    assert len(set(client.gateway.broadcasts)) == 1
+
+
+@pytest.mark.parametrize("fault", LOST_BEFORE + LOST_AFTER)
+def test_the_same_for_transfers(client: Client, fault) -> None:
+    client.gateway.fail("broadcast_tx_sync", fault)
+    assert client.do("transfer", BOB.key, "1") == DONE
+    assert client.balance() == 5_000_000 - 1_000_000 - 1000
+    assert len(set(client.gateway.broadcasts)) == 1
+
+
+def test_after_a_lost_answer_the_same_id_comes_before_the_same_bytes(client: Client) -> None:
+    client.gateway.fail("broadcast_tx_sync", before(cut))
+    assert client.do("infer", "Hello?") == DONE
+    seen = client.gateway.seen
+    first = seen.index("broadcast_tx_sync")
+    assert seen[first + 1] == "/api/inference/request"
+    assert "broadcast_tx_sync" in seen[first + 1 :]
+
+
+@pytest.mark.parametrize("lost", [before(unavailable), after(unavailable)])
+def test_an_unknown_outcome_blocks_further_payments_until_it_is_known(client: Client, lost) -> None:
+    gateway = client.gateway
+    gateway.auto = False
+    gateway.fail("broadcast_tx_sync", lost, 4)
+    status, value = client.json("transfer", BOB.key, "1")
+    assert status == UNKNOWN
+    # Another payment is refused, whatever it is, and nothing is signed for it.
+    for arguments in (["transfer", BOB.key, "2"], ["infer", "Hello?"]):
+        refused, answer = client.json(*arguments)
+        assert (refused, answer["application_id"]) == (UNKNOWN, value["application_id"])
+    assert client.states == ["signed"]
+    gateway.auto = True
+    gateway.commit()
+    assert client.do("outbox", "resume") == DONE
+    assert client.states == ["committed"]
+    assert len(set(gateway.broadcasts)) <= 1
+    assert client.do("transfer", BOB.key, "2") == DONE
+    assert int(gateway.net.account(BOB)["total"]) == 6_000_000
+
+
+def test_a_gateway_that_nobody_reached_got_nothing(client: Client, monkeypatch) -> None:
+    assert client.do("status") == DONE
+    reached = payments._broadcast
+
+    def gone(gateway, raw):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        return reached(Gateway(gateway.api, f"http://127.0.0.1:{port}"), raw)
+
+    monkeypatch.setattr(payments, "_broadcast", gone)
+    assert client.do("transfer", BOB.key, "1") == REFUSED
+    assert client.states == ["unsent"]
+    monkeypatch.setattr(payments, "_broadcast", reached)
+    assert client.do("transfer", BOB.key, "1") == DONE
+    assert client.states == ["committed"]
+
+
+def test_too_many_requests_are_not_a_lost_broadcast(client: Client) -> None:
+    def busy(handler) -> None:
+        handler.send(429, {"error": "slow down"}, Retry_After="0")
+
+    client.gateway.fail("broadcast_tx_sync", before(busy), 1)
+    assert client.do("transfer", BOB.key, "1") == DONE
+    client.gateway.fail("broadcast_tx_sync", before(busy), 4)
+    assert client.do("transfer", BOB.key, "1") == REFUSED
+    assert client.states == ["committed", "unsent"]
+
+
+def test_a_slow_answer_is_waited_for_only_so_long(client: Client, monkeypatch) -> None:
+    be_patient(monkeypatch, broadcast_s=1)
+
+    def slow(handler) -> None:
+        handler.connection.recv(1)  # until the client hangs up
+
+    client.gateway.fail("broadcast_tx_sync", after(slow))
+    assert client.do("transfer", BOB.key, "1") == DONE
+    assert client.balance() == 5_000_000 - 1_000_000 - 1000
+
+
+def test_a_request_that_never_arrived_is_void_once_it_has_expired(client: Client) -> None:
+    client.gateway.fail("broadcast_tx_sync", before(unavailable), 4)
+    assert client.do("infer", "Hello?") == UNKNOWN
+    for _ in range(10):
+        client.gateway.net.block()
+    assert client.do("infer", "Hello?") == DONE
+    assert client.states == ["void", "committed"]
+    assert client.balance() == 5_000_000 - 32_000 - 1000
+
+
+def test_a_nonce_used_elsewhere_is_found_in_the_blocks(client: Client) -> None:
+    client.gateway.fail("broadcast_tx_sync", before(unavailable), 4)
+    assert client.do("transfer", BOB.key, "1") == UNKNOWN
+    client.gateway.net.do(ALICE, "transfer", to=VALIDATOR.key, amount=5)
+    assert client.json("outbox", "resume")[1][0]["state"] == "superseded"
+    assert client.do("transfer", BOB.key, "1") == DONE
+
+
+STOPPED = """
+import os, signal, sys
+from meshnode.client import payments
+{patch}
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from support_gateway import run_client
+run_client(Path({folder!r}), *{arguments!r})
+"""
+
+DIE = "os.kill(os.getpid(), signal.SIGKILL)"
+
+BEFORE_SENDING = f"payments._broadcast = lambda gateway, raw: {DIE}"
+
+AFTER_SENDING = f"""
+send = payments._broadcast
+def broadcast(gateway, raw):
+    send(gateway, raw)
+    {DIE}
+payments._broadcast = broadcast
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("patch", [BEFORE_SENDING, AFTER_SENDING])
+@pytest.mark.parametrize("arguments", [("infer", "Hello?"), ("transfer", BOB.key, "1")])
+def test_killed_between_signing_and_the_answer(client: Client, patch: str, arguments) -> None:
+    program = STOPPED.format(
+        patch=patch,
+        tests=str(Path(__file__).parent),
+        folder=str(client.folder),
+        arguments=(*arguments, "--gateway", client.gateway.url),
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), check=False, timeout=300
+    )
+    assert killed.returncode == -9
+    assert client.states == ["signed"]
+    before_resuming = list(client.gateway.broadcasts)
+    assert client.do("outbox", "resume") == DONE
+    assert client.states == ["committed"]
+    # What was sent later is what was signed before.
+    assert len(set(client.gateway.broadcasts)) == 1
+    sent = client.gateway.broadcasts
+    assert (sent == before_resuming) == (patch is AFTER_SENDING)
+    cost = 33_000 if arguments[0] == "infer" else 1_001_000
+    assert client.balance() == 5_000_000 - cost
