@@ -25,7 +25,7 @@ from bench.node_process import running_node
 
 OUT = Path(__file__).parent / "out" / "beside_training.json"
 PROMPT = "Once upon a time there was a small machine. "
-SETTINGS = {"diloco_steps": 10, "batch_size": 8}
+SETTINGS = {"diloco_steps": 3, "batch_size": 8}
 STOPPED_S = 2.0
 """No step for so long: the last one has ended."""
 WITHIN_S = 600.0

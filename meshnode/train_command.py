@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Self
 
 import torch
 
@@ -28,7 +32,10 @@ LONGEST_ROW = 512
 
 
 def run_train_command(options: argparse.Namespace, config: Config) -> int:
-    """Train to the last step, going on with what was begun. StartupError says why not."""
+    """Train to the last step, going on with what was begun. StartupError says why not.
+
+    At SIGINT or SIGTERM the step that has begun is filed, and the status is 128 plus the signal.
+    """
     if not 1 <= options.steps <= 100_000_000 or options.batch_size < 1:
         raise StartupError("--steps and --batch-size must be positive")
     torch.set_num_threads(config.resources.cpu_threads)
@@ -37,6 +44,7 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
     decoder = model.decoder
     if options.fresh:
         decoder.init_weights(torch.Generator().manual_seed(SEED))
+    _tell(f"reading {options.text}")
     length = max(ROWS, min(decoder.config.context_length, LONGEST_ROW)) + 1
     end = min(model.eos_token_ids, default=None)
     data = TokenData.of_folder(options.text, model.tokenizer, length, end)
@@ -67,10 +75,17 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
         steps=options.steps,
         recipe=lambda _: recipe,
     )
+    _tell(f"{len(data.train)} sequences of {length} tokens; measuring {len(data.validation)} more")
     before = evaluate(decoder, data.validation_batches(options.batch_size)).loss
     if run.resume():
         print(f"going on after step {run.trainer.step_count}")
-    run.run(_batches(data, options.batch_size), show_progress)
+    with _Interruption() as interruption:
+        run.run(_batches(data, options.batch_size), show_progress, lambda: interruption.number > 0)
+    if run.trainer.step_count < options.steps:
+        lead = "\n" if sys.stderr.isatty() else ""
+        done = f"stopped after step {run.trainer.step_count} of {options.steps}"
+        print(f"{lead}{done}; the same command goes on from there", file=sys.stderr)
+        return 128 + interruption.number
     after = evaluate(decoder, data.validation_batches(options.batch_size))
     save_model(out, decoder, start / TOKENIZER_FILE)
     metrics = {
@@ -83,6 +98,35 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
     }
     print(json.dumps(metrics, indent=2))
     return 0
+
+
+class _Interruption:
+    """While it is entered, the first signal to stop is only noted; a second one acts at once."""
+
+    number = 0
+    """Of the signal that came; 0 for none."""
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.number = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _tell(line: str) -> None:
+    """What takes its time before the first step; on the terminal, as the progress is."""
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr, flush=True)
 
 
 def _batches(data: TokenData, size: int) -> Iterator[Batch]:

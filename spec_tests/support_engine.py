@@ -23,7 +23,7 @@ async def with_executor(
 ) -> None:
     async with trio.open_nursery() as nursery:
         executor = await nursery.start(serve_executor, model, limits)
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             await use(executor)
             # Whatever happened, nothing is left behind.
             while executor.active or executor.kv_bytes_in_use:

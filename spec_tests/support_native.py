@@ -166,7 +166,7 @@ class Gateway:
         sent = await self.rpc("broadcast_tx_sync", tx=base64.b64encode(raw).decode())
         assert sent["code"] == 0, sent["log"]
         assert sent["hash"] == transaction_hash(raw)
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             height, result = await self.ledger.wait_transaction(sent["hash"])
         assert result.id is not None
         return result.id, height
@@ -222,7 +222,7 @@ class Gateway:
     async def indexed(self) -> None:
         """Wait until the index is level with the chain."""
         assert self.index is not None
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             await self.index.wait_indexed(self.ledger.height)
 
 

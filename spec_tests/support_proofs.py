@@ -275,7 +275,7 @@ async def proof_node(
         )
         del network.book.nodes[key.node_id]
         holder.close_all()
-        with trio.fail_after(10):
+        with trio.fail_after(120):
             await until_free(executor)
         nursery.cancel_scope.cancel()
 

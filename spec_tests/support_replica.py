@@ -6,6 +6,7 @@ Weights are numbers: what a set makes of an anchor is a hash of both.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,9 +15,11 @@ from meshnode.domain.training.contribution import set_digest
 from meshnode.domain.training.replica import (
     Persisted,
     Replica,
+    Report,
     State,
     Timings,
 )
+from meshnode.services.training.gossip import MISSES
 
 START = Weights(0, "start")
 TIMINGS = Timings(
@@ -29,6 +32,14 @@ def made(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+@dataclass(frozen=True)
+class Success:
+    """A sync that a node counted as one: what it kept, and whom it had heard in that round."""
+
+    weights: Weights
+    heard: frozenset[str]
+
+
 @dataclass
 class SimulatedNode:
     """A replica with what its service would do around it."""
@@ -38,7 +49,11 @@ class SimulatedNode:
     disk: Persisted = field(default_factory=lambda: Persisted(START, 0))
     replica: Replica | None = None
     inner_until: float | None = None
-    kept: dict[int, str] = field(default_factory=dict)
+    success: Success | None = None
+    """The latest."""
+    heard: dict[str, int] = field(default_factory=dict)
+    """The rounds that others contributed to, as they said lately."""
+    missed: Counter[str] = field(default_factory=Counter)
 
     def start(self, now: float) -> None:
         self.replica = Replica(self.name, self.disk, now, TIMINGS)
@@ -46,6 +61,22 @@ class SimulatedNode:
 
     def crash(self) -> None:
         self.replica = None
+        self.heard.clear()
+        self.missed.clear()
+
+    def hear(self, peer: str, report: Report, now: float) -> None:
+        """A question was answered."""
+        self.own.heard(peer, report, now)
+        if peer in report.contributions or report.pending:
+            self.heard[peer] = report.round_id
+        self.missed.pop(peer, None)
+
+    def miss(self, peer: str, *, gone: bool) -> None:
+        """It was not. After some of them the peer counts as gone, as in the service."""
+        self.missed[peer] += 1
+        if gone or self.missed[peer] >= MISSES:
+            self.own.lost(peer)
+            self.heard.pop(peer, None)
 
     def save(self) -> None:
         assert self.replica
@@ -64,7 +95,13 @@ class SimulatedNode:
         included = replica.ready_to_apply(now)
         if included is not None:
             replica.applied(made(f"{replica.kept.model_hash} {set_digest(included)}"), now)
-        if replica.settle(now) is not None:
+        counted, at = replica.tally.successful_syncs, replica.round_id
+        kept = replica.settle(now)
+        if replica.tally.successful_syncs > counted:
+            assert kept
+            heard = frozenset(peer for peer, round_id in self.heard.items() if round_id >= at)
+            self.success = Success(kept, heard)
+        if kept is not None:
             self.save()
 
     def _done_inner(self, now: float) -> bool:
@@ -105,10 +142,10 @@ class Network:
             for peer in self.nodes:
                 if peer is node:
                     continue
-                if not self.reachable(node, peer):
-                    node.own.lost(peer.name)
-                elif self.arrives():
-                    node.own.heard(peer.name, peer.own.report(), self.now)
+                if self.reachable(node, peer) and self.arrives():
+                    node.hear(peer.name, peer.own.report(), self.now)
+                else:
+                    node.miss(peer.name, gone=not self.reachable(node, peer))
             node.work(self.now)
             self._push(node)
             self._fetch(node)

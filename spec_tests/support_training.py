@@ -39,7 +39,7 @@ from meshnode.wire import node_pb2 as pb
 TIMINGS = Timings(
     exchange_least_s=2.0, exchange_share=0.5, settle_s=3.0, retry_s=0.2, distrust_s=1.0
 )
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 def token_data(seed: int = 0, rows: int = 64, length: int = 17) -> TokenData:
@@ -112,7 +112,11 @@ class TrainingNode:
         return rounds.published.kept.version, rounds.published.kept.model_hash
 
     def enable(self, *, on: bool) -> None:
-        training = replace(self.config.training, enabled=on)
+        self.change(enabled=on)
+
+    def change(self, **settings: float) -> None:
+        """Change settings of ``training``, as PATCH /config does."""
+        training = replace(self.config.training, **settings)  # type: ignore[arg-type]
         self.config = replace(self.config, training=training)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
+import safetensors.torch
 
+from meshnode.model.checkpoint import VELOCITY, dump_anchor
+from meshnode.model.replica import Anchor
 from meshnode.wire import node_pb2 as pb
 from spec_tests.support_process import Node, running_node, wait_until
 
-WITHIN_S = 90.0
+WITHIN_S = 300.0
 SETTINGS = {
     "MESHNODE_TRAINING_ENABLED": "true",
     "MESHNODE_TRAINING_DILOCO_STEPS": "3",
@@ -19,6 +24,7 @@ SETTINGS = {
     "MESHNODE_RESOURCES_CPU_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
+_KEPT = re.compile(r"version (\d+) kept, ([0-9a-f]{64}),")
 DIES = {
     "inner": "_contribute",
     "exchange": "publish",
@@ -43,6 +49,54 @@ Rounds.{DIES[state]} = {DIES[state]}
 """
 
 
+def fetches_once(there: Path) -> str:
+    """A prelude: whatever the process wants to fetch, it waits until this file is there."""
+    return f"""
+import pathlib, trio
+from meshnode.services.training.rounds import Rounds
+undisturbed = Rounds._fetch
+async def _fetch(self, wanted):
+    while not pathlib.Path({str(there)!r}).exists():
+        await trio.sleep(0.05)
+    await undisturbed(self, wanted)
+Rounds._fetch = _fetch
+"""
+
+
+def write_text(folder: Path) -> None:
+    """What all train on: enough for every shard."""
+    folder.mkdir()
+    lines = (f"{n} and {n + 1} make {2 * n + 1}.\n" for n in range(1500))
+    (folder / "sums.txt").write_text("".join(lines))
+
+
+def kept_by(data_dir: Path) -> tuple[int, str]:
+    """Version and hash of the weights that a node has on its disk, and tells of."""
+    try:
+        state = json.loads((data_dir / "training" / "round.json").read_bytes())
+    except FileNotFoundError:
+        return 0, ""
+    return state["version"], state["model_hash"]
+
+
+def alter_weights(data_dir: Path) -> str:
+    """Make the weights of a node that has stopped others, as if it had made them. Their hash."""
+    folder = data_dir / "training"
+    state = json.loads((folder / "round.json").read_bytes())
+    version, old = state["version"], state["model_hash"]
+    tensors = safetensors.torch.load_file(folder / f"anchor-{version}-{old[:16]}.safetensors")
+    velocity = {n.removeprefix(VELOCITY): t for n, t in tensors.items() if n.startswith(VELOCITY)}
+    weights = {name: tensors[name] for name in velocity}
+    next(iter(weights.values())).view(-1)[0] += 1.0
+    anchor = Anchor.of(weights, velocity)
+    file = folder / f"anchor-{version}-{anchor.model_hash[:16]}.safetensors"
+    file.write_bytes(dump_anchor(anchor, version))
+    # What it contributed was made from the weights that are no more.
+    state |= {"model_hash": anchor.model_hash, "contributed": None}
+    (folder / "round.json").write_text(json.dumps(state))
+    return anchor.model_hash
+
+
 class TrainingProcesses:
     """Nodes that share a folder of text; the first is the tracker of the others."""
 
@@ -55,9 +109,7 @@ class TrainingProcesses:
         self._stack = stack
         self._channels: dict[int, grpc.Channel] = {}
         self.text = folder / "text"
-        self.text.mkdir()
-        lines = (f"{n} and {n + 1} make {2 * n + 1}.\n" for n in range(1500))
-        (self.text / "sums.txt").write_text("".join(lines))
+        write_text(self.text)
 
     def start(self, name: str, *, prelude: str = "", **changes: str) -> Node:
         """One more, or one that comes back under its name."""
@@ -90,7 +142,7 @@ class TrainingProcesses:
             pb.GetCheckpointInfoRequest.SerializeToString,
             pb.GetCheckpointInfoResponse.FromString,
         )
-        found: pb.GetCheckpointInfoResponse = ask(pb.GetCheckpointInfoRequest(), timeout=10)
+        found: pb.GetCheckpointInfoResponse = ask(pb.GetCheckpointInfoRequest(), timeout=WITHIN_S)
         hashes = self.seen.setdefault(found.version, {})
         hashes.setdefault(found.model_hash, set()).add(node.data_dir.name)
         return found
@@ -114,6 +166,25 @@ class TrainingProcesses:
         for _ in range(count):
             version = self.wait_agreed(version + 1, *nodes)
         return version
+
+    def enable(self) -> None:
+        """Switch training on, everywhere."""
+        for node in self.nodes:
+            answer = node.ask("PATCH", "/api/v1/config", {"training": {"enabled": True}})
+            assert answer.status == 200, answer.body
+
+    def kept(self) -> dict[int, dict[str, set[str]]]:
+        """By version: each hash of weights that a node kept, and who did, as all logs have it."""
+        found: dict[int, dict[str, set[str]]] = {}
+        for node in self.nodes:
+            for version, model_hash in _KEPT.findall(node.log()):
+                hashes = found.setdefault(int(version), {})
+                hashes.setdefault(model_hash, set()).add(node.data_dir.name)
+        return found
+
+    def peers(self, node: Node) -> int:
+        """How many nodes it knows."""
+        return int(node.ask("GET", "/api/v1/peers").json["total"])
 
     def training(self, node: Node) -> dict:
         """What it says of the training of all."""

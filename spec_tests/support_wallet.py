@@ -115,7 +115,7 @@ class WalletNode:
         self, right: Callable[[dict[str, float]], bool], token: str = TOKEN
     ) -> dict[str, float]:
         """The balances as soon as they are ``right``."""
-        with trio.fail_after(30):
+        with trio.fail_after(180):
             while not right(balances := await self.balances(token)):  # noqa: ASYNC110 - over HTTP
                 await trio.sleep(0.01)
         return balances

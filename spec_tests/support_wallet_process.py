@@ -24,7 +24,7 @@ from support_wallet import WALLET, serve_wallet_node
 
 from meshnode.services.ledger import solo
 
-STARTS_WITHIN_S = 60
+STARTS_WITHIN_S = 300
 
 
 async def main(data_dir: Path) -> None:

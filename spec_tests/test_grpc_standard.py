@@ -44,7 +44,7 @@ def served(drain: Drain) -> list[Served]:
 
 def check(peer: Peer, service: str) -> str:
     stub = health_pb2_grpc.HealthStub(peer.channel)
-    answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=120)
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
@@ -79,7 +79,7 @@ async def test_a_watcher_is_told_at_once(name: str, first: str, second: str | No
     async with running(*served(drain)) as port:
         with grpcio_peer(port) as peer:
             stub = health_pb2_grpc.HealthStub(peer.channel)
-            call = stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=20)
+            call = stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=120)
             kinds = health_pb2.HealthCheckResponse.ServingStatus
             assert kinds.Name((await in_thread(next, call)).status) == first
             drain.begin()
@@ -98,7 +98,7 @@ async def test_a_watcher_does_not_hold_up_the_end() -> None:
         _, port = await nursery.start(serve)
         with grpcio_peer(port) as peer:
             stub = health_pb2_grpc.HealthStub(peer.channel)
-            call = stub.Watch(health_pb2.HealthCheckRequest(), timeout=20)
+            call = stub.Watch(health_pb2.HealthCheckRequest(), timeout=120)
             await in_thread(next, call)
             shutdown.set()
             error = await in_thread(call.exception)
@@ -157,7 +157,7 @@ async def test_every_kind_of_question_is_answered(version: str) -> None:
         requests = [
             reflection_pb2.ServerReflectionRequest(host="h", **fields) for fields, _ in QUESTIONS
         ]
-        return list(call(iter(requests), timeout=20))
+        return list(call(iter(requests), timeout=120))
 
     async with running(*served(Drain())) as port:
         with grpcio_peer(port) as peer:

@@ -132,7 +132,7 @@ async def test_clients_that_vanish_at_any_point_leave_nothing(
     assert (await node.ask("GET", HEALTH)).status == 200
     assert caplog.records == []
     node.shutdown.set()
-    with trio.fail_after(2):
+    with trio.fail_after(60):
         await node.ended.wait()
 
 
@@ -168,8 +168,8 @@ async def test_damaged_requests_are_answered_or_dropped_and_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("LINGER_S", "KEEP_ALIVE_S", "CLOSE_S"):
-        monkeypatch.setattr(transport, name, 0.1)
-    monkeypatch.setattr(app_module, "BODY_TIMEOUT_S", 0.1)
+        monkeypatch.setattr(transport, name, 0.5)
+    monkeypatch.setattr(app_module, "BODY_TIMEOUT_S", 0.5)
     limits = {"limits.burst_per_address": 10_000, "limits.burst_per_token": 10_000}
     node = await start_node(nursery, tmp_path, **limits)
     source, limiter = random.Random(7), trio.CapacityLimiter(16)
@@ -190,7 +190,7 @@ async def test_damaged_requests_are_answered_or_dropped_and_nothing_is_left(
     assert (await node.ask("GET", HEALTH)).status == 200
     assert caplog.records == []
     node.shutdown.set()
-    with trio.fail_after(2):
+    with trio.fail_after(60):
         await node.ended.wait()
 
 
@@ -232,7 +232,7 @@ async def test_an_endless_body_is_cut_off(
     stream = await trio.open_tcp_stream(*node.address)
     async with stream:
         await stream.send_all(head.encode())
-        with trio.fail_after(10), pytest.raises(trio.BrokenResourceError):
+        with trio.fail_after(60), pytest.raises(trio.BrokenResourceError):
             await send_for_ever(stream, b"10000\r\n" + b" " * 65536 + b"\r\n")
 
 

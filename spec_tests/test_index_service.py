@@ -54,7 +54,7 @@ def remove(folder: Path, start: str) -> None:
 
 
 async def level(gateway: Gateway, index: Index) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         await index.wait_indexed(gateway.ledger.height)
 
 

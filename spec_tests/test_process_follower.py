@@ -70,7 +70,7 @@ def test_a_follower_comes_to_its_chain_and_survives(tmp_path: Path) -> None:
         assert healthz(follower)[0] == 503
 
         with running_node(maker_dir, port=port, prelude=OPEN) as maker:
-            wait_until(lambda: ready(follower), 40)
+            wait_until(lambda: ready(follower))
             assert healthz(follower)[1]["chain_id"] == healthz(maker)[1]["chain_id"]
             # A user of the follower, whose transactions the maker puts into blocks.
             assert told(client(home, follower, "key", "new")).returncode == 0
@@ -98,12 +98,12 @@ def test_a_follower_comes_to_its_chain_and_survives(tmp_path: Path) -> None:
     again = f"{url(free_port())},{url(port)}"
     with running_node(follower_dir, "--tracker", again, prelude=OPEN) as follower:
         # It has everything, and says that it cannot know whether there is more.
-        wait_until(lambda: "reason" in healthz(follower)[1], 40)
+        wait_until(lambda: "reason" in healthz(follower)[1])
         assert block_of(follower, height)["height"] == height
         status, health = healthz(follower)
         assert (status, health["reason"]) in ((503, "catching_up"), (503, "stalled"))
         with running_node(maker_dir, port=port, prelude=OPEN) as maker:
-            wait_until(reaches(follower, height + 1), 60)
+            wait_until(reaches(follower, height + 1))
             resumed = told(client(home, follower, "outbox", "resume"))
             assert resumed.returncode == 0, resumed
             done = told(client(home, follower, "transfer", STRANGER, "0.25"))
@@ -219,13 +219,13 @@ def test_a_lying_maker_is_refused_and_named(tmp_path: Path) -> None:
         lying(maker) as (liar, port),
         running_node(tmp_path / "follower", "--tracker", url(port)) as follower,
     ):
-        wait_until(lambda: ready(follower), 40)
+        wait_until(lambda: ready(follower))
         for lie in LIES:
             liar.told, liar.lie = 0, lie
             # Something to lie about.
             sent = maker.ask("POST", "/api/v1/wallet/send", {"to": STRANGER, "amount": 1})
             assert sent.status == 200
-            wait_until(lambda: healthz(follower)[1].get("reason") == "unavailable", 30)
+            wait_until(lambda: healthz(follower)[1].get("reason") == "unavailable")
             status, health = healthz(follower)
             assert (status, health["ready"]) == (503, False)
             assert "are refused" in health["trouble"]
@@ -233,5 +233,5 @@ def test_a_lying_maker_is_refused_and_named(tmp_path: Path) -> None:
             assert liar.told
             # It may be mended: the truth is taken again.
             liar.lie = ""
-            wait_until(reaches(follower, height_of(maker)), 30)
+            wait_until(reaches(follower, height_of(maker)))
         assert follower.log().count("are refused") == len(LIES)

@@ -11,7 +11,15 @@ import threading
 from pathlib import Path
 
 import pytest
-from support_process import Node, command, environment, run, running_node, wait_until
+from support_process import (
+    ANSWERS_WITHIN_S,
+    Node,
+    command,
+    environment,
+    run,
+    running_node,
+    wait_until,
+)
 from support_processes import client, require_conserved, require_kept, require_private, secrets_of
 
 pytestmark = pytest.mark.process
@@ -141,7 +149,7 @@ def test_a_sponsor_and_two_workers_train_a_round(tmp_path: Path) -> None:
             )
         try:
             for worker in workers:
-                said, _ = worker.communicate(timeout=60)
+                said, _ = worker.communicate(timeout=ANSWERS_WITHIN_S)
                 assert (worker.returncode, "returned task" in said) == (0, True), said
         finally:
             for worker in workers:

@@ -21,13 +21,13 @@ def test_a_holder_that_has_a_stake_is_paid_for_what_the_driver_asked(tmp_path: P
     with running_node(tmp_path / "driver", "--layers", "0-1") as driver:
         tracker = f"http://127.0.0.1:{driver.port}"
         with running_node(tmp_path / "holder", "--layers", "2-7", "--tracker", tracker) as holder:
-            wait_until(lambda: driver.ask("GET", "/api/v1/peers").json["peers"], 40)
+            wait_until(lambda: driver.ask("GET", "/api/v1/peers").json["peers"])
             account = Keystore(tmp_path / "holder").node_key.public_key
             sent = driver.ask("POST", "/api/v1/wallet/send", {"to": account, "amount": 3})
             assert sent.status == 200, sent.body
             path = "/api/v1/wallet/balance"
             # A follower's wallet is there once its chain has come up.
-            wait_until(lambda: b'"available":3.0' in holder.ask("GET", path).body, 40)
+            wait_until(lambda: b'"available":3.0' in holder.ask("GET", path).body)
             stake = {"amount": 2, "duration_days": 1}
             staked = holder.ask("POST", "/api/v1/wallet/stake", stake)
             assert staked.status == 200, staked.body
@@ -35,14 +35,14 @@ def test_a_holder_that_has_a_stake_is_paid_for_what_the_driver_asked(tmp_path: P
             assert proofs(holder) == {"proofs": [], "stats": empty}
 
             body = {"prompt": "Once upon a time", "max_tokens": 8}
-            answer = driver.ask("POST", "/api/v1/inference", body, timeout=60)
+            answer = driver.ask("POST", "/api/v1/inference", body)
             assert answer.status == 200, answer.body
 
             def verified() -> dict | None:
                 found = proofs(holder)
                 return found if found["stats"]["total_verified"] else None
 
-            found = wait_until(verified, 60)
+            found = wait_until(verified)
             (entry,) = found["proofs"]
             assert (entry["type"], entry["layer"], entry["verified"]) == ("forward", 2, True)
             assert entry["reward"] >= 0.01

@@ -2,13 +2,19 @@
 
 import signal
 import socket
-import time
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support_process import Node, events_of, running_node
+from support_process import (
+    ANSWERS_WITHIN_S,
+    ENDS_WITHIN_S,
+    Node,
+    events_of,
+    running_node,
+    wait_until,
+)
 
 pytestmark = pytest.mark.process
 
@@ -22,6 +28,18 @@ def slow_decode(self, sessions):
     return decode(self, sessions)
 Engine.decode = slow_decode
 """
+# Or on one that goes no further than its first token, as long as there is a file.
+HELD = """
+import os, time
+from meshnode.model.engine import Engine
+decode = Engine.decode
+def held_decode(self, sessions):
+    while os.path.exists({file!r}):
+        time.sleep(0.01)
+    return decode(self, sessions)
+Engine.decode = held_decode
+"""
+PATIENT = {"MESHNODE_DRAIN_S": "900"}
 # Each token's event is made this much larger, so that a reader who stalls fills every buffer.
 LARGE_EVENTS = """
 from meshnode.wire import sse
@@ -71,14 +89,16 @@ def test_an_idle_node_stops_at_once_with_status_0(tmp_path: Path, number: signal
 
 
 def test_a_drain_lets_streams_finish_and_refuses_new_work(tmp_path: Path) -> None:
-    with running_node(tmp_path / "data", prelude=SLOW.format(seconds=0.1)) as node:
+    hold = tmp_path / "hold"
+    with running_node(tmp_path / "data", prelude=HELD.format(file=str(hold)), **PATIENT) as node:
         undisturbed = node.ask("POST", "/api/v1/inference", STORY).json
+        hold.touch()
         stream = node.open_stream(STORY)
         events = events_of(stream)
         texts = [next(events)["token"]]
         with grpc.insecure_channel(f"127.0.0.1:{node.port + 1000}") as channel:
             health = health_pb2_grpc.HealthStub(channel)
-            watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=30)
+            watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=ANSWERS_WITHIN_S)
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
 
             node.signal(signal.SIGTERM)
@@ -90,6 +110,7 @@ def test_a_drain_lets_streams_finish_and_refuses_new_work(tmp_path: Path) -> Non
             assert refused.status == 503
             assert refused.json["error"]["code"] == "UNAVAILABLE"
 
+        hold.unlink()
         *rest, last = events
         texts += [event["token"] for event in rest]
         assert last["token"] == "[DONE]"
@@ -122,12 +143,13 @@ def drained(events):
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    with running_node(tmp_path / "data", prelude=SLOW.format(seconds=0.5)) as node:
+    hold = tmp_path / "hold"
+    hold.touch()
+    with running_node(tmp_path / "data", prelude=HELD.format(file=str(hold)), **PATIENT) as node:
         stream = node.open_stream(STORY)
         next(events_of(stream))
         node.signal(signal.SIGTERM)
-        while health_word(node) != (503, "draining"):
-            time.sleep(0.02)
+        wait_until(lambda: health_word(node) == (503, "draining"))
         node.signal(signal.SIGINT)
         status, log = node.wait()
         assert status == 128 + signal.SIGINT, log
@@ -135,7 +157,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 
 def test_a_stalled_reader_does_not_hold_up_the_drain(tmp_path: Path) -> None:
-    with running_node(tmp_path / "data", prelude=LARGE_EVENTS) as node:
+    with running_node(tmp_path / "data", prelude=LARGE_EVENTS, **PATIENT) as node:
         body, headers = node.payload({**STORY, "max_tokens": 100, "stream": True}, "")
         with socket.create_connection(("127.0.0.1", node.port)) as reader:
             head = [b"POST /api/v1/inference HTTP/1.1", b"Host: node"]
@@ -145,10 +167,10 @@ def test_a_stalled_reader_does_not_hold_up_the_drain(tmp_path: Path) -> None:
             assert reader.recv(12) == b"HTTP/1.1 200"
             # From here on nothing is read, and a hundred megabytes are on their way.
             node.signal(signal.SIGTERM)
-            begun = time.monotonic()
+            # Long before the drain's deadline.
             status, log = node.wait()
             assert status == 0, log
-            assert time.monotonic() - begun < 10
+            assert "deadline" not in log
 
 
 def test_a_service_that_fails_for_good_ends_the_node_and_is_named(tmp_path: Path) -> None:
@@ -168,7 +190,7 @@ def test_a_stateless_edge_that_crashes_is_started_again(tmp_path: Path) -> None:
         with grpc.insecure_channel(f"127.0.0.1:{node.port + 1000}") as channel:
             health = health_pb2_grpc.HealthStub(channel)
             request = health_pb2.HealthCheckRequest()
-            answer = health.Check(request, timeout=20, wait_for_ready=True)
+            answer = health.Check(request, timeout=ANSWERS_WITHIN_S, wait_for_ready=True)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         assert health_word(node) == (200, "ok")
         assert "service grpc crashed" in node.log()
@@ -178,12 +200,14 @@ def test_a_stateless_edge_that_crashes_is_started_again(tmp_path: Path) -> None:
 
 
 def test_a_killed_client_frees_its_place(tmp_path: Path) -> None:
-    with running_node(tmp_path / "data", prelude=SLOW.format(seconds=0.1)) as node:
+    # It would take longer than is waited for its end.
+    slow = SLOW.format(seconds=2 * ENDS_WITHIN_S / 400)
+    with running_node(tmp_path / "data", prelude=slow, **PATIENT) as node:
         stream = node.open_stream({**STORY, "max_tokens": 400})
         next(events_of(stream))
         stream.close()
         node.connections.pop().close()
-        # An open generation would keep the drain waiting for forty seconds.
+        # An open generation would keep the drain waiting.
         node.signal(signal.SIGTERM)
         status, log = node.wait()
         assert status == 0, log

@@ -24,7 +24,7 @@ PASSPHRASE = "correct horse battery staple"
 
 async def until_settled(node: ProcessNode, token: str) -> tuple[int, list[dict[str, Any]]]:
     """Atoms and history, once nothing is pending and the index has caught up."""
-    with trio.fail_after(30):
+    with trio.fail_after(180):
         while True:
             balances = (await node.balance(token))["balances"]
             history = await node.history(token)

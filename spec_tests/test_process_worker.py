@@ -28,7 +28,7 @@ from support_execution import (
     sponsoring,
 )
 from support_ledger import SOON_S
-from support_process import environment
+from support_process import READY_WITHIN_S, environment
 
 from meshnode.domain.errors import MeshnodeError
 from meshnode.model.loading import DEFAULT_MODEL
@@ -85,7 +85,7 @@ class Network:
 
     async def run(self, *arguments: object, **options: str) -> tuple[int, str]:
         """Run a worker until it ends by itself; status, and what it said."""
-        with trio.fail_after(60):
+        with trio.fail_after(READY_WITHIN_S):
             done = await trio.run_process(
                 self.command(*arguments, **options),  # type: ignore[arg-type]
                 env=environment(OMP_NUM_THREADS="1"),
@@ -182,7 +182,7 @@ async def test_a_worker_without_work_ends_at_sigterm(tmp_path: Path) -> None:
         process = await nursery.start(
             partial(trio.run_process, arguments, stdout=subprocess.PIPE, env=environment())
         )
-        with trio.fail_after(60):
+        with trio.fail_after(READY_WITHIN_S):
             said = await process.stdout.receive_some()
             assert said.startswith(b"working on features for execution-test-1")
             process.send_signal(signal.SIGTERM)

@@ -267,7 +267,7 @@ async def test_a_node_that_stops_in_the_middle_of_a_judgement_has_not_voted(
     bob = await network.node(BOB, [2, 3])
     await network.stake(BOB)
     await ask_for_work(alice, bob)
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         await stuck.begun.wait()
     await network.stack.aclose()
     (entry,) = (await network.counts())["open"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 from support_model import TEXT, make_model
-from support_process import run
+from support_process import READY_WITHIN_S, command, environment, run
 
 from meshnode.domain.errors import StartupError
 from meshnode.model import run as training_run
@@ -122,3 +126,59 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
     Fake.trainer.step_count = 101
     training_run.show_progress(Fake())  # type: ignore[arg-type]
     assert not capsys.readouterr().err
+
+
+WAITS = """
+import signal, sys, time
+from meshnode import train_command
+from meshnode.model import run as training_run
+training_run.CHECKPOINT_SECONDS = {every}
+shown = train_command.show_progress
+def show_and_wait(run):
+    shown(run)
+    if run.trainer.step_count == {step}:
+        noted = signal.getsignal(signal.SIGINT)
+        print("waiting", file=sys.stderr, flush=True)
+        while signal.getsignal(signal.SIGINT) == noted:
+            time.sleep(0.01)
+train_command.show_progress = show_and_wait
+"""
+"""A prelude: after that step the process waits for its signal."""
+
+
+def test_a_run_that_is_stopped_goes_on_where_it_was(
+    text: Path, tmp_path: Path, model: Path
+) -> None:
+    whole, out = train(text, tmp_path / "whole", model, 40), tmp_path / "out"
+    arguments = (
+        *("train", "--text", str(text), "--out", str(out), "--from", str(model)),
+        *("--steps", "40", "--learning-rate", "0.002", "--batch-size", "4"),
+    )
+    for number, at in ((signal.SIGINT, 10), (signal.SIGKILL, 20), (signal.SIGTERM, 30)):
+        # What a kill leaves behind is the last checkpoint: here there is one at each step.
+        prelude = WAITS.format(every=0.0 if number == signal.SIGKILL else 1e9, step=at)
+        with subprocess.Popen(
+            command(*arguments, prelude=prelude),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert "waiting\n" in iter(process.stderr.readline, "")
+            process.send_signal(number)
+            answered, said = process.communicate(timeout=READY_WITHIN_S)
+        with safe_open(out / "checkpoint.safetensors", "pt") as checkpoint:
+            done = int(checkpoint.get_tensor("trainer.step"))
+        if number == signal.SIGKILL:
+            assert (process.returncode, done) == (-number, at)
+        else:
+            assert (process.returncode, done) == (128 + number, at + 1)
+            assert f"stopped after step {done} of 40; the same command goes on" in said
+        assert ("going on after step" in answered) is (at > 10)
+        assert "Traceback" not in said
+    metrics = train(text, out, model, 40)
+    assert metrics["held_out_loss"] == whole["held_out_loss"]
+    # To the bit: the weights of a run that nobody stopped.
+    same = [load_file(folder / "model.safetensors") for folder in (out, tmp_path / "whole")]
+    assert same[0].keys() == same[1].keys()
+    assert all(torch.equal(same[0][name], same[1][name]) for name in same[0])

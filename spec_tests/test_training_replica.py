@@ -6,6 +6,7 @@ weights are numbers: what a set makes of an anchor is a hash of both.
 
 from __future__ import annotations
 
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -195,6 +196,17 @@ def test_one_that_was_left_out_fetches_what_the_others_made() -> None:
     assert (replica.tally.rounds, replica.tally.failed_syncs) == (1, 1)
 
 
+def test_a_sync_that_left_somebody_out_who_contributed_is_no_success() -> None:
+    contributed = {"a": ("own",), "b": ("1",)}
+    for said, failed in (({}, 0), (contributed, 1)):
+        replica = in_exchange(Report(6, State.EXCHANGE, Weights(5, "w"), None, said))
+        now = TIMINGS.exchange_least_s
+        assert replica.ready_to_apply(now) == {"a": "own"}
+        replica.applied("x", now)
+        assert replica.settle(now) == Weights(6, "x")
+        assert (replica.tally.successful_syncs, replica.tally.failed_syncs) == (1 - failed, failed)
+
+
 def test_no_liar_uses_the_round_numbers_up() -> None:
     node = SimulatedNode("a")
     node.start(0.0)
@@ -319,6 +331,20 @@ class TrainingMachine(RuleBasedStateMachine):
         if len(set(hashes.values())) > 1:
             assert agreement_rate(hashes) < 1.0
 
+    @invariant()
+    def nobody_diverges_silently(self) -> None:
+        """Of two that heard each other contribute, never both call other weights a success."""
+        nodes = self.network.nodes if hasattr(self, "network") else []
+        # As long as they keep them: what is given up for those of others has not diverged.
+        kept = [n for n in nodes if n.success and n.success.weights == n.disk.kept]
+        for one, other in combinations(kept, 2):
+            mine, theirs = one.success, other.success
+            assert mine
+            assert theirs
+            same_round = mine.weights.version == theirs.weights.version
+            if same_round and other.name in mine.heard and one.name in theirs.heard:
+                assert mine.weights == theirs.weights
+
     def teardown(self) -> None:
         if hasattr(self, "network"):
             self.network.settle_down()
@@ -327,6 +353,7 @@ class TrainingMachine(RuleBasedStateMachine):
             self.network.settle_down(80)
             self.network.run_until_agreed()
             assert self.network.nodes[0].own.kept.version > before
+            self.nobody_diverges_silently()
 
 
 TestTraining = TrainingMachine.TestCase

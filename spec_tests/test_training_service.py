@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import lz4.frame
@@ -16,6 +17,8 @@ from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.training.message import sign
 from meshnode.edges.http_training import verdict
 from meshnode.model.manifest import manifest_of_tensors
+from meshnode.model.replica import TrainedModel
+from meshnode.model.training import Batch, StepReport
 from meshnode.rpc.channel import open_channel
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.training import gossip, rounds
@@ -249,6 +252,49 @@ async def test_a_disagreement_is_said_with_what_to_do(model: Path, tmp_path: Pat
         assert bad["is_working"] is False
         assert "50%" in str(bad["reason"])
         assert bad["action"]
+
+
+async def test_settings_change_in_the_middle_of_a_round(model: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, float]] = []
+
+    class Watched(TrainedModel):
+        def inner_step(self, batch: Batch, learning_rate: float) -> StepReport:
+            seen.append((len(batch.inputs), learning_rate))
+            return super().inner_step(batch, learning_rate)
+
+    endless = {"training.diloco_steps": 1_000_000}
+    async with training_nodes(model, tmp_path, 1, **endless) as ([node], nursery):
+        node.trained = Watched
+        await nursery.start(node.run)
+        await wait_for(lambda: len(seen) > 1)
+        assert set(seen) == {(8, 1e-3)}
+        node.change(batch_size=2, learning_rate=5e-4)
+        await wait_for(lambda: (2, 5e-4) in seen)
+        assert node.kept[0] == 0
+        node.change(diloco_steps=2)
+        await wait_for(lambda: agreed([node], 1))
+        assert set(seen) == {(8, 1e-3), (2, 5e-4)}
+
+
+async def test_what_is_about_to_begin_is_said(model: Path, tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def slowly(directory: Path) -> TrainedModel:
+        go_on.wait()
+        return TrainedModel(directory)
+
+    async with training_nodes(model, tmp_path, 1) as ([node], nursery):
+        node.trained = slowly
+        try:
+            await nursery.start(node.run)
+            await wait_for(lambda: node.training.beginning)
+            waiting = verdict(survey(node.training))
+        finally:
+            go_on.set()
+        assert waiting["is_working"] is False
+        assert "about to begin" in str(waiting["reason"])
+        assert "wait" in str(waiting["action"])
+        await wait_for(lambda: bool(verdict(survey(node.training))["is_working"]))
 
 
 async def test_nobody_trains(model: Path, tmp_path: Path) -> None:

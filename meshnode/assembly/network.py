@@ -13,7 +13,7 @@ from meshnode import __version__
 from meshnode.assembly.chain import ChainSlot
 from meshnode.config import Config
 from meshnode.domain.addresses import grpc_addresses
-from meshnode.domain.errors import StartupError
+from meshnode.domain.errors import StartupError, Unavailable
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.kademlia.node_id import parse_id
 from meshnode.domain.peers import Capacity, ShardInfo
@@ -26,7 +26,9 @@ from meshnode.services.dht.service import DhtSettings, serve_dht
 from meshnode.services.executor import Executor
 from meshnode.services.model_source import ModelSource
 from meshnode.services.peers import PeerBook, serve_peers
+from meshnode.services.pipeline.routes import Routes
 from meshnode.services.pipeline.service import Pipeline, PipelineLimits, serve_pipeline
+from meshnode.services.pipeline.training import TrainingDriver
 from meshnode.services.process import ProcessGauge
 from meshnode.services.proofs.orders import OrderingPool
 from meshnode.services.proofs.prover import ProofPolicy
@@ -40,6 +42,7 @@ from meshnode.services.shards.training import TrainingLimits
 from meshnode.services.shards.training import serve_training as serve_shard_training
 from meshnode.services.training.checkpoints import Checkpoints
 from meshnode.services.training.gossip import Gossip
+from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.trainer import Training, serve_training
 from meshnode.services.weights import Weights
 from meshnode.supervise import Drain, Restarts, Supervisor
@@ -158,6 +161,7 @@ async def start_network(nursery: trio.Nursery, run: Supervisor, needs: NetworkNe
         gossip=Gossip(book, pool),
         load=lambda: (TrainedModel(needs.source.directory), training_data(needs)),
         folder=Path(config.data_dir) / TRAINING_FOLDER,
+        part=own_part(needs, dht, book, shard_training),
     )
     # Training may fail, for want of disk or memory, without taking inference with it.
     await nursery.start(restarting, "training", partial(serve_training, training))
@@ -180,6 +184,38 @@ async def start_network(nursery: trio.Nursery, run: Supervisor, needs: NetworkNe
         checkpoints=Checkpoints(needs.source, training),
         proofs=proofs,
         weights=needs.source.served(),
+    )
+
+
+def own_part(
+    needs: NetworkNeeds, dht: Dht, book: PeerBook, shard_training: ShardTraining
+) -> PipelinePart | None:
+    """This node's part in a pipeline that trains; None where it holds the whole model."""
+    held, total = needs.source.held, needs.source.config.num_layers
+    if len(held) == total:
+        return None
+
+    def address() -> str:
+        own = dht.own_address.best()
+        if own is None:
+            raise Unavailable("nobody has told this node its own address yet")
+        return (
+            f"[{own}]:{needs.config.grpc_port}" if ":" in own else f"{own}:{needs.config.grpc_port}"
+        )
+
+    driver = TrainingDriver(
+        training=shard_training,
+        held=held,
+        routes=Routes(book, held.stop, total),
+        pool=needs.pool,
+        address=address,
+    )
+    return PipelinePart(
+        settings=lambda: needs.settings.current,
+        steps=lambda: shard_training.steps,
+        driver=driver if held.start == 0 else None,
+        load=partial(training_data, needs),
+        seed=int(needs.key.node_id[:8], 16),
     )
 
 

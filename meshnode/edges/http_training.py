@@ -22,7 +22,8 @@ class TrainingApi:
     async def get_global(self) -> Response:
         """Global training verification (2.1)."""
         found, training = survey(self.training), self.training
-        rounds, total = training.rounds, training.inner_steps
+        rounds, part, total = training.rounds, training.part, training.inner_steps
+        loss = part.progress.loss if part else rounds.progress.loss if rounds else 0.0
         inner = rounds.progress.inner_step if rounds else 0
         return json_response(
             {
@@ -42,11 +43,12 @@ class TrainingApi:
                 "local": {
                     "node_id": training.node_id,
                     "training_rounds": rounds.replica.tally.rounds if rounds else 0,
-                    "current_loss": rounds.progress.loss if rounds else 0.0,
+                    "current_loss": loss,
                     "is_training": training.enabled,
                 },
                 "diloco": {
-                    "enabled": training.enabled,
+                    # In a pipeline every step is synchronous: nothing is exchanged afterwards.
+                    "enabled": training.enabled and part is None,
                     "inner_step_count": inner,
                     "inner_steps_total": total,
                     "progress": min(1.0, inner / total),
@@ -66,7 +68,7 @@ def verdict(found: GlobalTraining) -> dict[str, object]:
         return {
             "is_working": False,
             "reason": found.problem or "no known node trains",
-            "action": "mend that; it is tried again by itself"
+            "action": found.action
             if found.problem
             else "set training.enabled with PATCH /api/v1/config, here or on another node",
         }
@@ -79,15 +81,22 @@ def verdict(found: GlobalTraining) -> dict[str, object]:
         }
     return {
         "is_working": True,
-        "reason": f"{found.nodes} nodes have the same weights"
-        if found.nodes > 1
-        else "one node trains by itself",
+        "reason": _success(found),
         "metrics": {
             "loss_trend": found.trend,
             "hash_agreement": f"{found.hash_agreement_rate:.0%}",
             "global_loss": found.avg_loss,
         },
     }
+
+
+def _success(found: GlobalTraining) -> str:
+    if found.pipeline:
+        several = f"{found.nodes} nodes train one model, each its own layers"
+        return several if found.nodes > 1 else "this node trains its layers of a pipeline's model"
+    if found.nodes > 1:
+        return f"{found.nodes} nodes have the same weights"
+    return "one node trains by itself"
 
 
 ROUTES = (

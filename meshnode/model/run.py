@@ -29,7 +29,7 @@ CHECKPOINT_SECONDS = 120.0
 RECENT_STEPS = 50
 """Over which the loss that is shown is averaged."""
 LOG_EVERY = 100
-TERMINAL_EVERY = 5
+TERMINAL_EVERY = 1
 
 
 class TrainingRun:
@@ -94,21 +94,27 @@ class TrainingRun:
         self,
         batches: Iterable[Batch],
         progress: Callable[[TrainingRun], None] = lambda run: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Do the steps that are left. ``batches`` are those of the whole run."""
+        """Do the steps that are left. ``batches`` are those of the whole run.
+
+        Once ``stop`` says so, a step that has begun is the last one; it is in the checkpoint.
+        """
         started = saved = time.monotonic()
         before = self.seconds
         # A resumed run reads again what it has already learned from: seconds, not minutes.
         for batch in islice(batches, self.trainer.step_count, self.steps):
             self.trainer.recipe = self._recipe(self.trainer.step_count)
             report = self.trainer.step(batch)
-            now = time.monotonic()
+            stopped, now = stop(), time.monotonic()
             self.seconds = before + now - started
             self.recent = [*self.recent[1 - RECENT_STEPS :], report.loss]
-            if report.step + 1 == self.steps or now - saved > CHECKPOINT_SECONDS:
+            if report.step + 1 == self.steps or stopped or now - saved > CHECKPOINT_SECONDS:
                 self.save()
                 saved = now
             progress(self)
+            if stopped:
+                return
 
 
 def show_progress(run: TrainingRun) -> None:

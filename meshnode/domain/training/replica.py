@@ -24,14 +24,15 @@ FETCHING  ``fetch_failed``                                  WAITING   tries agai
 
 Terms: the *anchor* is what a round starts from: weights that were kept. A round's number becomes
 the version of what it makes; a new one is above all that were seen. A *sync* is the end of a round;
-it failed if not all whose contributions are in it ended it with the same weights. A node is *left
-out* when most have applied a set without its contribution. A number is *within reach* when it is at
-most ``MOST_AHEAD`` above the own.
+it failed if not all that contributed, as far as was heard, ended it with the same weights. A node
+is *left out* when most have applied a set without its contribution. A number is *within reach* when
+it is at most ``MOST_AHEAD`` above the own.
 
 Invariants: a node contributes to a round once, also across a crash (``Persisted``); a set is
-applied only to the anchor that its contributions were made from; of nodes that hear each other, two
-with different weights of one version never both count a success; a number out of reach moves
-nothing, so no liar uses the numbers up; a lone peer moves nobody out of a round that others are in.
+applied only to the anchor that its contributions were made from; of nodes that hear each other
+contribute to a round, two with different weights of its version never both count a success; a
+number out of reach moves nothing, so no liar uses the numbers up; a lone peer moves nobody out of a
+round that others are in.
 """
 
 from __future__ import annotations
@@ -208,7 +209,9 @@ class Replica:
             return None
         best = winner([self.pending, *(report.latest for report in self._reports.values())])
         self.tally.rounds += 1
-        if same and best == self.pending:
+        # Who contributed and is not in the set has, or will have, other weights.
+        left_out = any(self._was_left_out(*one) for one in self._reports.items())
+        if same and not left_out and best == self.pending:
             self.tally.successful_syncs += 1
         else:
             self.tally.failed_syncs += 1
@@ -348,6 +351,11 @@ class Replica:
         """Whether a peer still in the exchange is not part of the set that was applied here."""
         before = report.state in (State.WAITING, State.INNER, State.EXCHANGE)
         return before and report.kept == self.kept and not self.contributions.has(peer)
+
+    def _was_left_out(self, peer: str, report: Report) -> bool:
+        """Whether a peer has contributed to this round, and not to the set that was applied."""
+        said = report.round_id == self.round_id and peer in report.contributions
+        return said and self._came_late(peer, report)
 
     def _want(self, weights: Weights) -> None:
         self._joined = False

@@ -6,15 +6,16 @@ before it, and at last this node: ``services.shards.training`` adds them up unde
 
 Terms: a step with ``update`` also updates the weights, at every holder by its own part.
 
-Invariants: a step has a request id of its own; when it returns, every holder has added its
+Invariants: steps keep to one path while it works, for only its holders have the weights that were
+trained; a step has a request id of its own; when it returns, every holder has added its
 gradients up; when it raises, some may have, so the caller gives up the session.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -34,23 +35,44 @@ if TYPE_CHECKING:
     from meshnode.services.pipeline.routes import Routes, Stop
     from meshnode.services.shards.training import Training
 
+log = logging.getLogger(__name__)
+
 CALL_S = 60.0
 """For one holder, the whole way back included: the last one answers when all have added up."""
 REQUEST_BYTES = 16
 ADD_UP, UPDATE = {"training": "1"}, {"training": "step"}
 
 
-@dataclass(frozen=True, slots=True)
 class TrainingDriver:
     """Runs training steps from a node that holds the first layers."""
 
-    training: Training
-    """Keeps the graph of our own layers, and gets our gradients."""
-    held: range
-    routes: Routes
-    pool: Pool
-    address: Callable[[], str]
-    """``host:port`` of our gRPC interface, as the holders know us among their peers."""
+    def __init__(
+        self,
+        *,
+        training: Training,
+        held: range,
+        routes: Routes,
+        pool: Pool,
+        address: Callable[[], str],
+    ) -> None:
+        """``training`` keeps the graph of our own layers, and gets our gradients.
+
+        ``address`` gives ``host:port`` of our gRPC interface, as the holders know us among their
+        peers; it may raise Unavailable.
+        """
+        self._training = training
+        self._held = held
+        self._routes = routes
+        self._pool = pool
+        self._address = address
+        self._path: tuple[Stop, ...] | None = None
+        self._trained: tuple[Stop, ...] | None = None
+        """The path of the latest step that succeeded."""
+
+    @property
+    def nodes(self) -> int:
+        """How many took part in the latest step that succeeded, this one included."""
+        return 0 if self._trained is None else 1 + len(self._trained)
 
     async def step(
         self, session_id: str, tokens: Tensor, labels: Tensor, *, update: bool = False
@@ -62,20 +84,38 @@ class TrainingDriver:
         included, for a step of AdamW each (decisions/0100). A label of -100 does not count. Raises
         LayersUnavailable, Unavailable, ComputationFailed, and what our own part raises.
         """
-        path = self.routes.choose()
+        path = self._path or self._routes.choose()
         if path is None:
-            raise self.routes.unavailable()
+            raise self._routes.unavailable()
+        # Chosen anew after a failure.
+        self._path = None
+        loss = await self._along(path, session_id, tokens, labels, update=update)
+        if self._trained not in (None, path):
+            log.warning("training: other holders than before, whose weights may be others")
+        self._path = self._trained = path
+        return loss
+
+    async def _along(
+        self,
+        path: tuple[Stop, ...],
+        session_id: str,
+        tokens: Tensor,
+        labels: Tensor,
+        *,
+        update: bool,
+    ) -> float:
+        sender = self._address()
         request_id = secrets.token_hex(REQUEST_BYTES)
         wanted = pack_integers(labels.numpy())
         call = ForwardCall(
             caller_ip="",
             session_id=session_id,
             request_id=request_id,
-            layers=self.held,
+            layers=self._held,
             data=pack_integers(tokens.numpy()),
             shape=tuple(tokens.shape),
         )
-        mine, loss = await self.training.forward(
+        mine, loss = await self._training.forward(
             TrainingCall(
                 call=call,
                 labels=b"" if path else wanted,
@@ -85,7 +125,7 @@ class TrainingDriver:
                 step=update,
             )
         )
-        data, sender, source = mine, self.address(), self.held.start
+        data, source = mine, self._held.start
         for stop in path:
             last = stop is path[-1]
             request = pb.PipelineForwardRequest(
@@ -111,7 +151,7 @@ class TrainingDriver:
     ) -> pb.PipelineForwardResponse:
         with trio.move_on_after(CALL_S):
             try:
-                stub = await self.pool.stub(stop.host, stop.grpc_port)
+                stub = await self._pool.stub(stop.host, stop.grpc_port)
                 answer = await stub.PipelineForward(request, metadata=metadata)
             except CallFailed as error:
                 raise _failure(error.code) from None

@@ -16,11 +16,17 @@ from statistics import fmean
 from meshnode.domain.training.agreement import agreement_rate
 from meshnode.domain.training.trend import IMPROVING, UNKNOWN, loss_trend
 from meshnode.services.training.gossip import History
+from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.trainer import Training
 from meshnode.wire import node_pb2 as pb
 
 HEALTHY_SYNCS = 0.5
 """Share of the syncs that succeed, above which they are healthy (document, 2.1)."""
+
+
+BEGINNING = "training is about to begin: the model is being read"
+MEND = "mend that; it is tried again by itself"
+ASK_THE_DRIVER = "see /api/training/verify of the node with the first layers, and whether it trains"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,10 @@ class GlobalTraining:
     trend: str
     problem: str = ""
     """Why this node does not train although it should."""
+    action: str = MEND
+    """What to do about it."""
+    pipeline: bool = False
+    """Whether the nodes share one copy of the weights out among them, by layers."""
 
     @property
     def sync_success_rate(self) -> float:
@@ -59,6 +69,8 @@ class GlobalTraining:
 
 def survey(training: Training) -> GlobalTraining:
     """Put the reports of all known nodes together with the own ones."""
+    if training.part is not None:
+        return survey_of_pipeline(training.part)
     figures = [peer.figures for peer in training.gossip.peers.values()]
     histories = {node: training.gossip.history[node] for node in training.gossip.peers}
     rounds = training.rounds
@@ -77,7 +89,28 @@ def survey(training: Training) -> GlobalTraining:
         tokens=_total(figures, "tokens"),
         shards=tuple(sorted({shard for one in figures for shard in one.data_shards})),
         trend=loss_trend(rounds.losses) if rounds is not None else UNKNOWN,
-        problem=training.problem,
+        problem=training.problem or (BEGINNING if training.beginning else ""),
+        action=MEND if training.problem else "wait until it has been read",
+    )
+
+
+def survey_of_pipeline(part: PipelinePart) -> GlobalTraining:
+    """What a node knows of the pipeline that it is part of: there is one copy of each layer."""
+    progress = part.progress
+    return GlobalTraining(
+        avg_loss=progress.loss,
+        min_loss=progress.loss,
+        hash_agreement_rate=1.0,
+        nodes=part.nodes,
+        successful_syncs=0,
+        failed_syncs=0,
+        steps=progress.steps,
+        tokens=progress.tokens,
+        shards=tuple(sorted(part.shards)),
+        trend=loss_trend(part.losses),
+        problem=part.problem,
+        action=MEND if part.drives else ASK_THE_DRIVER,
+        pipeline=True,
     )
 
 

@@ -209,7 +209,7 @@ class Rounds:
         shards = shards_of(self._key.node_id, trainers, data.shards)
         seed = int(self._key.node_id[:8], 16) ^ replica.round_id
         config = self._settings().training
-        batches = data.batches(shards, config.batch_size, seed)
+        size, batches = config.batch_size, data.batches(shards, config.batch_size, seed)
         await self._thread(model.rewind)
         losses: list[float] = []
         self.publish()
@@ -217,6 +217,10 @@ class Rounds:
             if losses and replica.must_hurry(trio.current_time()):
                 log.info("training: hurrying after %d steps", len(losses))
                 break
+            if size != config.batch_size:
+                # In another order: what has been read is not read again first.
+                size = config.batch_size
+                batches = data.batches(shards, size, seed + len(losses))
             shuffled = next(batches)
             step = partial(model.inner_step, shuffled.batch, config.learning_rate)
             try:
@@ -309,8 +313,9 @@ class Rounds:
         await self._save()
         self._forget_messages()
         log.info(
-            "training: version %d kept, validation loss %.4f",
+            "training: version %d kept, %s, validation loss %.4f",
             self.replica.kept.version,
+            self.replica.kept.model_hash,
             self.progress.validation_loss,
         )
 

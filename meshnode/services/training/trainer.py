@@ -1,7 +1,8 @@
 """The handle of a node's training (document, 1, 2.1, 4.3).
 
-A node trains while ``training.enabled`` says so; the model for it, a copy of its own, is loaded
-when that is the case for the first time. ``rounds`` does the work.
+A node trains while ``training.enabled`` says so. One that holds the whole model trains a copy of it
+in ``rounds`` with others, loaded when that is the case for the first time; one that holds some
+layers trains those as its ``part`` of a pipeline.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from meshnode.model.replica import TrainedModel
 from meshnode.services.training.disk import TrainingDisk
 from meshnode.services.training.gossip import Gossip
 from meshnode.services.training.messages import report_message
+from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.quiet_thread import QuietThread
 from meshnode.services.training.rounds import TICK_S, Rounds
 from meshnode.wire import node_pb2 as pb
@@ -53,12 +55,19 @@ class Training:
         folder: Path,
         timings: Timings | None = None,
         rule: Rule = Rule.TRIMMED_MEAN,
+        part: PipelinePart | None = None,
     ) -> None:
-        """``load`` blocks; it is called when training is enabled for the first time."""
+        """``load`` blocks; it is called when training is enabled for the first time.
+
+        A node that has a ``part`` in a pipeline trains that, and takes part in no rounds.
+        """
         self.gossip = gossip
         self.node_id = key.node_id
         self.rounds: Rounds | None = None
         """None before training was enabled for the first time."""
+        self.part = part
+        self.beginning = False
+        """Whether the model for it is being read."""
         self.problem = ""
         """Why this node does not train although it should, in words for its operator."""
         self._key = key
@@ -71,7 +80,8 @@ class Training:
     @property
     def enabled(self) -> bool:
         """Whether this node trains now."""
-        return self.rounds is not None and self._settings().training.enabled
+        ready = self.rounds is not None or self.part is not None
+        return ready and self._settings().training.enabled
 
     @property
     def inner_steps(self) -> int:
@@ -102,6 +112,8 @@ class Training:
 
     def figures(self) -> TrainingFigures:
         """For ``GET /status`` and ``/metrics``. An epoch is a round whose weights were kept."""
+        if self.part is not None:
+            return self.part.figures()
         if self.rounds is None:
             return TrainingFigures()
         progress = self.rounds.progress
@@ -119,7 +131,7 @@ class Training:
     async def take(self, message: pb.GossipGradientRequest) -> tuple[bool, str, int]:
         """A contribution of a peer: accepted, the reason why not, and the round here."""
         if self.rounds is None or not self.enabled:
-            return False, "this node does not train", 0
+            return False, "this node does not take part in rounds", 0
         reason = await self.rounds.take(message)
         return reason is None, reason or "", self.rounds.replica.round_id
 
@@ -129,6 +141,8 @@ class Training:
         What the operator can mend, a folder or a disk, is said in ``problem`` and tried again:
         serving goes on without training.
         """
+        if self.part is not None:
+            await self.part.run()
         thread = QuietThread()
         # What was in memory when an earlier run failed is read from the disk again.
         self.rounds = None
@@ -140,7 +154,11 @@ class Training:
                     continue
                 try:
                     if self.rounds is None:
-                        self.rounds = await self._begin(thread)
+                        self.beginning = True
+                        try:
+                            self.rounds = await self._begin(thread)
+                        finally:
+                            self.beginning = False
                         self.problem = ""
                     await self.rounds.run()
                     log.info("training: switched off")
