@@ -83,7 +83,7 @@ def totals(nodes: list[RunningNode]) -> tuple[int, int, int]:
 
 
 def run_nodes(text: Path, inner_steps: int, rounds: int) -> tuple[Measured, list[float]]:
-    """Train for so many rounds after the first in which all take part; the held-out losses."""
+    """Train for so many rounds after the first; also the held-out loss after each of them all."""
     settings = {
         "MESHNODE_TRAINING_TEXT": str(text),
         "MESHNODE_TRAINING_DILOCO_STEPS": str(inner_steps),
@@ -99,13 +99,15 @@ def run_nodes(text: Path, inner_steps: int, rounds: int) -> tuple[Measured, list
         for node in nodes:
             _enable(node)
         first = _wait(nodes, 1)
-        begun = time.monotonic()
-        last = _wait(nodes, first[0] + rounds)
+        begun, last = time.monotonic(), first
+        losses = [_held_out(nodes[0])]
+        for _ in range(rounds):
+            last = _wait(nodes, last[0] + 1)
+            losses.append(_held_out(nodes[0]))
         seconds = time.monotonic() - begun
         measured = Measured(
             inner_steps, last[0] - first[0], last[1] - first[1], last[2] - first[2], seconds
         )
-        losses = [_held_out(node) for node in nodes[:1]]
     return measured, losses
 
 
@@ -181,11 +183,13 @@ def main() -> None:
         text = Path(folder) / "text"
         write_text(text)
         short, _ = run_nodes(text, 1, options.short_rounds)
-        long, [loss] = run_nodes(text, options.steps, options.rounds)
+        long, losses = run_nodes(text, options.steps, options.rounds)
         steps = options.steps * (options.rounds + 1)
         curve = synchronous(text, steps, 10)
     ratio = short.bytes_per_step / long.bytes_per_step
-    tokens = curve[-1][0]
+    tokens, loss = curve[-1][0], losses[-1]
+    # Each round has as many tokens as the others.
+    rounds = [(tokens * n / len(losses), one) for n, one in enumerate(losses, 1)]
     result = {
         "nodes": NODES,
         "load_at_start": round(load, 2),
@@ -195,9 +199,10 @@ def main() -> None:
         "held_out_loss": {"before": curve[0][1], "diloco": loss, "synchronous": curve[-1][1]},
         "difference": loss / curve[-1][1] - 1,
         "synchronous_curve": curve,
+        "diloco_curve": rounds,
         "runs": [asdict(short), asdict(long)],
     }
-    print(json.dumps({key: result[key] for key in result if key != "synchronous_curve"}, indent=1))
+    print(json.dumps({key: result[key] for key in result if not key.endswith("_curve")}, indent=1))
     OUT.mkdir(exist_ok=True)
     (OUT / "diloco.json").write_text(json.dumps(result, indent=1) + "\n")
     charts = [
@@ -206,7 +211,10 @@ def main() -> None:
             "thousand tokens",
             [
                 Line("synchronous", [(at / 1e3, value) for at, value in curve], dashed=True),
-                Line(f"four nodes, H = {options.steps}", [(0, curve[0][1]), (tokens / 1e3, loss)]),
+                Line(
+                    f"four nodes, H = {options.steps}",
+                    [(at / 1e3, one) for at, one in [(0, curve[0][1]), *rounds]],
+                ),
             ],
         ),
         Chart(
