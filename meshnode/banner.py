@@ -22,8 +22,8 @@ class BannerFacts:
     node_id: str
     model: str
     layers: str
-    complete: bool
-    """Whether all of the model's layers are held here."""
+    drives: bool
+    """Whether the first layer is held here, so that a prompt can be answered, with peers or not."""
     http: tuple[str, int]
     """Address and port in use."""
     grpc: tuple[str, int]
@@ -51,14 +51,14 @@ def print_banner(facts: BannerFacts, out: TextIO | None = None) -> None:
         f"  token   {token}",
         "try it:",
     ]
-    if facts.complete:
+    if facts.drives:
         lines += [
             f"  curl {url}/api/v1/inference -H 'Content-Type: application/json' \\",
             f'    -H "Authorization: Bearer {credential}" \\',
             """    -d '{"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.7}'""",
         ]
     else:
-        # Only a node with all layers can answer a prompt.
+        # Only a node with the first layer can answer a prompt.
         lines.append(f'  curl {url}/api/v1/layers -H "Authorization: Bearer {credential}"')
     print("\n".join(lines), file=out, flush=True)
 

@@ -143,7 +143,7 @@ async def run_node(config: Config) -> None:
                         node_id=key.node_id,
                         model=executor.card.name,
                         layers=f"{source.held.start}-{source.held.stop - 1}",
-                        complete=executor.card.complete,
+                        drives=0 in executor.card.layers,
                         http=http_address,
                         grpc=grpc_address,
                         data_dir=data_dir,

@@ -81,6 +81,13 @@ def test_part_of_the_layers_is_held_and_cannot_answer_alone(tmp_path: Path) -> N
         answer = node.ask("POST", "/api/v1/inference", {"prompt": "Hello"})
         assert answer.status == 503
         assert answer.json["error"]["code"] == "UNAVAILABLE"
+        assert "/api/v1/layers" in "".join(node.banner)
+        assert "/api/v1/inference" not in "".join(node.banner)
+
+
+def test_the_first_layers_are_enough_to_be_asked(tmp_path: Path) -> None:
+    with running_node(tmp_path / "data", "--layers", "0-3") as node:
+        assert "/api/v1/inference" in "".join(node.banner)
 
 
 def fails_with(line: str, *arguments: str, **variables: str) -> None:
