@@ -55,10 +55,10 @@ def tests(session: nox.Session, h2: str) -> None:
 
 @nox.session
 def deep(session: nox.Session) -> None:
-    """The property tests, with thousands of examples each. Takes about half an hour."""
+    """The property tests, with thousands of examples each, and the long ones. Takes an hour."""
     install(session, "test")
     # Hypothesis marks its tests so itself.
-    chosen = session.posargs or ["spec_tests", "-m", "hypothesis"]
+    chosen = session.posargs or ["spec_tests", "-m", "hypothesis or long"]
     session.run("pytest", *chosen, env={"HYPOTHESIS_PROFILE": "deep"})
 
 

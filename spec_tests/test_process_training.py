@@ -86,6 +86,7 @@ def test_a_joiner_a_straggler_and_a_leaver(processes: TrainingProcesses) -> None
     assert processes.training(second)["diloco"]["inner_steps_total"] == 2
 
 
+@pytest.mark.long
 def test_eight_processes_have_the_same_weights_after_every_round(
     processes: TrainingProcesses,
 ) -> None:
