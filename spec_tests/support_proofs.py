@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,6 +52,8 @@ from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 
 MALLORY = actor("mallory")
+NEVER = ProofPolicy(enabled=False)
+"""For those who make their claims themselves."""
 MODEL_HASH = "ab" * 32
 LAYERS, WIDTH = 4, 64
 PROVING = Proving(reward=10_000, penalty=1500, budget=1_000_000, open_blocks=60, open_proofs=16)
@@ -346,3 +348,14 @@ def work_of(node: ProofNode, place: int = -1) -> Work:
     """What a node was sent and has answered."""
     call, answer = node.observed[place]
     return Work(tuple(call.shape), call.data, tuple(answer.shape), answer.data)
+
+
+def over_a_chain(test: Callable[[Network], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Run a test in a network of its own; all of it in the test's own task."""
+
+    async def run(tmp_path: Path, directory: Path) -> None:
+        async with proof_network(tmp_path / "chain", directory) as network:
+            await test(network)
+
+    run.__name__ = test.__name__
+    return run

@@ -1,7 +1,7 @@
 """Work earns what others can compute again: one test for each way to cheat, over real services."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from support_model import make_model
 from support_proofs import (
     CONSENSUS,
     MALLORY,
+    NEVER,
     PROVING,
     Forged,
     Network,
@@ -21,38 +22,23 @@ from support_proofs import (
     ask_for_work,
     forge,
     order_for,
-    proof_network,
+    over_a_chain,
     work_of,
 )
 
 from meshnode.domain.identity import NodeKey, key_from_seed
 from meshnode.domain.proofs.judging import Verdict
 from meshnode.domain.proofs.statements import Signed, Vote, read_order, sign_vote
-from meshnode.services.proofs.prover import ProofPolicy
 from meshnode.services.shards.messages import ForwardAnswer
 from meshnode.services.work.submission import Refused
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
 
-NEVER = ProofPolicy(enabled=False)
-"""For cheats, who make their claims themselves."""
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("proofs") / "model")
-
-
-def over_a_chain(test: Callable[[Network], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Run a test in a network of its own; all of it in the test's own task."""
-
-    async def run(tmp_path: Path, directory: Path) -> None:
-        async with proof_network(tmp_path / "chain", directory) as network:
-            await test(network)
-
-    run.__name__ = test.__name__
-    return run
 
 
 def worse(answer: ForwardAnswer) -> ForwardAnswer:

@@ -3,7 +3,6 @@
 import json
 import shutil
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,14 @@ from support_ledger import eventually
 from support_model import make_model
 from support_proofs import (
     MALLORY,
+    NEVER,
     Book,
     Network,
     ProofNode,
     ask_for_work,
     forge,
     order_for,
-    proof_network,
+    over_a_chain,
     some_states,
     work_of,
 )
@@ -37,23 +37,10 @@ from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
 
-NEVER = ProofPolicy(enabled=False)
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("proofs") / "model")
-
-
-def over_a_chain(test: Callable[[Network], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Run a test in a network of its own; all of it in the test's own task."""
-
-    async def run(tmp_path: Path, directory: Path) -> None:
-        async with proof_network(tmp_path / "chain", directory) as network:
-            await test(network)
-
-    run.__name__ = test.__name__
-    return run
 
 
 async def claimed_order(network: Network, bob: ProofNode) -> Signed:
