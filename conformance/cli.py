@@ -141,6 +141,7 @@ def add_target_options(parser: Any) -> None:
     add("--config", metavar="FILE", help="default: conformance.toml, if it is there")
     add("--token", metavar="T", help="better: CONFORMANCE_TOKEN in the environment")
     add("--expired-token", metavar="T", help="better: CONFORMANCE_EXPIRED_TOKEN")
+    add("--gradient", metavar="FILE", help="a signed GossipGradientRequest that the node will take")
     add("--grpc", metavar="HOST:PORT", help="default: the HTTP port plus 1000")
     add("--profile", action="append", choices=[item.value for item in Profile])
     add("--allow", metavar="EFFECTS", help="of mutate,spend,intrusive; default: none")
@@ -161,6 +162,7 @@ def target_from(options: Any, environment: Mapping[str, str]) -> Target:
         "url": options.url,
         "token": options.token,
         "expired_token": options.expired_token,
+        "gradient": options.gradient,
         "grpc": options.grpc,
         "profiles": options.profile,
         "allow": [name for name in options.allow.split(",") if name] if options.allow else None,

@@ -17,9 +17,9 @@ from google.protobuf.message import Message
 
 from conformance.httpwire import Unanswered
 from conformance.journal import Exchange, Journal
+from conformance.messagefile import MAX_MESSAGE_BYTES, MessageFile
 from conformance.messages import OPERATIONS, SERVICE
 
-MAX_MESSAGE_BYTES = 100 * 1024 * 1024
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -71,15 +71,17 @@ class GrpcClient:
     def call(
         self,
         operation: str,
-        request: Message | bytes,
+        request: Message | MessageFile | bytes,
         *,
         timeout_s: float | None = None,
         metadata: Metadata = (),
     ) -> Reply:
-        """Make one unary call, with a message or with any bytes."""
+        """Make one unary call, with a message, with one from a file, or with any bytes."""
+        seconds = timeout_s or self._timeout_s
+        if isinstance(request, MessageFile):
+            return self._run(operation, request.content, None, seconds, file=request)
         body = request if isinstance(request, bytes) else request.SerializeToString()
         shown = None if isinstance(request, bytes) else _as_json(request)
-        seconds = timeout_s or self._timeout_s
         return self._run(operation, body, shown, seconds, metadata=metadata)
 
     def call_stream(self, operation: str, body: bytes) -> Reply:
@@ -95,6 +97,7 @@ class GrpcClient:
         *,
         stream: bool = False,
         metadata: Metadata = (),
+        file: MessageFile | None = None,
     ) -> Reply:
         began = time.monotonic()
         path = f"/{SERVICE}/{operation}"
@@ -118,11 +121,15 @@ class GrpcClient:
                 "operation": operation,
                 "message": shown,
                 **({"metadata": dict(metadata)} if metadata else {}),
-                **_hex(body),
+                **(_hex(body) if file is None else _named(file)),
             },
             response=None if fault else {"code": code, "details": details, **_hex(answer)},
             fault=fault,
-            reproduce=command(self.address, operation, body, shown, metadata),
+            reproduce=(
+                command(self.address, operation, body, shown, metadata)
+                if file is None
+                else file_command(self.address, operation, file)
+            ),
         )
         if fault:
             raise Unanswered(fault, exchange)
@@ -153,6 +160,12 @@ def _hex(body: bytes) -> dict[str, Any]:
     }
 
 
+def _named(file: MessageFile) -> dict[str, Any]:
+    """Tell of a file's message without a byte of it."""
+    size = len(file.content)
+    return {"hex": "", "bytes": size, "cut": True, "file": file.path, "sha256": file.sha256}
+
+
 def _as_json(message: Message) -> str:
     return json.dumps(
         json_format.MessageToDict(message, preserving_proto_field_name=True), ensure_ascii=False
@@ -169,14 +182,33 @@ def command(
         folder = '"$(python -m conformance proto)"'
         quoted = " ".join(shlex.quote(word) for word in words)
         return f"grpcurl -plaintext -import-path {folder} {quoted}"
-    framed = b"\0" + len(body).to_bytes(4, "big") + body
+    framed = _head(body) + body
     if len(framed) > SHOWN_BYTES:
         return (
             f"# {len(body)} bytes to {operation}: too long for a command line; run the check again"
         )
-    octal = "".join(f"\\{byte:03o}" for byte in framed)
+    return f"printf '{_octal(framed)}' | {_curl(address, operation)}"
+
+
+def file_command(address: str, operation: str, file: MessageFile) -> str:
+    """Write the command that sends the message of a file again."""
+    head = _octal(_head(file.content))
+    # A file whose name begins with a dash is no option.
+    return f"{{ printf '{head}'; cat -- {shlex.quote(file.path)}; }} | {_curl(address, operation)}"
+
+
+def _head(body: bytes) -> bytes:
+    """Give what stands before a message on the wire: not compressed, and so long."""
+    return b"\0" + len(body).to_bytes(4, "big")
+
+
+def _octal(data: bytes) -> str:
+    return "".join(f"\\{byte:03o}" for byte in data)
+
+
+def _curl(address: str, operation: str) -> str:
     url = shlex.quote(f"http://{address}/{SERVICE}/{operation}")
     return (
-        f"printf '{octal}' | curl -sS -v --http2-prior-knowledge -H 'TE: trailers'"
+        "curl -sS -v --http2-prior-knowledge -H 'TE: trailers'"
         f" -H 'Content-Type: application/grpc' --data-binary @- {url}"
     )

@@ -105,7 +105,7 @@ def propose(target: Target, proposal: Proposal) -> str:
         "legacy_gone = []",
         "legacy_redirected = []",
         "# What the document leaves open, and only its node knows, so that more can be judged:",
-        "# rpc, reference, public_key, request_id, artifact, [target.field_map] and",
+        "# rpc, reference, public_key, request_id, artifact, gradient, [target.field_map] and",
         "# [target.pipeline].",
         "# The README of the suite says what they are.",
         "# The tokens are better given as CONFORMANCE_TOKEN and CONFORMANCE_EXPIRED_TOKEN.",

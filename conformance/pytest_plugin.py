@@ -66,8 +66,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def _settings(config: pytest.Config) -> argparse.Namespace:
     names = (
-        "url", "config", "token", "expired_token", "grpc", "profile", "allow", "budget", "timeout",
-        "examples", "seed",
+        "url", "config", "token", "expired_token", "gradient", "grpc", "profile", "allow", "budget",
+        "timeout", "examples", "seed",
     )  # fmt: skip
     return argparse.Namespace(**{name: config.getoption(f"node_{name}") for name in names})
 

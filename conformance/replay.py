@@ -1,7 +1,7 @@
 """Sends an exchange of an earlier run again, from its record in `exchanges.jsonl`.
 
 Invariant: what is sent is what was sent, token included, or nothing: a record whose body was cut is
-refused, and so is one whose token is not at hand.
+refused, and so is one whose token is not at hand, or whose file has other content by now.
 """
 
 import json
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import ANONYMOUS, Credential, HttpClient, Unanswered
 from conformance.journal import Exchange, Journal
+from conformance.messagefile import BadFile, MessageFile, read_bytes
 from conformance.secrecy import Redactor
 from conformance.target import BadConfiguration
 
@@ -43,15 +44,28 @@ def send(record: Mapping[str, Any], tokens: Mapping[str, str | None], timeout_s:
 
 
 def _send_grpc(request: Mapping[str, Any], journal: Journal, timeout_s: float) -> Exchange:
-    if request["cut"]:
-        raise BadConfiguration("the message was too long to be recorded as a whole")
+    body = _message(request)
     client = GrpcClient(request["target"], journal, timeout_s=timeout_s)
     try:
         metadata = tuple(request.get("metadata", {}).items())
-        body = bytes.fromhex(request["hex"])
         return client.call(request["operation"], body, metadata=metadata).exchange
     finally:
         client.close()
+
+
+def _message(request: Mapping[str, Any]) -> MessageFile | bytes:
+    if "file" in request:
+        path: str = request["file"]
+        try:
+            file = MessageFile(path, read_bytes(path))
+        except BadFile as error:
+            raise BadConfiguration(str(error)) from None
+        if file.sha256 != request["sha256"]:
+            raise BadConfiguration(f"{path}: not what was sent: its SHA-256 is another one")
+        return file
+    if request["cut"]:
+        raise BadConfiguration("the message was too long to be recorded as a whole")
+    return bytes.fromhex(request["hex"])
 
 
 def _send_http(

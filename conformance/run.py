@@ -204,7 +204,7 @@ class Runner:
     def _withheld(self, needs: frozenset[str], check: Check) -> str | None:
         missing = needs - self.target.has
         if missing:
-            return "the target declares no " + " and no ".join(sorted(missing))
+            return "the target declares no " + " and no ".join(map(_with_option, sorted(missing)))
         if not self.target.allows(check.effect):
             return f"needs --allow {check.effect}"
         return None
@@ -273,6 +273,14 @@ class Runner:
         if requirement.shown_when:
             return f"no exchange showed it: shown only {requirement.shown_when}"
         return "no exchange showed it"
+
+
+# Declared by a file, which nobody finds in the list of options by its name.
+_OPTIONS = {"gradient": "--gradient FILE"}
+
+
+def _with_option(need: str) -> str:
+    return f"{need} ({_OPTIONS[need]})" if need in _OPTIONS else need
 
 
 def _why(found: tuple[Finding, ...]) -> str:

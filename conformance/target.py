@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from conformance.catalogue import Effect, Profile
 from conformance.httpwire import ANONYMOUS, Credential, bearer
+from conformance.messagefile import BadFile, MessageFile, read_message
 
 GRPC_PORT_OFFSET = 1000
 DEFAULT_BUDGET = 1.0
@@ -38,6 +39,7 @@ class Target:
     public_key: str | None = None
     request_id: str | None = None
     artifact: str | None = None
+    gradient: MessageFile | None = None
     rpc: str | None = None
     field_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pipeline: Mapping[str, Any] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class Target:
             "public_key": self.public_key,
             "request_id": self.request_id,
             "artifact": self.artifact,
+            "gradient": self.gradient,
         }
         return frozenset(need for need, value in met.items() if value)
 
@@ -122,6 +125,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "public_key": str,
     "request_id": str,
     "artifact": str,
+    "gradient": str,
     "rpc": str,
     "field_map": dict,
     "pipeline": dict,
@@ -151,6 +155,10 @@ def read_file(path: Path) -> dict[str, Any]:
     table = document.get("target", {})
     if not isinstance(table, dict):
         raise BadConfiguration(f"{path}: [target] is not a table")
+    gradient = table.get("gradient")
+    if isinstance(gradient, str):
+        # A path in the file is meant from where the file is.
+        table["gradient"] = str(path.parent / gradient)
     return table
 
 
@@ -182,6 +190,8 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     except (KeyError, ValueError, AttributeError) as error:
         raise BadConfiguration(f"profiles or allow: {error}") from None
     _validate_tables(settings)
+    if "gradient" in settings:
+        known["gradient"] = _gradient(settings["gradient"])
     target = Target(**known)
     for name in ("timeout_s", "inference_timeout_s", "examples"):
         if getattr(target, name) <= 0:
@@ -193,6 +203,13 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     if target.profiles & {Profile.GRPC, Profile.DHT, Profile.PIPELINE} and not target.grpc:
         target = replace(target, grpc=documented_grpc_address(target.url))
     return target
+
+
+def _gradient(path: str) -> MessageFile:
+    try:
+        return read_message(path, "GossipGradientRequest")
+    except BadFile as error:
+        raise BadConfiguration(f"gradient: {error}") from None
 
 
 # Values in native answers whose names the document does not show. A path has dots, and [] for every

@@ -5,7 +5,7 @@ import re
 from conformance.checks.reading import Resource, add_shape_check, fetch
 from conformance.context import Context
 from conformance.httpwire import Answer
-from conformance.shapes import lookup
+from conformance.shapes import judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 _HOST_PORT = re.compile(r".+:\d{1,5}\Z", re.ASCII)
@@ -22,8 +22,8 @@ NETWORK = Resource("network", "/network", "NA-ROUTE-012", auth=False)
 CONFIG = Resource("config", "/config", "NA-ROUTE-013", auth=True)
 PROOFS = Resource("proofs", "/proofs", "NA-ROUTE-015", auth=True)
 
-# Entries at the end of the history.
-OLDEST = 5
+# Entries at the end of the history, and of a page that is longer than what comes unasked.
+OLDEST, LONG_PAGE = 5, 100
 # The routes that the table marks Auth and that a GET reads.
 AUTH_READS = (BALANCE, TRANSACTIONS, PEERS, LAYERS, CONFIG, PROOFS)
 
@@ -60,6 +60,7 @@ def _balance(context: Context, balance: dict[str, Json], answer: Answer) -> None
 def _transactions(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     _kinds(context, "NA-SEEN-001", listed, "transactions[].type", answer)
     judge_sends(context, listed, answer)
+    _judge_older(context, listed)
     entries, total = listed.get("transactions"), listed.get("total")
     if isinstance(entries, list) and is_int(total):
         context.judge(
@@ -68,6 +69,19 @@ def _transactions(context: Context, listed: dict[str, Json], answer: Answer) -> 
             f"total is {total} with {len(entries)} entries",
             answer,
         )
+
+
+def _judge_older(context: Context, listed: dict[str, Json]) -> None:
+    """Rule on the kinds of entries that are only on a longer page, if the target gives one."""
+    entries, total = listed.get("transactions"), listed.get("total")
+    if not (isinstance(entries, list) and is_int(total) and total > len(entries)):
+        return
+    query: dict[str, object] = {"limit": min(int(total), LONG_PAGE)}
+    credential = context.target.valid
+    answer = context.api("GET", TRANSACTIONS.path, credential=credential, query=query)
+    longer = answer.json_object() if answer.ok else None
+    if longer is not None:
+        judge_shape(context, TRANSACTIONS.name, longer, answer)
 
 
 def judge_sends(context: Context, listed: dict[str, Json], answer: Answer) -> None:

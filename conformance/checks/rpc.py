@@ -240,8 +240,27 @@ def gossip_gradient(context: Context) -> None:
             ttl=0,
         ),
     )
+    if judge_operation(context, "GR-OP-004", reply):
+        _judge_gossip(context, reply)
+
+
+@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
+def gossip_accepted(context: Context) -> None:
+    """Gossip the declared gradient, byte by byte as it is in its file."""
+    gradient = context.target.gradient
+    if gradient is None:
+        raise Skipped("the target declares no gradient")
+    reply = context.grpc.call("GossipGradient", gradient, timeout_s=60)
     if not judge_operation(context, "GR-OP-004", reply):
-        return
+        raise Skipped(f"the declared gradient was answered with {reply.code}: {reply.details}")
+    answer = _judge_gossip(context, reply)
+    # Rounds move on: what was taken yesterday is rightly refused today.
+    if answer is not None and not answer.accepted:
+        raise Skipped(f"the declared gradient was not accepted: {brief(answer.reason)}")
+
+
+def _judge_gossip(context: Context, reply: Reply) -> Any | None:
+    """Rule on an answer of GossipGradient: its fields, and that a refusal has a reason."""
     answer = judge_message(context, "GossipGradientResponse", reply)
     if answer is not None:
         judge_excuse(
@@ -252,6 +271,7 @@ def gossip_gradient(context: Context) -> None:
             reason=answer.reason,
             key="reason",
         )
+    return answer
 
 
 _FORWARD = fields_of_message("PipelineForwardResponse")

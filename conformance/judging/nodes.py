@@ -14,8 +14,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,11 @@ def environment(**variables: str) -> dict[str, str]:
 def run_command(*arguments: str, past: bool = False) -> str:
     """Run a command of the program and give what it said; `NotReady` where it failed."""
     program = ["-c", PAST] if past else ["-m", "meshnode"]
+    return run_program(program, *arguments)
+
+
+def run_program(program: list[str], *arguments: str) -> str:
+    """Run a program of the node's own Python; give what it said, or `NotReady` where it failed."""
     done = subprocess.run(
         [sys.executable, *program, *arguments],
         env=environment(),
@@ -166,12 +171,25 @@ UNLIMITED = {
     "MESHNODE_LIMITS_BURST_PER_TOKEN": "100000",
 }
 SPONSORED = 2
-TRAINING = {"MESHNODE_TRAINING_DILOCO_STEPS": "2", "MESHNODE_TRAINING_BATCH_SIZE": "1"}
+# Inner steps of a round.
+STEPS = 2
+TRAINING = {"MESHNODE_TRAINING_DILOCO_STEPS": str(STEPS), "MESHNODE_TRAINING_BATCH_SIZE": "1"}
+Company = Callable[[str], AbstractContextManager[object]]
+
+
+def alone(url: str) -> AbstractContextManager[object]:
+    """Have nobody else there."""
+    return nullcontext()
 
 
 @contextmanager
-def rig(folder: Path, port: int, *, limited: bool = True) -> Iterator[Rig]:
-    """Run two nodes, the first with a past; `port` and the one after it are used, and + 1000."""
+def rig(
+    folder: Path, port: int, *, limited: bool = True, company: Company = alone
+) -> Iterator[Rig]:
+    """Run two nodes, the first with a past; `port` and the one after it are used, and + 1000.
+
+    `company` is entered with the URL of the first before the second is there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     expired = _live_a_past_life(folder / "a", port)
     reference = folder / "reference" / "api"
@@ -187,6 +205,7 @@ def rig(folder: Path, port: int, *, limited: bool = True) -> Iterator[Rig]:
     second = _issue(folder / "a", "second", "--fund", "1000")
     with (
         node(folder / "a", port, variables=variables) as url,
+        company(url),
         node(folder / "b", port + 1, "--tracker", url, variables=TRAINING) as other,
     ):
         for one in (url, other):
@@ -208,16 +227,22 @@ def _has_peers(url: str) -> bool:
 
 
 def train(running: Rig) -> None:
-    """Let the nodes train, and wait until they have agreed once."""
+    """Let the nodes train, round after round, and wait until they have agreed once more."""
+    before = _syncs(running.urls[0])
     for url in running.urls:
-        ask(url, "PATCH", "/api/v1/config", {"training": {"enabled": True}})
+        training = {"enabled": True, "diloco_steps": STEPS}
+        ask(url, "PATCH", "/api/v1/config", {"training": training})
 
     def agreed() -> bool:
-        found = ask(running.urls[0], "GET", "/api/training/global") or {}
         verified = ask(running.urls[0], "GET", "/api/training/verify") or {}
-        return bool(found.get("successful_syncs") and verified.get("is_working"))
+        return bool(_syncs(running.urls[0]) > before and verified.get("is_working"))
 
     until("the nodes do not train", agreed)
+
+
+def _syncs(url: str) -> int:
+    found = ask(url, "GET", "/api/training/global") or {}
+    return int(found.get("successful_syncs", 0))
 
 
 def rest(running: Rig) -> None:

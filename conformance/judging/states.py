@@ -1,13 +1,14 @@
-"""States that a node reaches only with others: accepted updates, a paid proof, other weights.
+"""States that a node reaches only with others: accepted updates, proofs, a gradient, other weights.
 
-Each is brought about as users would: by workers, by a stake and an inference, by two nodes that
-have trained alone and then meet.
+Each is brought about as users would: by workers, by a stake and an inference, by a peer's key, by
+two nodes that have trained alone and then meet.
 """
 
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,48 @@ from typing import Any
 from conformance import messages
 from conformance.checks.dht import SENDER
 from conformance.grpcwire import GrpcClient
+from conformance.httpwire import Unanswered
 from conformance.journal import Journal
 from conformance.judging.nodes import (
     SPONSORED,
     TRAINING,
     NotReady,
+    Rig,
     ask,
     environment,
     node,
     run_command,
+    run_program,
     until,
 )
 from conformance.secrecy import Redactor
+from conformance.target import documented_grpc_address
 
 STAGES = (0, 1)
 # A holder needs a stake before it may claim, and two fees.
 STAKE, FUNDS = 2, 3
 # A round that does not end while somebody looks.
 ENDLESS = 1_000_000
+# For nodes that share few cores to come to the same round.
+HELD_WITHIN_S = 300.0
+# Makes a gradient of one node's that another one might send as its own: the same values, for the
+# round and the weights that are named, with its own key.
+SIGN = """
+import sys
+import time
+from pathlib import Path
+from meshnode.domain.training.message import MOST_TTL, Contribution, sign
+from meshnode.services.keystore import Keystore
+from meshnode.wire.node_pb2 import GossipGradientRequest
+home, values, out, round_id, model_hash = sys.argv[1:]
+key = Keystore(Path(home)).node_key
+message = GossipGradientRequest.FromString(Path(values).read_bytes())
+message.node_id, message.round_id, message.model_hash = key.node_id, int(round_id), model_hash
+message.timestamp, message.ttl = time.time(), MOST_TTL
+said = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+message.signature = sign(key.seed, Contribution(**said).statement())
+Path(out).write_bytes(message.SerializeToString())
+"""
 
 
 def accept_updates(folder: Path, url: str) -> None:
@@ -88,6 +113,37 @@ def paid_holder(folder: Path, port: int) -> Iterator[str]:
             yield holder
 
 
+@contextmanager
+def orderer(folder: Path, port: int, holder: str) -> Iterator[str]:
+    """Run a node of the first layers for which `holder` has computed the rest; give its URL.
+
+    The claim is on the chain. It is paid only where there is another validator than the holder.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with node(folder, port, "--layers", "0-1", "--tracker", holder) as url:
+        until("the orderer has no peer", lambda: _total(url))
+        status = until("no status", partial(ask, url, "GET", "/api/v1/status"))
+        balance = until("no wallet", partial(ask, url, "GET", "/api/v1/wallet/balance"))
+        _must(holder, "/api/v1/wallet/send", {"to": balance["address"], "amount": 2 * FUNDS})
+        until("no money came", lambda: _available(url) >= 2 * FUNDS)
+        # Orders count that are given by somebody with a stake.
+        _must(url, "/api/v1/wallet/stake", {"amount": STAKE, "duration_days": 1})
+        until("the holder has no peer", lambda: status["node_id"] in _peers(holder))
+
+        def claimed() -> bool:
+            ask(url, "POST", "/api/v1/inference", {"prompt": "Once upon", "max_tokens": 1})
+            found = ask(holder, "GET", "/api/v1/proofs") or {}
+            return bool(found.get("proofs"))
+
+        until("the work was not claimed", claimed)
+        yield url
+
+
+def _peers(url: str) -> list[str]:
+    listed = ask(url, "GET", "/api/v1/peers") or {}
+    return [peer.get("id", "") for peer in listed.get("peers", [])]
+
+
 def _must(url: str, path: str, body: Any) -> None:
     if ask(url, "POST", path, body) is None:
         raise NotReady(f"POST {path} was refused")
@@ -123,17 +179,92 @@ def _rounds(url: str) -> int:
     return int(found.get("local", {}).get("training_rounds", 0))
 
 
+@dataclass(frozen=True)
+class Round:
+    """Where a node that trains is; `steps` are all inner steps that it has made."""
+
+    number: int
+    state: str
+    model_hash: str
+    steps: int
+
+
+def hold(running: Rig) -> Round:
+    """Let the nodes stay in a round, with the same weights, and give that of the first."""
+    for url in running.urls:
+        ask(url, "PATCH", "/api/v1/config", {"training": {"diloco_steps": ENDLESS}})
+    first: dict[str, Round] = {}
+
+    def held() -> Round | None:
+        for url in running.urls:
+            now, before = _round(url), first.get(url)
+            if now is None or now.state != "inner":
+                return None
+            if before is None or (now.number, now.model_hash) != (before.number, before.model_hash):
+                first[url] = now
+                return None
+            # The second of two steps has begun with the setting in force: this round does not end.
+            if now.steps < before.steps + 2:
+                return None
+        (one, *others) = (first[url] for url in running.urls)
+        return one if all(other.model_hash == one.model_hash for other in others) else None
+
+    found: Round = until("the nodes stay in no round", held, HELD_WITHIN_S)
+    return found
+
+
+def sign_gradient(rounds: Round, *, maker: Path, values: Path, out: Path) -> Path:
+    """Write a gradient for the round, signed with the key of the node whose folder `maker` is.
+
+    `values` is a contribution that another node has made.
+    """
+    until(f"there is no {values}", values.exists)
+    words = (str(maker), str(values), str(out), str(rounds.number), rounds.model_hash)
+    run_program(["-c", SIGN], *words)
+    return out
+
+
+def _round(url: str) -> Round | None:
+    """Ask a node for the state of its training, in the reference node's own message."""
+    try:
+        reply = _call(documented_grpc_address(url), "GetSwarmStatus", b"")
+    except NotReady:
+        return None
+    training = _fields(reply).get(9)
+    if not isinstance(training, bytes):
+        return None
+    told = _fields(training)
+    steps = _fields(_bytes(told.get(8))).get(3, 0)
+    number, state, model_hash = told.get(1, 0), _bytes(told.get(2)), _bytes(told.get(4))
+    return Round(int(number), state.decode(), model_hash.decode(), int(steps))
+
+
+def _fields(data: bytes) -> dict[int, int | bytes]:
+    return {field.number: field.value for field in messages.wire_fields(data)}
+
+
+def _bytes(value: int | bytes | None) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
 def introduce(port: int, to: int) -> None:
     """Ping one node in the name of another: it calls back, and so they know each other."""
     _ping(to, _ping(port, SENDER).responder)
 
 
 def _ping(port: int, sender: Any) -> Any:
-    client = GrpcClient(f"127.0.0.1:{port + 1000}", Journal(Redactor({})), timeout_s=20)
+    asked = messages.make("DHTPingRequest", sender=sender).SerializeToString()
+    return messages.parse("DHTPingResponse", _call(f"127.0.0.1:{port + 1000}", "DHTPing", asked))
+
+
+def _call(address: str, operation: str, request: bytes) -> bytes:
+    client = GrpcClient(address, Journal(Redactor({})), timeout_s=20)
     try:
-        reply = client.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+        reply = client.call(operation, request)
+    except Unanswered as reason:
+        raise NotReady(f"{operation} at {address}: {reason.why}") from None
     finally:
         client.close()
     if not reply.ok:
-        raise NotReady(f"DHTPing ended with {reply.code} {reply.details}")
-    return messages.parse("DHTPingResponse", reply.body)
+        raise NotReady(f"{operation} ended with {reply.code} {reply.details}")
+    return reply.body

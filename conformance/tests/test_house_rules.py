@@ -8,7 +8,8 @@ import pytest
 
 import conformance
 from conformance import codegen
-from conformance.grpcwire import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
+from conformance.grpcwire import CHANNEL_OPTIONS
+from conformance.messagefile import MAX_MESSAGE_BYTES
 
 HOME = Path(conformance.__file__).parent
 MODULES = sorted(

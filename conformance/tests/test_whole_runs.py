@@ -48,7 +48,6 @@ def test_a_conforming_target_passes_everything(whole: Run) -> None:
 NEEDS_ANOTHER_TARGET = {
     "TR-VERIFY-013", "TR-VERIFY-014", "TR-RULE-001",  # training that does not work
     "NA-ERR-006", "NA-ERR-007",  # 429
-    "GR-GOSSIP-GRADIENT-RESPONSE-01",  # true, where the toy always says false
 }  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from conformance.tests.toy_calls import ToyShard, ToyTable, trained
+from conformance import messages
+from conformance.messagefile import MessageFile
+from conformance.tests.toy_calls import SIGNED, ToyShard, ToyTable, trained
 
 TOKEN = "toy-token-0123456789"
 EXPIRED = "toy-expired-9876543210"
@@ -28,8 +30,13 @@ DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
 PUBLIC_KEY, REQUEST_ID = "02" + "ab" * 32, "cd" * 32
 VIEW = "/reference/v03/api/network"
 TIP = 7
+GRADIENT = messages.make(
+    "GossipGradientRequest", node_id="ab" * 20, round_id=3, model_hash="a" * 64, batch_size=1,
+    layer_gradients={"embedding": b"values"}, signature=SIGNED, ttl=1,
+).SerializeToString()  # fmt: skip
 NATIVE_SETTINGS: dict[str, Any] = {
     "rpc": "jsonrpc", "public_key": PUBLIC_KEY, "request_id": REQUEST_ID, "artifact": DIGEST,
+    "gradient": MessageFile("gradient.bin", GRADIENT),
     "reference": (VIEW,), "legacy_gone": ("/api/register",), "legacy_redirected": ("/login",),
     "field_map": {
         "/api/network height": ("height",), "/api/network hash": ("latest_block_hash",),

@@ -6,6 +6,8 @@ from typing import Any
 
 from conformance import messages
 
+# The signature that the toy believes in.
+SIGNED = "signed by a peer of the toy"
 CHECKPOINT = {"version": 3, "model_hash": "a" * 64, "phase": "early"}
 SHAPE, VALUES_BYTES = [1, 2, 8], 64
 
@@ -20,6 +22,8 @@ def trained(operation: str, request: Any) -> Any:
         return {**CHECKPOINT, "success": True, "checkpoint_data": b"data", "total_size": 4}
     if operation == "GetWeights":
         return {"weights_data": b"weights"}
+    if request.signature == SIGNED:
+        return {"accepted": True, "current_round": 3}
     return {"accepted": False, "reason": "another model", "current_round": 3}
 
 

@@ -1,0 +1,68 @@
+"""A history of many pages: the kinds of entries that the first page lacks are looked for."""
+
+from typing import Any
+from urllib.parse import parse_qs
+
+from conformance.run import Result, Run
+from conformance.tests.conftest import Judge
+from conformance.tests.test_mutants_of_fields import failed_musts
+from conformance.tests.toy import Asked, Response, error, now
+from conformance.tests.toy_serving import Serving
+from conformance.verdict import Exit, Standing
+
+PATH = "/api/v1/wallet/transactions"
+REWARD = "NA-HISTORY-017"
+PAGE = 20
+
+
+class Buried:
+    """Fees hide a reward from who asks for no more than a page."""
+
+    def __init__(self, taken: int = 1000, **changes: Any) -> None:
+        """Refuse a `limit` above `taken`; `changes` are of the reward."""
+        self.limits: list[int] = []
+        self._taken, self._changes = taken, changes
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Give fees, and after them the reward."""
+        if asked.path != PATH or response.status != 200:
+            return
+        query = parse_qs(asked.query)
+        limit, offset = (
+            int(query.get(key, [default])[0])
+            for key, default in (("limit", str(PAGE)), ("offset", "0"))
+        )
+        self.limits.append(limit)
+        if limit > self._taken:
+            response.__dict__.update(error(400, "INVALID_REQUEST", "too many").__dict__)
+            return
+        fee = {"type": "fee", "amount": -0.1, "timestamp": now()}
+        reward = {"id": "reward", "type": "reward", "amount": 1.5, "timestamp": now(),
+                  "details": {"proof_id": "p1", "role": "worker"}, **self._changes}  # fmt: skip
+        history = [*({"id": f"fee{at}", **fee} for at in range(PAGE)), reward]
+        page = history[offset : offset + limit]
+        response.json.update(transactions=page, total=len(history), limit=limit)
+
+
+def result(ended: Run) -> Result:
+    """Give what a run says of the details of a reward."""
+    return next(item for item in ended.results if item.requirement.id == REWARD)
+
+
+def test_a_reward_beyond_the_first_page_is_judged(toy: Serving, judge: Judge) -> None:
+    toy.node.http_hook = buried = Buried()
+    ended = judge(REWARD, allow=frozenset())
+    assert result(ended).standing is Standing.PROVED
+    # No more than there is.
+    assert max(buried.limits) == PAGE + 1
+    toy.node.http_hook = Buried(details="none")
+    assert failed_musts(judge(REWARD, allow=frozenset()).results) == {"NA-HISTORY-018"}
+
+
+def test_a_target_that_gives_no_longer_page_is_not_blamed(toy: Serving, judge: Judge) -> None:
+    toy.node.http_hook = buried = Buried(taken=PAGE)
+    ended = judge(REWARD, allow=frozenset())
+    assert max(buried.limits) > PAGE
+    assert result(ended).standing is Standing.NOT_EXERCISED
+    assert ended.faults == {}
+    assert ended.ended() is not Exit.VIOLATED
