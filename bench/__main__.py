@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.table import BenchRow
 
-NAMES = ("engine", "http", "grpc", "startup", "pipeline", "tensors")
+NAMES = ("engine", "http", "grpc", "startup", "pipeline", "hop", "tensors")
 OUT = Path(__file__).parent / "out" / "figures.json"
 
 

@@ -9,34 +9,25 @@ after the other, so that each gets all threads; the target for two of them is 0.
 from __future__ import annotations
 
 import json
-import secrets
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from urllib.parse import urlsplit
 
-import numpy as np
 import torch
 import trio
 
 from bench.http import Load, Node, tokens_per_second
 from bench.node_process import RunningNode, running_node
-from bench.random_model import CONFIG, THREADS, random_model
-from bench.table import BenchRow, in_turn, latency_row, throughput_row
-from meshnode.domain.metering import TrafficMeter
-from meshnode.rpc.pool import ChannelPool, serve_pool
-from meshnode.wire import node_pb2 as pb
-from meshnode.wire.tensors import pack_floats
+from bench.random_model import THREADS, random_model
+from bench.table import BenchRow, in_turn, throughput_row
 
 ROUNDS = 5
 TOKENS = 48
 PROMPT = "Once upon a time there was a node that served a model to its neighbours."
 SESSIONS = (8, 32)
 LEAST_OF_ONE = 0.9
-HOP_MS = 1.5
-HOPS = 200
 JOINED_WITHIN_S = 60.0
 STAR = {"MESHNODE_PIPELINE_CHAIN": "false"}
 
@@ -70,15 +61,12 @@ def run() -> list[BenchRow]:
         rows = [
             throughput_row("2 nodes vs 1, one session", of_two, of_one, LEAST_OF_ONE, "token/s"),
             throughput_row("3 nodes vs 1, one session", of_three, of_one, 0.0, "token/s"),
-            throughput_row("3 nodes, chain vs star", of_three, of_star, 1.0, "token/s"),
+            throughput_row("3 nodes, chain vs star", of_three, of_star, 0.0, "token/s"),
         ]
         for sessions in SESSIONS:
             ours, theirs = in_turn(2, rate(two[0], sessions), rate(one, sessions))
             name = f"2 nodes vs 1, {sessions} sessions"
             rows.append(throughput_row(name, ours, theirs, 0.0, "token/s"))
-        rows.append(
-            latency_row("one hop, hidden [1,1,768]", trio.run(hop_ms, three[1], 4), HOP_MS, "ms")
-        )
     return rows
 
 
@@ -86,33 +74,6 @@ def rate(node: RunningNode, sessions: int) -> Callable[[], float]:
     """Measures tokens a second over so many sessions."""
     load = Load(sessions, TOKENS, PROMPT)
     return partial(trio.run, tokens_per_second, Node(node.url, node.token), load, sessions)
-
-
-async def hop_ms(holder: RunningNode, first: int) -> list[float]:
-    """Network milliseconds of single positions sent to a holder of layers in the middle."""
-    parts = urlsplit(holder.url)
-    states = np.random.default_rng(0).standard_normal((1, 1, CONFIG.hidden_size), np.float32)
-    request = pb.PipelineForwardRequest(
-        session_id=secrets.token_hex(16),
-        hidden_states=pack_floats(states),
-        hidden_shape=states.shape,
-        use_cache=True,
-        target_shard=first,
-    )
-    samples = []
-    async with trio.open_nursery() as nursery:
-        pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
-        stub = await pool.stub(parts.hostname or "", (parts.port or 0) + 1000)
-        for _ in range(HOPS):
-            began = trio.current_time()
-            answer = await stub.PipelineForward.ask(request)
-            elapsed_ms = (trio.current_time() - began) * 1e3
-            inside = (float(answer.metadata[key]) for key in ("queue-ms", "compute-ms"))
-            samples.append(elapsed_ms - sum(inside))
-        close = pb.PipelineForwardRequest(session_id=request.session_id, target_shard=first)
-        await stub.PipelineForward(close)
-        nursery.cancel_scope.cancel()
-    return samples
 
 
 def _wait_joined(driver: RunningNode, peers: int) -> None:

@@ -1,0 +1,92 @@
+"""The peer of a hop: a holder that is grpcio's asyncio server, with the same layers and engine.
+
+``python -m bench.grpcio_holder MODEL FIRST LAST`` serves one session until it is ended, and prints
+its port. It checks nothing that it is sent, so that what it takes is the transport's time and the
+hand-over to the thread that computes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import torch
+
+from bench.random_model import CONFIG, THREADS
+from meshnode.model.engine import Engine, Step
+from meshnode.model.loading import load_model
+from meshnode.wire import node_pb2 as pb
+from meshnode.wire.tensors import pack_floats, unpack_floats
+
+METHOD = "/node.NodeService/PipelineForward"
+COMPUTE_MS = "compute-ms"
+
+
+async def serve(model: Path, layers: range) -> None:
+    """Serve on a free port, and print it."""
+    decoder = load_model(model, layers=layers, threads=THREADS).decoder
+    thread = ThreadPoolExecutor(1)
+    loop = asyncio.get_running_loop()
+    engine = await loop.run_in_executor(thread, Engine, decoder, 1)
+    shard = engine.shard(layers, CONFIG.context_length)
+
+    async def forward(request: Any, context: Any) -> Any:
+        states = unpack_floats(request.hidden_states, request.hidden_shape, "hidden_states")
+        step = Step(shard, torch.from_numpy(states), CONFIG.context_length)
+        began = time.perf_counter()
+        output = await loop.run_in_executor(thread, engine.extend, step)
+        compute_ms = (time.perf_counter() - began) * 1e3
+        if isinstance(output, Exception):
+            raise output
+        context.set_trailing_metadata(((COMPUTE_MS, f"{compute_ms:.3f}"),))
+        return pb.PipelineForwardResponse(
+            hidden_states=pack_floats(output.numpy()), hidden_shape=output.shape, success=True
+        )
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        forward, pb.PipelineForwardRequest.FromString, pb.PipelineForwardResponse.SerializeToString
+    )
+    server = grpc.aio.server()
+    _, name, operation = METHOD.split("/")
+    service = grpc.method_handlers_generic_handler(name, {operation: handler})
+    server.add_generic_rpc_handlers((service,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+
+@contextmanager
+def grpcio_holder(model: str, layers: range) -> Iterator[int]:
+    """One in a process of its own; gives its port."""
+    command = [sys.executable, "-m", "bench.grpcio_holder", model]
+    command += [str(layers[0]), str(layers[-1])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield int(process.stdout.readline() if process.stdout else 0)
+        finally:
+            process.terminate()
+
+
+def main() -> None:
+    """Serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int)
+    options = parser.parse_args()
+    asyncio.run(serve(options.model, range(options.first, options.last + 1)))
+
+
+if __name__ == "__main__":
+    main()

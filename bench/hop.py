@@ -1,0 +1,110 @@
+"""What a hop between two nodes of a pipeline costs, beside one by grpcio.
+
+``python -m bench.hop`` takes a minute. A *hop* is one ``PipelineForward`` of a hidden state of one
+token, [1, 1, 768] in float32, less what the holder's four layers take to compute. In ``bench.grpc``
+no layers are in between and calls follow one another at once; here each comes after a computation
+that has emptied the caches, as in a pipeline. The peer (``bench.grpcio_holder``) has the same
+layers, engine and threads behind grpcio's asyncio server, and grpcio's blocking client.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import grpc
+import numpy as np
+import trio
+
+from bench.grpcio_holder import COMPUTE_MS, METHOD, grpcio_holder
+from bench.node_process import RunningNode, running_node
+from bench.random_model import CONFIG, THREADS, random_model
+from bench.table import BenchRow, in_turn, latency_row
+from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc.pool import ChannelPool, serve_pool
+from meshnode.wire import node_pb2 as pb
+from meshnode.wire.tensors import pack_floats
+
+ROUNDS = 5
+HOPS = 100
+HOP_MS = 1.5
+CALL_S = 30.0
+FIRST, LAST = 4, 7
+
+
+def run() -> list[BenchRow]:
+    """Measure, in turn."""
+    with random_model() as directory, ExitStack() as stack:
+        model = str(directory)
+        holder = stack.enter_context(running_node(model, THREADS, "--layers", f"{FIRST}-{LAST}"))
+        port = stack.enter_context(grpcio_holder(model, range(FIRST, LAST + 1)))
+        ours, theirs = in_turn(ROUNDS, lambda: trio.run(hop_ms, holder), lambda: peer_hop_ms(port))
+    mine, its = statistics.median(ours), statistics.median(theirs)
+    return [
+        latency_row("one hop between computations", ours, HOP_MS, "ms"),
+        BenchRow("the same, vs grpcio", mine, its, its / mine, None, "ms"),
+    ]
+
+
+async def hop_ms(holder: RunningNode) -> float:
+    """The median of ``HOPS``, by our client to our node."""
+    parts = urlsplit(holder.url)
+    request, samples = _request(), []
+    async with trio.open_nursery() as nursery:
+        pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
+        stub = await pool.stub(parts.hostname or "", (parts.port or 0) + 1000)
+        for _ in range(HOPS):
+            began = time.perf_counter()
+            answer = await stub.PipelineForward.ask(request)
+            elapsed_ms = (time.perf_counter() - began) * 1e3
+            inside = (float(answer.metadata[key]) for key in ("queue-ms", COMPUTE_MS))
+            samples.append(elapsed_ms - sum(inside))
+        close = pb.PipelineForwardRequest(session_id=request.session_id, target_shard=FIRST)
+        await stub.PipelineForward(close)
+        nursery.cancel_scope.cancel()
+    return statistics.median(samples)
+
+
+def peer_hop_ms(port: int) -> float:
+    """The same by grpcio's client to its server, which starts no session anew."""
+    request, samples = _request(), []
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary(
+            METHOD,
+            pb.PipelineForwardRequest.SerializeToString,
+            pb.PipelineForwardResponse.FromString,
+        )
+        for _ in range(HOPS):
+            began = time.perf_counter()
+            _, ended = call.with_call(request, timeout=CALL_S)
+            elapsed_ms = (time.perf_counter() - began) * 1e3
+            inside = dict(ended.trailing_metadata())
+            samples.append(elapsed_ms - float(inside[COMPUTE_MS]))
+    return statistics.median(samples)
+
+
+def _request() -> pb.PipelineForwardRequest:
+    """One position of a new session."""
+    shape = (1, 1, CONFIG.hidden_size)
+    states = np.random.default_rng(0).standard_normal(shape, np.float32)
+    return pb.PipelineForwardRequest(
+        session_id=secrets.token_hex(16),
+        hidden_states=pack_floats(states),
+        hidden_shape=shape,
+        use_cache=True,
+        target_shard=FIRST,
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    from bench.__main__ import print_table
+
+    print_table({"hop": run()})
+
+
+if __name__ == "__main__":
+    main()
