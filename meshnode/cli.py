@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     issue = actions.add_parser("issue", parents=[common], help="make a token and print it once")
     issue.add_argument("--name", required=True, help="whom the token is for")
     issue.add_argument(
-        "--days", type=float, default=90.0, help="days until it expires (default 90)"
+        "--days", type=_days, default=90.0, help="days until it expires (default 90)"
     )
     actions.add_parser("list", parents=[common], help="show the tokens, without their secrets")
     revoke = actions.add_parser("revoke", parents=[common], help="make a token invalid at once")

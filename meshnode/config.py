@@ -120,12 +120,7 @@ SETTINGS: tuple[Setting, ...] = (
         _matches(NODE_URLS_OR_EMPTY, "must be http://HOST:PORT, or several with commas in between"),
         Change.RESTART,
     ),
-    Setting(
-        "genesis_sha256",
-        str,
-        "",
-        _matches("([0-9a-f]{64})?", "must be 64 lowercase hex characters"),
-    ),
+    Setting("genesis_sha256", str, "", _matches(*_SHA256)),
     Setting("network_profile", str, "", _matches(r"[^\0]*", "must be a path")),
     Setting("sponsor_tasks", int, 0, _between(0, 1_000_000)),
     Setting("price_per_token_atoms", int, 1000, _between(0, 1_000_000_000)),

@@ -67,7 +67,10 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
     except ValueError as error:
         raise StartupError(str(error)) from None
     out: Path = options.out
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupError(f"cannot use the folder {out}: {error.strerror}") from None
     run = TrainingRun(
         Trainer(decoder, recipe),
         out / CHECKPOINT_FILE,
@@ -79,8 +82,14 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
     before = evaluate(decoder, data.validation_batches(options.batch_size)).loss
     if run.resume():
         print(f"going on after step {run.trainer.step_count}")
-    with _Interruption() as interruption:
-        run.run(_batches(data, options.batch_size), show_progress, lambda: interruption.number > 0)
+    batches = _batches(data, options.batch_size)
+    try:
+        with _Interruption() as interruption:
+            run.run(batches, show_progress, lambda: interruption.number > 0)
+    except FloatingPointError as error:
+        # The progress stands on the line.
+        _tell("")
+        raise StartupError(f"{error}: try again with a lower --learning-rate") from None
     if run.trainer.step_count < options.steps:
         lead = "\n" if sys.stderr.isatty() else ""
         done = f"stopped after step {run.trainer.step_count} of {options.steps}"

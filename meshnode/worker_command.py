@@ -53,7 +53,7 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
         "--stage", required=True, type=int, choices=range(len(OPERATIONS)), help="0 or 1"
     )
     parser.add_argument(
-        "--tasks", type=int, default=0, metavar="N", help="end after so many (default: never)"
+        "--tasks", type=_count, default=0, metavar="N", help="end after so many (default: never)"
     )
     parser.add_argument(
         "--genesis-sha256", default="", metavar="HEX", help="the chain, if it is known beforehand"
@@ -121,6 +121,13 @@ class WorkGateway:
         if answer.status == 429 or answer.status >= 500:
             raise GatewayUnavailable(f"{path}: HTTP {answer.status}: {reason}")
         raise GatewayRefuses(reason, answer.status)
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return count
 
 
 def _say(line: str) -> None:

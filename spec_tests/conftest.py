@@ -1,8 +1,21 @@
-"""Hypothesis profiles: ``HYPOTHESIS_PROFILE=deep`` runs thousands of examples."""
+"""Hypothesis profiles, and what many modules test with.
+
+``HYPOTHESIS_PROFILE=deep`` runs thousands of examples.
+"""
+
+from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from meshnode.model.loading import LoadedModel
 
 # Machines are shared and noisy, so how long an example takes is never a failure.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -12,3 +25,43 @@ settings.register_profile("deep", max_examples=3000, **_COMMON)
 # As the node does it: torch's threads must not spin while others want the processors.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _blocks_follow_soon() -> Iterator[None]:
+    """A transaction waits for its block a hundredth of a second, instead of a tenth."""
+    from meshnode.services.ledger import solo
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solo, "INTERVAL_S", 0.01)
+        yield
+
+
+# Torch is imported where it is needed: it reads the environment that is set above.
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of four layers, which no test changes."""
+    from spec_tests.support_model import make_model
+
+    return make_model(tmp_path_factory.mktemp("small") / "model")
+
+
+@pytest.fixture(scope="module")
+def model(directory: Path) -> LoadedModel:
+    """The same without an end of text, so that lengths are what the tests ask for."""
+    from meshnode.model.loading import load_model
+
+    return replace(load_model(directory), eos_token_ids=frozenset())
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch computes in one thread for the length of a test."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

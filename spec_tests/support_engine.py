@@ -9,7 +9,9 @@ import trio
 
 from meshnode.domain.generation import Finished, GenerationRequest, TokenEvent
 from meshnode.model.loading import LoadedModel
-from meshnode.services.executor import EngineLimits, Executor, Generation, serve_executor
+from meshnode.services.executor import EngineLimits, Executor, serve_executor
+from meshnode.services.generation import Generation
+from meshnode.services.pipeline import Pipeline
 
 LIMITS = EngineLimits(max_batch=4, max_queue=3, kv_bytes=1 << 22, prefill_chunk=16)
 GREEDY = GenerationRequest("A node serves", max_tokens=8, temperature=0.0)
@@ -32,6 +34,7 @@ async def with_executor(
 
 
 async def read(generation: Generation) -> tuple[list[TokenEvent], Finished]:
+    """All events of a generation."""
     tokens: list[TokenEvent] = []
     async for event in generation:
         if isinstance(event, Finished):
@@ -41,7 +44,10 @@ async def read(generation: Generation) -> tuple[list[TokenEvent], Finished]:
     return tokens, finished
 
 
-async def complete(executor: Executor, request: GenerationRequest) -> tuple[str, Finished]:
+async def complete(
+    executor: Executor | Pipeline, request: GenerationRequest
+) -> tuple[str, Finished]:
+    """The text of a request, its events checked."""
     async with await executor.open(request) as generation:
         tokens, finished = await read(generation)
         assert generation.usage == finished.usage

@@ -170,7 +170,7 @@ async def serve_gateway(
     calls = RpcCalls(ledger, "ab" * 20, CometValidator(KEY.public_key, 8))
     add_routes(app, http_native.NativeApi(reader), http_native.ROUTES, access)
     add_routes(app, http_rpc.RpcApi(calls, gate), http_rpc.ROUTES, access)
-    add_routes(app, http_work.WorkApi(ledger.chain_id, sponsor), http_work.ROUTES, access)
+    add_routes(app, http_work.WorkApi(sponsor), http_work.ROUTES, access)
     _, _, (host, port) = await start_server(nursery, app)
     return Served(f"http://{host}:{port}")
 

@@ -12,10 +12,21 @@ are there, and a test that needs them is skipped with that reason otherwise.
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+
+SOON_BACK = """
+from dataclasses import replace
+from meshnode.services.dht import timings
+timings.DHT_TIMINGS = replace(timings.DHT_TIMINGS, lost_s=1.0)
+from meshnode.services import peers
+beats = replace(peers.PEER_TIMINGS, beat_s=1.0, call_s=5.0)
+peers.serve_peers.__kwdefaults__["timings"] = beats
+"""
+"""A prelude, and to be the first: nodes soon see who is gone, and soon look for who was lost."""
 
 
 def _ip(*arguments: str) -> None:
@@ -25,7 +36,7 @@ def _ip(*arguments: str) -> None:
 @lru_cache(maxsize=1)
 def refusal() -> str:
     """Why namespaces cannot be made here; empty if they can."""
-    name = f"mnt{os.getpid()}"
+    name = f"mnt{os.getpid()}-{secrets.token_hex(4)}"
     try:
         _ip("netns", "add", name)
     except FileNotFoundError:
@@ -45,7 +56,8 @@ class Lab:
     """Hosts on two bridges."""
 
     def __init__(self) -> None:
-        self._name = f"mn{os.getpid()}"
+        # Not the name of one that an earlier process left behind.
+        self._name = f"mn{os.getpid()}-{secrets.token_hex(4)}"
         self._made: list[str] = []
 
     def _add(self, suffix: str) -> str:

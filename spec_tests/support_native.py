@@ -251,7 +251,7 @@ async def start_gateway(
     gate: NativeGate | None = None,
     with_index: bool = True,
     reference: Path | None = None,
-    with_sponsor: bool = True,
+    sponsor: http_work.Sponsor | None = None,
     provider: Actor | None = BOB,
 ) -> Gateway:
     """A solo chain and its gateway."""
@@ -288,22 +288,19 @@ async def start_gateway(
     )
     validator = CometValidator(key.public_key, 8)
     calls = RpcCalls(ledger, NODE_ID, validator, lambda: stopping[0])
-    sponsor, artifacts = FakeSponsor(), Artifacts()
+    fake, artifacts = FakeSponsor(), Artifacts()
     artifacts.add("genesis.json", ledger.genesis_bytes)
     gate = gate or NativeGate(1_000_000, 1_000_000)
     access = open_access()
     app = make_app(access=access, max_body_bytes=1 << 20, native=gate)
     add_routes(app, http_native.NativeApi(reader), http_native.ROUTES, access)
     add_routes(app, http_rpc.RpcApi(calls, gate), http_rpc.ROUTES, access)
-    work = http_work.WorkApi(ledger.chain_id, sponsor if with_sponsor else None)
-    add_routes(app, work, http_work.ROUTES, access)
+    add_routes(app, http_work.WorkApi(sponsor or fake), http_work.ROUTES, access)
     add_routes(app, http_artifacts.ArtifactsApi(artifacts), http_artifacts.ROUTES, access)
     legacy = http_legacy.LegacyApi(ledger.chain_id, ledger.genesis_sha256, "1.2.3", reference)
     add_routes(app, legacy, http_legacy.ROUTES, access)
     _, _, address = await start_server(nursery, app)
-    return Gateway(
-        address, ledger, index, reader, calls, sponsor, artifacts, clock, online, stopping
-    )
+    return Gateway(address, ledger, index, reader, calls, fake, artifacts, clock, online, stopping)
 
 
 def open_access() -> Access:

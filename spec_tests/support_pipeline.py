@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from meshnode.domain.batching import EngineLimits
-from meshnode.domain.generation import Finished, GenerationRequest, TokenEvent
+from meshnode.domain.generation import GenerationRequest
 from meshnode.domain.metering import TrafficMeter
 from meshnode.edges.grpc_pipeline import PipelineService
 from meshnode.edges.grpc_service import node_services
@@ -22,13 +22,13 @@ from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import Executor, serve_executor
-from meshnode.services.generation import Generation
 from meshnode.services.pipeline import Pipeline, PipelineLimits, serve_pipeline
 from meshnode.services.shards.chain import Chain
 from meshnode.services.shards.holder import HolderLimits, serve_holder
 from meshnode.services.shards.training import Training, TrainingLimits, serve_training
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
+from spec_tests.support_engine import read
 from spec_tests.support_model import make_model
 
 NUM_LAYERS = 6
@@ -327,27 +327,6 @@ async def start_holder(
 def loaded(directory: Path, layers: range | None = None) -> LoadedModel:
     """Executors may share weights, which nobody changes."""
     return load_model(directory, layers)
-
-
-async def read(generation: Generation) -> tuple[list[TokenEvent], Finished]:
-    """All events of a generation."""
-    tokens: list[TokenEvent] = []
-    async for event in generation:
-        if isinstance(event, Finished):
-            finished = event
-        else:
-            tokens.append(event)
-    return tokens, finished
-
-
-async def complete(pipeline: Pipeline, request: GenerationRequest) -> tuple[str, Finished]:
-    """The text of a request, its events checked."""
-    async with await pipeline.open(request) as generation:
-        tokens, finished = await read(generation)
-        assert generation.usage == finished.usage
-    assert [event.index for event in tokens] == list(range(len(tokens)))
-    assert finished.usage.completion_tokens == len(tokens)
-    return "".join(event.text for event in tokens), finished
 
 
 async def alone(directory: Path, request: GenerationRequest, **changes: Any) -> str:

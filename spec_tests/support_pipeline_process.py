@@ -20,7 +20,7 @@ GREEDY = {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}
 SAMPLED = {"prompt": "The little fox", "max_tokens": 40, "temperature": 0.9, "seed": 5}
 DEAD_S, CALL_S = 2.0, 5.0
 """The longest pauses: for a process that is gone, and for one that hangs."""
-PATIENT_S = 20.0
+PATIENT_S = 10.0
 PATIENT = f"""
 from dataclasses import replace
 from meshnode.rpc import pool

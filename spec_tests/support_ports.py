@@ -3,12 +3,14 @@
 A port that the system chose, and that was closed again, may be anybody's before the node that it is
 for has started: the system gives it to another socket, or the test to a second node. These are from
 below the range of which the system gives, and each is given once by a process. HTTP ports are in
-even thousands, so that the gRPC ports, 1000 above, are nobody's HTTP port.
+even thousands, so that the gRPC ports, 1000 above, are nobody's HTTP port. Workers of one run share
+the ports out: what one has given, and waits to see taken again, no other gives.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import socket
 
@@ -17,10 +19,18 @@ HTTP_PORTS = [
 ]
 
 
+def _own() -> list[int]:
+    """The share of this process, by the names that pytest-xdist gives its workers."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    return HTTP_PORTS[int(worker) :: int(workers)]
+
+
 def _in_turn() -> itertools.cycle[int]:
+    own = _own()
     # Test runs side by side begin somewhere else.
-    start = random.SystemRandom().randrange(len(HTTP_PORTS))
-    return itertools.cycle([*HTTP_PORTS[start:], *HTTP_PORTS[:start]])
+    start = random.SystemRandom().randrange(len(own))
+    return itertools.cycle([*own[start:], *own[:start]])
 
 
 _ports = _in_turn()

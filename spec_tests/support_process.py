@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from spec_tests.support_ports import free_port
 
@@ -140,15 +141,20 @@ def starting_node(
     prelude: str = "",
     token: str = TOKEN,
     port: int = 0,
+    enter: Sequence[str] = (),
     **variables: str,
 ) -> Iterator[Node]:
-    """Start a node, and kill it at the end if it still runs. Several can start side by side."""
+    """Start a node, and kill it at the end if it still runs. Several can start side by side.
+
+    ``enter`` is a command that runs the rest elsewhere, as on a host of a laboratory.
+    """
     port = port or free_port()
     if token:
         variables["MESHNODE_TOKEN"] = token
+    started = command("--port", str(port), "--data-dir", str(data_dir), *arguments, prelude=prelude)
     with (data_dir.parent / f"{data_dir.name}.log").open("ab") as log:
         process = subprocess.Popen(
-            command("--port", str(port), "--data-dir", str(data_dir), *arguments, prelude=prelude),
+            [*enter, *started],
             env=environment(**variables),
             stdout=subprocess.PIPE,
             stderr=log,
@@ -167,19 +173,9 @@ def starting_node(
 
 
 @contextmanager
-def running_node(
-    data_dir: Path,
-    *arguments: str,
-    prelude: str = "",
-    token: str = TOKEN,
-    port: int = 0,
-    **variables: str,
-) -> Iterator[Node]:
-    """Start a node, wait for its banner, and kill it at the end if it still runs."""
-    starting = starting_node(
-        data_dir, *arguments, prelude=prelude, token=token, port=port, **variables
-    )
-    with starting as node:
+def running_node(data_dir: Path, *arguments: str, **options: Any) -> Iterator[Node]:
+    """Start a node as :func:`starting_node` does, and wait for its banner."""
+    with starting_node(data_dir, *arguments, **options) as node:
         node.wait_ready()
         yield node
 

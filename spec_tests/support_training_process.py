@@ -24,6 +24,11 @@ SETTINGS = {
     "MESHNODE_RESOURCES_CPU_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
+BRISK = """
+from meshnode.services.training import gossip, rounds
+gossip.POLL_S, rounds.TICK_S = 0.3, 0.1
+"""
+"""A prelude: nodes look at each other more often. What they wait for may last as long as ever."""
 _KEPT = re.compile(r"version (\d+) kept, ([0-9a-f]{64}),")
 DIES = {
     "inner": "_contribute",
@@ -105,6 +110,8 @@ class TrainingProcesses:
         self.nodes: list[Node] = []
         self.seen: dict[int, dict[str, set[str]]] = {}
         """By version: each hash that was reported, and who did."""
+        self.pace = BRISK
+        """Empty for that of a node as it comes."""
         self._model = model
         self._stack = stack
         self._channels: dict[int, grpc.Channel] = {}
@@ -118,7 +125,7 @@ class TrainingProcesses:
             running_node(
                 self.folder / name,
                 *("--model", str(self._model), *tracker),
-                prelude=prelude,
+                prelude=self.pace + prelude,
                 **{**SETTINGS, "MESHNODE_TRAINING_TEXT": str(self.text), **changes},
             )
         )

@@ -151,7 +151,7 @@ PATHS = [
     ("block", "last_commit", "signatures"),
     ("block", "evidence", "evidence"),
 ]
-WRONG = [7, -1, "x", "07", "ab" * 32, "99999999999999999999", ["x"], {}, {"hash": 1}, True, 1.5]
+WRONG = [7, -1, "x", "é", "07", "ab" * 32, "9" * 20, ["x"], {}, {"hash": 1}, True, 1.5]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: "/".join(map(str, path)))

@@ -1,6 +1,5 @@
 """A payment whose broadcast is lost, or whose client is killed, is made once or not at all."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from support_process import environment
 
 from meshnode.client import payments
 from meshnode.client.gateway import Gateway
+from spec_tests.support_ports import free_port
 
 
 @pytest.fixture
@@ -81,9 +81,7 @@ def test_a_gateway_that_nobody_reached_got_nothing(client: Client, monkeypatch) 
     reached = payments._broadcast
 
     def gone(gateway, raw):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        return reached(Gateway(gateway.api, f"http://127.0.0.1:{port}"), raw)
+        return reached(Gateway(gateway.api, f"http://127.0.0.1:{free_port()}"), raw)
 
     monkeypatch.setattr(payments, "_broadcast", gone)
     assert client.do("transfer", BOB.key, "1") == REFUSED

@@ -1,5 +1,6 @@
 """The outbox: one open entry an account, moves by the table, on the disk before it is used."""
 
+import json
 import sqlite3
 import stat
 from dataclasses import replace
@@ -7,10 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support_gateway import run_client
 
 from meshnode.client.answers import Identity
-from meshnode.client.errors import Misused, OutcomeUnknown, Refused
+from meshnode.client.errors import UNKNOWN, Misused, OutcomeUnknown, Refused
 from meshnode.client.outbox import MOVES, OPEN, OUTBOX_FILE, Entry, Outbox
+from meshnode.client.session import CLIENT_FOLDER
 
 HERE = Identity("test-chain-1", "a" * 64)
 
@@ -106,6 +109,18 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path) -> None:
     with pytest.raises(Misused):
         Outbox(tmp_path)
     assert path.read_bytes() == b"not a database" * 100
+
+
+def test_damage_that_shows_later_leaves_the_outcome_open(tmp_path, capsys) -> None:
+    folder = tmp_path / CLIENT_FOLDER
+    with Outbox(folder) as outbox:
+        outbox.store(entry())
+    path = folder / OUTBOX_FILE
+    data = path.read_bytes()
+    # The first page says what there is; the entries themselves are in the others.
+    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    assert run_client(tmp_path, "outbox", "--json") == UNKNOWN
+    assert json.loads(capsys.readouterr().out)["status"] == UNKNOWN
 
 
 def test_an_entry_is_found_by_the_beginning_of_its_id(tmp_path) -> None:

@@ -1,5 +1,6 @@
 """Paying: each kind of transaction, what it costs, and what is refused before signing."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,7 @@ def test_an_expired_request(client: Client) -> None:
         (["transfer", BOB.key, "0.0000001"], MISUSED),
         (["infer", "x", "--price-ceiling", "0.032999"], REFUSED),
         (["infer", "x", "--max-tokens", "65"], MISUSED),
+        (["infer", "x", "--max-tokens", "0"], MISUSED),
         (["infer", ""], MISUSED),
         (["infer", "x" * 16_384], MISUSED),
         (["infer", "\udcff"], MISUSED),
@@ -89,6 +91,19 @@ def test_what_is_refused_before_signing(client: Client, arguments: list[str], st
     assert client.do(*arguments) == status
     assert client.states == []
     assert client.gateway.broadcasts == []
+
+
+def test_a_prompt_on_standard_input_is_text(client: Client, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8"))
+    assert client.do("infer", "-") == MISUSED
+    assert client.states == []
+
+
+def test_a_height_is_a_number_of_blocks(client: Client) -> None:
+    for height in ("0", "-1", "1.0", "9" * 5000):
+        assert client.do("block", height) == MISUSED
+    client.gateway.net.block()
+    assert client.do("block", "1") == DONE
 
 
 def test_the_ceiling_includes_the_fee(client: Client) -> None:

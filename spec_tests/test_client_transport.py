@@ -28,6 +28,7 @@ from meshnode.client.errors import (
 )
 from meshnode.client.gateway import Gateway, Patience
 from meshnode.client.transport import MAX_ANSWER, check_url, exchange
+from spec_tests.support_ports import free_port
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -123,10 +124,8 @@ def test_broken_answers_leave_the_outcome_open(answer: bytes) -> None:
 
 
 def test_nobody_there_means_that_nothing_was_sent() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
     with pytest.raises(NotReached):
-        exchange(f"http://127.0.0.1:{port}", b"{}", 60)
+        exchange(f"http://127.0.0.1:{free_port()}", b"{}", 60)
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,18 @@
 """design: the queue and the memory for keys and values are bounded."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import trio
 from support_engine import GREEDY, LIMITS, LONG, complete, read, with_executor
-from support_model import make_model
 
 from meshnode.domain.errors import (
     RateLimited,
     StartupError,
 )
 from meshnode.model.kv import KVCache
-from meshnode.model.loading import LoadedModel, load_model
+from meshnode.model.loading import LoadedModel
 from meshnode.services.executor import Executor, serve_executor
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("executor") / "model")
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LoadedModel:
-    # Without an end of text, so that lengths are what the tests ask for.
-    return replace(load_model(directory), eos_token_ids=frozenset())
 
 
 async def test_a_full_queue_says_when_to_come_back(model: LoadedModel) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 import trio
 from support_engine import GREEDY, complete, read, with_executor
-from support_model import END_OF_TEXT, make_model
+from support_model import END_OF_TEXT
 
 from meshnode.domain.errors import (
     ComputationFailed,
@@ -18,17 +18,6 @@ from meshnode.domain.errors import (
 from meshnode.domain.generation import FinishReason, Usage
 from meshnode.model.loading import LoadedModel, load_model
 from meshnode.services.executor import Executor
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("executor") / "model")
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LoadedModel:
-    # Without an end of text, so that lengths are what the tests ask for.
-    return replace(load_model(directory), eos_token_ids=frozenset())
 
 
 async def test_a_generation_counts_its_tokens_and_its_time(model: LoadedModel) -> None:

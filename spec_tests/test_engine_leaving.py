@@ -1,30 +1,17 @@
 """design: who leaves, is cancelled or is stopped frees its place within one step."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import trio
 from support_engine import GREEDY, LIMITS, LONG, read, with_executor
-from support_model import make_model
 from trio.testing import wait_all_tasks_blocked
 
 from meshnode.domain.errors import (
     Unavailable,
 )
-from meshnode.model.loading import LoadedModel, load_model
+from meshnode.model.loading import LoadedModel
 from meshnode.services.executor import Executor, serve_executor
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("executor") / "model")
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LoadedModel:
-    # Without an end of text, so that lengths are what the tests ask for.
-    return replace(load_model(directory), eos_token_ids=frozenset())
 
 
 async def test_leaving_stops_the_work_within_one_step(model: LoadedModel) -> None:

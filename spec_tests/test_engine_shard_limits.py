@@ -1,14 +1,12 @@
 """design: sessions of pipelines in the executor: memory, queue, what is refused, the end."""
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import trio
-from support_model import make_model
 from support_shards import LIMITS, executor_of, until_free
 
 from meshnode.domain.errors import (
@@ -20,23 +18,7 @@ from meshnode.domain.errors import (
 from meshnode.model.loading import LoadedModel, load_model
 from meshnode.services.executor import Executor, ShardSession, serve_executor
 
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("shards") / "model")
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LoadedModel:
-    return replace(load_model(directory), eos_token_ids=frozenset())
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def cache_of(session: ShardSession) -> torch.Tensor:

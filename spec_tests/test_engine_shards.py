@@ -1,14 +1,12 @@
 """design: sessions of pipelines in the executor: bit-equal at any split, shared steps, replay."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import trio
-from support_model import make_model
 from support_shards import LIMITS, driven, executor_of, splits
 
 from meshnode.domain.errors import (
@@ -18,27 +16,11 @@ from meshnode.domain.generation import Finished, GenerationRequest
 from meshnode.model.loading import DEFAULT_MODEL, LoadedModel, load_model
 from meshnode.services.executor import Executor, ShardSession
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LAYERS = 4
 GREEDY = GenerationRequest("A node serves text inference, takes part", max_tokens=10, temperature=0)
 SAMPLED = replace(GREEDY, temperature=1.2, seed=7)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("shards") / "model")
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LoadedModel:
-    return replace(load_model(directory), eos_token_ids=frozenset())
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 async def local(executor: Executor, request: GenerationRequest) -> str:

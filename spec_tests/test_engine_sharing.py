@@ -3,28 +3,15 @@
 import math
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 import trio
 from support_engine import GREEDY, LIMITS, LONG, complete, read, with_executor
-from support_model import make_model
 
 from meshnode.domain.generation import Finished, GenerationRequest
-from meshnode.model.loading import LoadedModel, load_model
+from meshnode.model.loading import LoadedModel
 from meshnode.services.executor import Executor
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("executor") / "model")
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LoadedModel:
-    # Without an end of text, so that lengths are what the tests ask for.
-    return replace(load_model(directory), eos_token_ids=frozenset())
 
 
 async def test_a_reader_that_does_not_read_holds_nobody_up(model: LoadedModel) -> None:

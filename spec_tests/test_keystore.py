@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from meshnode.datadir import DataDirLock, write_private
 from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import key_from_seed
-from meshnode.services.keystore import (
-    KEY_FILE,
-    Keystore,
-    load_or_create_key,
-    load_or_create_token,
-)
+from meshnode.services.keystore import KEY_FILE, Keystore, load_or_create_token
 
 
 def test_the_published_key_of_the_zero_seed() -> None:
@@ -41,8 +36,8 @@ def test_a_key_never_shows_its_seed() -> None:
 
 
 def test_a_key_is_made_once_and_is_private(tmp_path: Path) -> None:
-    key = load_or_create_key(tmp_path)
-    assert load_or_create_key(tmp_path) == key
+    key = Keystore(tmp_path).node_key
+    assert Keystore(tmp_path).node_key == key
     assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == [KEY_FILE]
 
@@ -57,7 +52,7 @@ def test_a_key_is_made_once_and_is_private(tmp_path: Path) -> None:
 def test_a_damaged_key_is_refused_without_showing_it(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / KEY_FILE).write_bytes(damage)
     with pytest.raises(StartupError, match="is damaged") as caught:
-        load_or_create_key(tmp_path)
+        Keystore(tmp_path)
     assert "000" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert (tmp_path / KEY_FILE).read_bytes() == damage
@@ -133,7 +128,7 @@ def _make(folder: Path, barrier: object, found: object) -> None:
 
 
 def test_processes_that_make_a_key_at_once_make_one(tmp_path: Path) -> None:
-    load_or_create_key(tmp_path)
+    Keystore(tmp_path)
     context = multiprocessing.get_context("spawn")
     barrier, found = context.Barrier(3), context.Queue()
     makers = [context.Process(target=_make, args=(tmp_path, barrier, found)) for _ in range(3)]

@@ -31,7 +31,6 @@ from meshnode.domain.errors import RateLimited, StartupError, Unavailable
 from meshnode.services.ledger import (
     follower,
     load_or_fetch_genesis,
-    solo,
 )
 from meshnode.services.ledger.database import stored_genesis
 from meshnode.services.ledger.keeper import Keeper
@@ -44,7 +43,6 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again soon: what is tested is not how long the pauses are."""
     monkeypatch.setattr(follower.Backoff, "pause_s", lambda self: 0.01)
     monkeypatch.setattr(follower.run_follower, "__defaults__", (0.01,))
-    monkeypatch.setattr(solo, "INTERVAL_S", 0.01)
 
 
 async def test_it_catches_up_and_stays(tmp_path: Path) -> None:

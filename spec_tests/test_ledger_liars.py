@@ -23,7 +23,6 @@ from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.services.ledger import (
     ValidatorKey,
     follower,
-    solo,
 )
 
 SECOND = 1_000_000_000
@@ -34,7 +33,6 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again soon: what is tested is not how long the pauses are."""
     monkeypatch.setattr(follower.Backoff, "pause_s", lambda self: 0.01)
     monkeypatch.setattr(follower.run_follower, "__defaults__", (0.01,))
-    monkeypatch.setattr(solo, "INTERVAL_S", 0.01)
 
 
 def changed(**fields: object) -> Callable[[CometBlock], CometBlock]:

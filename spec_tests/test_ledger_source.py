@@ -301,7 +301,10 @@ async def test_https_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_server_that_says_later() -> None:
-    for header, seconds in ((b"Retry-After: 7\r\n", 7), (b"Retry-After: soon\r\n", 2), (b"", 2)):
+    longest = 10**9 - 1
+    cases = ((b"7", 7), (b"soon", 2), (b"", 2), (b"9" * 400, longest), (b"9" * 5000, longest))
+    for value, seconds in cases:
+        header = b"Retry-After: " + value + b"\r\n" if value else b""
         head = b"HTTP/1.1 429 Later\r\nContent-Length: 0\r\n"
         async with raw_server(head + header + b"\r\n") as url:
             with pytest.raises(RateLimited) as caught:

@@ -1,6 +1,7 @@
 """Section 4.2 rule 7: the edge of the worker protocol; what envelopes mean is the sponsor's."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,21 @@ from support_chain import ALICE
 from support_native import FakeSponsor, Gateway, start_gateway
 
 from meshnode.domain.chain.canonical import Json
+from meshnode.domain.chain.context import TrainingReplay
+from meshnode.domain.chain.envelope import sign_envelope
 from meshnode.domain.chain.errors import InvalidSignature
+from meshnode.domain.chain.records import Lease
+from meshnode.domain.work import WorkNetwork
+from meshnode.services.work.sponsor import Sponsor
 
 ENVELOPE = {"body": {"kind": "poll", "time": 1}, "public_key": ALICE.key, "signature": "00"}
+
+
+class NoReplays:
+    """Nothing is leased, so nothing is repeated."""
+
+    def train(self, lease: Lease) -> TrainingReplay:
+        raise AssertionError(lease)
 
 
 @pytest.fixture
@@ -61,8 +74,12 @@ async def test_a_refused_envelope_is_400_in_the_sponsors_words(
     assert (answer.status, answer.json) == (400, {"error": "Signature verification failed"})
 
 
-async def test_a_node_without_a_sponsor_says_so(nursery: trio.Nursery, tmp_path: Path) -> None:
-    gateway = await start_gateway(nursery, tmp_path, with_sponsor=False, with_index=False)
+async def test_a_node_that_sponsors_nothing_has_no_work(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    network = WorkNetwork("test-work", "test-chain-1")
+    idle = Sponsor(NoReplays(), None, network)
+    gateway = await start_gateway(nursery, tmp_path, sponsor=idle, with_index=False)
     status = await gateway.get("/work/status")
     assert set(status) == {
         "chain_id",
@@ -72,7 +89,12 @@ async def test_a_node_without_a_sponsor_says_so(nursery: trio.Nursery, tmp_path:
         "workers_by_stage",
         "payment",
     }
-    assert (status["sponsor"], status["workers_by_stage"]) == (None, [0, 0])
-    for path in ("/work/poll", "/work/result"):
-        answer = await gateway.ask("POST", path, ENVELOPE)
-        assert (answer.status, answer.json) == (503, {"error": "this node sponsors no work"})
+    assert (status["sponsor"], status["remaining_tasks"]) == (None, None)
+    assert (status["active_operations"], status["workers_by_stage"]) == (0, [0, 0])
+    body = network.body("poll", time.time(), stage=0)
+    poll = await gateway.ask("POST", "/work/poll", sign_envelope(body, ALICE.seed))
+    assert (poll.status, poll.json) == (200, {"assignment": None})
+    body = network.body("result", time.time(), job_id="0" * 64)
+    result = await gateway.ask("POST", "/work/result", sign_envelope(body, ALICE.seed))
+    assert result.status == 400
+    assert (await gateway.get("/work/status"))["workers_by_stage"] == [1, 0]

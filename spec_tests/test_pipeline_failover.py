@@ -22,6 +22,7 @@ from meshnode.domain.errors import (
 from meshnode.domain.generation import TokenEvent
 from meshnode.rpc.errors import Code, Refused
 from meshnode.services.generation import Generation
+from spec_tests.support_engine import complete
 from spec_tests.support_model import VOCAB_SIZE
 from spec_tests.support_pipeline import (
     GREEDY,
@@ -31,7 +32,6 @@ from spec_tests.support_pipeline import (
     Holder,
     alone,
     cluster,
-    complete,
     small_model,
 )
 

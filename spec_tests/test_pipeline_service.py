@@ -22,6 +22,7 @@ from meshnode.services.pipeline.records import MOST_FAILURES, HopTime, Recorder,
 from meshnode.services.pipeline.remote import RemotePath
 from meshnode.services.pipeline.routes import Routes
 from meshnode.wire import node_pb2 as pb
+from spec_tests.support_engine import complete, read
 from spec_tests.support_pipeline import (
     GREEDY,
     NUM_LAYERS,
@@ -32,9 +33,7 @@ from spec_tests.support_pipeline import (
     FixedPeer,
     alone,
     cluster,
-    complete,
     loaded,
-    read,
     small_model,
     spans,
 )

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from spec_tests.support_engine import complete
 from spec_tests.support_pipeline import (
     GREEDY,
     PIPELINE,
     SAMPLED,
     alone,
     cluster,
-    complete,
     small_model,
     spans,
 )

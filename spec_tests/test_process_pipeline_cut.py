@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spec_tests.support_namespaces import Lab, lab, refusal
+from spec_tests.support_namespaces import SOON_BACK, Lab, lab, refusal
 from spec_tests.support_pipeline_process import (
     ALL,
     CALL_S,
@@ -26,7 +26,7 @@ from spec_tests.support_pipeline_process import (
     require_part,
     require_whole,
 )
-from spec_tests.support_process import TOKEN, command, environment, run, wait_until
+from spec_tests.support_process import TOKEN, Node, run, starting_node, wait_until
 
 PORT = 8000
 DRIVER = 0
@@ -63,32 +63,6 @@ pytestmark = [
 ]
 
 Events = list[tuple[float, dict[str, Any]]]
-
-
-@contextmanager
-def node(
-    net: Lab, host: int, folder: Path, *arguments: str, prelude: str = ""
-) -> Iterator[Callable[[], None]]:
-    """A node on a host, for the length of a test; call what it gives to wait until it serves."""
-    where = ("--host", net.address(host), "--port", str(PORT), "--data-dir", str(folder))
-    with folder.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen(
-            [*net.enter(host), *command(*where, *arguments, prelude=prelude)],
-            env=environment(MESHNODE_TOKEN=TOKEN, **NODE),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-
-    def wait_ready() -> None:
-        assert any("curl" in line for line in process.stdout), "the node has ended"
-
-    try:
-        yield wait_ready
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 @dataclass
@@ -170,15 +144,23 @@ def network(folder: Path, *stages: str) -> Iterator[Network]:
     gate.let(ALL)
     with lab(len(stages) + 1, 0) as net, ExitStack() as stack:
         tracker = ("--tracker", f"http://{net.address(DRIVER)}:{PORT}")
-        starting = [
-            node(net, DRIVER, folder / "driver", "--layers", "0", prelude=gate.prelude),
-            *(
-                node(net, host, folder / f"h{host}", "--layers", held, *tracker)
-                for host, held in enumerate(stages, 1)
-            ),
-        ]
-        for wait_ready in [stack.enter_context(one) for one in starting]:
-            wait_ready()
+
+        def start(host: int, name: str, *arguments: str, prelude: str = "") -> Node:
+            starting = starting_node(
+                folder / name,
+                *("--host", net.address(host), *arguments),
+                prelude=SOON_BACK + prelude,
+                port=PORT,
+                enter=net.enter(host),
+                **NODE,
+            )
+            return stack.enter_context(starting)
+
+        starting = [start(DRIVER, "driver", "--layers", "0", prelude=gate.prelude)]
+        for host, held in enumerate(stages, 1):
+            starting.append(start(host, f"h{host}", "--layers", held, *tracker))
+        for node in starting:
+            node.wait_ready()
         made = Network(net, gate, stages)
         made.wait_known()
         yield made

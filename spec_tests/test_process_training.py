@@ -90,6 +90,7 @@ def test_a_joiner_a_straggler_and_a_leaver(processes: TrainingProcesses) -> None
 def test_eight_processes_have_the_same_weights_after_every_round(
     processes: TrainingProcesses,
 ) -> None:
+    processes.pace = ""
     nodes = [processes.start(name, **OFF) for name in "abcdefgh"]
 
     wait_until(lambda: all(processes.peers(node) == 7 for node in nodes), WITHIN_S)

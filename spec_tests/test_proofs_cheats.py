@@ -4,13 +4,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support_chain import ALICE, BOB, CAROL, FEE, Actor
 from support_ledger import eventually
-from support_model import make_model
 from support_proofs import (
     CONSENSUS,
     MALLORY,
@@ -34,11 +32,6 @@ from meshnode.services.work.submission import Refused
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("proofs") / "model")
 
 
 def worse(answer: ForwardAnswer) -> ForwardAnswer:

@@ -3,19 +3,21 @@
 import json
 import shutil
 import time
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from safetensors.torch import load_file, save_file
 from support_chain import ALICE, BOB, CAROL
 from support_ledger import eventually
-from support_model import make_model
 from support_proofs import (
     MALLORY,
     NEVER,
+    At,
     Book,
     Network,
     ProofNode,
@@ -27,20 +29,18 @@ from support_proofs import (
     work_of,
 )
 
+from meshnode.domain.errors import Unavailable
 from meshnode.domain.identity import key_from_seed
 from meshnode.domain.proofs.judging import Verdict
 from meshnode.domain.proofs.statements import Signed, read_order
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.proofs import recompute
+from meshnode.services.proofs.gossip import FANOUT, Gossip, Taken
 from meshnode.services.proofs.prover import ProofPolicy
-from meshnode.services.proofs.recompute import Work
+from meshnode.services.proofs.recompute import Recomputation, Work
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("proofs") / "model")
 
 
 async def claimed_order(network: Network, bob: ProofNode) -> Signed:
@@ -226,8 +226,74 @@ async def test_a_validator_without_the_weights_abstains(network: Network) -> Non
     assert await network.totals() == (1, 0, 0)
 
 
+@over_a_chain
+async def test_computing_again_outlives_its_service(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], policy=NEVER)
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await ask_for_work(alice, bob)
+    # From the files: Alice does not hold these layers.
+    recomputation, work = Recomputation(alice.executor, network.directory), work_of(bob)
+    assert await recomputation.agrees(range(2, 4), work)
+    # As at the end of a service that is then started again with it.
+    recomputation.close()
+    assert await recomputation.agrees(range(2, 4), work)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recompute, "load_model", fail)
+        assert await recomputation.agrees(range(2, 4), work) is None
+    recomputation.close()
+
+
+@dataclass
+class Tellable:
+    """A pool whose peers only note that they were told."""
+
+    told: Counter[str] = field(default_factory=Counter)
+
+    async def stub(self, host: str, grpc_port: int) -> "Tellable":
+        await trio.lowlevel.checkpoint()
+        self.told[host] += 1
+        return self
+
+    async def GossipProof(self, message: pb.GossipProofRequest) -> pb.GossipProofResponse:  # noqa: N802
+        await trio.lowlevel.checkpoint()
+        return pb.GossipProofResponse(accepted=True)
+
+
+async def test_who_repeats_itself_is_heard_by_all_peers() -> None:
+    pool, peers = Tellable(), [At(f"{n:040x}", f"peer-{n}", 1) for n in range(5 * FANOUT)]
+    gossip = Gossip(None, pool, lambda: peers, model_hash="", num_layers=4, node_id="")  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gossip.run)
+        for _ in range(400):
+            gossip.spread_proof(Signed(b"", b"", b""), 1)
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert pool.told.keys() == {peer.host for peer in peers}
+    assert pool.told.total() == 400 * FANOUT
+
+
 def keep_layers(file: Path, names: tuple[str, ...]) -> None:
     save_file({k: v for k, v in load_file(file).items() if k.startswith(names)}, file)
+
+
+@over_a_chain
+async def test_a_vote_that_cannot_be_gossiped_counts_on_the_chain(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+
+    async def busy(*_: object) -> Taken:
+        await trio.lowlevel.checkpoint()
+        raise Unavailable("the ledger is busy")
+
+    alice.proofs.gossip.take_vote = busy  # type: ignore[method-assign]
+    await ask_for_work(alice, bob)
+    # She has more than two thirds of the power.
+    await network.until(0, 1)
 
 
 class Stuck:

@@ -1,5 +1,6 @@
 """The provider: paid answers on a real chain, whatever is restarted, refused or late."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from support_ledger import SOON_S, eventually
 
 from meshnode.domain.chain.blocks import TransactionResult
 from meshnode.domain.chain.canonical import Json
+from meshnode.domain.chain.envelope import application_id, transaction_hash
 from meshnode.domain.chain.errors import Rejected, WrongNonce
 from meshnode.domain.errors import Unavailable
 from meshnode.services.ledger import Ledger
@@ -191,12 +193,14 @@ class FlakyChain:
     def __init__(self, *answers: str | Exception) -> None:
         self.answers = list(answers)
         self.submitted: list[bytes] = []
+        self.nonce = 3
+        self.landed = set[str]()
 
     async def query(self, path: str, options: object = None) -> Any:
         from meshnode.domain.chain.queries import QueryResult
 
         await trio.lowlevel.checkpoint()
-        return QueryResult(0, "", b'{"nonce":3}', self.height)
+        return QueryResult(0, "", b'{"nonce":%d}' % self.nonce, self.height)
 
     async def submit(self, raw: bytes) -> TransactionResult:
         await trio.lowlevel.checkpoint()
@@ -210,6 +214,11 @@ class FlakyChain:
         await trio.lowlevel.checkpoint()
         self.height += 1
         return self.height
+
+    async def transaction(self, hash: str) -> tuple[int, TransactionResult] | None:
+        await trio.lowlevel.checkpoint()
+        landed = hash in self.landed
+        return (self.height, TransactionResult(0, "", hash)) if landed else None  # type: ignore[arg-type]
 
     async def wait_transaction(self, hash: str) -> tuple[int, TransactionResult]:
         if not self.answers:
@@ -225,6 +234,27 @@ async def test_a_transaction_is_offered_until_it_is_in_a_block(autojump_clock: o
     assert len(sent) == 64
     assert len(chain.submitted) == 4
     assert len(set(chain.submitted)) == 1
+
+
+class DeafChain(FlakyChain):
+    """Puts what it is offered into a block, and its answer is lost."""
+
+    async def submit(self, raw: bytes) -> TransactionResult:
+        self.nonce += 1
+        self.landed.add(transaction_hash(raw))
+        return await super().submit(raw)
+
+
+@pytest.mark.parametrize("answer", [Unavailable("nobody"), ""])
+async def test_what_is_in_a_block_unheard_is_not_sent_again(
+    autojump_clock: object, answer: Exception | str
+) -> None:
+    """The chain would refuse a second one, and the first would count as refused."""
+    chain = DeafChain(answer, "A task is already reserved")
+    sent = await Submitter(chain, node_key(BOB)).send("reserve", {})
+    body = json.loads(chain.submitted[0])["body"]
+    assert sent == application_id(body, BOB.key)
+    assert len(chain.submitted) == 1
 
 
 async def test_a_refusal_is_the_end(autojump_clock: object) -> None:

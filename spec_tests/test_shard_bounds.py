@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from support_model import make_model
 from support_shards import (
     HOLDER_LIMITS,
     LIMITS,
@@ -28,11 +27,6 @@ from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
 from meshnode.services.shards.messages import ForwardCall
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("sessions") / "model")
 
 
 async def test_sessions_that_are_idle_are_dropped(directory: Path) -> None:

@@ -7,25 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import trio
-from support_model import make_model
 from support_shards import LONG_S, HolderNode, driven, executor_of, holder_node, until_free
 
 from meshnode.model.loading import load_model
 from meshnode.rpc import pool as pool_module
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.wire import node_pb2 as pb
+from spec_tests.support_ports import free_port
 
 pytestmark = pytest.mark.wire
 
 TOKENS = [7, 8, 9, 10, 11]
 HANGS_S = 5.0
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("chain") / "model")
 
 
 @asynccontextmanager
@@ -130,9 +124,7 @@ async def test_a_session_that_a_later_hop_lacks_is_said_with_its_place(directory
 
 async def test_a_hop_that_is_gone_is_said_with_its_place(directory: Path) -> None:
     async with route(directory, [0], [1, 2]) as nodes, trio.open_nursery() as nursery:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listeners[0].socket.getsockname()[1]
-        await listeners[0].aclose()
+        port = free_port()
         nodes[1].known.addresses.add(("127.0.0.1", port))
         gone = pb.SwarmHop(address=f"127.0.0.1:{port}", first_layer=3, last_layer=3)
         hops = [*(node.hop for node in nodes), gone]
@@ -246,7 +238,3 @@ async def test_a_cancelled_chain_frees_every_hop(directory: Path) -> None:
             node.holder.close_all()
             with trio.fail_after(LONG_S):
                 await until_free(node.executor)
-
-
-def test_logits_are_little_endian_float32() -> None:
-    assert torch.ones(1).numpy().astype("<f4").tobytes() == struct.pack("<f", 1)

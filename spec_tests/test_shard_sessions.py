@@ -8,7 +8,6 @@ import pytest
 import torch
 import trio
 from h2.events import DataReceived
-from support_model import make_model
 from support_rpc import RawPeer
 from support_shards import (
     LONG_S,
@@ -33,11 +32,6 @@ from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("sessions") / "model")
 
 
 async def test_a_session_computes_what_the_whole_model_computes(directory: Path) -> None:

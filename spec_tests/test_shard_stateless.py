@@ -15,11 +15,6 @@ from meshnode.wire import node_pb2 as pb
 pytestmark = pytest.mark.wire
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("sessions") / "model")
-
-
 async def test_without_a_session_nothing_stays(directory: Path) -> None:
     whole = load_model(directory, threads=1).decoder
     rows = [TOKENS, TOKENS[::-1], [1] * 5]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import trio
-from support_model import make_model, random_tokens
+from support_model import random_tokens
 from support_shards import LONG_S, TRAINING_LIMITS, HolderNode, holder_node
 
 from meshnode.domain.addresses import GRPC_PORT_OFFSET
@@ -26,11 +26,6 @@ from meshnode.wire import node_pb2 as pb
 pytestmark = pytest.mark.wire
 
 PARTS = ([0, 1], [2], [3])
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("training") / "model")
 
 
 @asynccontextmanager

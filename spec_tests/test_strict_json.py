@@ -52,6 +52,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         (b"{'a': 1}", "line 1, column 2"),
         (b'{"a": 1} x', "Extra data"),
         (b'{"a": "\x01"}', "control character"),
+        (b'{"a": "b', "Unterminated string (line 1, column 7)"),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": Infinity}', "Infinity"),
         (b'{"a": -Infinity}', "Infinity"),

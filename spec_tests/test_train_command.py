@@ -80,6 +80,26 @@ def test_a_damaged_checkpoint_is_said(text: Path, tmp_path: Path, model: Path) -
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("out", "options", "line"),
+    [
+        ("file/out", ("--steps", "2"), "cannot use the folder"),
+        ("out", ("--steps", "5", "--learning-rate", "1e30"), "lower --learning-rate"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(
+    text: Path, tmp_path: Path, model: Path, out: str, options: tuple[str, ...], line: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    ended = run(
+        *("train", "--text", str(text), "--from", str(model), "--out", str(tmp_path / out)),
+        *("--batch-size", "4", *options),
+    )
+    assert ended.returncode == 2
+    assert line in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize("content", [None, "too short"])
 def test_a_folder_without_text_is_said(tmp_path: Path, model: Path, content: str | None) -> None:
     if content:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import lz4.frame
@@ -10,7 +9,7 @@ import pytest
 import torch
 import trio
 from support_model import make_model
-from support_training import TrainingNode, agreed, training_nodes, wait_for
+from support_training import WITHIN_S, TrainingNode, agreed, training_nodes, wait_for
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.training.message import sign
@@ -21,6 +20,8 @@ from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.training import gossip, rounds
 from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 NODES, VERSION = 5, 3
 
@@ -125,7 +126,7 @@ async def test_what_is_no_contribution_is_refused_and_disturbs_nobody(
         await wait_for(lambda: bool(first.messages))
         template = next(iter(first.messages.values()))
         version = honest[0].kept[0]
-        with trio.move_on_after(30):
+        with trio.fail_after(WITHIN_S):
             for node in honest:
                 for _ in range(3):
                     assert await spam(node, liar, template) == 0
@@ -133,14 +134,6 @@ async def test_what_is_no_contribution_is_refused_and_disturbs_nobody(
         for node in honest:
             assert node.training.rounds
             assert node.training.rounds.replica.tally.failed_syncs == 0
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_the_sum_does_not_depend_on_how_zeros_are_sorted() -> None:

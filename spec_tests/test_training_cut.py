@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spec_tests.support_model import make_model
-from spec_tests.support_namespaces import Lab, lab, refusal
-from spec_tests.support_process import READY_WITHIN_S, TOKEN, environment, wait_until
-from spec_tests.support_training_process import SETTINGS, WITHIN_S, kept_by, write_text
+from spec_tests.support_namespaces import SOON_BACK, Lab, lab, refusal
+from spec_tests.support_process import Node, starting_node, wait_until
+from spec_tests.support_training_process import (
+    BRISK,
+    SETTINGS,
+    WITHIN_S,
+    kept_by,
+    write_text,
+)
 
 PORT = 8000
 WEST, EAST = (0, 1), (2, 3)
@@ -34,39 +38,6 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(refusal() != "", reason=refusal() or "it is permitted"),
 ]
-
-
-@contextmanager
-def node(net: Lab, host: int, folder: Path, *arguments: str) -> Iterator[Callable[[], None]]:
-    """A node on a host, for the length of a test; call what it gives to wait until it serves."""
-    with (folder / f"h{host}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                *net.enter(host),
-                *(sys.executable, "-m", "meshnode", "--host", net.address(host)),
-                *("--port", str(PORT), "--data-dir", str(folder / f"h{host}"), *arguments),
-            ],
-            env=environment(
-                MESHNODE_TOKEN=TOKEN, MESHNODE_TRAINING_TEXT=str(folder / "text"), **SETTINGS
-            ),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-
-    def wait_ready() -> None:
-        deadline = time.monotonic() + READY_WITHIN_S
-        for line in process.stdout:
-            if "curl" in line:
-                break
-            assert time.monotonic() < deadline
-
-    try:
-        yield wait_ready
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 class Network:
@@ -119,9 +90,22 @@ def test_a_network_falls_in_two_and_agrees_again(tmp_path: Path) -> None:
     write_text(tmp_path / "text")
     with lab(len(WEST), len(EAST)) as net, ExitStack() as stack:
         tracker = ("--tracker", f"http://{net.address(0)}:{PORT}")
-        for host in ALL:
-            arguments = ("--model", str(model), *(tracker if host else ()))
-            stack.enter_context(node(net, host, tmp_path, *arguments))()
+
+        def start(host: int) -> Node:
+            starting = starting_node(
+                tmp_path / f"h{host}",
+                *("--model", str(model), "--host", net.address(host), *(tracker if host else ())),
+                prelude=SOON_BACK + BRISK,
+                port=PORT,
+                enter=net.enter(host),
+                MESHNODE_TRAINING_TEXT=str(tmp_path / "text"),
+                **SETTINGS,
+            )
+            return stack.enter_context(starting)
+
+        start(ALL[0]).wait_ready()
+        for one in [start(host) for host in ALL[1:]]:
+            one.wait_ready()
         network = Network(net, tmp_path)
         network.wait_counted(4, *ALL)
         version, _ = network.wait_agreed(1, *ALL)

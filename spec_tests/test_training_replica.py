@@ -88,7 +88,7 @@ def test_a_node_that_equivocates_counts_for_nobody() -> None:
     assert not contributions.add("b", "4")
     assert not contributions.add("a", "1")
     assert contributions.included() == {"a": "1"}
-    assert contributions.equivocators() == {"b"}
+    assert contributions.known() == {"a": ("1",), "b": ("2", "3")}
     assert contributions.missing_at({"a": ("1",), "b": ("2",)}) == [("b", "3")]
 
 

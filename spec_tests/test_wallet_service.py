@@ -40,6 +40,8 @@ class Unsteady:
     lose_answers: int = 0
     refuse: list[Rejected] = field(default_factory=list)
     """What the next submissions are refused with."""
+    hide_blocks: int = 0
+    """Questions for a block that get no answer, once something was submitted."""
     closed: trio.Event | None = None
     """While set and not happened, nothing is submitted."""
     submitted: list[str] = field(default_factory=list)
@@ -49,6 +51,12 @@ class Unsteady:
 
     def readiness(self) -> Any:
         return SimpleNamespace(ready=self.ready, reason="ok" if self.ready else "catching_up")
+
+    async def block(self, height: int) -> Any:
+        if self.submitted and self.hide_blocks:
+            self.hide_blocks -= 1
+            raise Unavailable("the ledger is busy")
+        return await self.ledger.block(height)
 
     async def submit(self, raw: bytes) -> Any:
         self.submitted.append(transaction_hash(raw))
@@ -118,6 +126,18 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_paid_twice(
     answer = await node.ask("POST", SEND, {"to": STRANGER, "amount": 2})
     assert answer.json["status"] == "confirmed"
     assert len(set(ledger.submitted)) == 1
+    assert (await node.balances())["total"] == 899_997.999
+
+
+async def test_a_payment_is_confirmed_though_its_block_cannot_be_read_at_once(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal would be answered with a second payment."""
+    monkeypatch.setattr(sending, "ASK_AGAIN_S", 0.01)
+    node, ledger = await start(nursery, tmp_path, hide_blocks=2)
+    answer = await node.ask("POST", SEND, {"to": STRANGER, "amount": 2})
+    assert answer.json["status"] == "confirmed"
+    assert ledger.hide_blocks == 0
     assert (await node.balances())["total"] == 899_997.999
 
 

@@ -1,6 +1,8 @@
 """The wallet's book and its journal (decisions/0084): records, torn and damaged files."""
 
+import errno
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnode.domain.errors import StartupError
+from meshnode.datadir import write_private
+from meshnode.domain.errors import StartupError, Unavailable
 from meshnode.domain.spending import (
     Book,
     Charge,
@@ -21,6 +24,7 @@ from meshnode.domain.spending import (
     decode_record,
     encode_record,
 )
+from meshnode.services.wallet import journal as wallet_journal
 from meshnode.services.wallet.journal import JOURNAL_FILE, Journal
 
 ACCOUNTS = ["alice", "bob"]
@@ -167,6 +171,37 @@ async def test_what_was_posted_before_the_end_is_written(tmp_path: Path) -> None
         journal.post(Charge("alice", 5), lambda: ended.append("alice"))
     assert ended == ["alice"]
     assert Journal(tmp_path, "chain").book.owed("alice") == 5
+
+
+async def test_a_rewrite_and_a_line_that_fail_leave_the_next_line_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs, failures = os.fsync, list[OSError]()
+
+    def fsync(handle: int) -> None:
+        if failures:
+            raise failures.pop()
+        syncs(handle)
+
+    def replaced_and_not_synced(path: Path, data: bytes) -> None:
+        write_private(path, data)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(wallet_journal, "COMPACT_AT", 1000)
+    journal = Journal(tmp_path, "chain")
+    monkeypatch.setattr(wallet_journal, "write_private", replaced_and_not_synced)
+    monkeypatch.setattr(os, "fsync", fsync)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.serve)
+        for _ in range(30):
+            await journal.append(Charge("alice", 1))
+        failures.append(OSError(errno.EIO, "Input/output error"))
+        with pytest.raises(Unavailable):
+            await journal.append(Charge("bob", 1))
+        await journal.append(Charge("bob", 5))
+        nursery.cancel_scope.cancel()
+    again = Journal(tmp_path, "chain").book
+    assert (again.owed("alice"), again.owed("bob")) == (30, 5)
 
 
 async def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import trio
-from support_model import make_model
 
 from meshnode.config import build_config
 from meshnode.domain.errors import StartupError
@@ -36,11 +38,6 @@ from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 
 OWN_ID = NodeId(b"\x01" * 20)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 class Holder(WeightsService):
@@ -274,6 +271,43 @@ async def test_without_a_tracker_what_was_fetched_must_be_whole(
         norm.write_bytes(norm.read_bytes()[:-1])
         with pytest.raises(StartupError, match=r"model\.norm\.weight is not there, or damaged"):
             await find_model(config, key, nodes.connect)
+
+
+async def test_a_full_disk_ends_the_start_in_one_line(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(weights, "write_private", refuse)
+    async with running() as nodes:
+        port = await nodes.add(Holder(directory, range(4)))
+        tracker_url = f"http://127.0.0.1:{port - 1000}"
+        config = build_config(
+            {"data_dir": str(tmp_path), "model": "network", "tracker_url": tracker_url}
+        )
+        with pytest.raises(StartupError, match=r"cannot keep the model .*: No space left"):
+            await find_model(config, key_from_seed("07" * 32), nodes.connect)
+
+
+async def test_a_tracker_whose_name_is_lost_for_a_moment_is_asked_again(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve, failures = trio.socket.getaddrinfo, [socket.gaierror(socket.EAI_AGAIN, "later")]
+
+    async def fail_once(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await resolve(*arguments, **options)
+
+    async with running() as nodes:
+        port = await nodes.add(Holder(directory, range(4)))
+        await nodes.connect("127.0.0.1", port)
+        monkeypatch.setattr(weights, "_pause", lambda attempt: 0.0)
+        monkeypatch.setattr(trio.socket, "getaddrinfo", fail_once)
+        offer = await Fetcher(nodes.connect, OWN_ID, 8000, tmp_path).offer([("127.0.0.1", port)])
+        assert offer.coverage() == [1, 1, 1, 1]
+    assert not failures
 
 
 async def test_a_source_that_lies_is_not_believed(directory: Path, tmp_path: Path) -> None:

@@ -26,7 +26,11 @@ def main() -> int:
     if not found.get("h2"):
         print(f"audit: nothing could be looked up: {KNOWN_BAD} came back without an advisory")
         return 1
-    vulnerable = {name: ids for name, ids in audit(["--local"]).items() if ids}
+    installed = audit(["--local"])
+    if not installed:
+        print("audit: no installed package could be looked up")
+        return 1
+    vulnerable = {name: ids for name, ids in installed.items() if ids}
     for name, ids in sorted(vulnerable.items()):
         print(f"audit: {name}: {', '.join(ids)}")
     if not vulnerable:

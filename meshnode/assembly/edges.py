@@ -11,6 +11,7 @@ from meshnode.assembly.chain import ChainSlot
 from meshnode.assembly.network import Network
 from meshnode.config import Config
 from meshnode.domain.amounts import units
+from meshnode.domain.errors import Unavailable
 from meshnode.domain.metering import RewardFigures, TrafficMeter
 from meshnode.edges import (
     http_artifacts,
@@ -143,8 +144,7 @@ def _add_chain_routes(app: QuartTrio, access: Access, needs: EdgeNeeds, gate: Na
         return http_rpc.RpcApi(slot.require().calls, gate)
 
     def work() -> http_work.WorkApi:
-        chain = slot.require()
-        return http_work.WorkApi(chain.ledger.chain_id, chain.sponsor)
+        return http_work.WorkApi(slot.require().sponsor)
 
     def artifacts() -> http_artifacts.ArtifactsApi:
         return http_artifacts.ArtifactsApi(slot.require().artifacts)
@@ -165,11 +165,15 @@ def _add_chain_routes(app: QuartTrio, access: Access, needs: EdgeNeeds, gate: Na
 
 
 async def earned_rewards(slot: ChainSlot) -> RewardFigures:
-    """What the node's own account has earned on the chain, in whole units."""
+    """What the node's own account has earned on the chain, in whole units; zero while unknown."""
     if slot.chain is None:
         return RewardFigures()
     key, index = slot.chain.account, slot.chain.index
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    today = await index.earned(key, int(midnight.timestamp()) * 10**9)
-    total = await index.earned(key, 0)
+    try:
+        today = await index.earned(key, int(midnight.timestamp()) * 10**9)
+        total = await index.earned(key, 0)
+    except Unavailable:
+        # The index may fail by itself (decisions/0078): all other figures are there all the same.
+        return RewardFigures()
     return RewardFigures(earned_today=units(today), earned_total=units(total), pending=0.0)

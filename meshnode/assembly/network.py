@@ -151,7 +151,7 @@ async def start_network(nursery: trio.Nursery, run: Supervisor, needs: NetworkNe
             executor,
             book,
             ordering,
-            PipelineLimits(max_sessions=config.limits.max_batch, max_queue=config.limits.max_queue),
+            pipeline_limits(config),
             node_id=needs.key.node_id,
         ),
     )
@@ -184,6 +184,16 @@ async def start_network(nursery: trio.Nursery, run: Supervisor, needs: NetworkNe
         checkpoints=Checkpoints(needs.source, training),
         proofs=proofs,
         weights=needs.source.served(),
+    )
+
+
+def pipeline_limits(config: Config) -> PipelineLimits:
+    """What the settings say of generations over other nodes."""
+    return PipelineLimits(
+        max_sessions=config.limits.max_batch,
+        max_queue=config.limits.max_queue,
+        call_s=config.pipeline.call_s,
+        chain=config.pipeline.chain,
     )
 
 

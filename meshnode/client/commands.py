@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from meshnode.client import keeping, paying, reading
-from meshnode.client.errors import MISUSED, ClientError
+from meshnode.client.errors import MISUSED, UNKNOWN, ClientError
 from meshnode.client.session import Report, Session
 from meshnode.config import Config
 from meshnode.domain.chain.canonical import Json, encode
@@ -60,9 +61,6 @@ _ACTIONS: dict[str, Action] = {
     "network forget": lambda s: keeping.network_forget(s, s.options.url),
 }
 
-COMMANDS: Final = frozenset(name.split()[0] for name in _ACTIONS)
-"""The first words that :func:`run` takes."""
-
 
 def run(options: argparse.Namespace, config: Config) -> int:
     """Carry out one command and print its outcome; the process's exit status."""
@@ -74,6 +72,9 @@ def run(options: argparse.Namespace, config: Config) -> int:
         return _failed(session, str(error), error.status, dict(error.details))
     except MeshnodeError as error:
         return _failed(session, str(error), MISUSED, {})
+    except sqlite3.Error as error:
+        # What is in the outbox may have been sent; so nobody is told that nothing happened.
+        return _failed(session, f"the outbox cannot be read: {error}", UNKNOWN, {})
     finally:
         session.close()
     if _as_json(session):

@@ -206,10 +206,6 @@ class Outbox:
             raise OutcomeUnknown(f"the outbox cannot record what happened: {error}") from None
         return now
 
-    def open_entries(self, identity: Identity, account: str) -> list[Entry]:
-        """Entries whose outcome is unknown."""
-        return [one for one in self.of_account(identity, account) if one.state in OPEN]
-
     def of_account(self, identity: Identity, account: str) -> list[Entry]:
         """All entries of an account, oldest first."""
         return self._find("genesis_sha256 = ? AND account = ?", identity.genesis_sha256, account)

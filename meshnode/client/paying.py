@@ -52,7 +52,8 @@ def infer(session: Session, wait_seconds: float) -> Report:
     prompt = _prompt(options.prompt)
     network, quote = _offer(session)
     provider = account_of(options.provider) if options.provider else _default_provider(quote)
-    tokens = options.max_tokens or min(DEFAULT_TOKENS, quote.max_tokens)
+    usual = min(DEFAULT_TOKENS, quote.max_tokens)
+    tokens = usual if options.max_tokens is None else options.max_tokens
     if not 1 <= tokens <= quote.max_tokens:
         raise Misused(f"--max-tokens: this network allows 1 to {quote.max_tokens}")
     price = tokens * quote.price_per_token
@@ -177,10 +178,10 @@ def _default_provider(quote: Quote) -> str:
 
 
 def _prompt(text: str) -> str:
-    prompt = sys.stdin.read(MAX_PROMPT).removesuffix("\n") if text == "-" else text
     try:
+        prompt = sys.stdin.read(MAX_PROMPT).removesuffix("\n") if text == "-" else text
         prompt.encode("utf-8")
-    except UnicodeEncodeError:
+    except UnicodeError:
         raise Misused("the prompt is not text in UTF-8") from None
     if not prompt:
         raise Misused("the prompt is empty")

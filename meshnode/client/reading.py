@@ -24,6 +24,7 @@ from meshnode.domain.chain.envelope import account_key
 from meshnode.domain.chain.errors import InvalidPublicKey
 
 _ID = re.compile(r"[0-9a-f]{64}")
+_HEIGHT = re.compile(r"0*[1-9][0-9]{0,17}")
 # Control characters but tab and newline, and what reorders the text around it.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 MAX_VALIDATORS = 10_000
@@ -106,7 +107,7 @@ def show_block(session: Session, which: str) -> Report:
     """One block with its transactions."""
     if which == "latest":
         height = session.gateway.network().height
-    elif which.isascii() and which.isdigit() and 1 <= int(which) < 10**18:
+    elif _HEIGHT.fullmatch(which):
         height = int(which)
     else:
         raise Misused(f"{clip(which)!r} is not a height: give a number from 1, or 'latest'")

@@ -25,7 +25,6 @@ OPERATIONS: Final = ("features", "update")
 WINDOW_S: Final = 60
 """How far a message's time may be from the reader's."""
 MOST_RESULT_BYTES: Final = 2_000_000
-MOST_POLL_BYTES: Final = 4096
 
 
 class WorkRefused(Rejected):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from meshnode.http.exchange import hold
 from meshnode.http.inference import TRACE_HEADER, Trace, collect, stream
 from meshnode.http.openapi import openapi_document
 from meshnode.http.routes import Route
+from meshnode.http.values import timestamp_now
 from meshnode.services.process import ProcessGauge
 from meshnode.services.wallet.serving import cost_of
 
@@ -117,7 +117,7 @@ class NodeApi:
         hops = {"pipeline": asdict(self.serving.hops())} if self.serving is not None else {}
         return json_response(
             {
-                "timestamp": _timestamp(),
+                "timestamp": timestamp_now(),
                 "inference": asdict(self.executor.meter.snapshot(trio.current_time())),
                 "training": {
                     "steps_total": training.steps_total,
@@ -225,7 +225,3 @@ def node_access(tokens: TokenStore, limits: LimitsConfig) -> Access:
     token = Rate(limits.requests_per_second_per_token, limits.burst_per_token)
     rates = RateLimits(per_address=RateLimit(address), per_token=RateLimit(token))
     return Access(tokens.authenticate, rates)
-
-
-def _timestamp() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

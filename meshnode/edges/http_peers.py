@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from meshnode.domain.metering import TrainingFigures
 from meshnode.domain.peers import parameters_text
 from meshnode.http.app import Response, json_response
 from meshnode.http.routes import Route
+from meshnode.http.values import SECOND_NS, timestamp
 
 if TYPE_CHECKING:
     from meshnode.domain.peers import Peer
@@ -77,14 +77,13 @@ ROUTES = (
 
 
 def _peer(peer: Peer) -> dict[str, object]:
-    since = datetime.fromtimestamp(peer.connected_since, UTC).isoformat(timespec="milliseconds")
     return {
         "id": peer.node_id,
         "address": peer.address,
         "role": peer.role,
         "layers": list(peer.layers),
         "latency_ms": round(peer.latency_ms, 3),
-        "connected_since": since.replace("+00:00", "Z"),
+        "connected_since": timestamp(int(peer.connected_since * SECOND_NS)),
     }
 
 

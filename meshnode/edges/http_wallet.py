@@ -23,6 +23,7 @@ from meshnode.http.access import bearer
 from meshnode.http.app import Response, json_response
 from meshnode.http.body import read_json_object
 from meshnode.http.routes import Route
+from meshnode.http.values import query_integer, timestamp, timestamp_now
 from meshnode.services.wallet.service import SECOND_NS, date_of
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ class WalletApi:
     async def post_send(self) -> Response:
         """Pay another account; answers when it is in a block, or says that it is not yet."""
         fields = await self._read()
-        to, memo = _account(fields), _memo(fields)
+        to = _account(fields)
         atoms = read_amount(_required(fields, "amount"), "amount")
+        memo = _memo(fields)
         work = self.wallet.send(bearer(), to, atoms)
         confirmed = await _confirm(work)
-        time = _timestamp(work.time_ns) if confirmed else _now()
+        time = timestamp(work.time_ns) if confirmed else timestamp_now()
         return json_response(
             {
                 "transaction_id": work.transaction_id,
@@ -88,8 +90,8 @@ class WalletApi:
 
     async def get_transactions(self) -> Response:
         """The account's history, newest first."""
-        limit = _query("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
-        offset = _query("offset", 0, 0, MAX_OFFSET)
+        limit = query_integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        offset = query_integer("offset", 0, 0, MAX_OFFSET)
         entries, total = await self.wallet.transactions(bearer(), limit, offset)
         return json_response(
             {
@@ -193,7 +195,7 @@ def _entry(entry: HistoryEntry) -> dict[str, object]:
         "id": entry.id,
         "type": entry.kind,
         "amount": units(entry.amount),
-        "timestamp": _timestamp(entry.time_ns),
+        "timestamp": timestamp(entry.time_ns),
     }
     if entry.kind == "reward":
         details = entry.details
@@ -242,25 +244,3 @@ def _integer(value: object, name: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise InvalidRequest(name, f"must be from {low} to {high}")
     return value
-
-
-def _query(name: str, default: int, low: int, high: int) -> int:
-    values = request.args.getlist(name)
-    if not values:
-        return default
-    text = values[0]
-    # One value, plain digits: int() would also take signs, spaces, underscores and other scripts.
-    if len(values) > 1 or not (text.isascii() and text.isdigit()) or len(text) > 10:
-        raise InvalidRequest(name, "must be an integer")
-    if not low <= int(text) <= high:
-        raise InvalidRequest(name, f"must be from {low} to {high}")
-    return int(text)
-
-
-def _timestamp(time_ns: int) -> str:
-    moment = datetime.fromtimestamp(time_ns // SECOND_NS, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % SECOND_NS // 1_000_000:03}Z"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,7 +2,8 @@
 
 A worker calls out and needs no address of its own: it polls for an assignment and brings back a
 result, each in an envelope that it signs. What envelopes mean is the sponsor's business
-(``services.sponsor``); this edge bounds their size and parses them. Most nodes sponsor nothing.
+(``services.work.sponsor``), also on a node that sponsors nothing; this edge bounds their size and
+parses them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import trio
 from quart import request
 
 from meshnode.domain.chain.canonical import Json, JsonLimits
-from meshnode.domain.errors import InvalidRequest, Unavailable
+from meshnode.domain.errors import InvalidRequest
 from meshnode.http.native import BODY_BYTES, native_response, read_body
 from meshnode.http.routes import Route
 
@@ -42,44 +43,27 @@ class Sponsor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkApi:
-    """The handlers. ``sponsor`` is None on a node that sponsors no work."""
+    """The handlers."""
 
-    chain_id: str
-    sponsor: Sponsor | None = None
+    sponsor: Sponsor
 
     async def get_status(self) -> Response:
         """``/work/status``, which takes no query."""
         if request.query_string:
             raise InvalidRequest(None, "/work/status takes no parameters")
-        if self.sponsor is not None:
-            return native_response(self.sponsor.status())
-        return native_response(
-            {
-                "chain_id": self.chain_id,
-                "sponsor": None,
-                "remaining_tasks": 0,
-                "active_operations": 0,
-                "workers_by_stage": [0, 0],
-                "payment": "none: this node sponsors no work",
-            }
-        )
+        return native_response(self.sponsor.status())
 
     async def post_poll(self) -> Response:
         """``/work/poll``."""
         envelope = await read_body("work", POLL_LIMITS)
         with trio.fail_after(WORK_S):
-            return native_response(await self._sponsor().poll(envelope))
+            return native_response(await self.sponsor.poll(envelope))
 
     async def post_result(self) -> Response:
         """``/work/result``."""
         envelope = await read_body("work", RESULT_LIMITS)
         with trio.fail_after(WORK_S):
-            return native_response(await self._sponsor().result(envelope))
-
-    def _sponsor(self) -> Sponsor:
-        if self.sponsor is None:
-            raise Unavailable("this node sponsors no work")
-        return self.sponsor
+            return native_response(await self.sponsor.result(envelope))
 
 
 ROUTES = (

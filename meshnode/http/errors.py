@@ -126,7 +126,6 @@ HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
     405: ("METHOD_NOT_ALLOWED", "the path does not support this method"),
     408: ("REQUEST_TIMEOUT", "the request did not arrive in time"),
     413: ("PAYLOAD_TOO_LARGE", "the body is too large"),
-    414: ("URI_TOO_LONG", "the path is too long"),
     415: ("UNSUPPORTED_MEDIA_TYPE", "the body must be application/json in UTF-8"),
     431: ("HEADERS_TOO_LARGE", "the headers are too large"),
     501: ("NOT_IMPLEMENTED", "this transfer coding is not supported"),

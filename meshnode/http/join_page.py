@@ -48,9 +48,9 @@ you sign with it is yours. The node never sees it.</p>
 <pre><code>meshnode key new
 meshnode account --gateway {url}
 meshnode infer --gateway {url} "What is the capital of France?"</code></pre>
-<p>A question costs a little of the network's currency, and the command asks you before it spends
-anything above a ceiling that you can set. <strong>Questions and answers are public</strong>: they
-are kept on the chain for everybody to check.</p>
+<p>A question costs a little of the network's currency, and the command spends nothing where it
+would cost more than a ceiling that you can set. <strong>Questions and answers are public</strong>:
+they are kept on the chain for everybody to check.</p>
 
 <h2>Run a node</h2>
 <pre><code>python -m meshnode --tracker {url}</code></pre>

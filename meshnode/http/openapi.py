@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 description of the node API, as far as it exists (document, sections 2.1 to 7.1).
+"""The OpenAPI 3.1 description of the node API (document, sections 2.1 to 7.1).
 
-One entry for each route of ``edges.http_node``, and no other; a test holds the two together. The
-schemas of bodies are in :mod:`meshnode.http.schemas`.
+One entry for each route of the node API, and no other; a test holds the two together. The schemas
+of bodies are in :mod:`meshnode.http.schemas`.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ _RESOURCES_CONFIG = {
 _TRACKER_URL: Json = {
     "type": "string",
     "pattern": NODE_URLS_OR_EMPTY,
-    "description": "http://HOST:PORT of a node to join through; empty for none.",
+    "description": "http://HOST:PORT of a node to join through, or several with commas in between; "
+    "empty for none.",
 }
 _TOKEN: Json = {
     "type": "string",

@@ -133,7 +133,7 @@ def read_manifest(data: bytes) -> Manifest:
         ]
         manifest = Manifest({facts.name: facts for facts in tensors})
         sound = document["format"] == FORMAT and document["model_hash"] == manifest.model_hash
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         sound = False
     if not sound:
         raise ModelUnreadable("the manifest of the weights is damaged")

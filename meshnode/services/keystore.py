@@ -186,11 +186,6 @@ class Keystore:
         return sealed_key_file(key, self._passphrase, self._salt, nonce, cost=self._cost)
 
 
-def load_or_create_key(data_dir: Path, passphrase: str = "") -> NodeKey:
-    """The node's key alone; see :class:`Keystore`."""
-    return Keystore(data_dir, passphrase).node_key
-
-
 def load_or_create_token(data_dir: Path) -> tuple[str, bool]:
     """Read the operator's bearer token, or make one; True when it was made now."""
     path = data_dir / TOKEN_FILE

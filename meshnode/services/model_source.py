@@ -79,7 +79,12 @@ async def find_model(
     trackers = grpc_addresses(config.tracker_url)
     data_dir = Path(config.data_dir)
     if config.model == NETWORK_MODEL:
-        directory, shape, held = await _fetch(config, key, connect, trackers, progress)
+        try:
+            directory, shape, held = await _fetch(config, key, connect, trackers, progress)
+        except OSError as error:
+            raise StartupError(
+                f"cannot keep the model of the network in {data_dir}: {error.strerror}"
+            ) from None
     else:
         directory = Path(config.model) if config.model else DEFAULT_MODEL
         shape = DecoderConfig.read(directory / CONFIG_FILE)

@@ -48,6 +48,7 @@ MAX_DEAD = 1000
 """Most expired and revoked tokens that are still listed; the oldest are forgotten first."""
 
 OPERATOR = "operator"
+"""Id and name of the operator's token: no record on file has either."""
 
 _Identity = tuple[int, int, int]
 _Records = list[TokenRecord]

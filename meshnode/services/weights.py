@@ -197,7 +197,11 @@ class Fetcher:
         _check_shapes(config, manifest)
         write_private(home / MANIFEST_FILE, json.dumps(manifest.document()))
         status = await stub.GetSwarmStatus(pb.SwarmStatusRequest())
-        teller = (await trio.socket.getaddrinfo(host, port))[0][4][0]
+        try:
+            teller = (await trio.socket.getaddrinfo(host, port))[0][4][0]
+        except OSError as error:
+            # It was found a moment ago: names come back.
+            raise CallFailed(Code.UNAVAILABLE, f"its name is not known: {error}") from None
         named = Source(host, port, frozenset(status.layers))
         return Offer(manifest, config, (named, *self._told(status, str(teller))))
 

@@ -51,7 +51,7 @@ def loads(data: bytes, *, exact: bool = False) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         # The decoder's messages are fixed phrases: they do not quote the text.
-        reason = error.msg.removesuffix(" at").removesuffix(" starting at")
+        reason = error.msg.removesuffix(" starting at").removesuffix(" at")
         raise InvalidRequest(FIELD, f"is not valid JSON: {reason} ({place})") from None
 
 

@@ -1,7 +1,7 @@
 """Writes the model as a Hugging Face directory, whole or not at all.
 
 The folder is made beside its final place and renamed into it, so that a node that starts meanwhile
-finds the old model or the new one.
+never finds a half-written one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from safetensors.torch import save_file
 
-from meshnode.model.naming import decoder_parameters
+from meshnode.model.weights import checkpoint_tensors
 
 from .vocabulary import BEGIN_ID, END_ID, tokenizer_config
 
@@ -24,23 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokenizers import Tokenizer
-    from torch import Tensor
 
     from meshnode.model.config import DecoderConfig
     from meshnode.model.decoder import Decoder
 
 MAX_ASSET_BYTES = 8 * 2**20
-
-
-def checkpoint_tensors(model: Decoder) -> dict[str, Tensor]:
-    """The weights under the names of a Hugging Face checkpoint, in bfloat16."""
-    own = dict(model.named_parameters(remove_duplicate=False))
-    tensors: dict[str, Tensor] = {}
-    for name, parts in decoder_parameters(model.config, model.held):
-        rows = torch.split(own[name].detach(), [part.shape[0] for part in parts])
-        for part, row in zip(parts, rows, strict=True):
-            tensors[part.name] = row.to(torch.bfloat16).clone()
-    return tensors
 
 
 def config_document(config: DecoderConfig) -> dict[str, object]:
@@ -64,7 +51,8 @@ def write_asset(
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".new-") as scratch:
         made = Path(scratch) / "model"
         made.mkdir()
-        save_file(checkpoint_tensors(model), made / "model.safetensors", metadata={"format": "pt"})
+        tensors = {n: tensor.bfloat16() for n, tensor in checkpoint_tensors(model).items()}
+        save_file(tensors, made / "model.safetensors", metadata={"format": "pt"})
         _write_json(made / "config.json", config_document(model.config))
         _write_json(
             made / "generation_config.json",

@@ -44,10 +44,6 @@ class Contributions:
         one = {node: digests[0] for node, digests in self._digests.items() if len(digests) == 1}
         return dict(sorted(one.items()))
 
-    def equivocators(self) -> frozenset[str]:
-        """Nodes that signed two different contributions."""
-        return frozenset(n for n, digests in self._digests.items() if len(digests) > 1)
-
     def missing_at(self, theirs: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:
         """What a peer lacks that says it has ``theirs``: node id and digest of each."""
         return [

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from meshnode.services.ledger.handle import Ledger
     from meshnode.services.ledger.records import StoredBlock
 
-MAX_HEIGHT = 2**63 - 1
 VIEW_IN_THREAD_BYTES = 64 * 1024
 """Blocks with more transactions than this are turned into JSON in a thread."""
 

@@ -17,6 +17,8 @@ from meshnode.domain.errors import RateLimited, Unavailable
 
 CHUNK = 65_536
 MOST_HEADER_BYTES = 32_768
+MOST_SECOND_DIGITS = 9
+"""Of Retry-After: the rest of a longer number is not looked at. Nobody waits for thirty years."""
 
 
 class AnswerTooLarge(Unavailable):
@@ -81,5 +83,6 @@ async def _exchange(
         elif isinstance(event, h11.EndOfMessage):
             break
     if status == 429:
-        raise RateLimited(int(retry_after) if retry_after.isdecimal() else 2)
+        seconds = retry_after[:MOST_SECOND_DIGITS]
+        raise RateLimited(int(seconds) if retry_after.isdecimal() else 2)
     return status, bytes(content)

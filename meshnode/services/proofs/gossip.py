@@ -11,6 +11,7 @@ one statement of each signer here; a statement is passed on once; every refusal 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -43,6 +44,8 @@ MOST_PROOFS = 256
 MOST_VOTES = 64
 """Remembered of one proof. A network has a handful of validators."""
 FANOUT = 8
+"""Peers that are told at a time, drawn anew for each message: always the same ones would leave a
+network that has more of them to hear of nothing."""
 SEND_S = 3.0
 QUEUED = 64
 """Messages that wait to be passed on. More are dropped: whoever proves repeats itself."""
@@ -204,7 +207,7 @@ class Gossip:
     async def _pass_on(self) -> None:
         async for message, source in self._receive.clone():
             others = [peer for peer in self._peers() if peer.node_id != source]
-            for peer in others[:FANOUT]:
+            for peer in random.sample(others, min(FANOUT, len(others))):
                 await self._tell(peer, message)
 
     async def _tell(self, peer: Peer, message: Message) -> None:

@@ -56,7 +56,7 @@ class ProofPolicy:
     submit_s: float = 60.0
     """For the claim to come into a block."""
     ttl: int = 4
-    """Hops of gossip. The prover itself tells all its peers, again and again."""
+    """Hops of gossip. The prover itself tells some of its peers, others each time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ machines and libraries: at every position, the difference has at most a thousand
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +22,15 @@ from torch import Tensor
 
 from meshnode.domain.errors import ComputationFailed, InvalidRequest
 from meshnode.model.config import ModelUnreadable
-from meshnode.model.engine import Engine, Step
+from meshnode.model.engine import ComputationError, Engine, Step
 from meshnode.model.loading import load_model
 from meshnode.services.executor import Executor
 from meshnode.services.shards.messages import ForwardCall, unpack
 from meshnode.services.shards.stateless import open_within
 from meshnode.services.training.quiet_thread import QuietThread
 from meshnode.wire.tensors import unpack_floats
+
+log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-3
 OPEN_S = 10.0
@@ -60,8 +63,9 @@ class Recomputation:
         self._turn = trio.Lock()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread. What is asked for after that, by a service started again, has another."""
         self._thread.close()
+        self._thread = QuietThread()
 
     async def agrees(self, layers: range, work: Work) -> bool | None:
         """Whether these layers give these outputs; None if it cannot be found out here.
@@ -94,7 +98,9 @@ class Recomputation:
                         _from_directory, self._directory, layers, inputs, executor.prefill_chunk
                     )
                     computed = await self._thread(compute)
-                except ModelUnreadable:
+                except (ModelUnreadable, *ComputationError) as error:
+                    # Too large for this machine, for one: that says nothing of who claims.
+                    log.info("layers %s cannot be computed again: %r", layers, error)
                     return None
             return await trio.to_thread.run_sync(partial(_same, computed, work))
 

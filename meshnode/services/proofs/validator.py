@@ -22,7 +22,7 @@ import trio
 
 from meshnode.domain.chain.canonical import Json
 from meshnode.domain.chain.errors import Rejected
-from meshnode.domain.errors import MeshnodeError
+from meshnode.domain.errors import MeshnodeError, Unavailable
 from meshnode.domain.identity import NodeKey, node_id_of
 from meshnode.domain.proofs.drawing import chosen
 from meshnode.domain.proofs.judging import Judgement, Verdict, judge_words
@@ -203,8 +203,11 @@ class Validator:
             approve=approve,
         )
         signed = sign_vote(vote, self._key)
-        # Others hear of it before a block does.
-        await self._gossip.take_vote(signed, VOTE_TTL + 1, "")
+        # Others hear of it before a block does. What counts is on the chain, heard or not.
+        try:
+            await self._gossip.take_vote(signed, VOTE_TTL + 1, "")
+        except (Unavailable, Rejected) as error:
+            log.debug("proofs: the vote on %s is not gossiped: %s", claimed.proof_id[:16], error)
         with trio.move_on_after(JUDGE_S):
             await self._chain.send("vote", fields)
 

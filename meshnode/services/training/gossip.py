@@ -50,8 +50,13 @@ REFUSED_POLLS = 5
 """What a peer refused is not sent again for so many polls, unless the peer goes on."""
 MISSES = 3
 """Unanswered questions in a row after which a peer counts as gone."""
+MOST_UNSURE = 1024
+"""Contributions without an answer that are remembered: a hundred bytes each."""
+MOST_REASON_CHARS = 200
+"""Of a peer's text, in the log."""
 
-
+Wanted = dict[str, pb.GossipGradientRequest]
+"""Contributions that a peer lacks, by digest."""
 History = dict[int, str]
 """Hashes of the weights that a node kept, by version; the latest few."""
 VERSIONS_REMEMBERED = 8
@@ -81,6 +86,14 @@ class _Refusal:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Unsure:
+    """A contribution that was sent, and of which it is not known whether it was taken."""
+
+    maker: str
+    round_id: int
+
+
 def _stage(report: Report) -> tuple[object, ...]:
     return report.round_id, report.state, report.kept
 
@@ -100,7 +113,9 @@ class Gossip:
         self._sending: set[str] = set()
         self._sent_until: dict[str, float] = {}
         self._refused: dict[tuple[str, str], _Refusal] = {}
-        """By peer and signature."""
+        """By peer and digest."""
+        self._unsure: dict[tuple[str, str], _Unsure] = {}
+        """Likewise, the oldest first. The peer's next reports say, also once it was gone."""
         self.submitted = 0
         """Contributions sent, each counted once for each peer that took it."""
 
@@ -117,7 +132,7 @@ class Gossip:
     async def talk(
         self,
         hear: Callable[[], None],
-        wanted: Callable[[str], list[pb.GossipGradientRequest]],
+        wanted: Callable[[str], Wanted],
     ) -> None:
         """Ask each peer again and again, and send it what is ``wanted`` by it; until cancelled.
 
@@ -160,7 +175,8 @@ class Gossip:
         model = self._book.own.model_hash
         present = [peer for peer in self._book.peers() if peer.model_hash == model]
         ids = {peer.node_id for peer in present}
-        for gone in [node for node in (*self.peers, *self._missed) if node not in ids]:
+        # The last word of a call that was out when its peer left comes after that.
+        for gone in {*self.peers, *self._missed, *self._sent_until} - ids:
             self._forget(gone)
         return present
 
@@ -183,6 +199,7 @@ class Gossip:
                     self.history.pop(peer.node_id, None)
                 return
         self._missed.pop(peer.node_id, None)
+        self._count_taken(peer.node_id, report)
         self.peers[peer.node_id] = PeerTraining(report, status.training.figures)
         remember(self.history.setdefault(peer.node_id, {}), report.kept)
 
@@ -192,53 +209,72 @@ class Gossip:
         for key in [key for key in self._refused if key[0] == node_id]:
             del self._refused[key]
 
-    def _not_refused(
-        self, node_id: str, messages: list[pb.GossipGradientRequest]
-    ) -> list[pb.GossipGradientRequest]:
+    def _count_taken(self, node_id: str, report: Report) -> None:
+        """Count what a peer has taken although its answer was lost."""
+        if node_id in self._sending:
+            # It may answer yet.
+            return
+        for key, sent in list(self._unsure.items()):
+            taken = key[1] in report.contributions.get(sent.maker, ())
+            if key[0] == node_id and (taken or report.round_id > sent.round_id):
+                del self._unsure[key]
+                self.submitted += taken
+
+    def _not_refused(self, node_id: str, messages: Wanted) -> Wanted:
         """Without those that the peer refused a moment ago, in the state that it still is in."""
-        signatures = {message.signature for message in messages}
         known = self.peers.get(node_id)
         for key, refusal in list(self._refused.items()):
             if key[0] == node_id and (
-                key[1] not in signatures
+                key[1] not in messages
                 or trio.current_time() >= refusal.until
                 or known is None
                 or _stage(known.report) != refusal.stage
             ):
                 del self._refused[key]
-        return [m for m in messages if (node_id, m.signature) not in self._refused]
+        refused = self._refused
+        return {name: m for name, m in messages.items() if (node_id, name) not in refused}
 
-    async def _send(self, peer: Peer, messages: list[pb.GossipGradientRequest]) -> None:
+    async def _send(self, peer: Peer, messages: Wanted) -> None:
         try:
             async with self._sends:
-                for message in messages:
-                    if message.ttl >= 1 and not await self._send_one(peer, message):
+                for digest, message in messages.items():
+                    if message.ttl >= 1 and not await self._send_one(peer, digest, message):
                         return
         finally:
             self._sending.discard(peer.node_id)
             self._sent_until[peer.node_id] = trio.current_time()
 
-    async def _send_one(self, peer: Peer, message: pb.GossipGradientRequest) -> bool:
+    async def _send_one(self, peer: Peer, digest: str, message: pb.GossipGradientRequest) -> bool:
         """False when the peer does not answer."""
         forwarded = pb.GossipGradientRequest()
         forwarded.CopyFrom(message)
         forwarded.ttl -= 1
-        known = self.peers.get(peer.node_id)
+        known, key = self.peers.get(peer.node_id), (peer.node_id, digest)
+        sent_before = key in self._unsure
         try:
             with trio.fail_after(SEND_S):
                 stub = await self._pool.stub(peer.host, peer.grpc_port)
+                self._note_unsure(key, message)
                 answer = await stub.GossipGradient(forwarded)
         except (CallFailed, trio.TooSlowError) as error:
             log.info("training: cannot send to %s: %s", peer.address, error)
             return False
+        # One that is refused may be known already, from an earlier call that was not answered.
+        if answer.accepted or not sent_before:
+            self._unsure.pop(key, None)
         if answer.accepted:
             self.submitted += 1
         elif known is not None:
             log.debug("training: %s refused: %s", peer.address, answer.reason)
             until = trio.current_time() + REFUSED_POLLS * POLL_S
             refusal = _Refusal(_stage(known.report), until)
-            self._refused[peer.node_id, message.signature] = refusal
+            self._refused[key] = refusal
         return True
+
+    def _note_unsure(self, key: tuple[str, str], message: pb.GossipGradientRequest) -> None:
+        self._unsure[key] = _Unsure(message.node_id, message.round_id)
+        while len(self._unsure) > MOST_UNSURE:
+            del self._unsure[next(iter(self._unsure))]
 
     async def fetch(self, weights: Weights, holders: list[str], shapes: Shapes) -> Anchor | None:
         """The checkpoint of ``weights``, checked, from the first holder that gives it."""
@@ -254,7 +290,7 @@ class Gossip:
                     stub = await self._pool.stub(peer.host, peer.grpc_port)
                     answer = await stub.GetCheckpoint(request)
                     if not answer.success:
-                        raise InvalidRequest(FIELD, answer.error_message)
+                        raise InvalidRequest(FIELD, answer.error_message[:MOST_REASON_CHARS])
                     read = partial(_read, answer.checkpoint_data, shapes, weights)
                     return await trio.to_thread.run_sync(read)
             except (CallFailed, trio.TooSlowError, InvalidRequest) as error:

@@ -20,10 +20,6 @@ from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.trainer import Training
 from meshnode.wire import node_pb2 as pb
 
-HEALTHY_SYNCS = 0.5
-"""Share of the syncs that succeed, above which they are healthy (document, 2.1)."""
-
-
 BEGINNING = "training is about to begin: the model is being read"
 MEND = "mend that; it is tried again by itself"
 ASK_THE_DRIVER = "see /api/training/verify of the node with the first layers, and whether it trains"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -26,12 +26,12 @@ from meshnode.domain.identity import NodeKey
 from meshnode.domain.training.agreement import Weights
 from meshnode.domain.training.message import MOST_TTL, Contribution, check, digest_of, sign
 from meshnode.domain.training.replica import Persisted, Replica, Report, State, Timings
-from meshnode.model.data import TokenData, shards_of
+from meshnode.model.data import Shuffled, TokenData, shards_of
 from meshnode.model.diloco import Rule
 from meshnode.model.replica import Anchor, TrainedModel
 from meshnode.services.training import gossip as talking
 from meshnode.services.training.disk import TrainingDisk
-from meshnode.services.training.gossip import Gossip, History, remember
+from meshnode.services.training.gossip import Gossip, History, Wanted, remember
 from meshnode.services.training.messages import (
     contribution_in,
     contribution_message,
@@ -105,6 +105,8 @@ class Rounds:
         self._checking = trio.CapacityLimiter(1)
         self._pending: Anchor | None = None
         self._unsaved = False
+        self._reading: tuple[tuple[int, ...], int, Iterator[Shuffled]] | None = None
+        """Shards, batch size, and what is left of them."""
         contributed = persisted.contributed
         if contributed is not None and not self._read_contribution(contributed):
             # It cannot be sent again, and another one for the same round would be a lie.
@@ -165,16 +167,16 @@ class Rounds:
         self.messages[digest] = message
         return True
 
-    def _wanted(self, node_id: str) -> list[pb.GossipGradientRequest]:
+    def _wanted(self, node_id: str) -> Wanted:
         """Contributions to send to a peer now."""
         patience = FORWARD_POLLS * talking.POLL_S
         latest = trio.current_time() - patience
-        return [
-            self.messages[digest]
+        return {
+            digest: self.messages[digest]
             for maker, digest in self.replica.lacking(node_id)
             if digest in self.messages
             and (maker == self._key.node_id or self._arrived.get(digest, latest) <= latest)
-        ]
+        }
 
     def _hear(self) -> None:
         replica = self.replica
@@ -204,12 +206,11 @@ class Rounds:
             await trio.sleep(TICK_S)
 
     async def _inner_steps(self) -> None:
-        replica, model, data = self.replica, self.model, self.data
+        replica, model = self.replica, self.model
         trainers = [*self._gossip.peers, self._key.node_id]
-        shards = shards_of(self._key.node_id, trainers, data.shards)
-        seed = int(self._key.node_id[:8], 16) ^ replica.round_id
+        shards = shards_of(self._key.node_id, trainers, self.data.shards)
         config = self._settings().training
-        size, batches = config.batch_size, data.batches(shards, config.batch_size, seed)
+        size, batches = config.batch_size, self._batches(shards, config.batch_size)
         await self._thread(model.rewind)
         losses: list[float] = []
         self.publish()
@@ -218,9 +219,8 @@ class Rounds:
                 log.info("training: hurrying after %d steps", len(losses))
                 break
             if size != config.batch_size:
-                # In another order: what has been read is not read again first.
                 size = config.batch_size
-                batches = data.batches(shards, size, seed + len(losses))
+                batches = self._batches(shards, size)
             shuffled = next(batches)
             step = partial(model.inner_step, shuffled.batch, config.learning_rate)
             try:
@@ -242,6 +242,17 @@ class Rounds:
                 return
         while replica.state is State.INNER:
             await self._contribute(fmean(losses) if losses else 0.0, config.batch_size)
+
+    def _batches(self, shards: tuple[int, ...], size: int) -> Iterator[Shuffled]:
+        """Where the round before stopped, so that all is read once before anything is read again.
+
+        In another order when other shards, or batches of another size, are to be read from now on.
+        """
+        if self._reading is None or self._reading[:2] != (shards, size):
+            seed = int(self._key.node_id[:8], 16) ^ self.replica.round_id
+            batches = self.data.batches(shards, size, seed + self.progress.steps)
+            self._reading = (shards, size, batches)
+        return self._reading[2]
 
     async def _contribute(self, loss: float, batch_size: int) -> None:
         replica, model = self.replica, self.model

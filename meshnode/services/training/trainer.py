@@ -130,10 +130,12 @@ class Training:
 
     async def take(self, message: pb.GossipGradientRequest) -> tuple[bool, str, int]:
         """A contribution of a peer: accepted, the reason why not, and the round here."""
-        if self.rounds is None or not self.enabled:
+        rounds = self.rounds
+        if rounds is None or not self.enabled:
             return False, "this node does not take part in rounds", 0
-        reason = await self.rounds.take(message)
-        return reason is None, reason or "", self.rounds.replica.round_id
+        # A disk that fails meanwhile ends these rounds.
+        reason = await rounds.take(message)
+        return reason is None, reason or "", rounds.replica.round_id
 
     async def run(self) -> None:
         """Train whenever it is enabled.

@@ -15,6 +15,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -141,8 +142,10 @@ class Journal:
         try:
             self._replace()
         except OSError as error:
-            # The long form says the same.
+            # The long form says the same. The short one may be there all the same.
             log.warning("cannot shorten %s: %s", self._path, error.strerror)
+            with suppress(OSError):
+                self._size = self._path.stat().st_size
 
     def _replace(self) -> None:
         records = [encode_record(record) for record in self.book.snapshot()]

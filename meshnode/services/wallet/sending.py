@@ -227,7 +227,7 @@ class Sender:
             await self._store(flight)
             outcome, reason, height = await self._land(flight)
             if outcome is Outcome.COMMITTED:
-                work.time_ns = await self._time_of(height)
+                work.time_ns = await self._time_landed(height)
                 return
             if outcome is Outcome.REFUSED:
                 raise InvalidRequest("request", f"the ledger refused it: {reason}")
@@ -341,6 +341,14 @@ class Sender:
     async def _time_of(self, height: int) -> int:
         block = await self._ledger.block(height)
         return block.time_ns if block is not None else 0
+
+    async def _time_landed(self, height: int) -> int:
+        """When a flight landed. It is paid: no trouble with the ledger may say otherwise."""
+        while True:
+            try:
+                return await self._time_of(height)
+            except Unavailable:
+                await trio.sleep(ASK_AGAIN_S)
 
     def _landing_of(self, flight: Flight) -> trio.Event:
         return self._landed.setdefault(flight.account, trio.Event())

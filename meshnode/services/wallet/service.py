@@ -29,6 +29,7 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.spending import Charge
+from meshnode.services.tokens import OPERATOR
 from meshnode.services.wallet.journal import Entry, Journal
 from meshnode.services.wallet.sending import Draft, Facts, Ledger, Sender, Work
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OPERATOR = "operator"
 MOST_WORK = 256
 """Transactions asked for and not yet in a block: a few full blocks of them, and little memory."""
 INDEXED_WITHIN_S = 2.0

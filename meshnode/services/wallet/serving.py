@@ -15,8 +15,8 @@ from meshnode.domain.tokens import TokenRecord
 from meshnode.services.generation import Generation
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.pipeline.records import PipelineFigures
+from meshnode.services.tokens import OPERATOR
 from meshnode.services.wallet.charging import Charged, ChargedGeneration
-from meshnode.services.wallet.service import OPERATOR
 
 
 class Serving:

@@ -2,7 +2,8 @@
 
 For what the node does by itself, as provider and as sponsor: one transaction at a time, each with
 the nonce that the chain has now. Others may use the same key: whoever is late finds the nonce taken
-and signs anew, and what must not happen twice is refused by the chain itself (decisions/0089).
+and signs anew, unless it was taken by what was offered before and came into a block unheard. What
+must not happen twice is refused by the chain itself (decisions/0089).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from meshnode.domain.chain.blocks import ACCEPTED, TransactionResult
 from meshnode.domain.chain.canonical import Json, encode
 from meshnode.domain.chain.envelope import (
     ApplicationId,
+    TransactionHash,
     application_id,
     sign_envelope,
     transaction_hash,
@@ -35,6 +37,9 @@ ASK_AGAIN_S = 1.0
 
 _PASSING = frozenset(str(refusal()) for refusal in (WrongNonce, MempoolFull, TooManyOfSender))
 """Refusals that the next block may end."""
+
+
+Offered = tuple[TransactionHash, ApplicationId]
 
 
 class Chain(Protocol):
@@ -56,6 +61,9 @@ class Chain(Protocol):
 
     async def wait_beyond(self, height: int) -> int:
         """Wait for a height above this one."""
+
+    async def transaction(self, hash: str) -> tuple[int, TransactionResult] | None:
+        """Height and result of a transaction in a block."""
 
     async def wait_transaction(self, hash: str) -> tuple[int, TransactionResult]:
         """Wait until a transaction is in a block; height and result."""
@@ -84,6 +92,8 @@ class Submitter:
         self._chain = chain
         self._key = key
         self._turn = trio.Lock()
+        self._offered: Offered | None = None
+        """What was signed last, for the fields that are being sent."""
 
     @property
     def public_key(self) -> str:
@@ -97,6 +107,7 @@ class Submitter:
         signed transaction on its way.
         """
         async with self._turn:
+            self._offered = None
             while True:
                 height = self._chain.height
                 try:
@@ -113,16 +124,24 @@ class Submitter:
 
     async def _attempt(self, kind: str, fields: dict[str, Json]) -> ApplicationId | None:
         body = await self._body(kind, fields)
+        # Asked in this order: while that is in no block, its nonce is the one to sign with again.
+        if self._offered is not None and await self._landed(self._offered):
+            return self._offered[1]
         raw = encode(sign_envelope(body, self._key.seed))
+        self._offered = transaction_hash(raw), application_id(body, self.public_key)
         result = await self._chain.submit(raw)
         if result.code == ACCEPTED:
             with trio.move_on_after(OFFER_AGAIN_S):
                 _, result = await self._chain.wait_transaction(transaction_hash(raw))
                 if result.code == ACCEPTED:
-                    return application_id(body, self.public_key)
+                    return self._offered[1]
         if result.code != ACCEPTED and result.log not in _PASSING:
             raise Refused(result.log)
         return None
+
+    async def _landed(self, offered: Offered) -> bool:
+        found = await self._chain.transaction(offered[0])
+        return found is not None and found[1].code == ACCEPTED
 
     async def _body(self, kind: str, fields: dict[str, Json]) -> dict[str, Json]:
         account = await ask(self._chain, "/account", {"public_key": self.public_key})

@@ -59,7 +59,6 @@ MONTHS = (
     "January February March April May June July August September October November December"
 ).split()
 SEASONS = "spring summer autumn winter".split()
-FEELINGS = "happy sad afraid tired angry proud lonely excited surprised hungry".split()
 NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty"

@@ -11,7 +11,6 @@ raise MalformedBlock for everything that is no such result.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -381,5 +380,6 @@ def _read_address(value: Json) -> str:
 def _read_base64(value: Json) -> bytes:
     try:
         return base64.b64decode(_text(value), validate=True)
-    except binascii.Error:
+    except ValueError:
+        # Of other alphabets too, for which it has no class of its own.
         raise MalformedBlock from None

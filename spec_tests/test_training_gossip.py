@@ -1,0 +1,207 @@
+"""What a node in training makes of peers that fail it in the middle of a call (2.3, 4.3)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from meshnode.config import build_config
+from meshnode.domain.identity import key_from_seed
+from meshnode.domain.peers import Peer
+from meshnode.domain.training.agreement import Weights
+from meshnode.domain.training.message import Contribution, digest_of
+from meshnode.domain.training.replica import Report, State
+from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.training.gossip import Gossip, Wanted
+from meshnode.services.training.messages import contribution_message, report_message
+from meshnode.services.training.trainer import Training
+from meshnode.wire import node_pb2 as pb
+
+MOST_S = 20_000
+"""By a clock that jumps."""
+KEY = key_from_seed("1" * 64)
+KEPT = Weights(0, "a" * 64)
+CONTRIBUTION = Contribution(
+    node_id=KEY.node_id,
+    round_id=1,
+    model_hash=KEPT.model_hash,
+    timestamp=time.time(),
+    batch_size=8,
+    loss=1.0,
+    layer_gradients={"weight": b"frame"},
+    signature="00",
+    ttl=2,
+)
+DIGEST = digest_of(CONTRIBUTION.statement())
+
+
+@dataclass
+class FakePeer:
+    """A peer, the connection to it, and the book that it is in."""
+
+    fails: int = 0
+    """Answers to contributions that get lost."""
+    hangs: bool = False
+    there: bool = True
+    taken: list[str] = field(default_factory=list)
+    sent: trio.Event = field(default_factory=trio.Event)
+
+    own = SimpleNamespace(model_hash="m")
+
+    def peers(self) -> list[Peer]:
+        peer = Peer(
+            node_id="ab" * 20,
+            host="127.0.0.1",
+            port=1,
+            role="driver",
+            layers=(0,),
+            total_layers=1,
+            model_hash="m",
+            latency_ms=1.0,
+            connected_since=0.0,
+        )
+        return [peer] if self.there else []
+
+    def get(self, node_id: str) -> Peer | None:
+        return next((peer for peer in self.peers() if peer.node_id == node_id), None)
+
+    async def stub(self, host: str, grpc_port: int) -> FakePeer:
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def GetSwarmStatus(self, _: pb.SwarmStatusRequest) -> pb.SwarmStatusResponse:  # noqa: N802
+        await trio.lowlevel.checkpoint()
+        known = {KEY.node_id: (DIGEST,)} if self.taken else {}
+        report = Report(1, State.EXCHANGE, KEPT, None, known)
+        return pb.SwarmStatusResponse(training=report_message(report, pb.TrainingFigures()))
+
+    async def GossipGradient(  # noqa: N802
+        self, message: pb.GossipGradientRequest
+    ) -> pb.GossipGradientResponse:
+        self.sent.set()
+        await trio.lowlevel.checkpoint()
+        if self.hangs:
+            await trio.sleep_forever()
+        self.taken.append(message.signature)
+        if self.fails:
+            self.fails -= 1
+            raise CallFailed(Code.UNAVAILABLE, "the connection is lost")
+        return pb.GossipGradientResponse(accepted=True)
+
+    async def GetCheckpoint(self, _: pb.GetCheckpointRequest) -> pb.GetCheckpointResponse:  # noqa: N802
+        await trio.lowlevel.checkpoint()
+        return pb.GetCheckpointResponse(success=False, error_message="no " * 1_000_000)
+
+
+class Polls:
+    """Counts what a node hears."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._heard = trio.Event()
+
+    def hear(self) -> None:
+        self.count += 1
+        heard, self._heard = self._heard, trio.Event()
+        heard.set()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        with trio.fail_after(MOST_S):
+            while not done():
+                await self._heard.wait()
+
+    async def more(self, polls: int = 10) -> None:
+        least = self.count + polls
+        await self.until(lambda: self.count >= least)
+
+
+def lacking(gossip: Gossip) -> Callable[[str], Wanted]:
+    """The contribution, for who does not report it."""
+
+    def wanted(node_id: str) -> Wanted:
+        known = gossip.peers[node_id].report.contributions
+        return {} if known else {DIGEST: contribution_message(CONTRIBUTION)}
+
+    return wanted
+
+
+def gossip_with(peer: FakePeer) -> Gossip:
+    return Gossip(peer, peer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+async def test_what_a_peer_took_is_counted_once_though_it_could_not_say_so(
+    autojump_clock: object, fails: int
+) -> None:
+    peer, polls = FakePeer(fails=fails), Polls()
+    gossip = gossip_with(peer)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gossip.talk, polls.hear, lacking(gossip))
+        await polls.until(lambda: gossip.submitted > 0)
+        await polls.more()
+        nursery.cancel_scope.cancel()
+    assert len(peer.taken) == 1
+    assert gossip.submitted == 1
+
+
+async def test_a_peer_that_hangs_and_comes_back_has_taken_what_it_then_reports(
+    autojump_clock: object,
+) -> None:
+    peer, polls = FakePeer(hangs=True), Polls()
+    gossip = gossip_with(peer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gossip.talk, polls.hear, lacking(gossip))
+        await peer.sent.wait()
+        # The book has given it up, and the call with it.
+        peer.there = False
+        await polls.more()
+        assert not any((gossip.peers, gossip.history, gossip._sending, gossip._sent_until))
+        assert gossip.submitted == 0
+        # It has read the message after all.
+        peer.taken.append("00")
+        peer.there, peer.hangs = True, False
+        await polls.until(lambda: gossip.submitted > 0)
+        await polls.more()
+        nursery.cancel_scope.cancel()
+    assert (len(peer.taken), gossip.submitted) == (1, 1)
+
+
+async def test_what_a_peer_says_of_its_checkpoint_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peer = FakePeer()
+    with caplog.at_level(logging.DEBUG):
+        assert await gossip_with(peer).fetch(KEPT, ["ab" * 20], {}) is None
+    assert "no no no" in caplog.text
+    assert len(caplog.text) < 1000
+
+
+async def test_a_contribution_that_arrives_as_training_fails_is_answered(tmp_path: Path) -> None:
+    class Failing:
+        replica = SimpleNamespace(round_id=3)
+
+        async def take(self, _: pb.GossipGradientRequest) -> str:
+            # The disk is full: what was in memory is let go of meanwhile.
+            training.rounds = None
+            await trio.lowlevel.checkpoint()
+            return "known already"
+
+    config = build_config({"data_dir": str(tmp_path), "training.enabled": True})
+    training = Training(
+        key=KEY,
+        settings=lambda: config,
+        gossip=gossip_with(FakePeer()),
+        load=lambda: pytest.fail("nothing is to be loaded"),
+        folder=tmp_path,
+    )
+    training.rounds = Failing()  # type: ignore[assignment]
+    answer = await training.take(contribution_message(CONTRIBUTION))
+    assert answer == (False, "known already", 3)
