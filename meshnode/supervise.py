@@ -5,6 +5,9 @@ A service is ``async def serve_x(..., *, task_status)``; it reports readiness th
 failed service is started again while its ``Restarts`` last, if it was given any; after that
 ``ServiceFailed`` goes up the nursery tree and ends the node.
 
+Only the value of the first start is passed on. A service that may be restarted therefore makes no
+handle: the caller makes it beforehand, and each start runs that same one.
+
 The node's own life is a small table::
 
     running  --SIGTERM, SIGINT-->  draining  --streams ended, or deadline-->  stopped (status 0)
@@ -140,8 +143,10 @@ async def supervise(
 ) -> None:
     """Run ``service`` until it is cancelled, starting it again while its restarts last.
 
-    Passes the first ``task_status.started`` on. A failure before that is not retried: StartupError
-    goes up as it is, anything else as ServiceFailed. A return is a failure unless ``may_end()``.
+    Passes the first ``task_status.started`` on, and no later one: with ``restarts``, the handle is
+    made before, and works again once ``service`` runs again. A failure before the first start is
+    not retried: StartupError goes up as it is, anything else as ServiceFailed. A return is a
+    failure unless ``may_end()``.
     """
     failures: list[float] = []
     started = _FirstStart(task_status, board, name)

@@ -37,6 +37,7 @@ from meshnode.services.ledger import Ledger
 from meshnode.services.work.execution import Execution, load_execution
 from meshnode.services.work.sponsor import Sponsor
 from meshnode.services.work.sponsoring import serve_sponsor
+from meshnode.services.work.submission import Submitter
 from meshnode.services.work.worker import Gateway, Journal, Worker
 
 CHAIN_PROFILE = replace(
@@ -185,18 +186,13 @@ async def sponsoring(
     ledger: Ledger, folder: Path, *, tasks: int = 1, execution: object = None, who: Actor = ALICE
 ) -> AsyncIterator[Sponsor]:
     """A sponsor with ``who``'s money; cancelled at the end."""
-    serve = partial(
-        serve_sponsor,
-        ledger,
-        execution or shared_execution(),
-        node_key(who),
-        network_of(ledger),
-        folder,
-        tasks=tasks,
-    )
+    key = node_key(who)
+    sponsor = Sponsor(execution or shared_execution(), key if tasks else None, network_of(ledger))
+    serve = partial(serve_sponsor, sponsor, ledger, Submitter(ledger, key), folder, tasks=tasks)
     await trio.Path(folder).mkdir(exist_ok=True)
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(serve)
+        await nursery.start(serve)
+        yield sponsor
         nursery.cancel_scope.cancel()
 
 

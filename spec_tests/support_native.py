@@ -275,7 +275,8 @@ async def start_gateway(
     await ledger.wait_beyond(1)
     index: Index | None = None
     if with_index:
-        index = await nursery.start(serve_indexer, ledger, data_dir)
+        index = Index(ledger, data_dir)
+        await nursery.start(serve_indexer, index)
     online, stopping = [True], [False]
     reader = NativeReader(
         ledger=ledger,

@@ -169,7 +169,8 @@ async def serve_wallet_node(
                 )
                 ledger: Ledger = await nursery.start(serve)
                 await ledger.wait_beyond(0)
-                index: Index = await nursery.start(serve_indexer, ledger, data_dir)
+                index = Index(ledger, data_dir)
+                await nursery.start(serve_indexer, index)
                 money: Wallet = await nursery.start(
                     serve_wallet, wrap(ledger), index, keys, data_dir, settle_every_s
                 )

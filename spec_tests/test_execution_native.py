@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ from support_http import Answer, Client
 from support_ledger import SOON_S
 
 from meshnode.domain.chain.canonical import digest, encode
-from meshnode.services.work.provider import serve_provider
+from meshnode.services.work.provider import Provider, serve_provider
 from meshnode.services.work.submission import Submitter
 
 
@@ -32,9 +31,8 @@ async def test_a_paid_answer_through_the_gateway(tmp_path: Path) -> None:
         sponsoring(ledger, tmp_path / "sponsor", tasks=0) as sponsor,
         trio.open_nursery() as nursery,
     ):
-        await nursery.start(
-            partial(serve_provider, ledger, execution, Submitter(ledger, node_key(CAROL)))
-        )
+        provider = Provider(ledger, execution, Submitter(ledger, node_key(CAROL)))
+        await nursery.start(serve_provider, provider)
         served = await serve_gateway(nursery, ledger, execution, sponsor)
         where = urlsplit(served.url)
 

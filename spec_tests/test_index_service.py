@@ -30,12 +30,14 @@ async def run_index(
     """An index that runs, and how to stop it and wait for its end."""
     scope, ended = trio.CancelScope(), trio.Event()
 
-    async def run(*, task_status: trio.TaskStatus[Index]) -> None:
+    index = Index(gateway.ledger, folder)
+
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
         with scope:
-            await serve_indexer(gateway.ledger, folder, task_status=task_status)
+            await serve_indexer(index, task_status=task_status)
         ended.set()
 
-    index: Index = await nursery.start(run)
+    await nursery.start(run)
 
     async def stop() -> None:
         scope.cancel()

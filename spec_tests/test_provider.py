@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,9 @@ async def providing(
     ledger: Ledger, who: Actor = CAROL, execution: object = None
 ) -> AsyncIterator[Provider]:
     submitter = Submitter(ledger, node_key(who))
-    serve = partial(serve_provider, ledger, execution or shared_execution(), submitter)
+    provider = Provider(ledger, execution or shared_execution(), submitter)
     async with trio.open_nursery() as nursery:
-        provider = await nursery.start(serve)
+        await nursery.start(serve_provider, provider)
         yield provider
         nursery.cancel_scope.cancel()
 

@@ -222,33 +222,21 @@ async def _bring_up(
     ledger: Ledger = await nursery.start(
         run, "ledger", partial(serve_ledger, data_dir, found.genesis, execution, validator, source)
     )
-    index: Index = await nursery.start(
-        partial(run, restarts=Restarts()), "indexer", partial(serve_indexer, ledger, data_dir)
-    )
+    # The ledger goes on without these; started again, they run the same handles.
+    restarting = partial(run, restarts=Restarts())
+    index = Index(ledger, data_dir)
+    await nursery.start(restarting, "indexer", partial(serve_indexer, index))
     wallet: Wallet = await nursery.start(
         run, "wallet", partial(serve_wallet, ledger, index, keys, data_dir, config.settle_every_s)
     )
     submitter = Submitter(ledger, key)
-    provider: Provider = await nursery.start(
-        partial(run, restarts=Restarts()),
-        "provider",
-        partial(serve_provider, ledger, execution, submitter),
-    )
-    profile = ledger.genesis.profile
-    sponsor: Sponsor = await nursery.start(
-        partial(run, restarts=Restarts()),
-        "sponsor",
-        partial(
-            serve_sponsor,
-            ledger,
-            execution,
-            key,
-            WorkNetwork(profile.work_domain, ledger.chain_id),
-            data_dir,
-            tasks=config.sponsor_tasks,
-            submitter=submitter,
-        ),
-    )
+    provider = Provider(ledger, execution, submitter)
+    await nursery.start(restarting, "provider", partial(serve_provider, provider))
+    profile, tasks = ledger.genesis.profile, config.sponsor_tasks
+    network = WorkNetwork(profile.work_domain, ledger.chain_id)
+    sponsor = Sponsor(execution, key if tasks else None, network)
+    sponsoring = partial(serve_sponsor, sponsor, ledger, submitter, data_dir, tasks=tasks)
+    await nursery.start(restarting, "sponsor", sponsoring)
     draining = lambda: needs.drain.draining  # noqa: E731 - asked at each request
     signs = None
     if source is None:

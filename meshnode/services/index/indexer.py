@@ -9,6 +9,7 @@ States::
     behind  --block indexed-->  behind or level      level --new block--> behind
     any     --file damaged-->   moved aside, empty, behind
     any     --other failure-->  failing (``error`` says what), tried again after a pause
+    any     --run has ended-->  closed (readers get Unavailable) until it runs again
 """
 
 from __future__ import annotations
@@ -54,39 +55,27 @@ T = TypeVar("T")
 
 
 async def serve_indexer(
-    ledger: Ledger, data_dir: Path, *, task_status: trio.TaskStatus[Index]
+    index: Index, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Keep the index of ``ledger`` in ``data_dir``; gives an :class:`Index` at once.
+    """Keep ``index`` level with its ledger until cancelled; starts at once.
 
-    Never fails: whatever is wrong with the file is in ``Index.error``, and tried again.
+    Whatever is wrong with the file is in ``Index.error``, and tried again. ``index`` is made
+    before: a restart goes on with it.
     """
-    index = Index(ledger, data_dir / INDEX_FILE)
-    task_status.started(index)
-    pause = FIRST_PAUSE_S
+    task_status.started()
     try:
-        while True:
-            try:
-                await index.catch_up()
-                pause = FIRST_PAUSE_S
-                await ledger.wait_beyond(index.indexed_height)
-                continue
-            except Damaged:
-                index.distrust()
-            except FAILURES as error:
-                # A full disk mends itself, a defect does not: both are said, and tried again.
-                index.fail(error)
-            await trio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+        await index.run()
     finally:
-        index.close()
+        await index.close()
 
 
 class Index:
     """The index's handle. Its answers are those of ``indexed_height``, which may lag."""
 
-    def __init__(self, ledger: Ledger, path: Path) -> None:
+    def __init__(self, ledger: Ledger, data_dir: Path) -> None:
+        """Of ``ledger``'s blocks, in a file in ``data_dir`` that is opened by :meth:`run`."""
         self._ledger = ledger
-        self._path = path
+        self._path = data_dir / INDEX_FILE
         self._store: IndexStore | None = None
         # SQLite's connection is not for two at once; readers wait for one batch at most.
         self._turn = trio.CapacityLimiter(1)
@@ -134,6 +123,23 @@ class Index:
         while self.indexed_height < height:
             await self._moved.wait()
 
+    async def run(self) -> None:
+        """Index every block that comes, until cancelled."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                await self.catch_up()
+                pause = FIRST_PAUSE_S
+                await self._ledger.wait_beyond(self.indexed_height)
+                continue
+            except Damaged:
+                self.distrust()
+            except FAILURES as error:
+                # A full disk mends itself, a defect does not: both are said, and tried again.
+                self.fail(error)
+            await trio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
     async def catch_up(self) -> None:
         """Index every block that the ledger has. Damaged when the file is not one any more."""
         if self._suspect:
@@ -157,12 +163,13 @@ class Index:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         self.error = f"{type(error).__name__}: {reason}"[:200]
 
-    def close(self) -> None:
-        """Let go of the file."""
+    async def close(self) -> None:
+        """Let go of the file; :meth:`run` opens it again."""
         store, self._store = self._store, None
         if store is not None:
-            with suppress(sqlite3.Error):
-                store.close()
+            # Readers may go on after a crash: the connection is closed when it is nobody's turn.
+            with trio.CancelScope(shield=True), suppress(sqlite3.Error):
+                await self._run(store.close)
 
     async def _rebuild(self) -> None:
         store, self._store = self._store, None

@@ -68,6 +68,19 @@ class Provider:
             return False
         return trio.current_time() - self._looked_at < HEARTBEAT_S
 
+    async def run(self) -> None:
+        """Answer jobs until cancelled. Looks once for every block."""
+        while self._execution.conformant:
+            height = self._chain.height
+            try:
+                await self.answer_pending()
+                await self._chain.wait_beyond(height)
+            except Unavailable as error:
+                log.info("the provider waits for the ledger: %s", error)
+                await trio.sleep(ASK_AGAIN_S)
+        log.error("this node does not compute as its chain does: it provides no answers")
+        await trio.sleep_forever()
+
     async def answer_pending(self) -> None:
         """Answer every job that is pending now and can be answered in time."""
         jobs = (await ask(self._chain, "/jobs", {"provider": self.public_key}))["jobs"]
@@ -80,7 +93,7 @@ class Provider:
                 self._looked_at = trio.current_time()
 
     def stopped(self) -> None:
-        """The service has ended: nobody looks for jobs."""
+        """Nobody looks for jobs until :meth:`run` does so again."""
         self._looked_at = None
 
     async def _answer(self, job: dict[str, Any]) -> None:
@@ -105,28 +118,14 @@ class Provider:
 
 
 async def serve_provider(
-    chain: Chain,
-    execution: Answers,
-    submitter: Submitter,
-    *,
-    task_status: trio.TaskStatus[Provider] = trio.TASK_STATUS_IGNORED,
+    provider: Provider, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Answer jobs until cancelled; starts with the :class:`Provider`.
+    """Answer jobs until cancelled. ``provider`` is made before: a restart goes on with it.
 
-    Looks once for every block. Cancelled while an answer is on its way, it leaves it to the chain.
+    Cancelled while an answer is on its way, it leaves it to the chain.
     """
-    provider = Provider(chain, execution, submitter)
+    task_status.started()
     try:
-        task_status.started(provider)
-        while execution.conformant:
-            height = chain.height
-            try:
-                await provider.answer_pending()
-                await chain.wait_beyond(height)
-            except Unavailable as error:
-                log.info("the provider waits for the ledger: %s", error)
-                await trio.sleep(ASK_AGAIN_S)
-        log.error("this node does not compute as its chain does: it provides no answers")
-        await trio.sleep_forever()
+        await provider.run()
     finally:
         provider.stopped()

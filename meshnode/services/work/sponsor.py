@@ -75,7 +75,6 @@ class Sponsor:
         key: NodeKey | None,
         network: WorkNetwork,
         *,
-        remaining: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Without a ``key`` nothing is sponsored: workers are told that there is no work."""
@@ -83,13 +82,18 @@ class Sponsor:
         self._key = key
         self._network = network
         self._clock = clock
-        self.remaining = remaining
-        """Tasks that may still be reserved; None where none are sponsored."""
+        self.remaining: int | None = None
+        """Tasks that may still be reserved; None where none are sponsored, or not counted yet."""
         self._workers: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._operation: Operation | None = None
         self._answered: OrderedDict[str, str] = OrderedDict()
         self._offered: OrderedDict[str, Operation] = OrderedDict()
         self._polled = trio.Event()
+
+    @property
+    def sponsoring(self) -> bool:
+        """Whether tasks are sponsored at all."""
+        return self._key is not None
 
     def status(self) -> dict[str, Json]:
         """The body of ``GET /work/status``."""

@@ -22,9 +22,8 @@ from meshnode.datadir import write_private
 from meshnode.domain.chain.canonical import Json, digest
 from meshnode.domain.chain.records import Lease
 from meshnode.domain.errors import StartupError, Unavailable
-from meshnode.domain.identity import NodeKey
-from meshnode.domain.work import OPERATIONS, WorkNetwork
-from meshnode.services.work.sponsor import Replays, Sponsor
+from meshnode.domain.work import OPERATIONS
+from meshnode.services.work.sponsor import Sponsor
 from meshnode.services.work.submission import ASK_AGAIN_S, Chain, Refused, Submitter, ask
 
 log = logging.getLogger(__name__)
@@ -63,32 +62,27 @@ class TaskBudget:
 
 
 async def serve_sponsor(
+    sponsor: Sponsor,
     chain: Chain,
-    execution: Replays,
-    key: NodeKey,
-    network: WorkNetwork,
+    submitter: Submitter,
     folder: Path,
     *,
     tasks: int,
-    submitter: Submitter | None = None,
-    task_status: trio.TaskStatus[Sponsor] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Sponsor up to ``tasks`` tasks, those of earlier runs included; starts with the Sponsor.
+    """Sponsor up to ``tasks`` tasks, those of earlier runs included; starts when they are counted.
 
-    With 0 tasks it only answers ``/work/*``, with no work. Cancelled within a task, it leaves a
-    lease with which the next start goes on.
+    ``sponsor`` is made before: a restart goes on with it. One without a key only answers
+    ``/work/*``, with no work. Cancelled within a task, it leaves a lease with which the next start
+    goes on. StartupError for a damaged count of tasks.
     """
     budget = TaskBudget(folder, tasks)
-    sponsor = Sponsor(
-        execution,
-        key if tasks else None,
-        network,
-        remaining=budget.remaining if tasks else None,
-    )
-    task_status.started(sponsor)
-    if not tasks:
+    if not sponsor.sponsoring:
+        task_status.started()
         await trio.sleep_forever()
-    run = _Run(chain, sponsor, submitter or Submitter(chain, key), budget)
+    sponsor.remaining = budget.remaining
+    task_status.started()
+    run = _Run(chain, sponsor, submitter, budget)
     while True:
         try:
             await run.next_step()
