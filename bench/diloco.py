@@ -1,6 +1,6 @@
 """Little traffic, the same loss: ``python -m bench.diloco`` (document, 1, 2.1 and 2.3).
 
-Four real nodes train a model on documents that it has not seen (the corpus of
+Four real nodes train the default model on documents that it has not seen (the corpus of
 ``tools/default_model`` with another seed): once with ``diloco_steps`` at H, once at 1, which is
 synchronous data parallelism. Bytes are those of the nodes' sockets (``network.bytes_sent`` in
 ``/metrics``), between the ends of two rounds, over the steps in between.
@@ -8,10 +8,6 @@ synchronous data parallelism. Bytes are those of the nodes' sockets (``network.b
 The loss at equal tokens is compared with synchronous data parallelism in this process: each step
 the same four shards' batches as one, and one step of AdamW. Nodes at H = 1 would come to that, but
 would take hours over it.
-
-The model is the default one after ``--warm`` synchronous steps on other documents, in rows as the
-nodes cut them, so that what is compared is training that goes on and not the first adaptation to
-such rows. There is more text than is read: with less, each node would learn its own part by heart.
 """
 
 from __future__ import annotations
@@ -32,16 +28,15 @@ import torch
 from bench.node_process import RunningNode, running_node
 from bench.plot import Chart, Line, render
 from meshnode.model.data import TokenData, shards_of
-from meshnode.model.loading import DEFAULT_MODEL, LoadedModel, load_model, save_model
+from meshnode.model.loading import DEFAULT_MODEL, load_model
 from meshnode.model.training import Batch, Recipe, Trainer, evaluate
 from tools.default_model.corpus import document
 
 OUT = Path(__file__).parent / "plots"
 NODES, BATCH, ROW = 4, 2, 129
-RATE = 3e-5
+RATE = 1e-4
 SEED, DOCUMENTS = 424_242, 70_000
-WARM_RATE = 1e-4
-WARM_SEED, WARM_DOCUMENTS = 777, 30_000
+"""More text than eight rounds read: of less, each node would learn its own part by heart."""
 VALIDATION_ROWS = 64
 """As the nodes have it."""
 WITHIN_S = 1800.0
@@ -63,10 +58,10 @@ class Measured:
         return self.bytes_sent / max(1, self.steps)
 
 
-def write_text(folder: Path, seed: int, documents: int) -> None:
+def write_text(folder: Path, documents: int) -> None:
     """Documents that the default model was not trained on."""
     folder.mkdir()
-    texts = (document(seed, index) for index in range(documents))
+    texts = (document(SEED, index) for index in range(documents))
     (folder / "corpus.txt").write_text("\n\n".join(texts), "utf-8")
 
 
@@ -88,9 +83,7 @@ def totals(nodes: list[RunningNode]) -> tuple[int, int, int]:
     return version, steps, sum(one["network"]["bytes_sent"] for one in metrics)
 
 
-def run_nodes(
-    model: Path, text: Path, inner_steps: int, rounds: int
-) -> tuple[Measured, list[float]]:
+def run_nodes(text: Path, inner_steps: int, rounds: int) -> tuple[Measured, list[float]]:
     """Train for so many rounds after the first; also the held-out loss after each of them all."""
     settings = {
         "MESHNODE_TRAINING_TEXT": str(text),
@@ -103,7 +96,7 @@ def run_nodes(
         nodes: list[RunningNode] = []
         for _ in range(NODES):
             tracker = ("--tracker", nodes[0].url) if nodes else ()
-            nodes.append(stack.enter_context(running_node(str(model), 1, *tracker, **settings)))
+            nodes.append(stack.enter_context(running_node("", 1, *tracker, **settings)))
         for node in nodes:
             _enable(node)
         first = _wait(nodes, 1)
@@ -155,26 +148,12 @@ def _held_out(node: RunningNode) -> float:
         return float(call(pb.GetCheckpointInfoRequest(), timeout=60).loss)
 
 
-def warmed(folder: Path, text: Path, steps: int) -> Path:
-    """The default model after so many steps of all four nodes' rows at once, in a new folder."""
-    model, data = _loaded(DEFAULT_MODEL, text)
-    trainer = Trainer(model.decoder, Recipe(learning_rate=WARM_RATE))
-    batches = data.batches(range(data.shards), NODES * BATCH, 0)
-    for _ in range(steps):
-        trainer.step(next(batches).batch)
-    save_model(folder, model.decoder, DEFAULT_MODEL / "tokenizer.json")
-    return folder
-
-
-def _loaded(directory: Path, text: Path) -> tuple[LoadedModel, TokenData]:
-    model = load_model(directory, trainable=True)
-    end = min(model.eos_token_ids, default=None)
-    return model, TokenData.of_folder(text, model.tokenizer, ROW, end)
-
-
-def synchronous(directory: Path, text: Path, steps: int, points: int) -> list[tuple[int, float]]:
+def synchronous(text: Path, steps: int, points: int) -> list[tuple[int, float]]:
     """Held-out loss by tokens of one model, with the batches of four nodes as one."""
-    model, data = _loaded(directory, text)
+    torch.set_num_threads(os.cpu_count() or 1)
+    model = load_model(DEFAULT_MODEL, trainable=True)
+    end = min(model.eos_token_ids, default=None)
+    data = TokenData.of_folder(text, model.tokenizer, ROW, end)
     names = [f"{node:02}" for node in range(NODES)]
     shards = [shards_of(name, names, data.shards) for name in names]
     parts = [data.batches(own, BATCH, seed) for seed, own in enumerate(shards)]
@@ -197,29 +176,25 @@ def main() -> None:
     """Run both, print the figures, write a plot and a JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=500, help="H")
-    parser.add_argument("--rounds", type=int, default=7, help="of H steps, after the first")
-    parser.add_argument("--warm", type=int, default=1000, help="steps before, on other documents")
+    parser.add_argument("--rounds", type=int, default=1, help="of H steps, after the first")
+    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="of 65 tokens or so")
     parser.add_argument("--short-rounds", type=int, default=10, help="of one step")
     options = parser.parse_args()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        text, other = Path(folder) / "text", Path(folder) / "other"
-        write_text(text, SEED, DOCUMENTS)
-        write_text(other, WARM_SEED, WARM_DOCUMENTS)
-        torch.set_num_threads(os.cpu_count() or 1)
-        model = warmed(Path(folder) / "model", other, options.warm)
-        short, _ = run_nodes(model, text, 1, options.short_rounds)
-        long, losses = run_nodes(model, text, options.steps, options.rounds)
+        text = Path(folder) / "text"
+        write_text(text, options.documents)
+        short, _ = run_nodes(text, 1, options.short_rounds)
+        long, losses = run_nodes(text, options.steps, options.rounds)
         steps = options.steps * (options.rounds + 1)
-        curve = synchronous(model, text, steps, 2 * (options.rounds + 1))
+        curve = synchronous(text, steps, 10)
     ratio = short.bytes_per_step / long.bytes_per_step
     tokens, loss = curve[-1][0], losses[-1]
     # Each round has as many tokens as the others.
     rounds = [(tokens * n / len(losses), one) for n, one in enumerate(losses, 1)]
     result = {
         "nodes": NODES,
-        "warm_steps": options.warm,
-        "learning_rate": RATE,
+        "documents": options.documents,
         "load_at_start": round(load, 2),
         "bytes_a_step": {"1": short.bytes_per_step, str(options.steps): long.bytes_per_step},
         "times_fewer": ratio,
