@@ -2,6 +2,9 @@
 
 A line has a time (ISO 8601, UTC), a level, the logger's name, a message and any fields passed as
 ``extra={"fields": {...}}``. Tokens, keys and prompts are never passed to a logger.
+
+Invariant: a record begins one line, whatever others have put into its message; as text, its
+traceback follows indented.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ _NOISY = ("hypercorn.error", "hypercorn.access", "purerpc", "quart.app", "quart.
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname.lower():8} {record.name}: {record.getMessage()}"
+        line = f"{_time(record)} {record.levelname.lower():8} {record.name}: "
+        line += _visible(record.getMessage())
         for name, value in _fields(record).items():
             line += f" {name}={json.dumps(value, default=str)}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            for part in self.formatException(record.exc_info).split("\n"):
+                line += f"\n  {_visible(part)}"
         return line
 
 
@@ -47,6 +52,16 @@ def set_up_logging(log_format: str) -> None:
     root.setLevel(logging.INFO)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _visible(text: str) -> str:
+    """``text`` with escapes for line breaks, and for all else that cannot be printed."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
 
 
 def _time(record: logging.LogRecord) -> str:

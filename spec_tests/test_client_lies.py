@@ -74,6 +74,14 @@ def test_a_lie_about_the_nonce_cannot_pay_twice(client: Client) -> None:
     assert int(client.gateway.net.account(BOB)["total"]) == 5_000_000
 
 
+def test_a_value_that_is_not_base64_is_a_lie(client: Client) -> None:
+    for value in ("é", "e30", "e30=é", "!!!!"):
+        lie = lying(lambda answer, value=value: answer["result"]["response"].update(value=value))
+        client.gateway.fail("abci_query", lie)
+        status, answer = client.json("account")
+        assert (status, answer["error"]) == (REFUSED, "/stake: the value is not JSON")
+
+
 def test_an_answer_to_another_question_is_not_taken(client: Client) -> None:
     for name, value in (("owner", BOB.key), ("model_root", "0" * 64), ("output", {"text": "x"})):
         client.gateway.fail("/api/inference/request", lying(change(name, value)), 1000)

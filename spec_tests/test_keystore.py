@@ -196,6 +196,19 @@ def test_a_damaged_account_key_is_refused_and_kept(tmp_path: Path) -> None:
     assert path.read_text() == "{"
 
 
+def test_a_damaged_account_key_stops_no_other_account(tmp_path: Path) -> None:
+    keys = Keystore(tmp_path)
+    alice, bob = keys.account(ALICE), keys.account(BOB)
+    (tmp_path / "accounts" / f"{ALICE}.json").write_text("{")
+    again = Keystore(tmp_path)
+    assert again.signer(bob.public_key).public_key == bob.public_key
+    # Whose key cannot be read any more is told so, not that there never was one.
+    with pytest.raises(StartupError, match=f"{ALICE}.json is damaged"):
+        again.signer(alice.public_key)
+    with pytest.raises(StartupError, match=f"{ALICE}.json is damaged"):
+        again.accounts()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 def test_a_folder_that_is_closed_is_one_clear_line(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

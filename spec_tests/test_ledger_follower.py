@@ -249,6 +249,19 @@ async def test_a_first_start_needs_an_answer_that_is_a_genesis(
         assert stored_genesis(tmp_path) is None
 
 
+@pytest.mark.parametrize("offered", [b"", b"<html>a hotel</html>", b"{}", b'{"chain_id":"x"}'])
+async def test_nonsense_stops_nobody_who_has_a_genesis(
+    tmp_path: Path, offered: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_ledger(tmp_path / "producer") as producer:
+        source = LedgerSource(producer)
+        assert await load_or_fetch_genesis(tmp_path, source) == GENESIS
+        producer.genesis_bytes = offered
+        assert await load_or_fetch_genesis(tmp_path, source) == GENESIS
+        assert "cannot be understood" in caplog.text
+        assert stored_genesis(tmp_path) == GENESIS
+
+
 # Any chain.
 
 PEOPLE = st.sampled_from([ALICE, BOB, CAROL])

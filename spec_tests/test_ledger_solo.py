@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -23,15 +24,17 @@ from support_ledger import (
 )
 
 from meshnode.domain.chain.bonds import possession_message
-from meshnode.domain.chain.canonical import digest
+from meshnode.domain.chain.canonical import Json, digest, encode
 from meshnode.domain.chain.comet.commits import Commit, verify_commit
 from meshnode.domain.chain.comet.headers import NOTHING_HASH, data_hash, results_hash
 from meshnode.domain.chain.comet.times import parse_time
+from meshnode.domain.chain.envelope import transaction_hash
 from meshnode.domain.chain.genesis import parse_genesis
 from meshnode.domain.chain.mempool import MempoolLimits
 from meshnode.domain.errors import StartupError, Unavailable
 from meshnode.services.ledger import ValidatorKey, solo
 from meshnode.services.ledger.keeper import Keeper
+from meshnode.services.ledger.records import StoredBlock
 from meshnode.services.ledger.worker import MOST_CHECKS
 
 SECOND = 1_000_000_000
@@ -251,14 +254,40 @@ async def test_a_cancelled_submit_leaves_the_ledger_whole(tmp_path: Path) -> Non
         await send(ledger)
 
 
+def value_of(keeper: Keeper, path: str, data: dict[str, Json]) -> Any:
+    return json.loads(keeper.query(path, encode(data)).value)
+
+
+def hashes_of(block: StoredBlock) -> list[str]:
+    return [transaction_hash(raw) for raw in block.transactions]
+
+
 async def test_one_who_is_stopped_in_the_middle_of_a_block_has_it_or_not(tmp_path: Path) -> None:
     for turn in range(5):
         async with running_ledger(tmp_path) as ledger:
-            result = await ledger.submit(await transfer(ledger))
+            before = await account(ledger, ALICE), await account(ledger, BOB)
+            result = await ledger.submit(await transfer(ledger, amount=7))
             assert result.code == 0
+            # Some are stopped before the block, some after it, and some in the middle.
             await trio.sleep(0.02 * turn)
+            height = ledger.height
         keeper = Keeper(tmp_path, GENESIS, FakeModel(), KEY)
-        keeper.close()
+        try:
+            latest = keeper.opened.latest
+            found = 0 if latest is None else latest.height
+            # No block that was announced is lost, and the state is that of the last one.
+            assert found >= height
+            assert value_of(keeper, "/summary", {})["height"] == found
+            blocks = keeper._database.blocks(found + 1, found)
+            holding = [one.height for one in blocks if result.hash in hashes_of(one)]
+            assert len(holding) <= 1
+            place = keeper._database.place(bytes.fromhex(result.hash))
+            assert holding == ([] if place is None else [place[0]])
+            after = [value_of(keeper, "/account", {"public_key": w.key}) for w in (ALICE, BOB)]
+            assert after[0]["nonce"] == before[0]["nonce"] + len(holding)
+            assert after[1]["total"] == before[1]["total"] + 7 * len(holding)
+        finally:
+            keeper.close()
     with pytest.raises(Unavailable, match="stopped"):
         await ledger.query("/summary")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from ipaddress import ip_address
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -161,9 +160,7 @@ async def test_gossip_of_nonsense_is_refused_in_words(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def raw_server(
-    *answer: bytes, endless: bytes = b"", hang: bool = False
-) -> AsyncIterator[str]:
+async def raw_server(*answer: bytes, endless: bytes = b"") -> AsyncIterator[str]:
     """Says the same to everybody, whatever it is asked."""
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -173,8 +170,6 @@ async def raw_server(
                 await stream.send_all(piece)
             while endless:
                 await stream.send_all(endless)
-            if hang:
-                await trio.sleep_forever()
         except trio.BrokenResourceError:
             pass
 
@@ -313,9 +308,29 @@ async def test_a_server_that_says_later() -> None:
 
 
 async def test_a_cancelled_fetch_leaves_nothing() -> None:
-    async with raw_server(HEAD, hang=True) as url, trio.open_nursery() as nursery:
-        nursery.start_soon(partial(fetch, url, "/x", most_bytes=10))
-        await trio.testing.wait_all_tasks_blocked()
+    asked, ended = trio.Event(), trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await stream.receive_some(65_536)
+        await stream.send_all(HEAD)
+        asked.set()
+        # A reset is an end too.
+        with suppress(trio.BrokenResourceError):
+            while await stream.receive_some(65_536):
+                pass
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        with trio.fail_after(120):
+            async with trio.open_nursery() as fetching:
+                fetching.start_soon(partial(fetch, url, "/x", most_bytes=10))
+                await asked.wait()
+                assert not ended.is_set()
+                fetching.cancel_scope.cancel()
+            await ended.wait()
+        assert ended.is_set()
         nursery.cancel_scope.cancel()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from support_rpc import LONG_S, Probe, running, until
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc import pool as pool_module
+from meshnode.rpc.channel import Channel, open_channel
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.wire import node_pb2 as pb
@@ -149,6 +151,43 @@ async def test_a_distrusted_connection_is_not_used_again() -> None:
             assert (await again.PipelineForward(HELLO)).success
             assert len(pool) == 2
             probe.release.set()
+
+
+async def test_one_that_has_just_connected_does_not_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long that took: one that has been idle meanwhile does."""
+    monkeypatch.setattr(pool_module, "MOST_LINKS", 2)
+    monkeypatch.setattr(pool_module, "CONNECT_S", LONG_S)
+    begun, may_connect = trio.Event(), trio.Event()
+
+    @asynccontextmanager
+    async def slow_for_one(host: str, port: int, **options: Any) -> AsyncIterator[Channel]:
+        if port == one:
+            begun.set()
+            await may_connect.wait()
+        async with open_channel(host, port, **options) as channel:
+            yield channel
+
+    monkeypatch.setattr(pool_module, "open_channel", slow_for_one)
+    async with (
+        a_pool() as (pool, _),
+        running(Probe()) as one,
+        running(Probe()) as two,
+        running(Probe()) as three,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def call_one_when_there_are_three() -> None:
+            stub = await pool.stub("127.0.0.1", one)
+            await pool.stub("127.0.0.1", three)
+            assert len(pool) == 2
+            assert (await stub.PipelineForward(HELLO)).success
+
+        nursery.start_soon(call_one_when_there_are_three)
+        await begun.wait()
+        await pool.stub("127.0.0.1", two)
+        may_connect.set()
 
 
 async def test_the_longest_idle_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Section 4.3, SwarmForward: a route of real nodes: same bits as one by one, failures, times."""
 
 import struct
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from support_rpc import until
 from support_shards import LONG_S, HolderNode, driven, executor_of, holder_node, until_free
 
 from meshnode.model.loading import load_model
@@ -229,12 +231,33 @@ async def test_addresses_that_are_none_are_refused(directory: Path, address: str
         assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-async def test_a_cancelled_chain_frees_every_hop(directory: Path) -> None:
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_cancelled_chain_frees_every_hop(directory: Path, place: int) -> None:
     async with route(directory, [0], [1, 2], [3]) as nodes:
-        for _ in range(5):
-            with trio.move_on_after(0.006):
-                await swarm(nodes, [5] * 200)
-        for node in nodes:
-            node.holder.close_all()
-            with trio.fail_after(LONG_S):
-                await until_free(node.executor)
+        node = nodes[place]
+        begun, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            begun.set()
+            go_on.wait()
+
+        async with trio.open_nursery() as nursery:
+            # This hop's first step takes until the cancellation has come.
+            nursery.start_soon(node.executor.compute, hold)
+            try:
+                await until(begun.is_set, "the hop is held")
+                async with trio.open_nursery() as calling:
+                    calling.start_soon(swarm, nodes, [5] * 200)
+                    await until(lambda: len(node.holder) == 1, "the hop computes")
+                    assert node.executor.kv_bytes_in_use > 0
+                    calling.cancel_scope.cancel()
+                await until(lambda: len(node.holder) == 0, "its session has ended")
+            finally:
+                go_on.set()
+        with trio.fail_after(LONG_S):
+            await until_free(node.executor)
+        # The message got no further; who had done with it waits for the next one, or for the end.
+        assert [len(one.holder) for one in nodes] == [1] * place + [0] * (3 - place)
+        closing = {"hidden_states": b"", "hidden_shape": [], "use_cache": False}
+        assert (await swarm(nodes, TOKENS, **closing)).success
+        assert [one.executor.kv_bytes_in_use for one in nodes] == [0, 0, 0]

@@ -276,6 +276,25 @@ async def test_settings_change_in_the_middle_of_a_round(model: Path, tmp_path: P
         assert set(seen) == {(8, 1e-3), (2, 5e-4)}
 
 
+async def test_rounds_read_everything_once_before_anything_again(
+    model: Path, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Watched(TrainedModel):
+        def inner_step(self, batch: Batch, learning_rate: float) -> StepReport:
+            seen.extend(tuple(row) for row in batch.inputs.tolist())
+            return super().inner_step(batch, learning_rate)
+
+    async with training_nodes(model, tmp_path, 1) as ([node], nursery):
+        node.trained = Watched
+        await nursery.start(node.run)
+        rows = sorted(tuple(row[:-1]) for row in node.data.train.tolist())
+        await wait_for(lambda: len(seen) >= len(rows))
+        assert node.kept[0] > 1
+        assert sorted(seen[: len(rows)]) == rows
+
+
 async def test_what_is_about_to_begin_is_said(model: Path, tmp_path: Path) -> None:
     go_on = threading.Event()
 

@@ -27,8 +27,12 @@ async def node(nursery: trio.Nursery, tmp_path: Path) -> WalletNode:
     return await start_wallet_node(nursery, tmp_path)
 
 
-def today(days: int = 0) -> str:
-    return (datetime.now(UTC) + timedelta(days=days)).strftime("%Y-%m-%d")
+def today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def later(day: str, days: int) -> str:
+    return (datetime.fromisoformat(day) + timedelta(days=days)).strftime("%Y-%m-%d")
 
 
 async def send(node: WalletNode, amount: object, token: str = TOKEN, **more: Any) -> Any:
@@ -38,15 +42,18 @@ async def send(node: WalletNode, amount: object, token: str = TOKEN, **more: Any
 
 async def test_a_new_account_has_nothing_and_every_field(node: WalletNode) -> None:
     alice = node.issue("alice")
+    before = today()
     answer = await node.ask("GET", WALLET + "/balance", token=alice)
+    day = answer.json["staking"]["start_date"]
+    assert day in (before, today())
     assert answer.json == {
         "address": node.key_of(alice),
         "balances": {"available": 0.0, "staked": 0.0, "pending": 0.0, "total": 0.0},
         "staking": {
             "amount": 0.0,
             "duration_days": 0,
-            "start_date": today(),
-            "unlock_date": today(),
+            "start_date": day,
+            "unlock_date": day,
             "multiplier": 1.0,
         },
     }
@@ -149,12 +156,15 @@ async def test_staking_and_unstaking(node: WalletNode) -> None:
     alice = node.issue("alice")
     await node.fund(alice, 1001)
     body = {"amount": 1000, "duration_days": 30}
+    before = today()
     answer = await node.ask("POST", WALLET + "/stake", body, alice)
+    day = answer.json["stake"]["start_date"]
+    assert day in (before, today())
     stake = {
         "amount": 1000.0,
         "duration_days": 30,
-        "start_date": today(),
-        "unlock_date": today(30),
+        "start_date": day,
+        "unlock_date": later(day, 30),
         "multiplier": 1.1,
     }
     new = {"available": 0.999, "staked": 1000.0}
@@ -165,7 +175,7 @@ async def test_staking_and_unstaking(node: WalletNode) -> None:
     # Before its date nothing leaves a stake, and more than it has never does.
     locked = await node.ask("POST", WALLET + "/unstake", {"amount": 1}, alice)
     assert (locked.status, locked.code) == (409, "FUNDS_LOCKED")
-    assert locked.details == {"unlock_date": today(30)}
+    assert locked.details == {"unlock_date": later(day, 30)}
     poor = await node.ask("POST", WALLET + "/unstake", {"amount": 1000.5}, alice)
     assert (poor.status, poor.details) == (402, {"required": 1000.5, "available": 1000.0})
     assert [entry["type"] for entry in await node.history(alice)].count("stake") == 1
@@ -189,10 +199,13 @@ async def test_unstaked_money_cools_down_and_is_pending(
     await node.ledger.wait_beyond(node.ledger.height + 2)
     few = await node.ask("POST", WALLET + "/unstake", {"amount": 49.5}, alice)
     assert (few.status, few.details["field"]) == (400, "amount")
+    before = today()
     answer = await node.ask("POST", WALLET + "/unstake", {"amount": 20}, alice)
+    day = answer.json["unstake"]["available_date"]
+    assert day in (later(before, 8), later(today(), 8))
     assert answer.json == {
         "success": True,
-        "unstake": {"amount": 20.0, "cooldown_days": 7, "available_date": today(8)},
+        "unstake": {"amount": 20.0, "cooldown_days": 7, "available_date": day},
     }
     assert await node.balances(alice) == {
         "available": 49.998, "staked": 30.0, "pending": 20.0, "total": 99.998,

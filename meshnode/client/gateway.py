@@ -8,7 +8,6 @@ it open, and the three are never confused.
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -148,7 +147,8 @@ class Gateway:
             raise GatewayRefuses(clip(str(response.raw.get("log", "query rejected"))), 200)
         try:
             return parse(base64.b64decode(response.text("value"), validate=True), ANSWER_LIMITS)
-        except (MalformedJson, binascii.Error):
+        except (MalformedJson, ValueError):
+            # Base64 has a class of its own for some faults, and none for other alphabets.
             raise GatewayMisbehaves(f"{path}: the value is not JSON") from None
 
     def broadcast(self, raw: bytes) -> Broadcast:

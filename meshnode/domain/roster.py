@@ -93,10 +93,6 @@ class Roster:
             entry.due_at, entry.beaten_at = now + self._beat_s, now
         return [entry.peer for entry in due]
 
-    def next_due(self) -> float:
-        """When :meth:`due` will have something; infinity for an empty roster."""
-        return min((entry.due_at for entry in self._entries.values()), default=float("inf"))
-
     def worth_trying(self, node_id: str, host: str, port: int, now: float) -> bool:
         """Whether to call a candidate, and report to :meth:`answered` or :meth:`missed`."""
         # A node is not its own peer.

@@ -147,6 +147,8 @@ class ChannelPool:
         async with open_channel(host, port, traffic=self._traffic, limits=self._limits) as channel:
             link.scope.deadline = float("inf")
             link.channel = channel
+            # Whoever waits for it has had no time yet to call.
+            link.used_at = trio.current_time()
             link.failure = "connection lost"
             link.settled.set()
             ended = False

@@ -87,15 +87,10 @@ class Keystore:
 
     def accounts(self) -> list[Account]:
         """All accounts on file, by token id; those of revoked and forgotten tokens too."""
-        try:
-            found = sorted(path.stem for path in self._folder.glob("*.json"))
-        except OSError as error:
-            raise StartupError(f"cannot read {self._folder}: {error.strerror}") from None
-        for token_id in found:
-            if _TOKEN_ID.fullmatch(token_id) and token_id not in self._accounts:
-                path = self._path(token_id)
-                self._remember(token_id, path, _read(path))
-        return [self._accounts[token_id] for token_id in found if token_id in self._accounts]
+        accounts, refusal = self._readable_accounts()
+        if refusal is not None:
+            raise refusal
+        return accounts
 
     def signer(self, public_key: str) -> NodeKey:
         """The key that signs for an account. Opening one for the first time may take a second.
@@ -105,12 +100,31 @@ class Keystore:
         if public_key == self.node_key.public_key:
             return self.node_key
         if public_key not in self._opened:
-            named = [one for one in self.accounts() if one.public_key == public_key]
+            accounts, refusal = self._readable_accounts()
+            named = [one for one in accounts if one.public_key == public_key]
             if not named:
-                raise StartupError(f"there is no key for the account {public_key}")
+                # It may be the key that cannot be read.
+                raise refusal or StartupError(f"there is no key for the account {public_key}")
             path = self._path(named[0].token_id)
             self._opened[public_key] = self._open(path, _read(path))
         return self._opened[public_key]
+
+    def _readable_accounts(self) -> tuple[list[Account], StartupError | None]:
+        """The accounts whose files can be read, and what is wrong with the first other one."""
+        refusal = None
+        try:
+            found = sorted(path.stem for path in self._folder.glob("*.json"))
+        except OSError as error:
+            raise StartupError(f"cannot read {self._folder}: {error.strerror}") from None
+        for token_id in found:
+            if _TOKEN_ID.fullmatch(token_id) and token_id not in self._accounts:
+                path = self._path(token_id)
+                try:
+                    self._remember(token_id, path, _read(path))
+                except StartupError as error:
+                    refusal = refusal or error
+        known = [self._accounts[token_id] for token_id in found if token_id in self._accounts]
+        return known, refusal
 
     def _seal_all(self) -> None:
         """Leave no seed in the clear from the time before there was a passphrase."""

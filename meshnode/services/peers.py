@@ -78,7 +78,6 @@ class PeerBook:
         self._calling: set[str] = set()
         self._reported: dict[str, float] = {}
         self._limiter = trio.CapacityLimiter(CALLS)
-        self._changed = trio.Event()
         self._due = trio.Event()
 
     # What others ask
@@ -114,10 +113,6 @@ class PeerBook:
         """A call to this peer failed: check it now. It is gone if it does not answer."""
         self._roster.suspect(node_id, trio.current_time())
         self._due.set()
-
-    async def wait_changed(self) -> None:
-        """Wait until a peer comes, goes, or holds other layers."""
-        await self._changed.wait()
 
     def take_report(
         self, node_id: str, host: str, port: int, capacity: Capacity, timestamp: float
@@ -233,10 +228,11 @@ class PeerBook:
             return
         latency_ms = 1e3 * (now - begun)
         known = self._roster.get(info.node_id)
-        if self._roster.answered(info, contact.ip, contact.port, latency_ms, now, time.time()):
-            if known is None:
-                log.info("peer %s at %s", info.node_id, contact.address)
-            self._note_change()
+        changed = self._roster.answered(
+            info, contact.ip, contact.port, latency_ms, now, time.time()
+        )
+        if changed and known is None:
+            log.info("peer %s at %s", info.node_id, contact.address)
 
     def _missed(self, contact: Contact, reason: str) -> None:
         node_id = contact.node_id.hex()
@@ -245,7 +241,6 @@ class PeerBook:
             self._reported.pop(node_id, None)
             # If it has moved, it is met at its new address once the DHT has given up this one.
             self._dht.doubt(contact)
-            self._note_change()
 
     async def _report(self, contact: Contact) -> None:
         node_id, now = contact.node_id.hex(), trio.current_time()
@@ -270,10 +265,6 @@ class PeerBook:
             return
         if answer.accepted:
             self._reported[node_id] = now
-
-    def _note_change(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
 
 
 async def serve_peers(

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from meshnode.domain.chain.accounts import credit
 from meshnode.domain.chain.bonds import voting_powers
 from meshnode.domain.chain.canonical import Json, JsonLimits, digest, parse
+from meshnode.domain.chain.comet.times import parse_time
 from meshnode.domain.chain.comet.validators import validator_set
 from meshnode.domain.chain.envelope import account_key
-from meshnode.domain.chain.errors import InvalidGenesis, Rejected
+from meshnode.domain.chain.errors import InvalidGenesis, MalformedBlock, Rejected
 from meshnode.domain.chain.profile import NetworkProfile, profile_manifest, read_profile
 from meshnode.domain.chain.records import (
     Chain,
@@ -174,7 +175,7 @@ def _read(document: Json) -> Genesis:
     known = set(profile_manifest(profile)) | {"initial_model_root", "initial_validation_loss_hex"}
     return Genesis(
         chain_id=_text(document["chain_id"]),
-        genesis_time=_text(document["genesis_time"]),
+        genesis_time=_time(document["genesis_time"]),
         model_root=_text(manifest["initial_model_root"]),
         validation_loss_hex=_text(manifest["initial_validation_loss_hex"]),
         validators=tuple(_validator(one) for one in validators),
@@ -201,6 +202,18 @@ def _text(value: Json) -> str:
     if not isinstance(value, str):
         raise InvalidGenesis
     return value
+
+
+def _time(value: Json) -> str:
+    text = _text(value)
+    # It is the time of the first block, and the state's clock begins at 1970.
+    try:
+        valid = parse_time(text) >= 0
+    except MalformedBlock:
+        valid = False
+    if not valid:
+        raise InvalidGenesis
+    return text
 
 
 def _number(value: Json) -> int:

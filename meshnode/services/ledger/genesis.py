@@ -7,6 +7,7 @@ a setting says can change which chain this data folder holds (decisions 0073 and
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import time
 import tomllib
@@ -33,6 +34,8 @@ from meshnode.services.ledger.follower import Backoff, in_time
 if TYPE_CHECKING:
     from meshnode.services.ledger.follower import BlockSource
     from meshnode.services.ledger.validator_key import ValidatorKey
+
+log = logging.getLogger(__name__)
 
 SUPPLY_UNITS = 1_000_000
 BOND_UNITS = 100_000
@@ -170,10 +173,16 @@ async def load_or_fetch_genesis(data_dir: Path, source: BlockSource, pinned: str
 
     ``pinned`` is its SHA-256 in hex, where the operator knows it. StartupError when it is another,
     or when the folder holds another chain; NotReached when a first start has no answer, or none
-    that can be understood.
+    that can be understood. Later starts need neither.
     """
     stored = await trio.to_thread.run_sync(stored_genesis, data_dir)
     offered = await _fetch(source, patient=stored is None)
+    if offered not in (None, stored) and not await trio.to_thread.run_sync(_is_genesis, offered):
+        if stored is None:
+            raise NotReached(f"the genesis of {source.name} cannot be understood")
+        # It says nothing about which chain it has.
+        log.warning("the genesis of %s cannot be understood; ours is used", source.name)
+        offered = None
     genesis = stored if stored is not None else offered
     if genesis is None:
         raise NotReached(f"no genesis from {source.name}: it does not answer")
@@ -185,10 +194,6 @@ async def load_or_fetch_genesis(data_dir: Path, source: BlockSource, pinned: str
             "another one; use another data folder"
         )
     if stored is None:
-        try:
-            parse_genesis(genesis)
-        except Rejected:
-            raise NotReached(f"the genesis of {source.name} cannot be understood") from None
         await trio.to_thread.run_sync(create_ledger, data_dir, genesis)
     return genesis
 
@@ -206,6 +211,14 @@ async def _fetch(source: BlockSource, *, patient: bool) -> bytes | None:
                 source.try_next()
                 await trio.sleep(backoff.pause_s())
     return None
+
+
+def _is_genesis(data: bytes) -> bool:
+    try:
+        parse_genesis(data)
+    except Rejected:
+        return False
+    return True
 
 
 def _parse(data_dir: Path, genesis: bytes) -> Genesis:
