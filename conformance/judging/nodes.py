@@ -110,6 +110,8 @@ def node(
     program = ["-c", PAST] if past else ["-m", "meshnode"]
     command = [sys.executable, *program, "--port", str(port), "--data-dir", str(folder), *arguments]
     url = f"http://127.0.0.1:{port}"
+    if ask(url, "GET", "/api/v1/status") is not None:
+        raise NotReady(f"{url} is that of another node, which somebody left running")
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         process = subprocess.Popen(
             command, env=environment(**(variables or {})), stdout=log, stderr=log
