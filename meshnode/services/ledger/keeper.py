@@ -34,7 +34,6 @@ from meshnode.domain.chain.envelope import Envelope, decode_transaction, transac
 from meshnode.domain.chain.errors import (
     InvalidCommit,
     LedgerBroken,
-    MalformedBlock,
     Rejected,
 )
 from meshnode.domain.chain.genesis import Genesis, parse_genesis
@@ -217,18 +216,12 @@ class Keeper:
         return Tip(
             chain_id=self.genesis.chain_id,
             height=0 if latest is None else latest.height,
-            time_ns=self._genesis_time_ns() if latest is None else latest.time_ns,
+            time_ns=parse_time(self.genesis.genesis_time) if latest is None else latest.time_ns,
             block_id=BlockId() if latest is None else latest.block_id,
             app_hash=self._app.app_hash,
             results_hash=NOTHING_HASH if latest is None else latest.results_hash,
             consensus_hash=consensus_hash(limits.block_bytes, -1),
         )
-
-    def _genesis_time_ns(self) -> int:
-        try:
-            return parse_time(self.genesis.genesis_time)
-        except MalformedBlock:
-            raise LedgerBroken("the genesis has no time") from None
 
     def _signers(self) -> Signers:
         # The set of the last block is by its hash: its members may have left the state since.
