@@ -67,6 +67,17 @@ class Progress:
     accepted: int = 0
 
 
+def filed_contribution(disk: TrainingDisk, digest: str | None) -> pb.GossipGradientRequest | None:
+    """The own contribution from its file, if it is the one of ``digest``. Blocks."""
+    if digest is None:
+        return None
+    try:
+        message = pb.GossipGradientRequest.FromString(disk.contribution() or b"")
+    except DecodeError:
+        return None
+    return message if digest_of(contribution_in(message).statement()) == digest else None
+
+
 class Rounds:
     """The state of a node that trains, and its way through the rounds."""
 
@@ -81,11 +92,15 @@ class Rounds:
         disk: TrainingDisk,
         thread: QuietThread,
         persisted: Persisted,
+        filed: pb.GossipGradientRequest | None,
         losses: list[float],
         timings: Timings,
         rule: Rule,
     ) -> None:
-        """Go on from what was ``persisted``; the model's anchor is that of its weights."""
+        """Go on from what was ``persisted``; the model's anchor is that of its weights.
+
+        ``filed`` is the own contribution that it names, if that can still be read.
+        """
         now = trio.current_time()
         self.model = model
         self.data = data
@@ -107,10 +122,11 @@ class Rounds:
         self._unsaved = False
         self._reading: tuple[tuple[int, ...], int, Iterator[Shuffled]] | None = None
         """Shards, batch size, and what is left of them."""
-        contributed = persisted.contributed
-        if contributed is not None and not self._read_contribution(contributed):
+        if filed is None:
             # It cannot be sent again, and another one for the same round would be a lie.
             persisted = replace(persisted, contributed=None)
+        elif persisted.contributed is not None:
+            self.messages[persisted.contributed] = filed
         self.replica = Replica(key.node_id, persisted, now, timings)
         self.published: Report = self.replica.report()
         """What others are told: never ahead of the disk."""
@@ -155,17 +171,6 @@ class Rounds:
             self.progress.accepted += 1
             self.publish()
         return reason
-
-    def _read_contribution(self, digest: str) -> bool:
-        """Take the own contribution from its file, if it is the one that was said."""
-        try:
-            message = pb.GossipGradientRequest.FromString(self._disk.contribution() or b"")
-        except DecodeError:
-            return False
-        if digest_of(contribution_in(message).statement()) != digest:
-            return False
-        self.messages[digest] = message
-        return True
 
     def _wanted(self, node_id: str) -> Wanted:
         """Contributions to send to a peer now."""

@@ -28,7 +28,7 @@ from meshnode.services.training.gossip import Gossip
 from meshnode.services.training.messages import report_message
 from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.quiet_thread import QuietThread
-from meshnode.services.training.rounds import TICK_S, Rounds
+from meshnode.services.training.rounds import TICK_S, Rounds, filed_contribution
 from meshnode.wire import node_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -186,6 +186,7 @@ class Training:
         persisted, anchor, losses = await thread(partial(disk.load, model.shapes))
         if anchor is not None:
             await thread(partial(model.adopt, anchor))
+        filed = await thread(partial(filed_contribution, disk, persisted.contributed))
         return Rounds(
             key=self._key,
             settings=self._settings,
@@ -195,6 +196,7 @@ class Training:
             disk=disk,
             thread=thread,
             persisted=persisted,
+            filed=filed,
             losses=losses,
             timings=self._timings,
             rule=self._rule,
