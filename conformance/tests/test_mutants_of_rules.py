@@ -148,7 +148,7 @@ BODIES: list[tuple[str, Http]] = [
                       lambda r: setattr(r, "status", 200), status=404)),
     ("TR-RULE-002", on("/api/training/global", put("hash_agreement_rate", 100))),
     ("TR-RULE-003", on("/api/training/global", put("sync_success_rate", 90))),
-    ("TR-RULE-004", on("/api/training/global", put("sync_success_rate", 0.5))),
+    ("TR-RULE-004", on("/api/training/global", put("sync_success_rate", 0.123))),
     ("TR-RULE-001", on("/api/training/global", lambda r: r.json.update(
         hash_agreement_rate=0.5, is_converging=False))),
     ("TR-RULE-006", on("/api/training/verify", put("metrics.hash_agreement", "1.0"))),
