@@ -79,11 +79,17 @@ async def serve_peer() -> None:
     ) -> pb.PipelineForwardResponse:
         return pb.PipelineForwardResponse(hidden_states=request.hidden_states, success=True)
 
+    await serve_by_grpcio(forward)
+
+
+async def serve_by_grpcio(forward: Callable[[Any, Any], Any]) -> None:
+    """Serve PipelineForward by a coroutine function on a free port, and print it."""
     handler = grpc.unary_unary_rpc_method_handler(
         forward, pb.PipelineForwardRequest.FromString, pb.PipelineForwardResponse.SerializeToString
     )
     server = grpc.aio.server(options=UNLIMITED)
-    service = grpc.method_handlers_generic_handler("node.NodeService", {"PipelineForward": handler})
+    _, name, operation = METHOD.split("/")
+    service = grpc.method_handlers_generic_handler(name, {operation: handler})
     server.add_generic_rpc_handlers((service,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -18,17 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import torch
 
+from bench.grpc import serve_by_grpcio
 from bench.random_model import CONFIG, THREADS
 from meshnode.model.engine import Engine, Step
 from meshnode.model.loading import load_model
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, unpack_floats
 
-METHOD = "/node.NodeService/PipelineForward"
 COMPUTE_MS = "compute-ms"
 
 
@@ -53,17 +51,7 @@ async def serve(model: Path, layers: range) -> None:
             hidden_states=pack_floats(output.numpy()), hidden_shape=output.shape, success=True
         )
 
-    handler = grpc.unary_unary_rpc_method_handler(
-        forward, pb.PipelineForwardRequest.FromString, pb.PipelineForwardResponse.SerializeToString
-    )
-    server = grpc.aio.server()
-    _, name, operation = METHOD.split("/")
-    service = grpc.method_handlers_generic_handler(name, {operation: handler})
-    server.add_generic_rpc_handlers((service,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
-    await server.wait_for_termination()
+    await serve_by_grpcio(forward)
 
 
 @contextmanager

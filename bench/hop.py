@@ -19,10 +19,11 @@ import grpc
 import numpy as np
 import trio
 
-from bench.grpcio_holder import COMPUTE_MS, METHOD, grpcio_holder
+from bench.grpc import CALL_S, METHOD
+from bench.grpcio_holder import COMPUTE_MS, grpcio_holder
 from bench.node_process import RunningNode, running_node
 from bench.random_model import CONFIG, THREADS, random_model
-from bench.table import BenchRow, in_turn, latency_row
+from bench.table import BenchRow, in_turn
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.wire import node_pb2 as pb
@@ -30,8 +31,6 @@ from meshnode.wire.tensors import pack_floats
 
 ROUNDS = 5
 HOPS = 100
-HOP_MS = 1.5
-CALL_S = 30.0
 FIRST, LAST = 4, 7
 
 
@@ -43,10 +42,7 @@ def run() -> list[BenchRow]:
         port = stack.enter_context(grpcio_holder(model, range(FIRST, LAST + 1)))
         ours, theirs = in_turn(ROUNDS, lambda: trio.run(hop_ms, holder), lambda: peer_hop_ms(port))
     mine, its = statistics.median(ours), statistics.median(theirs)
-    return [
-        latency_row("one hop between computations", ours, HOP_MS, "ms"),
-        BenchRow("the same, vs grpcio", mine, its, its / mine, None, "ms"),
-    ]
+    return [BenchRow("one hop between computations, vs grpcio", mine, its, its / mine, None, "ms")]
 
 
 async def hop_ms(holder: RunningNode) -> float:
