@@ -91,12 +91,17 @@ async def completed(ledger: Ledger, job_id: str) -> dict[str, Any]:
             await ledger.wait_beyond(height)
 
 
+async def watched_index(nursery: trio.Nursery, folder: Path) -> tuple[Gateway, Watched, Index]:
+    gateway = await start_gateway(nursery, folder, with_index=False)
+    board, index = Watched(), Index(gateway.ledger, folder)
+    await nursery.start(board.run, partial(serve_indexer, index))
+    return gateway, board, index
+
+
 async def test_an_index_that_crashed_answers_and_follows_new_blocks(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = await start_gateway(nursery, tmp_path, with_index=False)
-    board, index = Watched(), Index(gateway.ledger, tmp_path)
-    await nursery.start(board.run, partial(serve_indexer, index))
+    gateway, board, index = await watched_index(nursery, tmp_path)
     await level(gateway, index)
     crash_once(monkeypatch, IndexStore, "add")
     for amount in (7, 8):
@@ -111,9 +116,7 @@ async def test_an_index_that_crashed_answers_and_follows_new_blocks(
 async def test_a_crash_of_the_index_takes_no_file_from_its_readers(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = await start_gateway(nursery, tmp_path, with_index=False)
-    board, index = Watched(), Index(gateway.ledger, tmp_path)
-    await nursery.start(board.run, partial(serve_indexer, index))
+    gateway, board, index = await watched_index(nursery, tmp_path)
     await gateway.do(ALICE, "transfer", to=BOB.key, amount=7)
     await level(gateway, index)
     history, reading, go_on = IndexStore.history, threading.Event(), threading.Event()

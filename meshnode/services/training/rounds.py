@@ -215,7 +215,6 @@ class Rounds:
         trainers = [*self._gossip.peers, self._key.node_id]
         shards = shards_of(self._key.node_id, trainers, self.data.shards)
         config = self._settings().training
-        size, batches = config.batch_size, self._batches(shards, config.batch_size)
         await self._thread(model.rewind)
         losses: list[float] = []
         self.publish()
@@ -223,10 +222,7 @@ class Rounds:
             if losses and replica.must_hurry(trio.current_time()):
                 log.info("training: hurrying after %d steps", len(losses))
                 break
-            if size != config.batch_size:
-                size = config.batch_size
-                batches = self._batches(shards, size)
-            shuffled = next(batches)
+            shuffled = next(self._batches(shards, config.batch_size))
             step = partial(model.inner_step, shuffled.batch, config.learning_rate)
             try:
                 report = await self._thread(step)
