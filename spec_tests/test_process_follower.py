@@ -184,9 +184,17 @@ class Liar:
         return answer.status, json.dumps(document).encode()
 
 
+class Hotel(Liar):
+    """It answers everything, with its welcome."""
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        self.told += 1
+        return 200, b"<html>welcome</html>"
+
+
 @contextmanager
-def lying(maker: Node) -> Iterator[tuple[Liar, int]]:
-    liar = Liar(maker)
+def lying(maker: Node, kind: type[Liar] = Liar) -> Iterator[tuple[Liar, int]]:
+    liar = kind(maker)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -235,3 +243,17 @@ def test_a_lying_maker_is_refused_and_named(tmp_path: Path) -> None:
             liar.lie = ""
             wait_until(reaches(follower, height_of(maker)))
         assert follower.log().count("are refused") == len(LIES)
+
+
+def test_a_first_tracker_of_nonsense_does_not_hide_the_second(tmp_path: Path) -> None:
+    with (
+        running_node(tmp_path / "maker") as maker,
+        lying(maker, Hotel) as (hotel, port),
+        running_node(
+            tmp_path / "follower", "--tracker", f"{url(port)},http://127.0.0.1:{maker.port}"
+        ) as follower,
+    ):
+        wait_until(lambda: ready(follower))
+        assert hotel.told
+        assert healthz(follower)[1]["chain_id"] == healthz(maker)[1]["chain_id"]
+        assert f"the genesis of {url(port)} cannot be understood" in follower.log()

@@ -177,9 +177,11 @@ class _Found:
 
 async def _find(slot: ChainSlot, needs: ChainNeeds) -> _Found | None:
     """The chain to bring up; None when this node can have none. Tries while it is out of reach."""
+    tracker_url, node_id = needs.config.tracker_url, needs.keys.node_key.node_id
+    source = TrackerSource(tracker_url, needs.pool, node_id) if tracker_url else None
     while True:
         try:
-            return await _look(needs)
+            return await _look(needs, source)
         except (ModelUnreadable, CannotExecute) as error:
             # A chain's arithmetic is exact and slow, so not every model can have one.
             slot.trouble = f"no chain with this model: {error}"
@@ -189,16 +191,17 @@ async def _find(slot: ChainSlot, needs: ChainNeeds) -> _Found | None:
             if slot.trouble != str(error):
                 log.warning("the chain cannot be followed yet: %s", error)
             slot.trouble = str(error)
+            if source is not None:
+                # It may have answered, but with something else than a chain.
+                source.try_next()
             await trio.sleep(TRY_AGAIN_S)
 
 
-async def _look(needs: ChainNeeds) -> _Found:
+async def _look(needs: ChainNeeds, source: TrackerSource | None) -> _Found:
     config, key = needs.config, needs.keys.node_key
     data_dir = Path(config.data_dir)
     validator = await trio.to_thread.run_sync(load_or_create_validator_key, data_dir)
-    source = None
-    if config.tracker_url:
-        source = TrackerSource(config.tracker_url, needs.pool, key.node_id)
+    if source is not None:
         genesis = await load_or_fetch_genesis(data_dir, source, config.genesis_sha256)
         execution = await _execution_of(parse_genesis(genesis), source, needs)
     else:
