@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import lz4.frame
 import pytest
@@ -22,6 +23,7 @@ from meshnode.model.training import Batch, StepReport
 from meshnode.rpc.channel import open_channel
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.training import gossip, rounds
+from meshnode.services.training.disk import TrainingDisk
 from meshnode.services.training.messages import contribution_in
 from meshnode.services.training.overview import compare, survey
 from meshnode.wire import node_pb2 as pb
@@ -147,6 +149,27 @@ async def test_a_checkpoint_is_what_its_metadata_say(model: Path, tmp_path: Path
             assert refused.error_message
             same = await stub.GetCheckpoint(pb.GetCheckpointRequest(model_hash=info.model_hash))
             assert same.success
+
+
+async def test_a_version_is_said_with_its_own_loss(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[int, set[float]] = {}
+    save = TrainingDisk.save
+
+    def watched(disk: TrainingDisk, *state: Any) -> None:
+        # New weights are measured by now, and others hear of them only after this.
+        status = node.training.status()
+        if status is not None:
+            said.setdefault(status.version, set()).add(status.figures.validation_loss)
+        save(disk, *state)
+
+    monkeypatch.setattr(TrainingDisk, "save", watched)
+    async with training_nodes(model, tmp_path, 1) as ([node], nursery):
+        await nursery.start(node.run)
+        await wait_for(lambda: agreed([node], 3))
+    assert said.keys() >= {0, 1, 2}
+    assert all(len(losses) == 1 for losses in said.values())
 
 
 async def test_forged_and_broken_contributions_are_refused_with_a_reason(

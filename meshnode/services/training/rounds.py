@@ -120,6 +120,8 @@ class Rounds:
         self._checking = trio.CapacityLimiter(1)
         self._pending: Anchor | None = None
         self._unsaved = False
+        self._validation_loss = 0.0
+        """Of the newest weights, which are not published yet while they are being filed."""
         self._reading: tuple[tuple[int, ...], int, Iterator[Shuffled]] | None = None
         """Shards, batch size, and what is left of them."""
         if filed is None:
@@ -136,6 +138,7 @@ class Rounds:
     async def run(self) -> None:
         """Train while it is enabled."""
         await self._validate()
+        self.publish()
         # Others are heard before a round begins here.
         await self._gossip.ask_all()
         self._hear()
@@ -321,20 +324,20 @@ class Rounds:
     async def _kept(self) -> None:
         """New weights are kept: measure them, file them, and let go of the round."""
         await self._validate()
-        self.losses = [*self.losses, self.progress.validation_loss][-LOSSES_KEPT:]
+        self.losses = [*self.losses, self._validation_loss][-LOSSES_KEPT:]
         await self._save()
         self._forget_messages()
         log.info(
             "training: version %d kept, %s, validation loss %.4f",
             self.replica.kept.version,
             self.replica.kept.model_hash,
-            self.progress.validation_loss,
+            self._validation_loss,
         )
 
     async def _validate(self) -> None:
         model, batches = self.model, self.data.validation_batches(VALIDATION_BATCH, VALIDATION_ROWS)
         evaluation = await self._thread(partial(model.validate, batches))
-        self.progress.validation_loss = evaluation.loss
+        self._validation_loss = evaluation.loss
 
     async def _save(self) -> None:
         save = partial(self._disk.save, self.replica.persisted(), self.losses)
@@ -346,6 +349,7 @@ class Rounds:
         """Tell others of the state, unless it is not on the disk yet."""
         if not self._unsaved:
             self.published = self.replica.report()
+            self.progress.validation_loss = self._validation_loss
             remember(self.history, self.published.kept)
 
     def _forget_messages(self) -> None:
