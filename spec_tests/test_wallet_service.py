@@ -25,6 +25,7 @@ from meshnode.edges import http_wallet
 from meshnode.services.ledger import solo
 from meshnode.services.wallet import sending
 from meshnode.services.wallet import service as wallet
+from meshnode.services.wallet.journal import Journal
 
 pytestmark = pytest.mark.wire
 
@@ -116,6 +117,29 @@ async def test_a_client_that_goes_away_loses_nothing(nursery: trio.Nursery, tmp_
     await node.ledger.wait_transaction(ledger.submitted[0])
     await node.balances_once(lambda balances: not balances["pending"])
     assert (await node.balances())["available"] == 899_997.999
+
+
+async def test_a_disk_that_refuses_leaves_nobody_waiting(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "ASK_AGAIN_S", 0.01)
+    opened = trio.Event()
+    node, ledger = await start(nursery, tmp_path, closed=opened)
+    async with Client(await trio.open_tcp_stream(*node.address)) as client:
+        await client.send("POST", SEND, {"to": STRANGER, "amount": 2}, token=TOKEN)
+        await wait_until(lambda: ledger.submitted)
+    with monkeypatch.context() as disk:
+        disk.setattr(Journal, "_append_line", lambda *_: False)
+        disk.setattr(sending, "NOTED_WITHIN_S", 0.05)
+        opened.set()
+        await node.ledger.wait_transaction(ledger.submitted[0])
+        answer = await node.ask("GET", WALLET + "/balance")
+        assert answer.status == 503
+        assert "cannot be written" in str(answer.json)
+    # The disk has room again: nothing was lost, nothing is paid twice.
+    await node.balances_once(lambda balances: not balances["pending"])
+    assert (await node.balances())["available"] == 899_997.999
+    assert len(ledger.submitted) == 1
 
 
 async def test_a_lost_answer_is_asked_for_again_and_nothing_is_paid_twice(

@@ -47,6 +47,8 @@ MOST_SIGNATURES = 8
 """Times that one plan is signed anew because others use the same key; then it is given up."""
 ASK_AGAIN_S = 1.0
 """While the ledger cannot be asked."""
+NOTED_WITHIN_S = 5.0
+"""What is in a block is in the book a moment later, unless the disk refuses."""
 
 _PASSING = frozenset(str(refusal()) for refusal in (WrongNonce, MempoolFull, TooManyOfSender))
 """Refusals that the next block may end; a nonce in use may be that of these very bytes."""
@@ -184,13 +186,19 @@ class Sender:
             raise Unavailable(f"the ledger is not ready: {readiness.reason.replace('_', ' ')}")
 
     async def look(self, account: str) -> Facts:
-        """The account as the ledger has it, and no older than anything that the book knows."""
+        """The account as the ledger has it, and no older than anything that the book knows.
+
+        Unavailable while the book cannot be brought up to the ledger.
+        """
         while True:
             facts = await self._ask(account)
             flight = self._book.flight(account)
             if flight is not None and facts.nonce > flight.nonce:
                 # In a block already, and not yet in the book: the next moment both agree.
-                await self._landing_of(flight).wait()
+                with trio.move_on_after(NOTED_WITHIN_S) as waiting:
+                    await self._landing_of(flight).wait()
+                if waiting.cancelled_caught:
+                    raise Unavailable("the wallet's journal cannot be written")
             elif not self._book.outdated(account, facts.nonce):
                 return facts
 
