@@ -57,8 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             sys.exit(client.run(options, config))
         sys.exit(_run_node(config))
     except MeshnodeError as error:
-        print(f"meshnode: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(client.failed(options, str(error)))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support_gateway import run_client
 from support_process import command, environment
 
+from meshnode import cli
 from meshnode.client.errors import Misused
 from meshnode.client.keys import PASSPHRASE_VARIABLE, load_consensus_key
 from meshnode.domain.identity import key_from_seed
@@ -116,6 +117,16 @@ def test_the_seed_is_shown_when_it_is_asked_for_by_name_only(tmp_path, capsys) -
     assert seed not in shown.out + shown.err
     assert run_client(tmp_path, "key", "show", "--secret") == 0
     assert seed in capsys.readouterr().out
+
+
+def test_a_setting_that_is_wrong_is_said_as_the_command_wants_it(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("MESHNODE_PORT", "many")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["key", "show", "--json"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 2
+    assert json.loads(shown.out) == {"error": "MESHNODE_PORT: must be an integer", "status": 2}
+    assert shown.err == "meshnode: MESHNODE_PORT: must be an integer\n"
 
 
 def test_a_passphrase_from_the_environment(tmp_path, monkeypatch, capsys) -> None:

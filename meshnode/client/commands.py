@@ -12,8 +12,9 @@ import argparse
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from meshnode.client import keeping, paying, reading
@@ -69,19 +70,33 @@ def run(options: argparse.Namespace, config: Config) -> int:
     try:
         report = _ACTIONS[name](session)
     except ClientError as error:
-        return _failed(session, str(error), error.status, dict(error.details))
+        return failed(options, str(error), error.status, dict(error.details))
     except MeshnodeError as error:
-        return _failed(session, str(error), MISUSED, {})
+        return failed(options, str(error))
     except sqlite3.Error as error:
         # What is in the outbox may have been sent; so nobody is told that nothing happened.
-        return _failed(session, f"the outbox cannot be read: {error}", UNKNOWN, {})
+        return failed(options, f"the outbox cannot be read: {error}", UNKNOWN)
     finally:
         session.close()
-    if _as_json(session):
+    if _as_json(options):
         _say(encode(report.value).decode("ascii"))
     else:
         _say(report.text)
     return report.status
+
+
+def failed(
+    options: argparse.Namespace,
+    message: str,
+    status: int = MISUSED,
+    details: Mapping[str, Json] = MappingProxyType({}),
+) -> int:
+    """Print why a command failed, as it wants it printed; ``status`` again, to exit with."""
+    if _as_json(options):
+        value: dict[str, Json] = {**details, "error": message, "status": status}
+        _say(encode(value).decode("ascii"))
+    print(f"meshnode: {message}", file=sys.stderr)
+    return status
 
 
 def _say(text: str) -> None:
@@ -93,22 +108,14 @@ def _say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _as_json(session: Session) -> bool:
-    return getattr(session.options, "json", False)
+def _as_json(options: argparse.Namespace) -> bool:
+    return getattr(options, "json", False)
 
 
 def _wait(session: Session) -> float:
     given: float | None = session.options.wait
     usual = 0.0 if session.options.command == "request" else DEFAULT_WAIT
     return usual if given is None else given
-
-
-def _failed(session: Session, message: str, status: int, details: dict[str, Json]) -> int:
-    if _as_json(session):
-        value: dict[str, Json] = {**details, "error": message, "status": status}
-        _say(encode(value).decode("ascii"))
-    print(f"meshnode: {message}", file=sys.stderr)
-    return status
 
 
 def add_commands(commands: Subparsers, common: argparse.ArgumentParser) -> None:
