@@ -304,3 +304,17 @@ def grpcio_server(*options: tuple[str, Any], **handlers: Callable[..., Any]) -> 
     finally:
         server.stop(grace=0).wait()
         pool.shutdown()
+
+
+def wide_open() -> bytes:
+    """What a server says that lets its clients send without end."""
+    server = H2Connection(H2Configuration(client_side=False))
+    server.initiate_connection()
+    server.update_settings({4: 2**31 - 1})  # INITIAL_WINDOW_SIZE
+    server.increment_flow_control_window(2**31 - 2**16)
+    return server.data_to_send()
+
+
+WIDE_OPEN = wide_open()
+LARGE = pb.PipelineForwardRequest(hidden_states=bytes(32 << 20))
+"""More than the kernel keeps for a peer that does not read."""

@@ -181,3 +181,20 @@ async def test_other_services_do_not_disturb_the_port() -> None:
         # PipelineForward is not served yet: UNIMPLEMENTED, on a connection that lives.
         assert not await peer.forward()
         assert not await peer.forward()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "grpc.health.v1.Health/Check",
+        "grpc.health.v1.Health/Watch",
+        "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ],
+)
+async def test_a_question_is_short(operation: str) -> None:
+    """What a watcher asked with is held for as long as it watches."""
+    async with running(*served(Drain())) as port, raw_peer(port) as peer:
+        body = b"\0\0\0\x27\x10" + bytes(10_000)
+        stream_id = await peer.request(body=body, **{":path": f"/{operation}"})
+        assert await peer.status(stream_id) == "8"  # RESOURCE_EXHAUSTED

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support_chain import ALICE, BOB, CAROL, FEE, Actor
-from support_ledger import eventually
+from support_ledger import account, eventually
 from support_proofs import (
     CONSENSUS,
     MALLORY,
@@ -24,6 +24,8 @@ from support_proofs import (
     work_of,
 )
 
+from meshnode.domain.chain.canonical import encode
+from meshnode.domain.chain.envelope import sign_envelope
 from meshnode.domain.identity import NodeKey, key_from_seed
 from meshnode.domain.proofs.judging import Verdict
 from meshnode.domain.proofs.statements import Signed, Vote, read_order, sign_vote
@@ -140,6 +142,38 @@ async def test_a_stolen_claim_is_refused_by_the_holders_own_statement(network: N
     await network.until(0, 0)
     stake = await bob.query("/stake", public_key=MALLORY.key)
     assert stake["amount"] == 100_000 - PROVING.penalty
+
+
+@over_a_chain
+async def test_a_holder_that_comes_too_late_with_its_claim_shows_whose_it_is(
+    network: Network,
+) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3], policy=NEVER)
+    await network.stake(BOB)
+    await network.stake(MALLORY)
+    await ask_for_work(alice, bob)
+    call, _ = bob.observed[-1]
+    order = read_order(call.order)
+    mine = forge(BOB, order, work_of(bob))
+    # Mallory's waits for a block, or is in one, when Bob's comes.
+    body = {
+        "kind": "prove",
+        "chain_id": network.ledger.chain_id,
+        "nonce": (await account(network.ledger, MALLORY))["nonce"],
+        "work_kind": "forward",
+        "layer": 2,
+        "statement": order[0].claim,
+    }
+    await network.ledger.submit(encode(sign_envelope(body, MALLORY.seed)))
+    with pytest.raises(Refused, match="already claimed"):
+        await claim(bob, mine)
+    await network.until(0, 0)
+    stake = await bob.query("/stake", public_key=MALLORY.key)
+    assert stake["amount"] == 100_000 - PROVING.penalty
+    # It is Bob's again.
+    await claim(bob, mine)
+    await network.until(0, 1)
 
 
 @over_a_chain

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,16 +30,20 @@ from support_proofs import (
     some_states,
     work_of,
 )
+from support_shards import at, states
 
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.identity import key_from_seed
 from meshnode.domain.proofs.judging import Verdict
-from meshnode.domain.proofs.statements import Signed, read_order
+from meshnode.domain.proofs.statements import Signed, read_order, tensor_hash
 from meshnode.rpc.errors import CallFailed, Code
-from meshnode.services.proofs import recompute
+from meshnode.services.proofs import recompute, validator
+from meshnode.services.proofs.chain import OpenProof
 from meshnode.services.proofs.gossip import FANOUT, Gossip, Taken
+from meshnode.services.proofs.orders import ORDER
 from meshnode.services.proofs.prover import ProofPolicy
 from meshnode.services.proofs.recompute import Recomputation, Work
+from meshnode.services.shards import messages
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
@@ -141,6 +147,52 @@ async def test_one_claim_at_a_time_as_the_policy_says(network: Network) -> None:
 
 
 @over_a_chain
+async def test_orders_that_are_none_do_not_use_up_the_time_for_a_claim(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1], validates=False)
+    bob = await network.node(BOB, [2, 3], policy=ProofPolicy(every_s=3600.0, look_again_s=0.0))
+    await network.stake(BOB)
+    values = some_states()
+    message = pb.PipelineForwardRequest(
+        session_id="x", request_id="x", use_cache=True, position_ids=at(0, 5), **states(values, 2)
+    )
+    stub = await alice.pool.stub("127.0.0.1", bob.port)
+    assert (await stub.PipelineForward(message, metadata={ORDER: "no order"})).success
+    await eventually(lambda: "order: " in bob.proofs.prover.trouble)
+    await ask_for_work(alice, bob)
+    await network.until(1, 0)
+
+
+@over_a_chain
+async def test_a_claim_that_is_new_is_not_forgotten_for_an_answer_that_is_old(
+    network: Network,
+) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+    chain = bob.proofs.chain
+    asked, answered, open_proofs = trio.Event(), trio.Event(), chain.open_proofs
+
+    async def slow_once() -> dict[str, OpenProof]:
+        found = await open_proofs()
+        if not asked.is_set():
+            asked.set()
+            await answered.wait()
+        return found
+
+    chain.open_proofs = slow_once  # type: ignore[method-assign]
+    with trio.fail_after(120):
+        await asked.wait()
+    await ask_for_work(alice, bob)
+    await eventually(lambda: bob.proofs.gossip.known)
+    (name,) = bob.proofs.gossip.known
+    answered.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert bob.proofs.prover.give(name) is not None
+    assert name in bob.proofs.gossip.known
+    await network.until(0, 1)
+
+
+@over_a_chain
 async def test_only_ordered_beginnings_of_sessions_are_claimed(network: Network) -> None:
     alice = await network.node(ALICE, [0, 1], validates=False)
     bob = await network.node(BOB, [2, 3])
@@ -157,7 +209,18 @@ async def test_only_ordered_beginnings_of_sessions_are_claimed(network: Network)
     # These are looked at more closely, one after another, and turned down.
     mallory = order_for(ALICE, MALLORY, network.ledger.chain_id, work_of(bob), 2, time.time_ns())
     own = order_for(BOB, BOB, network.ledger.chain_id, work_of(bob), 2, time.time_ns())
-    for order, reason in ((mallory, "for another node"), (own, "this node's own")):
+    hour = 3600 * 10**9
+    old, early = (
+        order_for(ALICE, BOB, network.ledger.chain_id, work_of(bob), 2, time.time_ns() + shift)
+        for shift in (-hour, hour)
+    )
+    for order, reason in (
+        (mallory, "for another node"),
+        (old, "not of this time"),
+        (own, "this node's own"),
+        # Its fee would be lost: validators look at the time.
+        (early, "not of this time"),
+    ):
         text = forge_text(order)
         observe(replace(call, order=text), answer)
         await eventually(lambda reason=reason: reason in bob.proofs.prover.trouble)
@@ -252,14 +315,18 @@ class Tellable:
     """A pool whose peers only note that they were told."""
 
     told: Counter[str] = field(default_factory=Counter)
+    most_bytes: int | None = None
 
     async def stub(self, host: str, grpc_port: int) -> "Tellable":
         await trio.lowlevel.checkpoint()
         self.told[host] += 1
         return self
 
-    async def GossipProof(self, message: pb.GossipProofRequest) -> pb.GossipProofResponse:  # noqa: N802
+    async def GossipProof(  # noqa: N802
+        self, message: pb.GossipProofRequest, *, most_bytes: int | None = None
+    ) -> pb.GossipProofResponse:
         await trio.lowlevel.checkpoint()
+        self.most_bytes = most_bytes
         return pb.GossipProofResponse(accepted=True)
 
 
@@ -274,6 +341,9 @@ async def test_who_repeats_itself_is_heard_by_all_peers() -> None:
         nursery.cancel_scope.cancel()
     assert pool.told.keys() == {peer.host for peer in peers}
     assert pool.told.total() == 400 * FANOUT
+    # An answer is a sentence, and no peer is to send more.
+    assert pool.most_bytes is not None
+    assert pool.most_bytes <= 64 * 1024
 
 
 def keep_layers(file: Path, names: tuple[str, ...]) -> None:
@@ -326,3 +396,36 @@ async def test_a_node_that_stops_in_the_middle_of_a_judgement_has_not_voted(
     (entry,) = (await network.counts())["open"]
     assert entry["votes"] == []
     assert entry["owner"] == key_from_seed(BOB.seed).public_key
+
+
+@over_a_chain
+async def test_what_a_prover_gives_has_the_dimensions_of_a_tensor(network: Network) -> None:
+    alice = await network.node(ALICE, [0, 1])
+    bob = await network.node(BOB, [2, 3])
+    await network.stake(BOB)
+    bob.proofs.prover.give = lambda _: Work((1,) * 100_000, b"", (1,), b"")  # type: ignore[method-assign]
+    await ask_for_work(alice, bob)
+    await eventually(lambda: alice.proofs.validator.judgements)
+    (judgement,) = alice.proofs.validator.judgements.values()
+    assert judgement.verdict is Verdict.ABSTAIN
+    assert judgement.reason == "its prover cannot be asked"
+
+
+@over_a_chain
+async def test_large_work_is_hashed_beside_the_event_loop(network: Network) -> None:
+    hashed_by = set[threading.Thread]()
+
+    def noting(shape: Sequence[int], data: bytes) -> str:
+        hashed_by.add(threading.current_thread())
+        return tensor_hash(shape, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "LARGE", 0)
+        patch.setattr(validator, "tensor_hash", noting)
+        alice = await network.node(ALICE, [0, 1])
+        bob = await network.node(BOB, [2, 3])
+        await network.stake(BOB)
+        await ask_for_work(alice, bob)
+        await network.until(0, 1)
+    assert hashed_by
+    assert threading.main_thread() not in hashed_by

@@ -10,7 +10,9 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
 from support_rpc import (
+    LARGE,
     LONG_S,
+    WIDE_OPEN,
     Probe,
     grpcio_peer,
     grpcio_server,
@@ -26,6 +28,7 @@ from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.framing import prefix
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.rpc.server import serve_grpc
+from meshnode.rpc.streams import UNSENT_BYTES
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
@@ -181,3 +184,57 @@ async def test_a_cancelled_call_of_ours_cancels_the_handler() -> None:
         with trio.CancelScope(shield=True):
             await probe.ended.wait()
     assert probe.outcome == "cancelled"
+
+
+async def test_a_call_that_is_being_sent_ends_with_its_channel() -> None:
+    async def never_read(stream: trio.SocketStream) -> None:
+        await stream.send_all(WIDE_OPEN)
+        await trio.sleep_forever()
+
+    codes = []
+
+    async def call(stub: NodeServiceStub) -> None:
+        with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
+            await stub.PipelineForward(LARGE)
+        codes.append(failure.value.code)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, never_read, 0)
+        port = listeners[0].socket.getsockname()[1]
+        async with (
+            trio.open_nursery() as calls,
+            open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel,
+        ):
+            calls.start_soon(call, NodeServiceStub(channel))
+            transport = channel.connection.transport
+            await until(lambda: transport.pending > UNSENT_BYTES, "the peer does not read")
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert codes == [Code.UNAVAILABLE]
+
+
+class Untidy(Probe):
+    """Fails while it is being cancelled, beside a task that does not."""
+
+    async def _behave(self, wish: str) -> None:
+        if wish:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    raise RuntimeError("secret detail")
+
+
+async def test_a_handler_that_fails_as_it_is_cancelled_costs_its_call_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    probe = Untidy()
+    async with running(probe) as port, raw_peer(port) as peer:
+        stream_id = await peer.request(body=WAIT_BODY)
+        await probe.started.wait()
+        peer.h2.reset_stream(stream_id, 8)
+        await peer.flush()
+        await probe.ended.wait()
+        assert await peer.forward()
+    assert "operation PipelineForward failed" in caplog.text

@@ -8,8 +8,8 @@ import pytest
 import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import RequestReceived, StreamEnded
-from support_rpc import LONG_S, Probe, grpcio_server, running
+from h2.events import RequestReceived, StreamEnded, StreamReset
+from support_rpc import LONG_S, Probe, grpcio_server, running, until
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc._h2_compat import goaway_frame
@@ -291,3 +291,36 @@ async def test_an_address_of_ipv6_is_bracketed_in_the_authority() -> None:
                 await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
         nursery.cancel_scope.cancel()
     assert seen == [f"[::1]:{port}"]
+
+
+async def test_an_answer_that_is_no_grpc_and_does_not_end_is_reset() -> None:
+    """Otherwise it would take the place of a call for as long as the peer likes."""
+    resets = []
+
+    async def go_on(stream: trio.SocketStream) -> None:
+        server = H2Connection(H2Configuration(client_side=False))
+        server.initiate_connection()
+        while True:
+            await stream.send_all(server.data_to_send())
+            data = await stream.receive_some()
+            if not data:
+                return
+            for event in server.receive_data(data):
+                if isinstance(event, RequestReceived):
+                    server.send_headers(event.stream_id, [(":status", "404")])
+                    server.send_data(event.stream_id, b"and so on")
+                resets.extend([event.stream_id] if isinstance(event, StreamReset) else [])
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, go_on, 0)
+        port = listeners[0].socket.getsockname()[1]
+        limits = RpcLimits(calls_per_connection=2)
+        async with open_channel(
+            "127.0.0.1", port, traffic=TrafficMeter(), limits=limits
+        ) as channel:
+            for _ in range(5):
+                with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
+                    await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
+                assert failure.value.code is Code.UNIMPLEMENTED
+            await until(lambda: resets == [1, 3, 5, 7, 9], "all are reset")
+        nursery.cancel_scope.cancel()

@@ -11,6 +11,7 @@ from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, raw_peer, 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import Channel, open_channel
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.framing import prefix
 from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.wire import node_pb2 as pb
@@ -106,3 +107,18 @@ async def test_a_request_that_never_arrives_is_not_waited_for() -> None:
         assert await peer.status(stream_id) == str(int(Code.DEADLINE_EXCEEDED))
         await until(lambda: not peer.closed, "still connected")
         assert await peer.forward()
+
+
+async def test_a_message_of_a_stream_that_never_arrives_whole_is_not_waited_for() -> None:
+    """Its bytes are counted for everybody; a stream between two messages may take its time."""
+    probe = Probe()
+    message = pb.InferenceRequest(max_tokens=1).SerializeToString()
+    path = {":path": "/node.NodeService/StreamInference"}
+    whole = prefix(message) + message
+    async with running(probe, limits=RpcLimits(arrival_s=0.05)) as port, raw_peer(port) as peer:
+        between = await peer.request(body=whole, end=False, **path)
+        partial = await peer.request(body=whole + whole[:-1], end=False, **path)
+        assert await peer.status(partial) == str(int(Code.DEADLINE_EXCEEDED))
+        peer.h2.send_data(between, whole, end_stream=True)
+        await peer.flush()
+        assert await peer.status(between) == "0"

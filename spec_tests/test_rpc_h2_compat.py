@@ -1,5 +1,6 @@
 """What stands between purerpc and h2 (decisions/0019). The tests of the wire run on it too."""
 
+import struct
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ from h2.connection import H2Connection
 from hyperframe.frame import DataFrame, GoAwayFrame
 
 from meshnode.rpc import _h2_compat
+from meshnode.rpc._purerpc import grpc_connection
+from meshnode.rpc.limits import RpcLimits
 
 pytestmark = pytest.mark.wire
 
@@ -77,3 +80,47 @@ def test_an_overlong_frame_is_known_by_its_length(begin: bytes, overlong: bool) 
 def test_a_frame_of_data_is_not_written_out_in_full() -> None:
     frame = DataFrame(1, bytes(1_000_000))
     assert len(repr(frame)) < 100
+
+
+def settings_frame(values: dict[int, int]) -> bytes:
+    """Of any number of settings."""
+    body = b"".join(struct.pack(">HI", *pair) for pair in values.items())
+    return len(body).to_bytes(3, "big") + b"\4\0\0\0\0\0" + body
+
+
+def served_connection() -> tuple[H2Connection, H2Connection]:
+    """A client, and this node's side of its connection."""
+    client = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+    ours = grpc_connection(client_side=False, limits=RpcLimits())
+    client.initiate_connection()
+    ours.initiate_connection()
+    client.receive_data(ours.data_to_send())
+    ours.h2_connection.receive_data(client.data_to_send())
+    client.receive_data(ours.data_to_send())
+    return client, ours.h2_connection
+
+
+def test_settings_that_nobody_knows_are_not_kept() -> None:
+    _, ours = served_connection()
+    before = len(ours.remote_settings)
+    ours.receive_data(settings_frame(dict.fromkeys(range(100, 65_000), 1) | {4: 77}))
+    assert ours.remote_settings.initial_window_size == 77
+    assert len(ours.remote_settings) == before
+
+
+def test_a_peer_does_not_choose_how_much_of_our_headers_is_remembered() -> None:
+    client, ours = served_connection()
+    for size in (2**32 - 1, 0, 100, 8192, 2**32 - 1, 2**32 - 1):
+        ours.receive_data(settings_frame({1: size}))  # HEADER_TABLE_SIZE
+        assert ours.encoder.header_table_size == min(size, 4096)
+    # The peer is told, and goes on to understand what is sent to it.
+    client.receive_data(ours.data_to_send())
+    for stream_id in range(1, 400, 2):
+        fields = {":method": "POST", ":scheme": "http", ":path": "/", ":authority": "test"}
+        client.send_headers(stream_id, list(fields.items()), end_stream=True)
+        ours.receive_data(client.data_to_send())
+        headers = [(":status", "200"), ("x-new", f"{stream_id}-" * 20), ("x-old", "the same")]
+        ours.send_headers(stream_id, headers, end_stream=True)
+        events = client.receive_data(ours.data_to_send())
+        (answer,) = [event for event in events if isinstance(event, h2.events.ResponseReceived)]
+        assert [tuple(pair) for pair in answer.headers] == headers

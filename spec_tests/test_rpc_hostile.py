@@ -312,3 +312,18 @@ async def test_our_client_survives_a_peer_that_sends_garbage(name: str) -> None:
                 pytest.fail("it is no gRPC server")
         assert failure.value.code is Code.UNAVAILABLE
         nursery.cancel_scope.cancel()
+
+
+async def test_a_header_block_is_no_longer_than_a_frame_may_be() -> None:
+    """h2 gathers 64 continuations before it looks at any."""
+    begin = b"\0\0\1\1\0\0\0\0\1\0"
+    more = b"\x04\0\0\x09\0\0\0\0\1" + bytes(1 << 18)
+    async with running(Probe()) as port, raw_peer(port) as other:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(PREFACE + SETTINGS + begin)
+            with trio.fail_after(LONG_S):
+                with contextlib.suppress(trio.BrokenResourceError):
+                    for _ in range(40):
+                        await stream.send_all(more)
+                await read_to_the_end(stream)
+        assert await other.forward()

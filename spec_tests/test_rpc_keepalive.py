@@ -5,7 +5,17 @@ import pytest
 import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from support_rpc import LONG_S, Probe, grpcio_peer, grpcio_server, in_thread, running, until
+from support_rpc import (
+    LARGE,
+    LONG_S,
+    WIDE_OPEN,
+    Probe,
+    grpcio_peer,
+    grpcio_server,
+    in_thread,
+    running,
+    until,
+)
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
@@ -102,3 +112,22 @@ async def test_a_grpcio_server_answers_our_pings() -> None:
             await until(lambda: traffic.bytes_received > before + 3 * 17, "answers to pings")
             answer = await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
             assert answer.success
+
+
+async def test_a_peer_that_vanishes_in_the_middle_of_a_message_is_given_up() -> None:
+    async def never_read(stream: trio.SocketStream) -> None:
+        await stream.send_all(WIDE_OPEN)
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, never_read, 0)
+        port = listeners[0].socket.getsockname()[1]
+        async with open_channel(
+            "127.0.0.1", port, traffic=TrafficMeter(), limits=STRICT
+        ) as channel:
+            with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
+                await NodeServiceStub(channel).PipelineForward(LARGE)
+            assert failure.value.code is Code.UNAVAILABLE
+            # The task that sends has something left when the connection is given up.
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 import grpc
 import pytest
 import trio
+from h2.events import DataReceived, SettingsAcknowledged
 from support_rpc import Probe, grpcio_peer, grpcio_server, in_thread, raw_peer, running, until
 
 from meshnode.domain.metering import TrafficMeter
@@ -173,6 +174,18 @@ async def test_the_smallest_windows_work(window: int) -> None:
         assert await peer.forward(bytes(4000 if window > 100 else 100))
 
 
+async def test_an_answer_that_nobody_takes_is_given_up() -> None:
+    """A peer that is stopped keeps its socket; what waits for it is counted for everybody."""
+    size = 600_000
+    limits = RpcLimits(stall_s=0.2)
+    request = pb.PipelineForwardRequest(hidden_states=bytes(size)).SerializeToString()
+    async with running(Probe(), limits=limits) as port, raw_peer(port) as peer:
+        peer.h2.update_settings({4: 0})  # INITIAL_WINDOW_SIZE
+        await until(lambda: peer.h2.remote_settings.initial_window_size > size, "its settings")
+        stream_id = await peer.request(body=prefix(request) + request)
+        assert await peer.status(stream_id) == str(int(Code.DEADLINE_EXCEEDED))
+
+
 async def test_a_slow_handler_leaves_one_window_of_requests_behind_it() -> None:
     """A stream of requests is not read ahead of its handler."""
     probe = Probe()
@@ -197,3 +210,28 @@ async def test_a_slow_handler_leaves_one_window_of_requests_behind_it() -> None:
         await until(lambda: traffic.bytes_received >= sent, "all arrived")
         await trio.testing.wait_all_tasks_blocked()
         assert peer.h2.local_flow_control_window(stream_id) <= len(message) + 5
+
+
+async def test_a_window_that_the_peer_takes_back_is_waited_for() -> None:
+    """A smaller initial window makes those of streams negative (RFC 9113, 6.9.2)."""
+    data = bytes(200_000)
+    request = pb.PipelineForwardRequest(hidden_states=data)
+    expected = pb.PipelineForwardResponse(hidden_states=data, success=True)
+    body = prefix(request.SerializeToString()) + request.SerializeToString()
+    async with running(Probe()) as port, raw_peer(port) as peer:
+        await until(lambda: peer.h2.remote_settings.initial_window_size > len(body), "its settings")
+        peer.h2.acknowledge_received_data = lambda size, stream_id: None
+        stream_id = await peer.request(body=body)
+        await until(lambda: _received(peer, stream_id) == 65_535, "the window is used up")
+        peer.h2.update_settings({4: 10})  # INITIAL_WINDOW_SIZE
+        await peer.flush()
+        acknowledged = lambda: any(isinstance(event, SettingsAcknowledged) for event in peer.events)  # noqa: E731
+        await until(acknowledged, "the window is negative")
+        await trio.testing.wait_all_tasks_blocked()
+        assert _received(peer, stream_id) == 65_535
+        peer.h2.increment_flow_control_window(2 * len(body))
+        peer.h2.increment_flow_control_window(2 * len(body), stream_id)
+        await peer.flush()
+        assert await peer.status(stream_id) == "0"
+        message = b"".join(event.data for event in peer.events if isinstance(event, DataReceived))
+        assert message[5:] == expected.SerializeToString()

@@ -238,3 +238,48 @@ async def test_a_pool_that_ends_ends_the_calls() -> None:
         nursery.start_soon(call, await pool.stub("127.0.0.1", port))
         await probe.started.wait()
     assert codes == [Code.UNAVAILABLE]
+
+
+async def test_a_pool_that_ends_keeps_nobody_waiting() -> None:
+    async with trio.open_nursery() as nursery:
+        pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
+        nursery.cancel_scope.cancel()
+        for _ in range(2):
+            # First while it ends, then when it has.
+            with (
+                trio.CancelScope(shield=True),
+                trio.fail_after(LONG_S),
+                pytest.raises(CallFailed) as failure,
+            ):
+                await pool.stub("127.0.0.1", 1)
+            assert failure.value.code is Code.UNAVAILABLE
+            assert len(pool) == 0
+
+
+async def test_distrust_does_not_touch_a_connection_that_is_being_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What failed was another one."""
+    may_connect = trio.Event()
+
+    @asynccontextmanager
+    async def slow(host: str, port: int, **options: Any) -> AsyncIterator[Channel]:
+        await may_connect.wait()
+        async with open_channel(host, port, **options) as channel:
+            yield channel
+
+    monkeypatch.setattr(pool_module, "open_channel", slow)
+    monkeypatch.setattr(pool_module, "CONNECT_S", LONG_S)
+
+    async def call() -> None:
+        stub = await pool.stub("127.0.0.1", port)
+        assert (await stub.PipelineForward(HELLO)).success
+
+    async with a_pool() as (pool, _), running(Probe()) as port:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(call)
+            await trio.testing.wait_all_tasks_blocked()
+            pool.distrust("127.0.0.1", port)
+            may_connect.set()
+        assert len(pool) == 1

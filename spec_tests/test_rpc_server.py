@@ -6,7 +6,7 @@ from functools import partial
 import grpc
 import pytest
 import trio
-from support_rpc import Probe, grpcio_peer, in_thread, raw_peer, running, until
+from support_rpc import LONG_S, Probe, grpcio_peer, in_thread, raw_peer, running, until
 
 from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
@@ -14,7 +14,7 @@ from meshnode.rpc.channel import open_channel
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.node_grpc import NodeServiceStub
-from meshnode.rpc.server import serve_grpc
+from meshnode.rpc.server import Server, serve_grpc
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
@@ -228,3 +228,15 @@ async def test_a_stream_between_two_requests_ends_when_the_server_closes() -> No
             with pytest.raises(CallFailed) as failure:
                 await call.receive()
             assert failure.value.code is Code.UNAVAILABLE
+
+
+async def test_a_connection_that_comes_as_the_server_closes_is_not_served() -> None:
+    server = Server([], RpcLimits(), TrafficMeter())
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    address = listener.socket.getsockname()[:2]
+    async with listener, await trio.open_tcp_stream(*address) as stream:
+        accepted = await listener.accept()
+        server.close()
+        with trio.fail_after(LONG_S):
+            await server.serve_stream(accepted)
+            assert await stream.receive_some() == b""

@@ -55,7 +55,9 @@ class _Connection(GRPCConnection):  # type: ignore[misc]
         # Ours are well-formed; the peer's are checked.
         self.h2_connection.config.normalize_outbound_headers = False
         self.h2_connection.config.validate_outbound_headers = False
+        self.h2_connection.encoder = _h2_compat.SmallTableEncoder()
         _h2_compat.keep_streams_after_goaway(self.h2_connection)
+        _h2_compat.ignore_unknown_settings(self.h2_connection)
 
     def _set_h2_connection_local_settings(self) -> None:
         codes = h2.settings.SettingCodes

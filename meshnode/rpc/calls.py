@@ -30,16 +30,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOPPING = (Code.UNAVAILABLE, "the node is stopping")
+TOO_LATE = (Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
 NO_ERROR = 0
 """HTTP/2 error code by which a server says that it wants no more of a request."""
 
 
 class Requests:
-    """The messages of a request, decoded. An async iterator."""
+    """The messages of a request, decoded. An async iterator.
 
-    def __init__(self, stream: MessageStream, request_type: type[Message]) -> None:
+    One that has begun has ``arrival_s`` to arrive; between two the caller may take its time.
+    """
+
+    def __init__(
+        self, stream: MessageStream, request_type: type[Message], arrival_s: float
+    ) -> None:
         self._stream = stream
         self._type = request_type
+        self._arrival_s = arrival_s
 
     def __aiter__(self) -> Requests:
         """Itself: a request can be read once."""
@@ -47,17 +54,22 @@ class Requests:
 
     async def __anext__(self) -> Message:
         """The next message. Raises Refused when it cannot be had."""
-        data = await self._stream.receive()
-        if data is None:
-            raise StopAsyncIteration
-        return self._decode(data)
+        await self._stream.wait_begun()
+        with trio.move_on_after(self._arrival_s):
+            data = await self._stream.receive()
+            if data is None:
+                raise StopAsyncIteration
+            return self._decode(data)
+        raise Refused(*TOO_LATE)
 
     async def only(self) -> Message:
         """The one message of a unary operation; it is held until the call has ended."""
-        data = await self._stream.receive()
-        if data is None or await self._stream.receive(keep=True) is not None:
-            raise Refused(Code.INTERNAL, "a unary operation takes one message")
-        return self._decode(data)
+        with trio.move_on_after(self._arrival_s):
+            data = await self._stream.receive()
+            if data is None or await self._stream.receive(keep=True) is not None:
+                raise Refused(Code.INTERNAL, "a unary operation takes one message")
+            return self._decode(data)
+        raise Refused(*TOO_LATE)
 
     def _decode(self, data: bytearray) -> Message:
         message = self._type()
@@ -82,6 +94,8 @@ class ServerCall:
     ) -> None:
         """``operation`` is None when the node has none of the name that was called."""
         self.stream = stream
+        # A client has a deadline of its own; a caller may have none, and stop.
+        stream.window_stall_s = connection.limits.stall_s
         self._connection = connection
         self._operation = operation
         self._exchange = Exchange(caller, {})
@@ -105,20 +119,20 @@ class ServerCall:
 
     async def run(self) -> None:
         """Serve the call and say how it ended."""
-        answer: tuple[Code, str] | None = None
         enter(self._exchange)
         try:
-            with self._scope:
-                answer = await self._guarded()
-            self._end(*(answer or self._ended_early))
+            self._end(*await self._guarded())
         finally:
             self.stream.close()
 
     async def _guarded(self) -> tuple[Code, str]:
         try:
-            if self._operation is None:
-                raise NOT_IMPLEMENTED
-            await self._serve(self._operation)
+            # Inside of the guard: what a nursery raises beside its cancellation is an error too.
+            with self._scope:
+                if self._operation is None:
+                    raise NOT_IMPLEMENTED
+                await self._serve(self._operation)
+                return Code.OK, ""
         except NotOffered:
             return NOT_IMPLEMENTED.code, NOT_IMPLEMENTED.message
         except Exception as error:
@@ -127,13 +141,14 @@ class ServerCall:
                 name = self._operation.name if self._operation else "?"
                 log.error("operation %s failed", name, exc_info=error)
             return code, message
-        return Code.OK, ""
+        return self._ended_early
 
     async def _serve(self, operation: Operation) -> None:
-        requests = Requests(self.stream, operation.request_type)
+        arrival_s = self._connection.limits.arrival_s
+        requests = Requests(self.stream, operation.request_type, arrival_s)
         argument: Any = requests
         if not operation.takes_stream:
-            argument = await self._only(requests)
+            argument = await requests.only()
         answer = operation.handler(argument)
         # A message may be 100 MiB: none is kept longer than it is used.
         del argument
@@ -141,11 +156,6 @@ class ServerCall:
             await self._send((await answer).SerializeToString(), more=True)
             return
         await self._send_all(answer)
-
-    async def _only(self, requests: Requests) -> Message:
-        with trio.move_on_after(self._connection.limits.arrival_s):
-            return await requests.only()
-        raise Refused(Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
 
     async def _send_all(self, answers: AsyncIterator[Message]) -> None:
         async with aclosing(answers) as each:  # type: ignore[type-var]

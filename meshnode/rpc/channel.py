@@ -21,15 +21,12 @@ from google.protobuf.message import DecodeError, Message
 from h2.exceptions import ProtocolError
 
 from meshnode.domain.metering import TrafficMeter
-from meshnode.rpc.client import ClientConnection, ClientStream
+from meshnode.rpc.client import CANCEL, ClientConnection, ClientStream
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.headers import sent_timeout
 from meshnode.rpc.limits import ByteCount, RpcLimits
 from meshnode.rpc.metadata import NONE, sent_metadata
 from meshnode.rpc.transport import Transport
-
-CANCEL = 8
-"""HTTP/2 error code of a call that its caller gives up."""
 
 Takes = TypeVar("Takes", bound=Message)
 Gives = TypeVar("Gives", bound=Message)

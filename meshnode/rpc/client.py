@@ -20,6 +20,9 @@ from meshnode.rpc.metadata import NONE
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.transport import Transport
 
+CANCEL = 8
+"""HTTP/2 error code of a call that its caller gives up."""
+
 
 class ClientStream(MessageStream):
     """A call's messages, and how the peer ended it."""
@@ -90,6 +93,9 @@ class ClientConnection(Connection):
             return
         head = parse_response(text_headers(event.headers), ended=event.stream_ended is not None)
         if isinstance(head, ResponseEnd):
+            if event.stream_ended is None:
+                # The body of an answer that is no gRPC may be endless.
+                stream.reset(CANCEL)
             self._outcome(stream, head)
         else:
             stream.metadata = head.metadata

@@ -14,10 +14,12 @@ import trio
 
 from meshnode.rpc.errors import Code, Refused
 from meshnode.rpc.health_grpc import HealthServicer as Generated
-from meshnode.rpc.stubs import Service
+from meshnode.rpc.stubs import Service, requests_up_to
 from meshnode.wire import health_pb2 as pb
 
 WHOLE_SERVER = ""
+MOST_MESSAGE = 4096
+"""A request is a name, and that of a watch is held for as long as it is watched."""
 
 
 class HealthServicer(Generated):
@@ -35,6 +37,7 @@ class HealthServicer(Generated):
         self._serving = serving
         self._wait_stopping = wait_stopping
 
+    @requests_up_to(MOST_MESSAGE)
     async def Check(  # noqa: N802 - the protocol's name
         self, input_message: pb.HealthCheckRequest
     ) -> pb.HealthCheckResponse:
@@ -43,6 +46,7 @@ class HealthServicer(Generated):
             raise Refused(Code.NOT_FOUND, "unknown service")
         return self._state()
 
+    @requests_up_to(MOST_MESSAGE)
     async def Watch(  # noqa: N802 - the protocol's name
         self, input_message: pb.HealthCheckRequest
     ) -> AsyncIterator[pb.HealthCheckResponse]:

@@ -32,9 +32,10 @@ class RpcLimits:
     handshake_s: float = 10.0
     """For a new peer to prove that it speaks HTTP/2."""
     arrival_s: float = 60.0
-    """For the one message of a unary call to arrive; 100 MiB in it is 14 Mbit/s."""
+    """For a message to arrive, counted from the call where there is one only, and else from its
+    first bytes; 100 MiB in it is 14 Mbit/s."""
     stall_s: float = 60.0
-    """A peer that takes no byte for this long is gone."""
+    """A peer that takes no byte for this long is gone; a caller that opens no window, its call."""
     keepalive_s: float = 30.0
     keepalive_timeout_s: float = 10.0
     """Both from section 8."""

@@ -80,6 +80,7 @@ class ChannelPool:
         self._limits = limits
         self._links: dict[Address, _Link] = {}
         self._all: set[_Link] = set()
+        self._closed = False
 
     def __len__(self) -> int:
         """How many connections there are, those being opened and closed included."""
@@ -104,11 +105,22 @@ class ChannelPool:
     def distrust(self, host: str, grpc_port: int) -> None:
         """A call there got no answer in time: the next one gets a connection of its own.
 
-        One that went through a cut keeps waiting long after a new one would work.
+        One that went through a cut keeps waiting long after a new one would work. One that is just
+        being made is new: the call was another one's.
         """
-        self._links.pop((host, grpc_port), None)
+        link = self._links.get((host, grpc_port))
+        if link is not None and link.settled.is_set():
+            self._forget(link)
+
+    def close(self) -> None:
+        """Connect nobody any more; those who wait are told."""
+        self._closed = True
+        for link in list(self._all):
+            self._end(link)
 
     def _open(self, address: Address) -> _Link:
+        if self._closed:
+            raise CallFailed(Code.UNAVAILABLE, "the node is stopping")
         if len(self._all) >= MOST_LINKS:
             self._make_room()
         link = _Link(address, trio.current_time())
@@ -138,9 +150,7 @@ class ChannelPool:
             # The guard of the client side: a peer that finds a fault ends its own connection.
             log.exception("connection to %s:%d failed", *link.address)
         finally:
-            link.settled.set()
-            self._forget(link)
-            self._all.discard(link)
+            self._end(link)
 
     async def _hold(self, link: _Link) -> None:
         host, port = link.address
@@ -164,6 +174,11 @@ class ChannelPool:
         in_use = self._links.get(link.address) is link
         return not in_use or trio.current_time() - link.used_at >= IDLE_S
 
+    def _end(self, link: _Link) -> None:
+        link.settled.set()
+        self._forget(link)
+        self._all.discard(link)
+
     def _forget(self, link: _Link) -> None:
         if self._links.get(link.address) is link:
             del self._links[link.address]
@@ -184,5 +199,9 @@ async def serve_pool(
         to_open, opened = trio.open_memory_channel[_Link](MOST_LINKS)
         pool = ChannelPool(to_open, traffic, limits)
         task_status.started(pool)
-        async for link in opened:
-            nursery.start_soon(pool.keep, link)
+        try:
+            async for link in opened:
+                nursery.start_soon(pool.keep, link)
+        finally:
+            # Links may wait that nobody has begun to make.
+            pool.close()

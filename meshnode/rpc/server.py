@@ -75,6 +75,10 @@ class Server:
     async def serve_stream(self, stream: trio.SocketStream) -> None:
         """Serve one accepted connection until it ends."""
         sock = socket.socket(fileno=stream.socket.detach())
+        if self.closing:
+            # Accepted just before: nobody would tell it to end.
+            sock.close()
+            return
         if len(self.connections) >= self.limits.connections and not self._end_longest_idle():
             self._say_refused()
             sock.close()

@@ -14,6 +14,7 @@ nothing is written to a stream after its local end or its reset.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ UNSENT_BYTES = 1024 * 1024
 
 class MessageStream:
     """Both directions of one call. One task receives, one sends; the connection feeds it."""
+
+    window_stall_s = math.inf
+    """How long a message waits for the peer to take more of it: what waits is counted."""
 
     def __init__(
         self,
@@ -114,6 +118,15 @@ class MessageStream:
         self._writable.unpark_all()
 
     # -- used by the call -------------------------------------------------------------------------
+
+    async def wait_begun(self) -> None:
+        """Wait for the first bytes of the next message, or for the end.
+
+        The message before it no longer counts as held.
+        """
+        self._release_taken()
+        while not (self._reader.ready or self._reader.partial or self.remote_ended or self.failed):
+            await self._readable.park()
 
     async def receive(self, *, keep: bool = False) -> bytearray | None:
         """The next message, or None when the peer has ended its side.
@@ -213,7 +226,10 @@ class MessageStream:
                 self._connection.transmit()
                 await trio.lowlevel.checkpoint()
             else:
-                await self._writable.park()
+                with trio.move_on_after(self.window_stall_s) as stalled:
+                    await self._writable.park()
+                if stalled.cancelled_caught:
+                    raise self._error(Code.DEADLINE_EXCEEDED, "the message was not taken in time")
 
     @property
     def _mute(self) -> bool:
@@ -229,7 +245,8 @@ class MessageStream:
             window = h2_connection.local_flow_control_window(self.id)
         except ProtocolError:
             return 0
-        return min(window, h2_connection.max_outbound_frame_size)
+        # Negative when the peer has made its windows smaller than what is on its way to it.
+        return max(0, min(window, h2_connection.max_outbound_frame_size))
 
     def _write(self, data: bytes | memoryview, *, last: bool) -> None:
         if self._mute:

@@ -5,7 +5,8 @@ cancelled can not tear a frame in two, and a small answer leaves without waking 
 who write much wait for :meth:`Transport.wait_room` first.
 
 Invariants: bytes leave in the order of the calls of ``write``; the meter counts what the kernel
-took and gave; after :meth:`Transport.abort` nothing more is kept, and the reader sees the end.
+took and gave; after :meth:`Transport.abort` nothing more is kept, and the reader sees the end;
+after either end nobody waits for room.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class Transport:
                     await trio.lowlevel.wait_writable(self._sock)
                 if stalled.cancelled_caught:
                     self.abort()
+                if self.broken:
+                    # Given up here or meanwhile, and nothing is left to send.
                     return
                 chunk = self._unsent[0]
                 sent = self._send(chunk)
@@ -142,7 +145,8 @@ class Transport:
         """Release the socket. Nobody may be reading or writing."""
         if self._closed:
             return
-        self._closed = True
+        self._closed = self.broken = True
+        self._room.unpark_all()
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
         self._traffic.active_connections -= 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,6 +51,8 @@ QUEUED = 64
 """Messages that wait to be passed on. More are dropped: whoever proves repeats itself."""
 SENDERS = 4
 MOST_SENDER_CHARS = 128
+ANSWER_BYTES = 16 * 1024
+"""Of a peer that was told: a sentence, and an id."""
 
 Message: TypeAlias = "pb.GossipProofRequest | pb.ValidationVoteRequest"
 
@@ -172,13 +174,13 @@ class Gossip:
         self.spread_vote(signed, ttl - 1, sender_id)
         return Taken(proof_id=name, status="pending")
 
-    def forget_settled(self, entries: dict[str, OpenProof]) -> None:
+    def note(self, entries: dict[str, OpenProof], settled: Set[str]) -> None:
         """Drop what the chain has open no more, and note who has voted on the rest."""
         for name in list(self.known):
-            if name in entries:
-                self.known[name].entry = entries[name]
-            else:
+            if name in settled:
                 del self.known[name]
+            elif name in entries:
+                self.known[name].entry = entries[name]
 
     def spread_proof(self, signed: Signed, ttl: int, source: str = "") -> None:
         """Have a proof sent to peers, but not back to where it came from."""
@@ -216,9 +218,9 @@ class Gossip:
                 stub = await self._pool.stub(peer.host, peer.grpc_port)
                 answer: pb.GossipProofResponse | pb.ValidationVoteResponse
                 if isinstance(message, pb.GossipProofRequest):
-                    answer = await stub.GossipProof(message)
+                    answer = await stub.GossipProof(message, most_bytes=ANSWER_BYTES)
                 else:
-                    answer = await stub.GossipValidationVote(message)
+                    answer = await stub.GossipValidationVote(message, most_bytes=ANSWER_BYTES)
             except CallFailed as error:
                 log.debug("proofs: %s cannot be told: %s", peer.node_id, error)
                 return

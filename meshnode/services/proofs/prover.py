@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
 
 from meshnode.domain.chain.canonical import Json
-from meshnode.domain.chain.errors import Rejected
+from meshnode.domain.chain.errors import ProofKnown, Rejected
 from meshnode.domain.errors import InvalidRequest, Unavailable
 from meshnode.domain.identity import NodeKey, node_id_of
+from meshnode.domain.proofs.judging import MOST_AGE_NS, MOST_SKEW_NS
 from meshnode.domain.proofs.statements import (
     Order,
     Signed,
@@ -30,9 +32,10 @@ from meshnode.domain.proofs.statements import (
 )
 from meshnode.services.proofs.orders import begins
 from meshnode.services.proofs.recompute import Work
+from meshnode.services.work.submission import Refused
 
 if TYPE_CHECKING:
-    from meshnode.services.proofs.chain import ChainView, OpenProof
+    from meshnode.services.proofs.chain import ChainView
     from meshnode.services.proofs.gossip import Gossip
     from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 
@@ -51,6 +54,9 @@ class ProofPolicy:
     enabled: bool = True
     every_s: float = 60.0
     """Least time between two claims. The fee is a tenth of the reward."""
+    look_again_s: float = 1.0
+    """Least time between two orders that are looked at: one that is none does not use up the time
+    for a claim, or anybody could keep this node from making any."""
     most_bytes: int = 32 * 1024 * 1024
     """Of inputs and outputs together: validators have to fetch them."""
     submit_s: float = 60.0
@@ -116,9 +122,14 @@ class Prover:
         kept = self._kept.get(proof_id)
         return None if kept is None else kept.work
 
-    def forget_settled(self, entries: dict[str, OpenProof]) -> None:
+    @property
+    def kept(self) -> frozenset[str]:
+        """Ids of the claims that are kept."""
+        return frozenset(self._kept)
+
+    def forget(self, settled: Set[str]) -> None:
         """Drop what the chain has open no more."""
-        for name in [name for name in self._kept if name not in entries]:
+        for name in self._kept.keys() & settled:
             del self._kept[name]
 
     async def run(self) -> None:
@@ -128,7 +139,13 @@ class Prover:
                 with trio.fail_after(self._policy.submit_s):
                     await self._claim(sample)
                 self.trouble = ""
-            except (Rejected, InvalidRequest, Unavailable, trio.TooSlowError) as error:
+            except InvalidRequest as error:
+                # The fault of who sent it, who must not be able to fill the log.
+                log.debug("work is not claimed: %s", error)
+                self.trouble = str(error)
+                again = trio.current_time() + self._policy.look_again_s
+                self._next_at = min(self._next_at, again)
+            except (Rejected, Unavailable, trio.TooSlowError) as error:
                 reason = str(error) or "the chain takes too long"
                 # An operator without a stake is told once, not at every request.
                 if reason != self.trouble:
@@ -147,7 +164,7 @@ class Prover:
         work = sample.work
         await trio.to_thread.run_sync(self._validate, order, sample)
         if len(self._kept) >= KEPT_PROOFS or self._bytes() + work.nbytes > KEPT_BYTES:
-            raise InvalidRequest(None, "too many claims are open")
+            raise Unavailable("too many claims are open")
         if not await stands(self._chain, order.requester):
             raise InvalidRequest("order", "its signer has neither a stake nor a validator")
         output_hash = await trio.to_thread.run_sync(tensor_hash, work.output_shape, work.outputs)
@@ -166,7 +183,13 @@ class Prover:
             "layer": order.first_layer,
             "statement": order.claim,
         }
-        name = await self._chain.send("prove", fields)
+        height = self._chain.height
+        try:
+            name = await self._chain.send("prove", fields)
+        except Refused as refusal:
+            if str(refusal) == str(ProofKnown()):
+                await self._show(signed, height)
+            raise
         self.claimed += 1
         self._kept[name] = Kept(signed, work)
         log.info("work is claimed", extra={"fields": {"proof": name, "layer": order.first_layer}})
@@ -174,6 +197,12 @@ class Prover:
         if taken.reason:
             log.warning("this node's own proof is refused here: %s", taken.reason)
         return name
+
+    async def _show(self, signed: Signed, height: int) -> None:
+        """Show the holder's statement of an order that another may have claimed."""
+        # That claim may have been in no block yet when it stood in the way.
+        await self._chain.wait_beyond(height)
+        await self._gossip.take_proof(signed, self._policy.ttl + 1, "")
 
     def _validate(self, order: Order, sample: _Sample) -> None:
         """Whether the order is one for this node and these inputs. Raises InvalidRequest."""
@@ -185,6 +214,9 @@ class Prover:
             raise InvalidRequest("order", "is of another chain")
         if order.model_hash != self._gossip.model_hash:
             raise InvalidRequest("order", "is of another model")
+        # Validators look at its time, and the fee would be lost.
+        if not -MOST_SKEW_NS <= time.time_ns() - order.time_ns <= MOST_AGE_NS:
+            raise InvalidRequest("order", "is not of this time")
         if order.first_layer != sample.layers.start:
             raise InvalidRequest("order", "is for other layers")
         if order.input_hash != tensor_hash(sample.work.input_shape, sample.work.inputs):

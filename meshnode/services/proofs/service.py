@@ -121,9 +121,12 @@ class Proofs:
     async def _watch(self) -> None:
         while True:
             try:
+                # What is taken up while the chain is asked is not in its answer.
+                asked = self.prover.kept | self.gossip.known.keys()
                 entries = await self.chain.open_proofs()
-                self.gossip.forget_settled(entries)
-                self.prover.forget_settled(entries)
+                settled = asked - entries.keys()
+                self.gossip.note(entries, settled)
+                self.prover.forget(settled)
                 await self.validator.look(entries)
             except (Unavailable, Rejected) as error:
                 log.debug("proofs wait for the chain: %s", error)

@@ -31,6 +31,7 @@ from meshnode.rpc.errors import CallFailed
 from meshnode.services.proofs.gossip import Known, statement
 from meshnode.services.proofs.prover import stands
 from meshnode.services.proofs.recompute import Recomputation, Work
+from meshnode.services.shards.messages import off_loop
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ TRY_AGAIN_S = 3.0
 AT_ONCE = 4
 """A prover that does not answer must not keep others waiting."""
 MOST_WORK_BYTES = 64 * 1024 * 1024
+MOST_DIMENSIONS = 3
+"""Batch, positions, and what there is of each."""
 VOTE_TTL = 4
 
 
@@ -150,9 +153,9 @@ class Validator:
             if work is None:
                 return _abstain("its prover cannot be asked")
             # Anybody could have answered in the prover's name, so it is not punished for this.
-            if tensor_hash(work.input_shape, work.inputs) != proof.order.input_hash:
+            if await _hash(work.input_shape, work.inputs) != proof.order.input_hash:
                 return _abstain("the inputs are not those that were ordered")
-            if tensor_hash(work.output_shape, work.outputs) != proof.output_hash:
+            if await _hash(work.output_shape, work.outputs) != proof.output_hash:
                 return _abstain("the outputs are not those that were claimed")
             agrees = await self._recomputation.agrees(proof.layers, work)
         except (CallFailed, MeshnodeError, Rejected) as error:
@@ -177,6 +180,9 @@ class Validator:
             answer = await stub.RequestProofValidation(request, most_bytes=MOST_WORK_BYTES)
             if not answer.success:
                 log.debug("proofs: %s gives no inputs: %s", peer.node_id, answer.error_message)
+                return None
+            if max(len(answer.input_shape), len(answer.output_shape)) > MOST_DIMENSIONS:
+                log.debug("proofs: %s gives what is no tensor", peer.node_id)
                 return None
             return Work(
                 tuple(answer.input_shape),
@@ -210,6 +216,10 @@ class Validator:
             log.debug("proofs: the vote on %s is not gossiped: %s", claimed.proof_id[:16], error)
         with trio.move_on_after(JUDGE_S):
             await self._chain.send("vote", fields)
+
+
+async def _hash(shape: tuple[int, ...], data: bytes) -> str:
+    return await off_loop(len(data), lambda: tensor_hash(shape, data))
 
 
 def _abstain(reason: str) -> Judgement:
