@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
 import trio
 
@@ -26,6 +27,7 @@ from spec_tests.support_engine import complete
 from spec_tests.support_model import VOCAB_SIZE
 from spec_tests.support_pipeline import (
     GREEDY,
+    LIMITS,
     PIPELINE,
     SAMPLED,
     Cluster,
@@ -33,6 +35,7 @@ from spec_tests.support_pipeline import (
     alone,
     cluster,
     small_model,
+    start_holder,
 )
 
 NONE: dict[str, Any] = {"eos_token_ids": frozenset()}
@@ -84,6 +87,15 @@ AT_THE_END: dict[str, Fault] = {
     "nan": says(success=True, logits=NAN, logits_shape=[1, 1, VOCAB_SIZE], is_final=True),
     "short": says(success=True, logits=b"123", logits_shape=[1, 1, VOCAB_SIZE], is_final=True),
     "shape": says(success=True, logits=NAN, logits_shape=[VOCAB_SIZE], is_final=True),
+    "bomb": says(
+        success=True,
+        logits=lz4.frame.compress(bytes(4 * 1000 * VOCAB_SIZE)),
+        logits_shape=[1, 1000, VOCAB_SIZE],
+        is_final=True,
+    ),
+    "much": says(
+        success=True, logits=bytes(1 << 20), logits_shape=[1, 1, VOCAB_SIZE], is_final=True
+    ),
 }
 """Only the last holder answers logits."""
 
@@ -330,3 +342,21 @@ async def test_missing_layers_are_named_before_anything_begins(directory: Path) 
         assert await layers_without_a_holder(nodes) == "no reachable node holds layers 2-3"
     async with cluster(directory, range(2, 4), [OWN, LAST], **NONE) as nodes:
         assert "does not hold the first layer" in await layers_without_a_holder(nodes)
+
+
+async def test_a_holder_with_less_memory_than_the_generation_needs_is_left_at_once(
+    directory: Path, undisturbed: str
+) -> None:
+    """Its context is shorter, and that of another holder is not."""
+    a_position = len(LAST) * 2 * 2 * 16 * 4
+    small = replace(LIMITS, kv_bytes=40 * a_position)
+    async with cluster(directory, OWN, [FIRST, LAST], **NONE) as nodes:
+        poor = await start_holder(
+            nodes.nursery, directory, LAST, "0" * 40, nodes.book, nodes.pool, small
+        )
+        assert poor.executor.card.context_length == 40
+        nodes.book.peers.append(poor.peer)
+        text, _ = await complete(nodes.pipeline, SAMPLED)
+        assert text == undisturbed
+        assert poor.gate.forwards == 1
+        await nodes.settled()

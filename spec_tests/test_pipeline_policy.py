@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from meshnode.domain.errors import ComputationFailed, RateLimited, Unavailable
 from meshnode.rpc.errors import Code
-from meshnode.services.pipeline.policy import LOST, STAR, HopFailed, Reaction, backoff_s, told
+from meshnode.services.pipeline.policy import (
+    LOST,
+    MOST_WORDS,
+    STAR,
+    HopFailed,
+    Reaction,
+    backoff_s,
+    told,
+)
 
 
 def failed(code: Code, place: int = 1, *, lost: bool = False, chained: bool = False) -> HopFailed:
@@ -85,3 +95,15 @@ def test_a_peers_words_are_one_short_line() -> None:
     failure = HopFailed(0, "ab" * 20, Code.INTERNAL, "a\nb\r\n" + "x" * 10_000)
     assert "\n" not in str(failure)
     assert len(str(failure)) < 300
+
+
+def test_a_peers_long_message_costs_little_to_shorten() -> None:
+    message = "a " * 1_000_000
+    tracemalloc.start()
+    try:
+        failure = HopFailed(0, "1" * 40, Code.INTERNAL, message)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert failure.message == message[:MOST_WORDS]
+    assert most < len(message)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +106,10 @@ async def test_gradients_are_those_of_one_process(directory: Path, cuts: tuple[i
     ],
 )
 async def test_a_step_that_fails_says_so(
-    directory: Path, code: Code, failure: type[Exception]
+    directory: Path, code: Code, failure: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     own, *rest = spans(2, 4)
+    caplog.set_level(logging.INFO)
     async with cluster(directory, own, rest) as nodes:
         driver, _ = await driver_of(nodes, own)
 
@@ -116,6 +120,8 @@ async def test_a_step_that_fails_says_so(
         nodes.holders[1].gate.script = script
         with pytest.raises(failure):
             await driver.step(SESSION, TOKENS, LABELS)
+        # What a client is not told is in the log.
+        assert f"{code.name}: for a test" in caplog.text
 
 
 async def test_layers_without_a_holder(directory: Path) -> None:
@@ -209,3 +215,85 @@ def test_a_sum_of_squares_is_one(text: str) -> None:
     with pytest.raises(InvalidRequest):
         square_in(text)
     assert square_in("2.5") == 2.5
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -1.0], ids=str)
+async def test_a_loss_that_is_none_is_a_failure(directory: Path, loss: float) -> None:
+    own, *rest = spans(2, 4)
+    async with cluster(directory, own, rest) as nodes:
+        driver, mine = await driver_of(nodes, own)
+
+        async def script(_: int) -> dict[str, Any]:
+            await trio.lowlevel.checkpoint()
+            return {"success": True, "is_final": True, "loss": loss}
+
+        nodes.holders[1].gate.script = script
+        with pytest.raises(ComputationFailed):
+            await driver.step(SESSION, TOKENS, LABELS, update=True)
+        assert driver.nodes == 0
+        assert mine.training.bytes_in_use == 0
+
+
+async def test_a_holder_that_tells_a_loss_and_sends_nothing_back_has_not_trained(
+    directory: Path,
+) -> None:
+    own, *rest = spans(2, 4)
+    async with cluster(directory, own, rest) as nodes:
+        driver, mine = await driver_of(nodes, own)
+
+        async def script(_: int) -> dict[str, Any]:
+            await trio.lowlevel.checkpoint()
+            return {"success": True, "is_final": True, "loss": 1.0}
+
+        nodes.holders[1].gate.script = script
+        with pytest.raises(Unavailable):
+            await driver.step(SESSION, TOKENS, LABELS, update=True)
+        assert driver.nodes == mine.training.steps == 0
+
+
+async def test_a_step_that_failed_is_not_taken_later(directory: Path) -> None:
+    """Gradients that come back when the driver has given up: the batch is tried again."""
+    own, *rest = spans(2, 4)
+    async with cluster(directory, own, rest) as nodes:
+        driver, mine = await driver_of(nodes, own)
+        middle, last = nodes.holders
+        back, go_on, ended = trio.Event(), trio.Event(), trio.Event()
+        original = middle.training.backward
+
+        async def backward(message: Any, square: float = 0.0) -> float:
+            back.set()
+            with trio.CancelScope(shield=True):
+                await go_on.wait()
+                try:
+                    return await original(message, square)
+                finally:
+                    ended.set()
+
+        middle.training.backward = backward  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(driver.step, SESSION, TOKENS, LABELS, update=True))
+            await back.wait()
+            nursery.cancel_scope.cancel()
+        left = mine.training.bytes_in_use
+        go_on.set()
+        await ended.wait()
+        assert left == 0
+        assert mine.training.steps == middle.training.steps == last.training.steps == 0
+
+
+async def test_a_holder_that_answers_too_much_is_not_heard_out(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, *rest = spans(2, 4)
+    caplog.set_level(logging.INFO)
+    async with cluster(directory, own, rest) as nodes:
+        driver, _ = await driver_of(nodes, own)
+
+        async def script(_: int) -> dict[str, Any]:
+            await trio.lowlevel.checkpoint()
+            return {"success": True, "hidden_states": bytes(1 << 20), "hidden_shape": [2, 12, 64]}
+
+        nodes.holders[0].gate.script = script
+        with pytest.raises(Unavailable):
+            await driver.step(SESSION, TOKENS, LABELS)
+        assert "is larger than the limit" in caplog.text

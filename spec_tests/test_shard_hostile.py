@@ -24,6 +24,7 @@ from support_rpc import Peer, grpcio_peer
 from support_shards import LONG_S, HolderNode, holder_node
 
 from meshnode.services.shards.holder import HolderLimits
+from meshnode.services.shards.messages import ForwardCall
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
@@ -285,6 +286,7 @@ def test_any_backward_message_ends_as_documented(
         ({"hidden_shape": [1, 257, HIDDEN]}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_shape": [33, 1, HIDDEN]}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_shape": [2**62, 2**62, HIDDEN]}, grpc.StatusCode.INVALID_ARGUMENT),
+        ({"hidden_shape": [2**62] * 60_000}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_states": b""}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_states": b"\xff" * 512}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_states": lz4.frame.compress(bytes(1 << 26))}, grpc.StatusCode.INVALID_ARGUMENT),
@@ -299,13 +301,26 @@ def test_any_backward_message_ends_as_documented(
         ({"session_id": "x" * 129, "use_cache": True}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"past_key_values": [b"\0" * 256] * 2}, grpc.StatusCode.INVALID_ARGUMENT),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:80],
 )
 def test_each_fault_has_its_code(
     node: HolderNode, peer: Peer, changes: dict[str, Any], code: grpc.StatusCode
 ) -> None:
     assert refused(peer, **well_formed(**changes)) is code
     still_well(node, peer)
+
+
+def test_a_shape_of_many_numbers_is_not_multiplied_out() -> None:
+    """Their product has as many digits as all of them: minutes of computing for one message."""
+    call = ForwardCall(
+        caller_ip="10.0.0.1",
+        session_id="",
+        request_id="",
+        layers=range(1, 4),
+        data=b"",
+        shape=(2**62,) * 1000,
+    )
+    assert call.nbytes.bit_length() < 256
 
 
 def test_a_crowd_of_sessions_is_refused_and_leaves_nothing(node: HolderNode, peer: Peer) -> None:

@@ -19,10 +19,12 @@ from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.services.proofs.orders import ORDER
 from meshnode.services.shards.chain import DECODE_FROM, ORIGIN, RESERVE, Chain
 from meshnode.services.shards.messages import (
+    MOST_DIMENSIONS,
     ForwardAnswer,
     ForwardCall,
     SessionBehind,
     held_from,
+    some,
 )
 from meshnode.services.shards.stepping import GRADIENT_SQUARE, square_in
 from meshnode.services.shards.training import GraphUnknown, Training
@@ -138,10 +140,10 @@ def _forward_call(
         request_id=message.request_id,
         layers=held_from(first, held),
         data=message.hidden_states,
-        shape=tuple(message.hidden_shape),
+        shape=some(message.hidden_shape, MOST_DIMENSIONS),
         mask=message.attention_mask,
         positions=message.position_ids,
-        past=tuple(message.past_key_values),
+        past=some(message.past_key_values, len(held)),
         use_cache=message.use_cache,
         reserve=_positions(who, RESERVE),
         decode_from=_positions(who, DECODE_FROM),

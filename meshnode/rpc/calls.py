@@ -130,11 +130,11 @@ class ServerCall:
             # Inside of the guard: what a nursery raises beside its cancellation is an error too.
             with self._scope:
                 if self._operation is None:
-                    raise NOT_IMPLEMENTED
+                    return NOT_IMPLEMENTED
                 await self._serve(self._operation)
                 return Code.OK, ""
         except NotOffered:
-            return NOT_IMPLEMENTED.code, NOT_IMPLEMENTED.message
+            return NOT_IMPLEMENTED
         except Exception as error:
             code, message = status_of(error)
             if not isinstance(error, MeshnodeError) and code is Code.INTERNAL:

@@ -54,7 +54,7 @@ class CallFailed(RpcError):
     """A call to a peer ended without success."""
 
 
-NOT_IMPLEMENTED = Refused(Code.UNIMPLEMENTED, "operation not implemented")
+NOT_IMPLEMENTED = (Code.UNIMPLEMENTED, "operation not implemented")
 
 CODES: tuple[tuple[type[domain.MeshnodeError], Code], ...] = (
     (domain.InvalidRequest, Code.INVALID_ARGUMENT),

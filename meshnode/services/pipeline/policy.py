@@ -84,8 +84,8 @@ class HopFailed(Exception):
     ) -> None:
         """``lost``: it has no such session. ``chained``: found out by another holder, or by
         ``SwarmForward`` itself, so that a direct call might do better."""
-        # A peer's words go to the log as one short line.
-        message = " ".join(message.split())[:MOST_WORDS]
+        # A peer's words go to the log as one short line, and may be millions.
+        message = " ".join(message[: 4 * MOST_WORDS].split())[:MOST_WORDS]
         super().__init__(f"{node_id[:8]} {code.name}: {message}")
         self.place = place
         self.node_id = node_id

@@ -10,6 +10,7 @@ failure of the hop that gave it.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +24,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.pipeline.policy import HopFailed, told
 from meshnode.services.pipeline.records import HopTime
-from meshnode.services.shards.messages import off_loop
+from meshnode.services.shards.messages import BYTES_PER_NUMBER, answer_bytes, off_loop
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, pack_integers, unpack_floats
 
@@ -39,9 +40,6 @@ SESSION_BYTES = 16
 """128 random bits: nobody guesses a session."""
 POSITIONS_A_CALL = 32
 """So many more positions give a call as much time again: a prompt waits for other prompts."""
-BYTES_PER_NUMBER = 4
-BESIDE_BYTES = 1 << 16
-"""For what an answer has beside its tensor."""
 MOST_MS = 1e9
 CLOSE_S = 2.0
 """For a holder to hear that a session is over. One that does not hear it lets it expire."""
@@ -93,7 +91,7 @@ class RemotePath:
         # Logits of every position are the most that an answer may hold.
         width = max(states.shape[2], self._vocab_size)
         self._deadline_s = self._call_s * (1 + (states.shape[1] - 1) / POSITIONS_A_CALL)
-        self._most_bytes = BYTES_PER_NUMBER * states.shape[1] * width + BESIDE_BYTES
+        self._most_bytes = answer_bytes(states.shape[1], width)
         pass_through = self._chained if self.chain else self._starred
         logits, times = await pass_through(states, metadata)
         self.length += states.shape[1]
@@ -133,7 +131,8 @@ class RemotePath:
             place = min(len(answer.hops), len(self.stops) - 1)
             code, lost = told(answer.error_message)
             raise self._failed(place, code, answer.error_message, lost=lost, chained=True)
-        logits = await self._logits(len(self.stops) - 1, answer.logits, answer.logits_shape)
+        seq = states.shape[1]
+        logits = await self._logits(len(self.stops) - 1, answer.logits, answer.logits_shape, seq)
         return logits, self._chain_times(answer.hops, elapsed_ms)
 
     async def _starred(
@@ -163,7 +162,8 @@ class RemotePath:
             if answer.is_final != (place == len(self.stops) - 1):
                 raise self._failed(place, Code.NOT_FOUND, "it holds other layers than it said")
             if answer.is_final:
-                return await self._logits(place, answer.logits, answer.logits_shape), times
+                logits = await self._logits(place, answer.logits, answer.logits_shape, shape[1])
+                return logits, times
             if tuple(answer.hidden_shape) != shape:
                 raise self._failed(place, Code.INTERNAL, "states of another shape")
             data = answer.hidden_states
@@ -215,15 +215,20 @@ class RemotePath:
             for stop in self.stops
         ]
 
-    async def _logits(self, place: int, data: bytes, shape: Sequence[int]) -> Tensor:
-        if len(shape) != 3 or shape[0] != 1 or shape[1] < 1 or shape[2] != self._vocab_size:
+    async def _logits(self, place: int, data: bytes, shape: Sequence[int], seq: int) -> Tensor:
+        """Those of the last of ``seq`` positions, whether the others came as well or not."""
+        if len(shape) != 3 or (shape[0], shape[2]) != (1, self._vocab_size):
+            raise self._failed(place, Code.INTERNAL, "logits of another shape")
+        # Before anything is unpacked: a frame may hold far more than it has bytes.
+        if not 1 <= shape[1] <= seq:
             raise self._failed(place, Code.INTERNAL, "logits of another shape")
         return (await self._read(place, data, shape))[0, -1]
 
     async def _read(self, place: int, data: bytes, shape: Sequence[int]) -> Tensor:
-        """The tensor in an answer. Large ones are read off the event loop."""
+        """The tensor in an answer, of a checked shape. Large ones are read off the event loop."""
+        size = BYTES_PER_NUMBER * math.prod(shape)
         try:
-            values = await off_loop(len(data), lambda: unpack_floats(data, shape, "tensor"))
+            values = await off_loop(size, lambda: unpack_floats(data, shape, "tensor"))
         except InvalidRequest as error:
             raise self._failed(place, Code.INTERNAL, str(error)) from None
         return torch.from_numpy(values)

@@ -14,6 +14,7 @@ gradients up; when it raises, some may have, so the caller gives up the session.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,8 +23,8 @@ import trio
 
 from meshnode.domain.errors import ComputationFailed, MeshnodeError, Unavailable
 from meshnode.rpc.errors import CallFailed, Code
-from meshnode.services.pipeline.policy import told
-from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
+from meshnode.services.pipeline.policy import HopFailed, told
+from meshnode.services.shards.messages import ForwardAnswer, ForwardCall, answer_bytes
 from meshnode.services.shards.training_call import TrainingCall
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_integers
@@ -104,8 +105,27 @@ class TrainingDriver:
         *,
         update: bool,
     ) -> float:
-        sender = self._address()
         request_id = secrets.token_hex(REQUEST_BYTES)
+        try:
+            loss = await self._pass_on(path, session_id, request_id, tokens, labels, update=update)
+        finally:
+            # What comes back after a failure is too late: the batch is tried again.
+            unused = self._training.discard(session_id, request_id)
+        if unused:
+            raise Unavailable("a node told a loss, and no gradients have come back")
+        return loss
+
+    async def _pass_on(
+        self,
+        path: tuple[Stop, ...],
+        session_id: str,
+        request_id: str,
+        tokens: Tensor,
+        labels: Tensor,
+        *,
+        update: bool,
+    ) -> float:
+        sender = self._address()
         wanted = pack_integers(labels.numpy())
         call = ForwardCall(
             caller_ip="",
@@ -126,6 +146,8 @@ class TrainingDriver:
             )
         )
         data, source = mine, self._held.start
+        # States of the same shape, or a loss.
+        most_bytes = answer_bytes(tokens.numel(), mine.shape[-1]) if path else 0
         for stop in path:
             last = stop is path[-1]
             request = pb.PipelineForwardRequest(
@@ -138,30 +160,40 @@ class TrainingDriver:
                 training_labels=wanted if last else b"",
                 sender_url=sender,
             )
-            answer = await self._call(stop, request, UPDATE if update else ADD_UP)
+            answer = await self._call(stop, request, UPDATE if update else ADD_UP, most_bytes)
             if answer.is_final != last:
                 raise Unavailable("a node holds other layers than it said")
             loss = answer.loss
+            if not 0.0 <= loss < math.inf:
+                log.warning("training: %s tells a loss of %r", stop.node_id[:8], loss)
+                raise ComputationFailed
             data = ForwardAnswer(answer.hidden_states, tuple(answer.hidden_shape), is_final=last)
             sender, source = stop.address, stop.first
         return loss
 
     async def _call(
-        self, stop: Stop, request: pb.PipelineForwardRequest, metadata: dict[str, str]
+        self,
+        stop: Stop,
+        request: pb.PipelineForwardRequest,
+        metadata: dict[str, str],
+        most_bytes: int,
     ) -> pb.PipelineForwardResponse:
         with trio.move_on_after(CALL_S):
             try:
                 stub = await self._pool.stub(stop.host, stop.grpc_port)
-                answer = await stub.PipelineForward(request, metadata=metadata)
+                answer = await stub.PipelineForward(
+                    request, metadata=metadata, most_bytes=most_bytes
+                )
             except CallFailed as error:
-                raise _failure(error.code) from None
+                raise _failure(stop, error.code, error.message) from None
             if not answer.success:
-                raise _failure(told(answer.error_message)[0])
+                raise _failure(stop, told(answer.error_message)[0], answer.error_message)
             return answer
-        raise _failure(Code.DEADLINE_EXCEEDED)
+        raise _failure(stop, Code.DEADLINE_EXCEEDED, "no answer in time")
 
 
-def _failure(code: Code) -> MeshnodeError:
+def _failure(stop: Stop, code: Code, message: str) -> MeshnodeError:
+    log.info("training: %s", HopFailed(0, stop.node_id, code, message))
     if code in (Code.INTERNAL, Code.INVALID_ARGUMENT):
         return ComputationFailed()
     return Unavailable("a node that holds some of the model's layers did not train")

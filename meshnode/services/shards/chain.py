@@ -20,7 +20,13 @@ from meshnode.domain.errors import ComputationFailed, InvalidRequest, LayerNotHe
 from meshnode.rpc.errors import CallFailed, Code, Refused
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.shards.holder import Holder
-from meshnode.services.shards.messages import ForwardAnswer, ForwardCall, SessionBehind
+from meshnode.services.shards.messages import (
+    MOST_DIMENSIONS,
+    ForwardAnswer,
+    ForwardCall,
+    SessionBehind,
+    some,
+)
 from meshnode.wire import node_pb2 as pb
 
 SHARE_OF_TIME = 0.9
@@ -100,7 +106,7 @@ class Chain:
             request_id=message.request_id,
             layers=range(0),
             data=message.hidden_states,
-            shape=tuple(message.hidden_shape),
+            shape=some(message.hidden_shape, MOST_DIMENSIONS),
             mask=message.attention_mask,
             positions=message.position_ids,
             use_cache=message.use_cache,
@@ -134,11 +140,12 @@ class Chain:
             return answer
         onward = _onward(message, computed, closes=call.closes)
         metadata = _metadata(call)
+        most_bytes = self._holder.most_bytes(computed.shape)
         begun = trio.current_time()
         # What the message held is not needed while the others compute.
         del call, computed
         try:
-            rest = await self._call(following, onward, metadata)
+            rest = await self._call(following, onward, metadata, most_bytes)
         except CallFailed as error:
             answer.error_message = f"{error.code.name}: {error.message}"
             answer.hops.append(report)
@@ -154,13 +161,13 @@ class Chain:
         return answer
 
     async def _call(
-        self, to: Next, message: pb.SwarmForwardRequest, metadata: dict[str, str]
+        self, to: Next, message: pb.SwarmForwardRequest, metadata: dict[str, str], most_bytes: int
     ) -> pb.SwarmForwardResponse:
         left = trio.current_effective_deadline() - trio.current_time()
         with trio.move_on_after(min(left, LONGEST_CALL_S) * SHARE_OF_TIME):
             try:
                 stub = await self._pool.stub(to.host, to.grpc_port)
-                return await stub.SwarmForward(message, metadata=metadata)
+                return await stub.SwarmForward(message, metadata=metadata, most_bytes=most_bytes)
             except CallFailed as error:
                 if error.code is Code.DEADLINE_EXCEEDED:
                     self._pool.distrust(to.host, to.grpc_port)

@@ -20,6 +20,7 @@ from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import NonFiniteStates
 from meshnode.model.training import cross_entropy
+from meshnode.services.shards.senders import Sender
 
 Gradients = Mapping[str, Tensor]
 """By name of the parameter; layers count as in the whole model."""
@@ -34,6 +35,19 @@ class Graph:
     """float32 ``[batch, seq, hidden]`` that wants a gradient, or token ids, which have none."""
     output: Tensor
     """``[batch, seq, hidden]``; of the last layer, the loss."""
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A graph, and what the message that it is of has said."""
+
+    graph: Graph
+    size: int
+    sender: Sender | None
+    made_at: float
+    step: bool
+    steps_before: int
+    """Updates of the weights that the graph was made from."""
 
 
 def graph_bytes(config: DecoderConfig, layers: range, batch: int, seq: int) -> int:

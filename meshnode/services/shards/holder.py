@@ -12,16 +12,18 @@ below it                           computed, after the session has been rewound 
 beyond it, or without a session    refused: the driver replays
 =================================  ============================================================
 
-Invariants: sessions are bounded, in all and for each address; one that is idle too long is dropped;
-a message that fails or is cancelled leaves its session as it was, and opens none.
+Invariants: sessions are bounded, in all and for each address, and so are the bytes of all messages;
+a session that is idle too long is dropped; a message that fails or is cancelled leaves its session
+as it was, or rewound to its start where it began below the session's length, and opens none.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -31,11 +33,13 @@ import trio
 from meshnode.domain.errors import InvalidRequest, RateLimited, Unavailable
 from meshnode.services.executor import Executor, ShardSession
 from meshnode.services.shards.messages import (
+    MOST_TENSOR_BYTES,
     POSITIONS,
     ForwardAnswer,
     ForwardCall,
     Inputs,
     SessionBehind,
+    answer_bytes,
     off_loop,
     unpack,
     validate_mask,
@@ -44,10 +48,13 @@ from meshnode.services.shards.stateless import answer_of, forward_stateless, ope
 
 log = logging.getLogger(__name__)
 
+MOST_UNPACKED_BYTES = 4 * MOST_TENSOR_BYTES
+"""Of all messages that are being answered: what is compressed counts for what it holds."""
 MOST_WAITING = 4
 """Messages of one session that wait for one another. A driver sends one at a time."""
 REMEMBERED_REQUESTS = 1024
 """Ids of a session's latest messages, by which a repeated one is known."""
+NO_SHARE = "no more memory for sessions of this address"
 FIRST_POSITIONS = 64
 """Reserved for a session that does not say how long it will be."""
 
@@ -147,8 +154,10 @@ class Holder:
         self._limits = limits
         self._accepting = accepting
         self._records: dict[Key, _Record] = {}
-        self._opening: list[str] = []
-        """Addresses of the sessions that wait for a place."""
+        self._opening: list[tuple[str, int]] = []
+        """Addresses and bytes of the sessions that wait for a place."""
+        self._unpacked = 0
+        """Bytes of the messages that are being answered."""
 
     def __len__(self) -> int:
         """Sessions of peers."""
@@ -166,15 +175,29 @@ class Holder:
             return ForwardAnswer(b"", (), is_final=False)
         context = self._executor.card.context_length
         read = partial(unpack, call, self._executor.config, context)
-        inputs = await off_loop(call.nbytes, read)
-        if call.has_session:
-            answer = await self._continue(call, inputs)
-        elif not self._accepting():
-            raise Unavailable("the node is draining")
-        else:
-            answer = await forward_stateless(self._executor, call, inputs, self._limits.open_s)
+        # No more than this is unpacked, whatever the shape says.
+        size = min(call.nbytes, MOST_TENSOR_BYTES)
+        if self._unpacked + size > MOST_UNPACKED_BYTES:
+            raise RateLimited(1, "too many large messages at once")
+        self._unpacked += size
+        try:
+            inputs = await off_loop(call.nbytes, read)
+            if call.has_session:
+                answer = await self._continue(call, inputs)
+            elif not self._accepting():
+                raise Unavailable("the node is draining")
+            else:
+                answer = await forward_stateless(self._executor, call, inputs, self._limits.open_s)
+        finally:
+            self._unpacked -= size
         self._observe(call, answer)
         return answer
+
+    def most_bytes(self, shape: Sequence[int]) -> int:
+        """The largest answer to ``[batch, seq, hidden]`` states: logits of every position."""
+        config = self._executor.config
+        width = max(config.hidden_size, config.vocab_size)
+        return answer_bytes(math.prod(shape[:2]), width)
 
     def close(self, owner: str, session_id: str) -> None:
         """End the sessions that an owner has under an id, those that others hold for it too."""
@@ -240,18 +263,26 @@ class Holder:
         ip, limits = call.caller_ip, self._limits
         if len(self._records) + len(self._opening) >= limits.sessions:
             self.expire()
-        mine = sum(record.ip == ip for record in self._records.values()) + self._opening.count(ip)
+        mine = sum(record.ip == ip for record in self._records.values())
+        mine += sum(whose == ip for whose, _ in self._opening)
         if mine >= limits.of_one(ip) or len(self._records) + len(self._opening) >= limits.sessions:
             raise RateLimited(1, "no more sessions here")
         context = self._executor.card.context_length
-        wanted = FIRST_POSITIONS if call.reserve is None else call.reserve
+        wanted = FIRST_POSITIONS
+        if call.reserve is not None:
+            # Memory may have shortened the context here: another holder may have all of it.
+            wanted = min(call.reserve, self._executor.config.context_length)
+            if wanted > context:
+                raise RateLimited(1, f"a session has {context} positions here at most")
         positions = min(max(wanted, inputs.states.shape[1]), context)
-        self._validate_memory(ip, positions, len(call.layers))
-        self._opening.append(ip)
+        if positions > self._room(ip, len(call.layers)):
+            raise RateLimited(1, NO_SHARE)
+        opening = (ip, self._executor.kv_bytes(positions, len(call.layers)))
+        self._opening.append(opening)
         try:
             return await open_within(limits.open_s, self._executor, call.layers, positions)
         finally:
-            self._opening.remove(ip)
+            self._opening.remove(opening)
 
     async def _compute(
         self, key: Key, record: _Record, call: ForwardCall, inputs: Inputs
@@ -270,12 +301,19 @@ class Holder:
         if stop > self._executor.card.context_length:
             raise InvalidRequest(POSITIONS, "must lie within the context")
         validate_mask(call.mask, 1, stop)
-        if stop > session.capacity:
-            self._validate_memory(record.ip, stop - session.capacity, len(call.layers))
+        session.limit = session.capacity + self._room(record.ip, len(call.layers))
+        if stop > session.limit:
+            raise RateLimited(1, NO_SHARE)
         record.touched = trio.current_time()
         session.rewind(start)
         output = await self._executor.forward(session, inputs.states, decode_from=call.decode_from)
-        answer = await answer_of([output], past=())
+        packed = False
+        try:
+            answer = await answer_of([output], past=())
+            packed = True
+        finally:
+            if not packed and not session.closed:
+                session.rewind(start)
         record.answered(call.request_id, trio.current_time())
         log.debug(
             "%s: positions %d to %d, queue %.2f ms, compute %.2f ms",
@@ -287,13 +325,13 @@ class Holder:
         )
         return answer
 
-    def _validate_memory(self, ip: str, positions: int, num_layers: int) -> None:
-        """Raises RateLimited if an address would have more than its share of the memory."""
+    def _room(self, ip: str, num_layers: int) -> int:
+        """Positions in so many layers that an address may still have, by its share of memory."""
         sessions = (record.session for record in self._records.values() if record.ip == ip)
         used = sum(self._executor.kv_bytes(s.capacity, len(s.layers)) for s in sessions)
-        share = self._limits.share_of(ip) * self._executor.kv_bytes_limit
-        if used + self._executor.kv_bytes(positions, num_layers) > share:
-            raise RateLimited(1, "no more memory for sessions of this address")
+        used += sum(size for whose, size in self._opening if whose == ip)
+        share = int(self._limits.share_of(ip) * self._executor.kv_bytes_limit)
+        return max(0, share - used) // self._executor.kv_bytes(1, num_layers)
 
     def _drop(self, key: Key) -> None:
         self._records.pop(key).session.close()

@@ -34,6 +34,10 @@ MOST_TENSOR_BYTES = 100 * 1024 * 1024
 """As float32. What would not fit a message uncompressed is not taken compressed either."""
 MOST_ROWS = 32
 """Rows of a stateless message. They are computed one after another."""
+MOST_DIMENSIONS = 3
+BYTES_PER_NUMBER = 4
+BESIDE_BYTES = 1 << 16
+"""For what an answer has beside its tensor."""
 MOST_SESSION_ID = 128
 MOST_REQUEST_ID = 256
 """Characters. It is repeated in the answer."""
@@ -47,6 +51,7 @@ HIDDEN, POSITIONS, MASK, PAST = (
 )
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 _converting = trio.CapacityLimiter(2)
 """Large tensors unpacked at once; beside the torch thread there is little to be had."""
@@ -99,7 +104,9 @@ class ForwardCall:
     @property
     def nbytes(self) -> int:
         """What unpacking the message may come to, before its shape has been checked."""
-        return max(4 * math.prod(self.shape), len(self.data) + sum(map(len, self.past)))
+        # Only the numbers that a shape can have: the product of a million takes hours.
+        size = 4 * math.prod(self.shape[:MOST_DIMENSIONS])
+        return max(size, len(self.data) + sum(map(len, self.past)))
 
     @property
     def closes(self) -> bool:
@@ -173,6 +180,16 @@ async def off_loop(size: int, function: Callable[[], Result]) -> Result:
     if size <= LARGE:
         return function()
     return await trio.to_thread.run_sync(function, limiter=_converting, abandon_on_cancel=True)
+
+
+def some(values: Sequence[Item], most: int) -> tuple[Item, ...]:
+    """All, if they are no more than ``most``; else one too many, of what may be millions."""
+    return tuple(values[: most + 1])
+
+
+def answer_bytes(positions: int, width: int) -> int:
+    """The most that an answer may take: for each position the widest row that there is."""
+    return BYTES_PER_NUMBER * positions * width + BESIDE_BYTES
 
 
 def held_from(first: int, held: Sequence[int]) -> range:

@@ -84,6 +84,8 @@ class ShardSession:
         self.layers = layers
         self.capacity = capacity
         """Positions that memory is reserved for."""
+        self.limit: int | None = None
+        """Positions beyond which no memory is reserved in advance."""
         self.closed = False
         self.shard: Shard | None = None
         self.job: Job | None = None

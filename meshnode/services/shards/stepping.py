@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from torch import Tensor
+
 from meshnode.domain.errors import InvalidRequest
 from meshnode.model.decoder import Decoder
 from meshnode.model.training import Recipe, Trainer
@@ -45,6 +47,15 @@ def added(earlier: Gradients, later: Gradients) -> Gradients:
     for name, gradient in later.items():
         total[name] = total[name] + gradient if name in total else gradient
     return total
+
+
+def add_to(total: dict[str, Tensor], gradients: Gradients) -> None:
+    """The same, in place."""
+    for name, gradient in gradients.items():
+        if name in total:
+            total[name] += gradient
+        else:
+            total[name] = gradient
 
 
 def square_in(text: str) -> float:

@@ -105,7 +105,8 @@ class ShardSteps:
             raise InvalidRequest("position_ids", f"the context holds {self._context} positions")
         if stop <= session.capacity:
             return
-        for capacity in (max(stop, min(2 * session.capacity, self._context)), stop):
+        most = self._context if session.limit is None else min(session.limit, self._context)
+        for capacity in (max(stop, min(2 * session.capacity, most)), stop):
             if self._scheduler.resize(session, self._kv_bytes(session, capacity)):
                 session.capacity = capacity
                 return
@@ -207,7 +208,11 @@ class ShardSteps:
     def stop(self, session: ShardSession, failure: Unavailable) -> None:
         """The service has ended: nothing is in the torch thread any more."""
         self._in_step = frozenset()
-        self.fail(session, failure)
+        if session.closed:
+            # Since the step began, which has not come to its end.
+            self._leave(session)
+        else:
+            self.fail(session, failure)
 
     def fail(self, session: ShardSession, failure: ComputationFailed | Unavailable) -> None:
         """End a session that its holder has not closed."""

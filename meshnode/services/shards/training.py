@@ -15,8 +15,8 @@ kept        ``idle_s``                          (none)
 ==========  ==================================  ==============================================
 
 Invariants: graphs and gradients are bounded in number and bytes, and by time; a graph is used once,
-and never after a step has changed its weights; no address is called that is not a peer's; gradients
-count only once the whole way back succeeded.
+and never after a step has changed its weights, for messages that step take turns; no address is
+called that is not a peer's; gradients count only once the whole way back succeeded.
 The weights are copies of their own, read when the first message trains, and never before.
 """
 
@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -50,25 +51,27 @@ from meshnode.services.shards.chain import LONGEST_CALL_S, SHARE_OF_TIME, Peers,
 from meshnode.services.shards.graphs import (
     Gradients,
     Graph,
+    Kept,
     backward_graph,
     forward_graph,
     graph_bytes,
     square_of,
 )
 from meshnode.services.shards.messages import (
+    BESIDE_BYTES,
     ForwardAnswer,
     ForwardCall,
     off_loop,
+    some,
 )
 from meshnode.services.shards.senders import Sender, sender_at
-from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, added, square_in
+from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, add_to, added, square_in
 from meshnode.services.shards.training_call import TrainingCall, unpack_training
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, unpack_floats
 
 log = logging.getLogger(__name__)
 
-NOT_TRAINING = Refused(Code.UNIMPLEMENTED, "this node does not train")
 Key = tuple[str, str]
 Result = TypeVar("Result")
 
@@ -90,17 +93,6 @@ class TrainingLimits:
     gradient_sets: int = 2
     """Sessions whose gradients are kept: each is as large as the weights."""
     idle_s: float = 60.0
-
-
-@dataclass(slots=True, eq=False)
-class _Kept:
-    graph: Graph
-    size: int
-    sender: Sender | None
-    made_at: float
-    step: bool
-    steps_before: int
-    """Updates of the weights that the graph was made from."""
 
 
 @dataclass(slots=True, eq=False)
@@ -155,9 +147,13 @@ class Training:
         self._decoder: Decoder | None = None
         self._stepper = Stepper()
         self._loading = trio.Lock()
-        self._graphs: dict[Key, _Kept] = {}
+        self._turn = trio.Lock()
+        """Of the message that steps, from its last look at the weights to its update."""
+        self._graphs: dict[Key, Kept] = {}
         self._making: dict[Key, int] = {}
         """Estimated bytes of graphs that are being made."""
+        self._used: set[Kept] = set()
+        """Graphs whose gradients are on their way."""
         self._sums: dict[str, _Sum] = {}
 
     @property
@@ -168,7 +164,8 @@ class Training:
     @property
     def bytes_in_use(self) -> int:
         """Estimated memory of graphs."""
-        return sum(self._making.values()) + sum(kept.size for kept in self._graphs.values())
+        kept = (*self._graphs.values(), *self._used)
+        return sum(self._making.values()) + sum(each.size for each in kept)
 
     @property
     def steps(self) -> int:
@@ -179,6 +176,10 @@ class Training:
         """What the messages of a session have added up to; the next ones begin anew."""
         found = self._sums.pop(session_id, None)
         return None if found is None else found.gradients
+
+    def discard(self, session_id: str, request_id: str) -> bool:
+        """Drop the graph of a message that its driver has given up; whether there was one."""
+        return self._graphs.pop((session_id, request_id), None) is not None
 
     def expire(self) -> None:
         """Drop what nobody came back for."""
@@ -198,7 +199,7 @@ class Training:
         CallFailed when the way back failed.
         """
         if not self._enabled():
-            raise NOT_TRAINING
+            raise Refused(Code.UNIMPLEMENTED, "this node does not train")
         call = message.call
         sender = self._sender(message)
         is_last = call.layers.stop == self._executor.card.num_layers
@@ -211,28 +212,42 @@ class Training:
         size = self._room(key, call, inputs.shape[0], inputs.shape[1])
         self._making[key] = size
         try:
-            decoder = await self._trainable()
-
-            def run() -> tuple[Graph, int]:
-                return forward_graph(decoder, call.layers, inputs, targets), self._stepper.steps
-
-            begun = trio.current_time()
-            graph, steps_before = await self._compute(run)
-            compute_ms = (trio.current_time() - begun) * 1e3
-            now = trio.current_time()
-            kept = _Kept(graph, size, sender, now, message.step, steps_before)
-            if targets is None:
-                self._graphs[key] = kept
-                output = graph.output.detach()
-                data = await off_loop(output.nbytes, lambda: pack_floats(output.numpy()))
-                shape = tuple(output.shape)
-                return ForwardAnswer(data, shape, is_final=False, compute_ms=compute_ms), 0.0
-            loss = float(graph.output.detach())
-            if message.backward:
-                await self._send_back(key, kept, None, message.source_shard, 0.0)
-            return ForwardAnswer(b"", (), is_final=True, compute_ms=compute_ms), loss
+            # A graph that is used at once must not find other weights on the way back.
+            async with self._turn if is_last and message.backward else nullcontext():
+                return await self._answer(message, inputs, targets, sender, size)
         finally:
             del self._making[key]
+
+    async def _answer(
+        self,
+        message: TrainingCall,
+        inputs: Tensor,
+        targets: Tensor | None,
+        sender: Sender | None,
+        size: int,
+    ) -> tuple[ForwardAnswer, float]:
+        call = message.call
+        key = (call.session_id, call.request_id)
+        decoder = await self._trainable()
+
+        def run() -> tuple[Graph, int]:
+            return forward_graph(decoder, call.layers, inputs, targets), self._stepper.steps
+
+        begun = trio.current_time()
+        graph, steps_before = await self._compute(run)
+        now = trio.current_time()
+        compute_ms = (now - begun) * 1e3
+        kept = Kept(graph, size, sender, now, message.step, steps_before)
+        if targets is None:
+            self._graphs[key] = kept
+            output = graph.output.detach()
+            data = await off_loop(output.nbytes, lambda: pack_floats(output.numpy()))
+            shape = tuple(output.shape)
+            return ForwardAnswer(data, shape, is_final=False, compute_ms=compute_ms), 0.0
+        loss = float(graph.output.detach())
+        if message.backward:
+            await self._send_back(key, kept, None, message.source_shard, 0.0)
+        return ForwardAnswer(b"", (), is_final=True, compute_ms=compute_ms), loss
 
     async def backward(self, message: pb.PipelineBackwardRequest, square: float = 0.0) -> float:
         """Use the graph of a message: gradients of its inputs go on to its sender.
@@ -249,18 +264,24 @@ class Training:
         if message.target_shard != kept.graph.layers.start:
             raise LayerNotHeld(f"the graph begins at layer {kept.graph.layers.start}")
         shape = tuple(kept.graph.output.shape)
-        if tuple(message.grad_shape) != shape:
+        if some(message.grad_shape, len(shape)) != shape:
             raise InvalidRequest("grad_shape", f"must be {list(shape)}")
         read = partial(unpack_floats, message.grad_output, shape, "grad_output")
         gradient = await off_loop(4 * math.prod(shape), read)
         # Only now: a message that cannot be used must not use the graph up.
-        if self._graphs.pop(key, None) is not kept:
+        if self._graphs.get(key) is not kept:
             raise GraphUnknown
+        del self._graphs[key]
         source = -1 if kept.sender is None else kept.sender.layer
-        return await self._send_back(key, kept, torch.from_numpy(gradient), source, square)
+        self._used.add(kept)
+        try:
+            async with self._turn if kept.step else nullcontext():
+                return await self._send_back(key, kept, torch.from_numpy(gradient), source, square)
+        finally:
+            self._used.remove(kept)
 
     async def _send_back(
-        self, key: Key, kept: _Kept, gradient: Tensor | None, source_shard: int, after: float
+        self, key: Key, kept: Kept, gradient: Tensor | None, source_shard: int, after: float
     ) -> float:
         """Compute gradients, pass those of the inputs on, and then count the others, or step.
 
@@ -295,7 +316,10 @@ class Training:
         if kept.step:
             rate = self.learning_rate()
             step = partial(self._stepper.update, decoder, gradients, square, rate)
-            await self._compute(step)
+            # The holders before this one have stepped, so it does too, whoever has left meanwhile.
+            # The torch thread is all that it waits for.
+            with trio.CancelScope(shield=kept.sender is not None):
+                await self._compute(step)
             self._sums.pop(key[0], None)
             # They were made from weights that are no more.
             self._graphs.clear()
@@ -311,10 +335,16 @@ class Training:
         with trio.move_on_after(min(left, LONGEST_CALL_S) * SHARE_OF_TIME):
             stub = await self._pool.stub(sender.host, sender.grpc_port)
             told = {GRADIENT_SQUARE: repr(square)} if square else {}
-            answer = await stub.PipelineBackward.ask(request, metadata=told)
+            answer = await stub.PipelineBackward.ask(
+                request, metadata=told, most_bytes=BESIDE_BYTES
+            )
             if not answer.message.success:
                 raise CallFailed(Code.INTERNAL, answer.message.error_message[:200])
-            return max(square, square_in(answer.metadata.get(GRADIENT_SQUARE, "0")))
+            try:
+                return max(square, square_in(answer.metadata.get(GRADIENT_SQUARE, "0")))
+            except InvalidRequest:
+                # As good as none: what it has stepped by is its own affair.
+                return square
         raise CallFailed(Code.DEADLINE_EXCEEDED, "no answer in time")
 
     async def _compute(self, function: Callable[[], Result]) -> Result:
@@ -349,7 +379,7 @@ class Training:
         if key in self._graphs or key in self._making:
             raise InvalidRequest("request_id", "was used in this session before")
         self.expire()
-        graphs = len(self._graphs) + len(self._making)
+        graphs = len(self._graphs) + len(self._making) + len(self._used)
         if graphs >= self._limits.graphs or self.bytes_in_use + size > self._limits.graph_bytes:
             raise RateLimited(1, "no more graphs here")
         if key[0] not in self._sums and len(self._sums) >= self._limits.gradient_sets:
@@ -366,8 +396,4 @@ class Training:
             self._sums[session_id] = _Sum(dict(gradients), now)
             return
         total.touched = now
-        for name, gradient in gradients.items():
-            if name in total.gradients:
-                total.gradients[name] += gradient
-            else:
-                total.gradients[name] = gradient
+        add_to(total.gradients, gradients)
