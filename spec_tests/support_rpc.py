@@ -268,9 +268,9 @@ class RawPeer:
 
 
 @asynccontextmanager
-async def raw_peer(port: int) -> AsyncIterator[RawPeer]:
-    """A raw peer that has sent its preface."""
-    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+async def raw_peer(port: int, ip: str | None = None) -> AsyncIterator[RawPeer]:
+    """A raw peer that has sent its preface, from ``ip``."""
+    async with await trio.open_tcp_stream("127.0.0.1", port, local_address=ip) as stream:
         peer = RawPeer(stream)
         peer.h2.initiate_connection()
         await peer.flush()

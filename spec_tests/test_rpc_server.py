@@ -106,6 +106,52 @@ async def test_calls_of_all_connections_are_bounded() -> None:
             assert (await in_thread(other.forward)).success
 
 
+def only_one_is_of_this_machine(limits: RpcLimits, whole: int, ip: str) -> int:
+    return whole if ip == "127.0.0.9" else whole // 2
+
+
+def test_an_address_has_its_share() -> None:
+    limits = RpcLimits()
+    for ip, share in (("127.0.0.1", 10), ("::1", 10), ("192.0.2.7", 5), ("fe80::1%eth0", 5)):
+        assert limits.of_one(10, ip) == share
+    assert limits.of_one(1, "192.0.2.7") == 1
+
+
+async def test_one_address_leaves_calls_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RpcLimits, "of_one", only_one_is_of_this_machine)
+    probe = Probe()
+    async with running(probe, limits=RpcLimits(calls=4)) as port:
+        with grpcio_peer(port) as one, grpcio_peer(port) as two:
+            waiting = [one.forward_future("wait"), two.forward_future("wait")]
+            await until(lambda: probe.running == 2, "its share")
+            error = await in_thread(two.failure)
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            for ip in ("127.0.0.8", "127.0.0.9"):
+                async with raw_peer(port, ip) as other:
+                    assert await other.forward()
+            probe.release.set()
+            for call in waiting:
+                assert (await in_thread(call.result)).success
+            assert (await in_thread(two.forward)).success
+
+
+async def test_one_address_leaves_connections_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RpcLimits, "of_one", only_one_is_of_this_machine)
+    async with (
+        running(Probe(), limits=RpcLimits(connections=4)) as port,
+        raw_peer(port, "127.0.0.8") as other,
+        raw_peer(port) as one,
+        raw_peer(port) as two,
+    ):
+        # The other's is idle for longest, and not touched.
+        for peer in (other, one, two):
+            assert await peer.forward()
+        async with raw_peer(port) as three:
+            assert await three.forward()
+            await until(lambda: one.closed, "made room among its own")
+        assert await other.forward()
+
+
 async def test_a_connection_too_many_takes_the_place_of_the_longest_idle() -> None:
     limits = RpcLimits(connections=2)
     async with (

@@ -6,6 +6,7 @@ Invariant: the bytes of messages that wait here, in all calls together, never ex
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 MAX_MESSAGE_BYTES = 100 * 1024 * 1024
@@ -25,6 +26,8 @@ class RpcLimits:
     """Of all connections together."""
     connections: int = 256
     """Accepted at one time; about three from each of eighty peers (section 8)."""
+    share: float = 0.5
+    """Of calls and of connections, for one address; those of this machine may have all."""
     stream_window: int = 4 * 1024 * 1024
     """Bytes that a peer may send ahead of the reader on one stream: a few milliseconds' worth."""
     frame_bytes: int = 1024 * 1024
@@ -51,6 +54,11 @@ class RpcLimits:
     """Frames that carry no message: pings, settings, priorities, windows."""
     free_per_bytes: int = 1024
     """Bytes moved, either way, that allow one more such frame: windows open as messages pass."""
+
+    def of_one(self, whole: int, ip: str) -> int:
+        """How many out of ``whole`` an address may have."""
+        here = ipaddress.ip_address(ip.partition("%")[0]).is_loopback
+        return whole if here else max(1, int(whole * self.share))
 
 
 class ByteCount:

@@ -79,10 +79,6 @@ class Server:
             # Accepted just before: nobody would tell it to end.
             sock.close()
             return
-        if len(self.connections) >= self.limits.connections and not self._end_longest_idle():
-            self._say_refused()
-            sock.close()
-            return
         try:
             transport = Transport(sock, self.traffic, stall_s=self.limits.stall_s)
         except OSError:
@@ -90,6 +86,10 @@ class Server:
             sock.close()
             return
         connection = ServerConnection(transport, self)
+        if not self._make_room(connection.ip):
+            self._say_refused()
+            transport.close()
+            return
         self.connections.add(connection)
         try:
             await connection.run()
@@ -107,9 +107,26 @@ class Server:
             self._said_at = now
             log.warning("refusing connections: %d have calls", len(self.connections))
 
-    def _end_longest_idle(self) -> bool:
+    def takes_call(self, ip: str) -> bool:
+        """Whether another call may begin: there is room, and the address has not had its share."""
+        if self.calls >= self.limits.calls:
+            return False
+        most = self.limits.of_one(self.limits.calls, ip)
+        return self.calls < most or sum(one.calls for one in self._of(ip)) < most
+
+    def _of(self, ip: str) -> list[ServerConnection]:
+        return [connection for connection in self.connections if connection.ip == ip]
+
+    def _make_room(self, ip: str) -> bool:
+        """For a connection: of its address where that has its share, else of all."""
+        own, most = self._of(ip), self.limits.connections
+        if len(own) >= self.limits.of_one(most, ip):
+            return self._end_longest_idle(own)
+        return len(self.connections) < most or self._end_longest_idle(self.connections)
+
+    def _end_longest_idle(self, connections: Iterable[ServerConnection]) -> bool:
         """Make room: peers that only hold a connection must not keep out those that call."""
-        idle = [connection for connection in self.connections if connection.idle]
+        idle = [connection for connection in connections if connection.idle]
         if not idle:
             return False
         longest = min(idle, key=lambda connection: connection.idle_since)
@@ -156,6 +173,16 @@ class ServerConnection(Connection):
         self._end_when_idle()
 
     @property
+    def ip(self) -> str:
+        """The peer's address."""
+        return self._peer.ip
+
+    @property
+    def calls(self) -> int:
+        """How many are in flight."""
+        return len(self._calls)
+
+    @property
     def idle(self) -> bool:
         """Whether no call is in flight."""
         return not self._calls
@@ -196,7 +223,7 @@ class ServerConnection(Connection):
             self._count_abandoned()
             return
         head = parse_request(text_headers(event.headers))
-        if not isinstance(head, BadHead) and self._server.calls >= self.limits.calls:
+        if not isinstance(head, BadHead) and not self._server.takes_call(self.ip):
             head = BadHead(200, Code.RESOURCE_EXHAUSTED, "too many calls")
         if isinstance(head, BadHead):
             self._answer_bad_head(stream_id, head)
