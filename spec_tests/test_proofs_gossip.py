@@ -1,6 +1,7 @@
 """Section 4.3, proofs between nodes: passing on, bounds, policy, and the end of the service."""
 
 import json
+import math
 import shutil
 import threading
 import time
@@ -37,6 +38,7 @@ from meshnode.domain.identity import key_from_seed
 from meshnode.domain.proofs.judging import Verdict
 from meshnode.domain.proofs.statements import Signed, read_order, tensor_hash
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.proofs import gossip as gossip_module
 from meshnode.services.proofs import recompute, validator
 from meshnode.services.proofs.chain import OpenProof
 from meshnode.services.proofs.gossip import FANOUT, Gossip, Taken
@@ -328,6 +330,35 @@ class Tellable:
         await trio.lowlevel.checkpoint()
         self.most_bytes = most_bytes
         return pb.GossipProofResponse(accepted=True)
+
+
+class Silent:
+    """A pool whose peers do not answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.all_asked = trio.Event()
+
+    async def stub(self, host: str, port: int) -> None:
+        self.asked += 1
+        if self.asked == FANOUT:
+            self.all_asked.set()
+        await trio.sleep_forever()
+
+
+async def test_silent_peers_do_not_keep_a_message_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gossip_module, "SEND_S", math.inf)
+    pool, peers = Silent(), [At(f"{n:040x}", f"peer-{n}", 1) for n in range(FANOUT)]
+    gossip = Gossip(None, pool, lambda: peers, model_hash="", num_layers=4, node_id="")  # type: ignore[arg-type]
+    gossip.spread_proof(Signed(b"proof", b"key", b"signature"), 4)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gossip.run)
+        with trio.fail_after(60):
+            await pool.all_asked.wait()
+        nursery.cancel_scope.cancel()
+    assert pool.asked == FANOUT
 
 
 async def test_who_repeats_itself_is_heard_by_all_peers() -> None:

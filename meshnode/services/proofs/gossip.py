@@ -209,8 +209,10 @@ class Gossip:
     async def _pass_on(self) -> None:
         async for message, source in self._receive.clone():
             others = [peer for peer in self._peers() if peer.node_id != source]
-            for peer in random.sample(others, min(FANOUT, len(others))):
-                await self._tell(peer, message)
+            # At once: some may be silent, and each of them takes the time that it is given.
+            async with trio.open_nursery() as calls:
+                for peer in random.sample(others, min(FANOUT, len(others))):
+                    calls.start_soon(self._tell, peer, message)
 
     async def _tell(self, peer: Peer, message: Message) -> None:
         with trio.move_on_after(SEND_S):
