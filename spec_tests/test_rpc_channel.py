@@ -1,6 +1,8 @@
 """Our client against grpcio's server: every kind of call, every way that it can end (7.3)."""
 
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import grpc
@@ -8,7 +10,7 @@ import pytest
 import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import RequestReceived, StreamEnded, StreamReset
+from h2.events import Event, RequestReceived, StreamEnded, StreamReset
 from support_rpc import LONG_S, Probe, grpcio_server, running, until
 
 from meshnode.domain.metering import TrafficMeter
@@ -229,6 +231,29 @@ async def test_an_answer_just_before_the_end_of_the_connection_is_an_answer() ->
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def strange_server(
+    react: Callable[[H2Connection, Event], None], host: str = "127.0.0.1"
+) -> AsyncIterator[int]:
+    """HTTP/2 that is answered by ``react``; gives its port."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        server = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        server.initiate_connection()
+        while True:
+            await stream.send_all(server.data_to_send())
+            data = await stream.receive_some()
+            if not data:
+                return
+            for event in server.receive_data(data):
+                react(server, event)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host=host))
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -247,49 +272,34 @@ async def test_an_answer_just_before_the_end_of_the_connection_is_an_answer() ->
     ],
 )
 async def test_answers_of_strange_peers(fields: dict[str, str], code: Code) -> None:
-    async def strange(stream: trio.SocketStream) -> None:
-        server = H2Connection(H2Configuration(client_side=False))
-        server.initiate_connection()
-        while True:
-            await stream.send_all(server.data_to_send())
-            data = await stream.receive_some()
-            if not data:
-                return
-            for event in server.receive_data(data):
-                if isinstance(event, RequestReceived):
-                    server.send_headers(event.stream_id, list(fields.items()), end_stream=True)
+    def strange(server: H2Connection, event: Event) -> None:
+        if isinstance(event, RequestReceived):
+            server.send_headers(event.stream_id, list(fields.items()), end_stream=True)
 
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, strange, 0)
-        port = listeners[0].socket.getsockname()[1]
-        async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
-            for _ in range(2):
-                with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
-                    await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
-                assert failure.value.code is code
-        nursery.cancel_scope.cancel()
+    async with (
+        strange_server(strange) as port,
+        open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel,
+    ):
+        for _ in range(2):
+            with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
+                await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
+            assert failure.value.code is code
 
 
 async def test_an_address_of_ipv6_is_bracketed_in_the_authority() -> None:
     seen = []
 
-    async def listen(stream: trio.SocketStream) -> None:
-        server = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
-        server.initiate_connection()
-        while True:
-            await stream.send_all(server.data_to_send())
-            for event in server.receive_data(await stream.receive_some()):
-                if isinstance(event, RequestReceived):
-                    seen.append(dict(event.headers)[":authority"])
-                    server.send_headers(event.stream_id, [(":status", "503")], end_stream=True)
+    def listen(server: H2Connection, event: Event) -> None:
+        if isinstance(event, RequestReceived):
+            seen.append(dict(event.headers)[":authority"])
+            server.send_headers(event.stream_id, [(":status", "503")], end_stream=True)
 
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(partial(trio.serve_tcp, listen, 0, host="::1"))
-        port = listeners[0].socket.getsockname()[1]
-        async with open_channel("::1", port, traffic=TrafficMeter()) as channel:
-            with pytest.raises(CallFailed):
-                await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
-        nursery.cancel_scope.cancel()
+    async with (
+        strange_server(listen, "::1") as port,
+        open_channel("::1", port, traffic=TrafficMeter()) as channel,
+    ):
+        with pytest.raises(CallFailed):
+            await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
     assert seen == [f"[::1]:{port}"]
 
 
@@ -297,30 +307,19 @@ async def test_an_answer_that_is_no_grpc_and_does_not_end_is_reset() -> None:
     """Otherwise it would take the place of a call for as long as the peer likes."""
     resets = []
 
-    async def go_on(stream: trio.SocketStream) -> None:
-        server = H2Connection(H2Configuration(client_side=False))
-        server.initiate_connection()
-        while True:
-            await stream.send_all(server.data_to_send())
-            data = await stream.receive_some()
-            if not data:
-                return
-            for event in server.receive_data(data):
-                if isinstance(event, RequestReceived):
-                    server.send_headers(event.stream_id, [(":status", "404")])
-                    server.send_data(event.stream_id, b"and so on")
-                resets.extend([event.stream_id] if isinstance(event, StreamReset) else [])
+    def go_on(server: H2Connection, event: Event) -> None:
+        if isinstance(event, RequestReceived):
+            server.send_headers(event.stream_id, [(":status", "404")])
+            server.send_data(event.stream_id, b"and so on")
+        resets.extend([event.stream_id] if isinstance(event, StreamReset) else [])
 
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, go_on, 0)
-        port = listeners[0].socket.getsockname()[1]
-        limits = RpcLimits(calls_per_connection=2)
-        async with open_channel(
-            "127.0.0.1", port, traffic=TrafficMeter(), limits=limits
-        ) as channel:
-            for _ in range(5):
-                with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
-                    await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
-                assert failure.value.code is Code.UNIMPLEMENTED
-            await until(lambda: resets == [1, 3, 5, 7, 9], "all are reset")
-        nursery.cancel_scope.cancel()
+    limits = RpcLimits(calls_per_connection=2)
+    async with (
+        strange_server(go_on) as port,
+        open_channel("127.0.0.1", port, traffic=TrafficMeter(), limits=limits) as channel,
+    ):
+        for _ in range(5):
+            with trio.fail_after(LONG_S), pytest.raises(CallFailed) as failure:
+                await NodeServiceStub(channel).PipelineForward(pb.PipelineForwardRequest())
+            assert failure.value.code is Code.UNIMPLEMENTED
+        await until(lambda: resets == [1, 3, 5, 7, 9], "all are reset")

@@ -67,22 +67,28 @@ def test_strangers_have_a_share_and_this_machine_all() -> None:
     assert HolderLimits(sessions=1).of_one("10.1.2.3") == 1
 
 
+OF_ONE = 4 * 2 * 2 * 16 * 4
+"""Bytes of one position in the four layers of the model."""
+
+
+def first_message(ip: str, name: str, reserve: int | None, tokens: int = 5) -> ForwardCall:
+    return ForwardCall(
+        caller_ip=ip,
+        session_id=name,
+        request_id="",
+        layers=range(4),
+        data=b"\x01\0\0\0\0\0\0\0" * tokens,
+        shape=(1, tokens),
+        use_cache=True,
+        reserve=reserve,
+    )
+
+
 async def test_one_stranger_cannot_take_all_memory(directory: Path) -> None:
-    of_one = 4 * 2 * 2 * 16 * 4
-    async with holder_node(directory, limits=replace(LIMITS, kv_bytes=200 * of_one)) as node:
+    async with holder_node(directory, limits=replace(LIMITS, kv_bytes=200 * OF_ONE)) as node:
 
         async def first(ip: str, name: str, reserve: int, tokens: int = 5) -> None:
-            call = ForwardCall(
-                caller_ip=ip,
-                session_id=name,
-                request_id="",
-                layers=range(4),
-                data=b"\x01\0\0\0\0\0\0\0" * tokens,
-                shape=(1, tokens),
-                use_cache=True,
-                reserve=reserve,
-            )
-            await node.holder.forward(call)
+            await node.holder.forward(first_message(ip, name, reserve, tokens))
 
         await first("10.0.0.1", "a", 90)
         for again in (("b", 20, 5), ("a", 0, 99)):
@@ -94,8 +100,7 @@ async def test_one_stranger_cannot_take_all_memory(directory: Path) -> None:
 
 
 async def test_no_memory_is_resource_exhausted_and_harmless(directory: Path) -> None:
-    of_one = 4 * 2 * 2 * 16 * 4
-    limits = replace(LIMITS, kv_bytes=100 * of_one)
+    limits = replace(LIMITS, kv_bytes=100 * OF_ONE)
     quick = replace(HOLDER_LIMITS, open_s=2.0)
     async with holder_node(directory, limits=limits, holder_limits=quick) as node:
         await send(node, "a", {"session-positions": "90"}, **ids(TOKENS))
@@ -145,23 +150,6 @@ async def test_cancelling_the_service_closes_all_sessions(directory: Path) -> No
         assert len(holder) == 1
         nursery.cancel_scope.cancel()
     assert len(holder) == 0
-
-
-OF_ONE = 4 * 2 * 2 * 16 * 4
-"""Bytes of one position in the four layers of the model."""
-
-
-def first_message(ip: str, name: str, reserve: int | None, tokens: int = 5) -> ForwardCall:
-    return ForwardCall(
-        caller_ip=ip,
-        session_id=name,
-        request_id="",
-        layers=range(4),
-        data=b"\x01\0\0\0\0\0\0\0" * tokens,
-        shape=(1, tokens),
-        use_cache=True,
-        reserve=reserve,
-    )
 
 
 async def test_sessions_that_are_being_opened_count_in_the_share(directory: Path) -> None:
