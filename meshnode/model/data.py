@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from meshnode.domain.errors import StartupError
@@ -25,6 +27,8 @@ VALIDATION_SHARE = 50
 """One sequence of so many of a folder is held out."""
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".text"})
 MOST_FILE_BYTES = 64 << 20
+PIECE_CHARS = 1 << 14
+"""What is encoded at once: what a large list of numbers costs, everybody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +54,30 @@ class TokenData:
         Raises StartupError when they are too few, or not UTF-8.
         """
         closing = [] if end_of_text is None else [end_of_text]
-        tokens: list[int] = []
+        parts: list[NDArray[np.int32]] = []
         for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
             if path.suffix not in TEXT_SUFFIXES or not path.is_file():
                 continue
             if path.stat().st_size > MOST_FILE_BYTES:
                 raise StartupError(f"{path}: larger than {MOST_FILE_BYTES >> 20} MiB")
             try:
-                tokens += tokenizer.encode(path.read_text("utf-8")) + closing
+                text = path.read_text("utf-8")
+                for number, piece in enumerate(_pieces(text)):
+                    ids = tokenizer.encode_part(piece, special=number == 0)
+                    parts.append(np.array(ids, dtype=np.int32))
             except (OSError, ValueError):
                 raise StartupError(f"{path}: not a readable text in UTF-8") from None
-        rows = [tokens[at : at + length] for at in range(0, len(tokens) - length + 1, length)]
-        if len(rows) < 2:
+            parts.append(np.array(closing, dtype=np.int32))
+        tokens = np.concatenate([np.empty(0, dtype=np.int32), *parts])
+        count = len(tokens) // length
+        rows = tokens[: count * length].reshape(count, length)
+        if count < 2:
             raise StartupError(f"{folder}: the text is shorter than two sequences of {length}")
-        held_out = rows[:: max(2, min(VALIDATION_SHARE, len(rows)))]
-        seen = set(map(tuple, held_out))
-        rest = [row for row in rows if tuple(row) not in seen] or rows[1:]
-        return cls.of_sequences(rest, held_out)
+        held_out = rows[:: max(2, min(VALIDATION_SHARE, count))]
+        seen = {row.tobytes() for row in held_out}
+        rest = [at for at, row in enumerate(rows) if row.tobytes() not in seen] or range(1, count)
+        both = torch.from_numpy(rows).long()
+        return cls(both[list(rest)], torch.from_numpy(held_out).long())
 
     @property
     def shards(self) -> int:
@@ -90,6 +101,18 @@ class TokenData:
         if most_rows is not None and len(rows) > most_rows:
             rows = rows[torch.arange(most_rows) * len(rows) // most_rows]
         return [batch_of(some) for some in torch.split(rows, batch_size)]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that are quickly encoded, cut after a line, or else after a word."""
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        end = start + PIECE_CHARS
+        cuts = (text.rfind(mark, start, end) + 1 for mark in "\n ")
+        end = next((cut for cut in cuts if cut > start), end)
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,15 @@ class Tokenizer:
         ids: list[int] = self._backend.encode(text).ids
         return ids
 
+    def encode_part(self, text: str, *, special: bool) -> list[int]:
+        """The token ids of a part of a long text; ``special`` of the first one.
+
+        Other threads go on meanwhile: the library sees to that for batches only.
+        """
+        [encoding] = self._backend.encode_batch([text], add_special_tokens=special)
+        ids: list[int] = encoding.ids
+        return ids
+
     def piece(self, token_id: int) -> bytes:
         """What a token adds to the text. Ids beyond the vocabulary add nothing."""
         # A model's vocabulary is often padded to a round size.
