@@ -30,7 +30,9 @@ from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import EngineLimits, Executor, ShardSession, serve_executor
 from meshnode.services.shards.chain import Chain
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
+from meshnode.services.shards.messages import ForwardCall
 from meshnode.services.shards.training import Training, TrainingLimits, serve_training
+from meshnode.services.shards.training_call import TrainingCall
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 
@@ -243,3 +245,46 @@ def logits_of(answer: pb.PipelineForwardResponse) -> np.ndarray:
     assert answer.is_final
     assert not answer.hidden_states
     return np.frombuffer(answer.logits, "<f4").reshape(answer.logits_shape)
+
+
+@asynccontextmanager
+async def shards(
+    directory: Path,
+    *parts: Sequence[int],
+    limits: TrainingLimits = TRAINING_LIMITS,
+    trains: bool = True,
+) -> AsyncIterator[list[HolderNode]]:
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for part in parts:
+            node = holder_node(directory, list(part), training_limits=limits, trains=trains)
+            nodes.append(await stack.enter_async_context(node))
+        for node in nodes:
+            node.known.addresses |= {("127.0.0.1", other.port) for other in nodes}
+        yield nodes
+
+
+def targets_of(tokens: torch.Tensor) -> torch.Tensor:
+    """The next token after each; none after the last, nor after the third."""
+    targets = tokens.roll(-1, dims=1)
+    targets[:, -1] = -100
+    targets[:, 2] = -100
+    return targets
+
+
+def training_call(tokens: torch.Tensor, request: str = "r") -> TrainingCall:
+    """A message for a holder of all layers."""
+    return TrainingCall(
+        call=ForwardCall(
+            caller_ip="127.0.0.1",
+            session_id="s",
+            request_id=request,
+            layers=range(4),
+            data=tokens.numpy().tobytes(),
+            shape=tuple(tokens.shape),
+        ),
+        labels=targets_of(tokens).numpy().tobytes(),
+        sender_url="",
+        source_shard=-1,
+        backward=True,
+    )

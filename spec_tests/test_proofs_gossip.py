@@ -1,20 +1,15 @@
-"""Section 4.3, proofs between nodes: passing on, bounds, policy, and the end of the service."""
+"""Section 4.3, proofs between nodes: passing on, bounds, and policy."""
 
 import json
 import math
-import shutil
-import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import trio
 import trio.testing
-from safetensors.torch import load_file, save_file
 from support_chain import ALICE, BOB, CAROL
 from support_ledger import eventually
 from support_proofs import (
@@ -33,19 +28,14 @@ from support_proofs import (
 )
 from support_shards import at, states
 
-from meshnode.domain.errors import Unavailable
-from meshnode.domain.identity import key_from_seed
-from meshnode.domain.proofs.judging import Verdict
-from meshnode.domain.proofs.statements import Signed, read_order, tensor_hash
+from meshnode.domain.proofs.statements import Signed, read_order
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.proofs import gossip as gossip_module
-from meshnode.services.proofs import recompute, validator
 from meshnode.services.proofs.chain import OpenProof
-from meshnode.services.proofs.gossip import FANOUT, Gossip, Taken
+from meshnode.services.proofs.gossip import FANOUT, Gossip
 from meshnode.services.proofs.orders import ORDER
 from meshnode.services.proofs.prover import ProofPolicy
-from meshnode.services.proofs.recompute import Recomputation, Work
-from meshnode.services.shards import messages
+from meshnode.services.proofs.recompute import Work
 from meshnode.wire import node_pb2 as pb
 
 pytestmark = pytest.mark.wire
@@ -272,46 +262,6 @@ async def test_a_route_has_an_order_for_every_hop(network: Network) -> None:
         assert order.first_layer == node.layers[0]
 
 
-@over_a_chain
-async def test_a_validator_without_the_weights_abstains(network: Network) -> None:
-    partial = network.directory.parent / "partial"
-    if not partial.exists():
-        shutil.copytree(network.directory, partial)
-        # What a node has that has fetched its own layers only.
-        for file in partial.glob("*.safetensors*"):
-            keep_layers(file, ("model.embed_tokens", "model.layers.0.", "model.layers.1."))
-    alice = await network.node(ALICE, [0, 1], directory=partial)
-    bob = await network.node(BOB, [2, 3])
-    await network.stake(BOB)
-    await ask_for_work(alice, bob)
-    await eventually(lambda: alice.proofs.validator.judgements)
-    (judgement,) = alice.proofs.validator.judgements.values()
-    assert judgement.verdict is Verdict.ABSTAIN
-    assert judgement.reason == "it cannot be computed here"
-    assert await network.totals() == (1, 0, 0)
-
-
-@over_a_chain
-async def test_computing_again_outlives_its_service(network: Network) -> None:
-    alice = await network.node(ALICE, [0, 1], policy=NEVER)
-    bob = await network.node(BOB, [2, 3], policy=NEVER)
-    await ask_for_work(alice, bob)
-    # From the files: Alice does not hold these layers.
-    recomputation, work = Recomputation(alice.executor, network.directory), work_of(bob)
-    assert await recomputation.agrees(range(2, 4), work)
-    # As at the end of a service that is then started again with it.
-    recomputation.close()
-    assert await recomputation.agrees(range(2, 4), work)
-
-    def fail(*_: object) -> None:
-        raise MemoryError
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recompute, "load_model", fail)
-        assert await recomputation.agrees(range(2, 4), work) is None
-    recomputation.close()
-
-
 @dataclass
 class Tellable:
     """A pool whose peers only note that they were told."""
@@ -375,88 +325,3 @@ async def test_who_repeats_itself_is_heard_by_all_peers() -> None:
     # An answer is a sentence, and no peer is to send more.
     assert pool.most_bytes is not None
     assert pool.most_bytes <= 64 * 1024
-
-
-def keep_layers(file: Path, names: tuple[str, ...]) -> None:
-    save_file({k: v for k, v in load_file(file).items() if k.startswith(names)}, file)
-
-
-@over_a_chain
-async def test_a_vote_that_cannot_be_gossiped_counts_on_the_chain(network: Network) -> None:
-    alice = await network.node(ALICE, [0, 1])
-    bob = await network.node(BOB, [2, 3])
-    await network.stake(BOB)
-
-    async def busy(*_: object) -> Taken:
-        await trio.lowlevel.checkpoint()
-        raise Unavailable("the ledger is busy")
-
-    alice.proofs.gossip.take_vote = busy  # type: ignore[method-assign]
-    await ask_for_work(alice, bob)
-    # She has more than two thirds of the power.
-    await network.until(0, 1)
-
-
-class Stuck:
-    """Computes for ever."""
-
-    def __init__(self) -> None:
-        self.begun = trio.Event()
-
-    async def agrees(self, layers: range, work: Work) -> bool | None:
-        self.begun.set()
-        await trio.sleep_forever()
-        raise AssertionError
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
-@over_a_chain
-async def test_a_node_that_stops_in_the_middle_of_a_judgement_has_not_voted(
-    network: Network,
-) -> None:
-    stuck = Stuck()
-    alice = await network.node(ALICE, [0, 1], recomputation=stuck)
-    bob = await network.node(BOB, [2, 3])
-    await network.stake(BOB)
-    await ask_for_work(alice, bob)
-    with trio.fail_after(120):
-        await stuck.begun.wait()
-    await network.stack.aclose()
-    (entry,) = (await network.counts())["open"]
-    assert entry["votes"] == []
-    assert entry["owner"] == key_from_seed(BOB.seed).public_key
-
-
-@over_a_chain
-async def test_what_a_prover_gives_has_the_dimensions_of_a_tensor(network: Network) -> None:
-    alice = await network.node(ALICE, [0, 1])
-    bob = await network.node(BOB, [2, 3])
-    await network.stake(BOB)
-    bob.proofs.prover.give = lambda _: Work((1,) * 100_000, b"", (1,), b"")  # type: ignore[method-assign]
-    await ask_for_work(alice, bob)
-    await eventually(lambda: alice.proofs.validator.judgements)
-    (judgement,) = alice.proofs.validator.judgements.values()
-    assert judgement.verdict is Verdict.ABSTAIN
-    assert judgement.reason == "its prover cannot be asked"
-
-
-@over_a_chain
-async def test_large_work_is_hashed_beside_the_event_loop(network: Network) -> None:
-    hashed_by = set[threading.Thread]()
-
-    def noting(shape: Sequence[int], data: bytes) -> str:
-        hashed_by.add(threading.current_thread())
-        return tensor_hash(shape, data)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "LARGE", 0)
-        patch.setattr(validator, "tensor_hash", noting)
-        alice = await network.node(ALICE, [0, 1])
-        bob = await network.node(BOB, [2, 3])
-        await network.stake(BOB)
-        await ask_for_work(alice, bob)
-        await network.until(0, 1)
-    assert hashed_by
-    assert threading.main_thread() not in hashed_by
