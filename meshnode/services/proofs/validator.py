@@ -31,7 +31,7 @@ from meshnode.rpc.errors import CallFailed
 from meshnode.services.proofs.gossip import Known, statement
 from meshnode.services.proofs.prover import stands
 from meshnode.services.proofs.recompute import Recomputation, Work
-from meshnode.services.shards.messages import off_loop
+from meshnode.services.shards.messages import MOST_DIMENSIONS, off_loop
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ TRY_AGAIN_S = 3.0
 AT_ONCE = 4
 """A prover that does not answer must not keep others waiting."""
 MOST_WORK_BYTES = 64 * 1024 * 1024
-MOST_DIMENSIONS = 3
-"""Batch, positions, and what there is of each."""
 VOTE_TTL = 4
 
 

@@ -35,6 +35,7 @@ MOST_TENSOR_BYTES = 100 * 1024 * 1024
 MOST_ROWS = 32
 """Rows of a stateless message. They are computed one after another."""
 MOST_DIMENSIONS = 3
+"""Batch, positions, and what there is of each."""
 BYTES_PER_NUMBER = 4
 BESIDE_BYTES = 1 << 16
 """For what an answer has beside its tensor."""
