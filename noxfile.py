@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 nox.options.default_venv_backend = "venv"
-nox.options.sessions = ["lint", "types", "codegen", "tests"]
+nox.options.sessions = ["lint", "types", "spelling", "codegen", "tests", "wire"]
 nox.options.reuse_existing_virtualenvs = True
 
 # purerpc declares h2<4, and Hypercorn from 0.18 on h2>=4.3, so pip cannot resolve the newer line by
-# itself: it is laid over the first installation without its dependencies (decisions/0001).
+# itself: it is laid over the first installation without its dependencies (decision 0001).
+PYTHONS = ["3.11", "3.12", "3.13"]
+"""Nox skips those whose interpreter is missing here."""
 H2_LINES = {
     "4.4": ["-r", "requirements-h2.txt"],
     "3.2": ["h2==3.2.0", "hpack<4", "hyperframe<6", "hypercorn==0.17.3"],
@@ -44,13 +48,26 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("h2", list(H2_LINES))
-def tests(session: nox.Session, h2: str) -> None:
-    """All tests, on both lines of h2."""
-    install(session, "test", h2)
-    # The floors are those of the documented set-up, which is the newer line.
-    floors = ["--deselect", "spec_tests/test_version_floors.py"] if h2 == "3.2" else []
-    session.run("pytest", *floors, *session.posargs)
+def spelling(session: nox.Session) -> None:
+    """Codespell, and the hosted workflow against its published schema."""
+    session.install(*extra("lint"))
+    session.run("codespell")
+    workflows = sorted(str(path) for path in Path(".github/workflows").glob("*.yml"))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """All tests but the long ones, on the newer line of h2."""
+    install(session, "test")
+    session.run("pytest", *(session.posargs or ["-m", "not long"]))
+
+
+@nox.session(python=PYTHONS)
+def wire(session: nox.Session) -> None:
+    """The tests of the wire on the older line of h2."""
+    install(session, "test", "3.2")
+    session.run("pytest", *(session.posargs or ["-m", "wire and not long"]))
 
 
 @nox.session

@@ -2,5 +2,5 @@
 
 import os
 
-# As the node itself runs (decisions/0070); it must be set before anything imports torch.
+# The same setting as in the node (decision 0070). It must be set before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,6 +1,6 @@
 """``python -m bench [NAME...]``: run the benchmarks, print one table, write ``bench/out``.
 
-Without names all of them run, which takes about fifteen minutes on two cores.
+Without names all benchmarks run, which takes about fifteen minutes on two cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OUT = Path(__file__).parent / "out" / "figures.json"
 
 
 def main() -> None:
-    """Measure and report. A missed target is a figure, not a failure."""
+    """Measure and report. A missed target does not make the program fail."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)}")
     parser.add_argument("--json", type=Path, default=OUT, metavar="FILE")
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def print_table(figures: dict[str, list[BenchRow]]) -> None:
-    """One line for each row; the ratio is above 1 where ours is better."""
+    """Print one line for each row; the ratio is above 1 if ours is better."""
     print(f"{'':8} {'':46} {'ours':>9} {'peer':>9} {'unit':8} {'ratio':>6} {'target':>6}")
     for name, rows in figures.items():
         for row in rows:

@@ -1,9 +1,9 @@
-"""Serving beside training: ``python -m bench.beside_training`` (document, 1 and 2.1).
+"""Serving beside training: ``python -m bench.beside_training`` (interface 1 and 2.1).
 
-One node of the default model, started as a user would. ``--streams`` clients read SSE while another
-asks for the health, in turn without training and with it; ``PATCH /config`` switches it, and sets
-few inner steps, so that all of a round falls into what is measured. The steps that were done
-meanwhile show that it trained. Each figure stands beside the same without training, as a ratio.
+One node with the default model, started as a user would. ``--streams`` clients read SSE while
+another client polls the health, in turn without and with training. ``PATCH /config`` switches
+training, and sets few inner steps, so that whole rounds are measured. The number of steps shows
+that the node trained. Each figure is compared with the same figure without training.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ from typing import Any
 
 import trio
 
-from bench.http import HEALTH_P99_MS, Load, Node, health_while, percentile
+from bench.http import HEALTH_P99_MS, Load, Node, health_while
 from bench.node_process import running_node
+from bench.table import percentile
 
 OUT = Path(__file__).parent / "out" / "beside_training.json"
 PROMPT = "Once upon a time there was a small machine. "
 SETTINGS = {"diloco_steps": 3, "batch_size": 8}
-STOPPED_S = 2.0
-"""No step for so long: the last one has ended."""
+IDLE_S = 2.0
+"""After this time without a step, the last one has ended."""
 WITHIN_S = 600.0
 
 
 @dataclass
 class Figures:
-    """Of all rounds without training, or with it."""
+    """The samples of all rounds without training, or with it."""
 
     health_ms: list[float] = field(default_factory=list)
     gaps_ms: list[float] = field(default_factory=list)
-    """The longest pause between two tokens of each stream, the wait for the first included."""
+    """The longest pause between two tokens of each stream, including the wait for the first."""
     tokens_per_s: list[float] = field(default_factory=list)
     steps: int = 0
     outer_steps: int = 0
     seconds: float = 0.0
 
 
-class AskedNode(Node):
-    """It also answers questions in JSON."""
+class JsonNode(Node):
+    """A node that can also be asked for JSON."""
 
     async def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """One answer, read whole."""
+        """Send a request and return its JSON answer."""
         parts = [part async for part in self._exchange(method, path, body)]
         found: dict[str, Any] = json.loads(b"".join(parts))
         return found
 
 
 async def gaps_and_rate(node: Node, load: Load, figures: Figures) -> None:
-    """Read the streams side by side."""
+    """Read the streams at the same time, and add their figures."""
     begun, tokens = trio.current_time(), 0
 
     async def read() -> None:
@@ -70,18 +71,18 @@ async def gaps_and_rate(node: Node, load: Load, figures: Figures) -> None:
     figures.tokens_per_s.append(tokens / (trio.current_time() - begun))
 
 
-async def training_of(node: AskedNode) -> tuple[int, int]:
-    """Inner and outer steps so far."""
+async def training_of(node: JsonNode) -> tuple[int, int]:
+    """Return the number of inner and outer steps so far."""
     found = await node.ask("GET", "/api/training/global")
     return int(found["global_steps"]), int(found["diloco"]["outer_step_count"])
 
 
-async def switch(node: AskedNode, *, on: bool) -> None:
-    """Switch training, and wait until it runs, or until its last step has ended."""
+async def switch(node: JsonNode, *, on: bool) -> None:
+    """Switch training on or off, and wait until it runs or its last step has ended."""
     await node.ask("PATCH", "/api/v1/config", {"training": {**SETTINGS, "enabled": on}})
     before, _ = await training_of(node)
     changed = trio.current_time()
-    while on or trio.current_time() - changed < STOPPED_S:
+    while on or trio.current_time() - changed < IDLE_S:
         await trio.sleep(0.1)
         steps, _ = await training_of(node)
         if on and steps > before:
@@ -90,10 +91,10 @@ async def switch(node: AskedNode, *, on: bool) -> None:
             before, changed = steps, trio.current_time()
 
 
-async def measure(node: AskedNode, load: Load, rounds: int) -> tuple[Figures, Figures]:
-    """Both, in turn."""
+async def measure(node: JsonNode, load: Load, rounds: int) -> tuple[Figures, Figures]:
+    """Measure without and with training, in turn."""
     without, beside = Figures(), Figures()
-    await gaps_and_rate(node, load, Figures())  # what is made at first use
+    await gaps_and_rate(node, load, Figures())  # warm-up
     for number in range(rounds):
         for figures, on in ((without, False), (beside, True)):
             name = "beside training" if on else "alone"
@@ -114,7 +115,7 @@ async def measure(node: AskedNode, load: Load, rounds: int) -> tuple[Figures, Fi
 
 
 def rows(without: Figures, beside: Figures) -> list[tuple[str, float, float]]:
-    """Name, alone, beside training."""
+    """Return rows of a name, the figure alone, and the figure beside training."""
     health, busy = without.health_ms, beside.health_ms
     return [
         ("/health p50, ms", percentile(health, 50), percentile(busy, 50)),
@@ -135,7 +136,7 @@ def rows(without: Figures, beside: Figures) -> list[tuple[str, float, float]]:
 
 
 def main() -> None:
-    """Measure, print the figures side by side, write a JSON."""
+    """Measure, print the figures side by side, and write a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=200)
@@ -144,10 +145,10 @@ def main() -> None:
     options = parser.parse_args()
     load, before = Load(options.streams, options.tokens, PROMPT), os.getloadavg()[0]
     with running_node("", options.threads) as running:
-        node = AskedNode(running.url, running.token)
+        node = JsonNode(running.url, running.token)
         without, beside = trio.run(measure, node, load, options.rounds)
     if without.steps or not beside.steps:
-        raise SystemExit("it trained when it should not, or did not when it should")
+        raise SystemExit("the node trained when it should not, or did not train when it should")
     found = rows(without, beside)
     print(f"{'':38} {'alone':>9} {'training':>9} {'ratio':>6}")
     for name, alone, busy in found:

@@ -1,9 +1,10 @@
-"""Training with liars among the nodes: ``python -m bench.byzantine`` (document, 1; decisions/0095).
+"""Training with liars among the nodes: ``python -m bench.byzantine`` (interface 1; decision 0095).
 
-Five nodes train a small model together, in one process and without a network: each does its inner
-steps on a shard of its own, and the rule makes one pseudo-gradient of the five. One of them lies in
-one of several ways. Shown is the held-out loss after each round, for every rule; a lie that the
-gossip refuses outright (not a number, an old round) is counted as a node that says nothing.
+Five nodes train a small model together, in one process and without a network: each makes its inner
+steps on a shard of its own, and a rule combines the five pseudo-gradients into one. One of the
+nodes lies, in one of several ways. The result is the held-out loss after each round, for every
+rule. If the gossip would refuse a lie outright (not a number, an old round), the node counts as
+silent.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from meshnode.model.data import TokenData, shards_of
 from meshnode.model.decoder import Decoder
 from meshnode.model.diloco import Rule
 from meshnode.model.loading import DEFAULT_MODEL, save_model
-from meshnode.model.replica import TrainedModel
+from meshnode.model.trained_model import TrainedModel
 from meshnode.services.training.messages import pack_gradients, unpack_gradients
 
 OUT = Path(__file__).parent / "plots"
 NODES = 5
 ROUNDS, STEPS, BATCH = 6, 5, 8
 RATE = 2e-3
-WORST = 20.0
-"""Losses are shown up to this: beyond it nothing is learned any more."""
+MAX_SHOWN_LOSS = 20.0
+"""Higher losses are cut off, since nothing is learned there any more."""
 
 Gradients = Mapping[str, Tensor]
 Lie = Callable[[Gradients, Sequence[Gradients], "Memory"], Gradients]
@@ -41,33 +42,33 @@ Lie = Callable[[Gradients, Sequence[Gradients], "Memory"], Gradients]
 
 @dataclass(slots=True)
 class Memory:
-    """What a liar has kept."""
+    """What a liar remembers from earlier rounds."""
 
     first: Gradients | None = None
 
 
 def sign_flip(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradients:
-    """The opposite, tenfold."""
+    """Send the opposite direction, ten times as large."""
     return {name: -10 * tensor for name, tensor in own.items()}
 
 
 def scale(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradients:
-    """A hundred times too much."""
+    """Send values a hundred times too large."""
     return {name: 100 * tensor for name, tensor in own.items()}
 
 
 def not_a_number(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradients:
-    """No numbers at all."""
+    """Send NaN only."""
     return {name: torch.full_like(tensor, math.nan) for name, tensor in own.items()}
 
 
 def copy(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradients:
-    """Another node's, under an own name."""
+    """Send another node's gradients as its own."""
     return honest[0]
 
 
 def old_round(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradients:
-    """That of the first round, each time; as if the gossip had let it through."""
+    """Send the gradients of the first round each time, as if the gossip had accepted them."""
     memory.first = memory.first or own
     return {name: 5 * tensor for name, tensor in memory.first.items()}
 
@@ -94,7 +95,7 @@ CONFIG = DecoderConfig(
 
 
 def small_model(directory: Path) -> Path:
-    """A model directory with fresh weights."""
+    """Write a model with fresh weights and return its directory."""
     decoder = Decoder(CONFIG)
     decoder.init_weights(torch.Generator().manual_seed(0))
     save_model(directory, decoder, DEFAULT_MODEL / "tokenizer.json")
@@ -102,7 +103,7 @@ def small_model(directory: Path) -> Path:
 
 
 def small_data() -> TokenData:
-    """Rows that count up from anywhere: a small model learns it in a minute."""
+    """Make rows that count up from random starts, which a small model learns in a minute."""
     random = torch.Generator().manual_seed(0)
     starts = torch.randint(0, 200, (160, 1), generator=random)
     rows = starts + torch.arange(33)
@@ -110,7 +111,7 @@ def small_data() -> TokenData:
 
 
 def losses(directory: Path, rule: Rule, lie: Lie | None, rounds: int = ROUNDS) -> list[float]:
-    """Held-out loss before the first round and after each."""
+    """Return the held-out loss before the first round and after each round."""
     data, model = small_data(), TrainedModel(directory)
     names = [f"{node:02}" for node in range(NODES)]
     batches = [data.batches(shards_of(n, names, data.shards), BATCH, seed=1) for n in names]
@@ -125,23 +126,23 @@ def losses(directory: Path, rule: Rule, lie: Lie | None, rounds: int = ROUNDS) -
         sent = honest if lie is None else [*honest[:-1], lie(honest[-1], honest, memory)]
         model.adopt(model.applied(_as_received(sent, model), rule))
         loss = model.validate(data.validation_batches(BATCH)).loss
-        measured.append(min(loss, WORST) if math.isfinite(loss) else WORST)
+        measured.append(min(loss, MAX_SHOWN_LOSS) if math.isfinite(loss) else MAX_SHOWN_LOSS)
     return measured
 
 
 def _as_received(sent: Sequence[Gradients], model: TrainedModel) -> list[Gradients]:
-    """What the checks of the gossip let through."""
-    taken: list[Gradients] = []
+    """Return the gradients that the checks of the gossip accept."""
+    accepted: list[Gradients] = []
     for gradients in sent:
         try:
-            taken.append(unpack_gradients(pack_gradients(gradients), model.shapes))
+            accepted.append(unpack_gradients(pack_gradients(gradients), model.shapes))
         except InvalidRequest:
             continue
-    return taken
+    return accepted
 
 
 def main() -> None:
-    """Run every rule against every lie; print a table, write a plot."""
+    """Run every rule against every lie; print a table and write a plot."""
     with tempfile.TemporaryDirectory() as folder:
         directory = small_model(Path(folder))
         honest = losses(directory, Rule.MEAN, None)

@@ -1,21 +1,22 @@
-"""What the ledger does in a second: ``python -m bench.chain_engine [accounts ...]``.
+"""The speed of the ledger: ``python -m bench.chain_engine [accounts ...]``.
 
-Three tables, for states of so many accounts on the disk. Blocks hold 100 signed transfers between
-accounts that are spread over the state; everything is written as a node writes it, synced.
+Three tables, for states with these numbers of accounts on the disk. Blocks contain 100 signed
+transfers between accounts that are spread over the state. Everything is written and synced as a
+node does it.
 
-* *engine*: checks a second; a whole block (choose, execute, sign, write, check again what waits);
-  replay of blocks as a follower does it, with signatures verified, full and empty.
-* *start*: opening and checking a stored chain; the file, and the process after it.
+* *engine*: transaction checks per second; a whole block (select, execute, sign, write, check the
+  waiting transactions again); replay of full and empty blocks, with their signatures verified, as a
+  follower does it.
+* *start*: opening and checking a stored chain; the size of the file, and the growth of the process.
 * *latency*: from ``submit`` to the committed block through the service, one at a time and with a
   hundred others waiting.
 
-Wall time, since the disk counts; medians. Cost should follow what a block touches, not the number
-of accounts.
+Figures are medians of wall time, which includes the time of the disk. The cost should depend on
+what a block touches, not on the number of accounts.
 """
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import shutil
@@ -23,17 +24,16 @@ import sqlite3
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-import psutil
 import trio
 
-from bench.chain_state import NoModel
+from bench.chain_state import NoModel, memory
+from bench.table import MEBIBYTE, seconds
 from meshnode.domain.chain.canonical import Json, encode
 from meshnode.domain.chain.codec import decode_record, encode_record
 from meshnode.domain.chain.envelope import sign_envelope
@@ -73,12 +73,12 @@ GENESIS = encode(
 
 
 def fill(folder: Path, accounts: int) -> None:
-    """A chain without blocks, whose state has that many further accounts."""
+    """Write a chain without blocks, whose state has ``accounts`` additional accounts."""
     create_ledger(folder, GENESIS)
     connection = sqlite3.connect(folder / LEDGER_FILE)
     with connection:
         rows = ((bucket_of(key), key, value) for key, value in strangers(accounts))
-        # In the order of the table, as it would have grown into it.
+        # In the order of the table, so that the file is laid out like one that has grown.
         connection.executemany("INSERT INTO state VALUES (?, ?, ?)", sorted(rows))
         value = connection.execute("SELECT value FROM state WHERE key = 'supply'").fetchone()[0]
         supply = decode_record(Supply.table, value)
@@ -98,37 +98,24 @@ def fill(folder: Path, accounts: int) -> None:
 
 
 def strangers(accounts: int) -> Iterator[tuple[str, bytes]]:
-    """Entries in the form of accounts; no points on the curve are needed to be in the way."""
+    """Yield account entries. They only fill the state, so their keys need not be on the curve."""
     for number in range(accounts):
         name = hashlib.sha256(str(number).encode()).hexdigest()
         yield f"account/02{name}", encode_record(Account(number, 0, number % 7))
 
 
 def transfer(number: int, nonce: int) -> bytes:
-    """To a neighbour."""
+    """Return a signed transfer from one account to the next."""
     to = OWNERS[(number + 1) % TRANSFERS]
     body: dict[str, Json] = {"kind": "transfer", "chain_id": CHAIN_ID, "nonce": nonce}
     return encode(sign_envelope({**body, "to": to, "amount": 1}, SEEDS[number]))
 
 
-def seconds(action: Callable[[], object]) -> float:
-    """How long it takes."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-def memory() -> float:
-    """MiB of this process."""
-    gc.collect()
-    return float(psutil.Process().memory_info().rss / 2**20)
-
-
 def measure_engine(accounts: int, filled: Path, folder: Path) -> None:
-    """One row: rates of the keeper, and of a second one that replays its blocks."""
-    made, taken = folder / "made", folder / "taken"
+    """Print one row: rates of a keeper, and of a second one that replays its blocks."""
+    made, replayed = folder / "made", folder / "replayed"
     shutil.copytree(filled, made)
-    shutil.copytree(filled, taken)
+    shutil.copytree(filled, replayed)
     keeper = Keeper(made, GENESIS, NoModel(), KEY)
     checks, blocks, stored = list[float](), list[float](), list[StoredBlock]()
     for nonce in range(BLOCKS):
@@ -140,7 +127,7 @@ def measure_engine(accounts: int, filled: Path, folder: Path) -> None:
     keeper.close()
     if any(len(one.transactions) != TRANSFERS for one in stored):
         raise SystemExit("a block is not full")
-    follower = Keeper(taken, GENESIS, NoModel())
+    follower = Keeper(replayed, GENESIS, NoModel())
     full_s = [seconds(partial(follower.take_block, one.block, one.commit)) for one in stored]
     empty_s = [seconds(partial(follower.take_block, one.block, one.commit)) for one in empty]
     same = follower.opened.genesis_sha256 == keeper.opened.genesis_sha256
@@ -158,7 +145,7 @@ def measure_engine(accounts: int, filled: Path, folder: Path) -> None:
 
 
 def submit_all(keeper: Keeper, batch: list[bytes]) -> None:
-    """Check and keep them."""
+    """Submit transactions, which the keeper checks and keeps."""
     for raw in batch:
         result = keeper.submit(raw)
         if result.code:
@@ -166,14 +153,14 @@ def submit_all(keeper: Keeper, batch: list[bytes]) -> None:
 
 
 def measure_start(accounts: int, folder: Path) -> None:
-    """One row: what opening a stored chain takes, in a process that has opened none before."""
+    """Print one row: the cost of opening a stored chain in a new process."""
     with get_context("spawn").Pool(1) as fresh:
         opening, grown = fresh.apply(open_once, (folder,))
-    row(accounts, opening, (folder / LEDGER_FILE).stat().st_size / 2**20, grown)
+    row(accounts, opening, (folder / LEDGER_FILE).stat().st_size / MEBIBYTE, grown)
 
 
 def open_once(folder: Path) -> tuple[float, float]:
-    """Seconds, and MiB by which this process has grown."""
+    """Return the seconds that opening takes, and the MiB by which the process grows."""
     before = memory()
     keepers: list[Keeper] = []
     opening = seconds(lambda: keepers.append(Keeper(folder, GENESIS, NoModel(), KEY)))
@@ -183,7 +170,7 @@ def open_once(folder: Path) -> tuple[float, float]:
 
 
 async def measure_latency(accounts: int, folder: Path) -> None:
-    """One row: milliseconds from submitting to being in a block."""
+    """Print one row: milliseconds from submission to the committed block."""
     serve = partial(serve_ledger, folder, GENESIS, NoModel(), KEY, None)
     async with trio.open_nursery() as nursery:
         ledger: Ledger = await nursery.start(serve)
@@ -207,20 +194,20 @@ async def measure_latency(accounts: int, folder: Path) -> None:
 
 
 async def next_nonce(ledger: Ledger, key: str) -> int:
-    """Of an account."""
+    """Return the next nonce of an account."""
     result = await ledger.query("/account", {"public_key": key})
     return int(json.loads(result.value)["nonce"])
 
 
 async def commit_one(ledger: Ledger, raw: bytes, samples: list[float]) -> None:
-    """Note how long it took, in milliseconds."""
+    """Submit a transaction, wait for its block, and add the milliseconds to ``samples``."""
     start = trio.current_time()
     while True:
         try:
             result = await ledger.submit(raw)
             break
         except Unavailable:
-            # The line of checks is full: a client is told so, and comes again.
+            # The queue of checks is full; a client would retry too.
             await trio.sleep(0.001)
     if result.code:
         raise SystemExit(f"a transfer was refused: {result.log}")

@@ -1,10 +1,10 @@
-"""What a block costs as accounts grow: ``python -m bench.chain_state [accounts ...]``.
+"""The cost of a block as accounts grow: ``python -m bench.chain_state [accounts ...]``.
 
-Two tables. The first compares depths of the state tree, and the digest of the whole state that the
-public network takes instead, for a block that touches 200 accounts: it is why the depth is what it
-is (decision 0059). The second measures whole blocks of 100 signed transfers through the
-application. Times are medians, in milliseconds of this process's processor time, so that a busy
-machine does not show; memory is what the process has grown by, in MiB.
+Two tables. The first compares depths of the state tree with a digest of the whole state, as the
+public network computes it, for a block that touches 200 accounts; the depth was chosen from it
+(decision 0059). The second measures whole blocks of 100 signed transfers through the application.
+Times are medians in milliseconds of processor time, which a busy machine does not distort; memory
+is the growth of the process in MiB.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable
 import psutil
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bench.table import MEBIBYTE
 from meshnode.domain.chain.application import Application
 from meshnode.domain.chain.blocks import ACCEPTED, Block, BlockFrame
 from meshnode.domain.chain.canonical import Json, encode
@@ -40,12 +41,12 @@ REPEATS = 15
 
 
 def account_name(number: int) -> str:
-    """A key in the form of an account's; no point on the curve is needed for hashing."""
+    """Return the key of an account entry. It is only hashed, so it need not be on the curve."""
     return "account/02" + hashlib.sha256(str(number).encode()).hexdigest()
 
 
 def filled(accounts: int, depth: int) -> MemoryStore:
-    """A store with that many accounts."""
+    """Return a store with ``accounts`` accounts."""
     store = MemoryStore(depth)
     for number in range(accounts):
         store.write({account_name(number): encode_record(Account(number * 1000, 0, number % 7))})
@@ -53,28 +54,28 @@ def filled(accounts: int, depth: int) -> MemoryStore:
 
 
 def changes(accounts: int, source: random.Random) -> dict[str, bytes | None]:
-    """New balances for some accounts."""
+    """Return new balances for randomly chosen accounts."""
     chosen = source.sample(range(accounts), min(TOUCHED, accounts))
     return {account_name(n): encode_record(Account(source.randrange(2**40), 0, 1)) for n in chosen}
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """Return the processor time of an action in milliseconds."""
     start = time.process_time()
     action()
     return (time.process_time() - start) * 1000
 
 
 def memory() -> float:
-    """MiB of this process."""
+    """Return the resident memory of this process in MiB."""
     gc.collect()
-    return psutil.Process().memory_info().rss / 2**20
+    return float(psutil.Process().memory_info().rss / MEBIBYTE)
 
 
 def compare_depths(accounts: int) -> None:
-    """One row for each depth."""
+    """Print one row for each depth, and one for the digest of the whole state."""
     for depth in DEPTHS:
-        source, before = random.Random(1), memory()  # noqa: S311 - a workload, no secret
+        source, before = random.Random(1), memory()  # noqa: S311 - a workload, not a secret
         store, tree = filled(accounts, depth), StateTree(depth)
         rebuilt = timed(lambda: tree.rebuild(store))  # noqa: B023 - called at once
         grown = memory() - before
@@ -90,7 +91,7 @@ def compare_depths(accounts: int) -> None:
 
 
 def whole_blocks(accounts: int) -> None:
-    """Signed transfers between accounts of a state of that size, from check to commit."""
+    """Print one row: blocks of signed transfers in a state of this size, from check to commit."""
     seeds = [hashlib.sha256(f"sender {n}".encode()).hexdigest() for n in range(TRANSFERS)]
     keys = [key_from_seed(seed).public_key for seed in seeds]
     signer = Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().public_bytes_raw().hex()
@@ -122,27 +123,27 @@ def whole_blocks(accounts: int) -> None:
 
 
 def transfer(keys: list[str], number: int, nonce: int) -> dict[str, Json]:
-    """To a neighbour."""
+    """Return a transfer from one account to the next."""
     to = keys[(number + 1) % len(keys)]
     return {"kind": "transfer", "chain_id": "bench", "nonce": nonce, "to": to, "amount": 1}
 
 
 class NoModel:
-    """Transfers need no model."""
+    """Takes the place of the model, which transfers do not need."""
 
     def check_request(self, prompt: str, max_tokens: int) -> None:
-        """Not asked."""
+        """Never called."""
 
     def answer(self, job_id: str, job: Job) -> dict[str, Json]:
-        """Not asked."""
+        """Never called."""
         raise NotImplementedError
 
     def train(self, lease: Lease) -> TrainingReplay:
-        """Not asked."""
+        """Never called."""
         raise NotImplementedError
 
     def describe_task(self, round_number: int, model_root: str) -> dict[str, Json]:
-        """Not asked."""
+        """Never called."""
         raise NotImplementedError
 
 

@@ -1,14 +1,16 @@
 """The DHT in a simulated network: ``python -m bench.dht [--nodes N ...] [--seed S] [--refresh]``.
 
 The node's own core (``meshnode.domain.kademlia``) runs in networks of several sizes, in virtual
-time. A network grows by joins alone. Then, for one virtual hour, a fifth of its nodes is replaced,
-while random nodes look up random ids and published records. Without ``--refresh`` no bucket is ever
-refreshed and no node looks anything up for its own sake after it has joined, which is harder than
-life and lets 10,000 nodes fit into minutes; one size runs with refreshes for comparison.
+time. A network first grows by joins only. Then, during one virtual hour, a fifth of its nodes are
+replaced, while random nodes look up random ids and published records. Without ``--refresh`` no
+bucket is refreshed, and no node makes lookups of its own after it has joined. This is harder than
+real conditions, and allows 10,000 nodes within minutes; one size also runs with refreshes for
+comparison.
 
-A node lookup succeeds if it finds the node closest to the target of all that live; a record lookup
-if it finds the value, while its publisher lives. Prints a table, and writes ``dht.json`` and
-``dht.svg`` into ``bench/plots/``. The same seed gives the same figures, seconds and bytes aside.
+A node lookup succeeds if it finds the live node closest to the target. A record lookup succeeds if
+it finds the value while the publisher is alive. The program prints a table and writes ``dht.json``
+and ``dht.svg`` into ``bench/plots/``. The same seed gives the same figures, except seconds and
+bytes.
 """
 
 from __future__ import annotations
@@ -41,18 +43,18 @@ SETTLING_S = 60.0
 HOUR_S = 3600.0
 REPLACED_PER_HOUR = 0.2
 LOOKUPS = 2_000
-"""Half for nodes, half for records: one failure in 1,000 is 0.1 %."""
+"""Half of them for nodes and half for records, so that one failure is 0.1 %."""
 RECORDS = 200
-GROWN_UP_S = 10.0
-"""A node younger than that may still be joining: it is neither asked nor expected to be found."""
-WEIGHED = 20
-"""Nodes whose memory is measured."""
+JOINED_AFTER_S = 10.0
+"""A younger node may still be joining, so it neither looks up nor has to be found."""
+WEIGHED_NODES = 20
+"""How many nodes have their memory measured."""
 TARGET_PERCENT = 99.5
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the lookups of one kind came to."""
+    """The results of all lookups of one kind."""
 
     succeeded: int = 0
     hops: list[int] = field(default_factory=list)
@@ -60,20 +62,20 @@ class Tally:
     recall: list[float] = field(default_factory=list)
 
     def note(self, result: LookupResult, succeeded: bool) -> None:
-        """Count one."""
+        """Add the result of one lookup."""
         self.succeeded += succeeded
         self.hops.append(result.hops)
         self.messages.append(result.messages)
 
     @property
     def percent(self) -> float:
-        """Of the lookups that succeeded."""
+        """The percentage of lookups that succeeded."""
         return 100 * self.succeeded / len(self.hops)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run. Messages are requests; their answers are not counted."""
+    """The figures of one run. Messages are requests; their answers are not counted."""
 
     nodes: int
     refresh: bool
@@ -113,7 +115,7 @@ class Experiment:
         self._replaced = 0
 
     def run(self) -> Figures:
-        """Go through all of it."""
+        """Run the whole experiment."""
         started = time.process_time()
         network = self._network
         for number in range(self._size):
@@ -134,7 +136,7 @@ class Experiment:
         network.run(begin + HOUR_S + SETTLING_S)
         return self._figures(calls, time.process_time() - started)
 
-    # What happens
+    # Events
 
     def _join(self) -> None:
         contact = self._network.join()
@@ -155,7 +157,7 @@ class Experiment:
     def _somebody(self) -> Contact:
         while True:
             contact = self._network.anybody()
-            if self._network.now - self._born[contact] >= GROWN_UP_S:
+            if self._network.now - self._born[contact] >= JOINED_AFTER_S:
                 return contact
 
     def _look_for_node(self) -> None:
@@ -169,7 +171,7 @@ class Experiment:
                 (contact for contact in network.alive if contact != caller),
                 key=lambda c: distance(c.node_id, target),
             )
-            expected = [c for c in nearest if began - self._born[c] >= GROWN_UP_S]
+            expected = [c for c in nearest if began - self._born[c] >= JOINED_AFTER_S]
             found = set(result.closest)
             self._found_node.note(result, expected[0] in found)
             self._found_node.recall.append(statistics.mean(c in found for c in expected))
@@ -188,12 +190,12 @@ class Experiment:
 
         network.find(self._somebody(), key, judge, for_value=True)
 
-    # What came of it
+    # Results
 
     def _figures(self, calls: int, cpu_seconds: float) -> Figures:
         network, found, records = self._network, self._found_node, self._found_record
         nodes = list(network.nodes.values())
-        weighed = network.random.sample(nodes, min(WEIGHED, len(nodes)))
+        weighed = network.random.sample(nodes, min(WEIGHED_NODES, len(nodes)))
         kib = [weigh(node) / 1024 for node in weighed]
         return Figures(
             nodes=self._size,
@@ -221,12 +223,12 @@ class Experiment:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that so many percent do not exceed."""
+    """Return the value that ``percent`` of the values do not exceed."""
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
 def weigh(thing: object, seen: set[int] | None = None) -> int:
-    """Bytes of an object and all that only data leads to from it; code and types weigh nothing."""
+    """Return the bytes of an object and of all data that it refers to, without code and types."""
     seen = set() if seen is None else seen
     if id(thing) in seen or callable(thing):
         return 0
@@ -242,7 +244,7 @@ def weigh(thing: object, seen: set[int] | None = None) -> int:
 
 
 def record_overhead(count: int = 10_000) -> float:
-    """Bytes of memory that a held record takes besides its value, with a sender for each ten."""
+    """Return the bytes that a stored record takes besides its value, with ten records a sender."""
     store = RecordStore()
     empty = weigh(store)
     for number in range(count):
@@ -253,7 +255,7 @@ def record_overhead(count: int = 10_000) -> float:
 
 
 def table(runs: Sequence[Figures]) -> str:
-    """The figures as text."""
+    """Return the figures as a table of text."""
     head = (
         "nodes   refresh  replaced  node found  closest 20  record found  hops (p99)  log2 N"
         "  msgs/lookup (p99)  KiB/node  contacts  CPU s"
@@ -272,7 +274,7 @@ def table(runs: Sequence[Figures]) -> str:
 
 
 def charts(runs: Sequence[Figures]) -> list[Chart]:
-    """Hops and messages over the size of the network, and memory."""
+    """Return charts of hops, messages and memory over the size of the network."""
     plain = sorted((f for f in runs if not f.refresh), key=lambda f: f.nodes)
     plain = plain or list(runs)
 
@@ -293,7 +295,7 @@ def charts(runs: Sequence[Figures]) -> list[Chart]:
 
 
 def run() -> list[BenchRow]:
-    """The smaller sizes as rows of the common table."""
+    """Measure the smaller sizes, as rows of the common table."""
     return [
         BenchRow(
             name=f"DHT lookups found, {figures.nodes:,} nodes, 20 % replaced an hour",
@@ -310,11 +312,13 @@ def run() -> list[BenchRow]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, write. The status says whether the target was reached."""
+    """Measure, print and write; return 0 if the target is met, else 1."""
     parser = argparse.ArgumentParser(description="Simulate the DHT.")
-    parser.add_argument("--nodes", type=int, nargs="+", help=f"sizes; {SIZES} unless given")
+    parser.add_argument(
+        "--nodes", type=int, nargs="+", help=f"sizes of the networks (default: {SIZES})"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--refresh", action="store_true", help="refresh buckets, at every size")
+    parser.add_argument("--refresh", action="store_true", help="refresh buckets at every size")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
     plan = [(size, options.refresh) for size in options.nodes or SIZES]
@@ -325,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs.append(Experiment(size, options.seed, refresh).run())
         print(table(runs[-1:]).splitlines()[-1] if len(runs) > 1 else table(runs), flush=True)
     overhead = record_overhead()
-    print(f"a held record takes {overhead:g} bytes besides its value")
+    print(f"a stored record takes {overhead:g} bytes besides its value")
     options.out.mkdir(parents=True, exist_ok=True)
     document = {"runs": [asdict(figures) for figures in runs], "record_overhead_bytes": overhead}
     (options.out / "dht.json").write_text(json.dumps(document, indent=2) + "\n")

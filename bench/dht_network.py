@@ -1,12 +1,12 @@
 """A network of DHT nodes in virtual time: the production core, simulated messages.
 
-Every node is a ``LocalNode`` and every lookup a ``Lookup``, driven as the node's own service drives
-them; only the transport is made up. A message takes 20 to 80 ms each way; a call to a node that has
-left fails after two seconds. Everything random comes from one seed, so a run can be repeated to the
-last message.
+Every node is a ``LocalNode`` and every lookup a ``Lookup``, driven as the node's service drives
+them; only the transport is simulated. A message takes 20 to 80 ms each way; a call to a node that
+has left fails after two seconds. All randomness comes from one seed, so a run can be repeated
+exactly.
 
-Terms: to *replace* a node is to stop one, without a goodbye, and let a new one with a new id and
-address join through any other. A *round* is what a node does for itself every ten minutes.
+Terms: to *replace* a node is to stop it without notice and to let a new node, with a new id and
+address, join through any other. A *round* is the maintenance of a node every ten minutes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from meshnode.domain.kademlia.local_node import LocalNode
 from meshnode.domain.kademlia.lookup import Lookup
 from meshnode.domain.kademlia.node_id import ID_BYTES, NodeId, id_in_bucket
 from meshnode.domain.kademlia.query import LookupResult, Query, Step
-from meshnode.domain.kademlia.refusals import Flooded, Refused
+from meshnode.domain.kademlia.refusals import DhtRefusal, Flooded
 
 FASTEST_S, SLOWEST_S = 0.020, 0.080
-"""One way."""
+"""Latency of a message in one direction."""
 DEADLINE_S = 2.0
 ROUND_S = 600.0
 JOIN_ATTEMPTS = 5
@@ -35,7 +35,7 @@ Then = Callable[[LookupResult], None]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a call brought back."""
+    """The answer to a call."""
 
     nodes: tuple[Contact, ...] = ()
     values: tuple[str, ...] = ()
@@ -43,14 +43,14 @@ class Reply:
 
 
 Serve = Callable[[LocalNode, Contact], Reply]
-"""The callee's side of a call: its node, and the sender as it sees it."""
+"""The callee's side of a call; its arguments are the callee's node and the sender as seen there."""
 
 
 class Network:
-    """All nodes, and what is under way between them. Times are virtual seconds."""
+    """All nodes, and the messages in flight between them. Times are virtual seconds."""
 
     def __init__(self, seed: int, refresh: bool) -> None:
-        self.random = Random(seed)  # noqa: S311 - to be repeatable
+        self.random = Random(seed)  # noqa: S311 - repeatable on purpose
         self.refresh = refresh
         self.now = 0.0
         self.nodes: dict[Contact, LocalNode] = {}
@@ -63,23 +63,23 @@ class Network:
     # Time
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have something done later."""
+        """Schedule an action."""
         self._sequence += 1
         heapq.heappush(self._events, (self.now + seconds, self._sequence, action))
 
     def run(self, until: float) -> None:
-        """Let virtual time pass."""
+        """Run all events until this virtual time."""
         while self._events and self._events[0][0] <= until:
             self.now, _, action = heapq.heappop(self._events)
             action()
         self.now = until
 
-    # Who is there
+    # Membership
 
     def add(self) -> Contact:
-        """A node that knows nobody yet. Its address is anywhere on the internet."""
+        """Add a node without contacts, with a random public address."""
         octets = [self.random.randrange(1, 224), *(self.random.randrange(256) for _ in range(3))]
-        # 11/8 to 99/8 are public throughout, so every address drawn can be used.
+        # All of 11/8 to 99/8 counts as public, so every address can be used.
         octets[0] = 11 + octets[0] % 89
         ip = ".".join(map(str, octets))
         contact = Contact(NodeId(self.random.randbytes(ID_BYTES)), ip, 8000)
@@ -98,11 +98,11 @@ class Network:
         del self.nodes[contact]
 
     def anybody(self) -> Contact:
-        """A random live node."""
+        """Return a randomly chosen live node."""
         return self.alive[self.random.randrange(len(self.alive))]
 
     def join(self, attempts: int = JOIN_ATTEMPTS) -> Contact:
-        """A new node joins through a random other: a ping, then a lookup for its own id."""
+        """Let a new node join through a random other one: a ping, then a lookup of its own id."""
         through = self.anybody() if self.alive else None
         contact = self.add()
         if through is not None:
@@ -130,7 +130,7 @@ class Network:
         answered: Callable[[Reply], None],
         failed: Callable[[], None],
     ) -> None:
-        """Send one message; one of the last two arguments is called, if the caller lives on."""
+        """Send a message; call ``answered`` or ``failed`` if the caller is still alive then."""
         self.calls[kind] += 1
         there = self.random.uniform(FASTEST_S, SLOWEST_S)
         back = self.random.uniform(FASTEST_S, SLOWEST_S)
@@ -170,7 +170,7 @@ class Network:
         answered: Callable[[], None] = lambda: None,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """DHTPing."""
+        """Send a DHTPing."""
         self.call("ping", caller, callee, lambda *_: Reply(), lambda _: answered(), failed)
 
     def find(
@@ -181,11 +181,11 @@ class Network:
         *,
         for_value: bool = False,
     ) -> None:
-        """A lookup, by DHTFindNode or DHTFindValue."""
+        """Start a lookup with DHTFindNode or DHTFindValue."""
         lookup = self.nodes[caller].lookup(target, self.now, for_value=for_value)
-        self._go_on(caller, lookup, then)
+        self._continue(caller, lookup, then)
 
-    def _go_on(self, caller: Contact, lookup: Lookup, then: Then) -> None:
+    def _continue(self, caller: Contact, lookup: Lookup, then: Then) -> None:
         for query in lookup.next_queries():
             self._send(caller, lookup, query, then)
         if lookup.done:
@@ -225,12 +225,12 @@ class Network:
     ) -> None:
         if not lookup.done:
             report()
-            self._go_on(caller, lookup, then)
+            self._continue(caller, lookup, then)
 
     # Records
 
     def announce(self, publisher: Contact, key: NodeId, value: str) -> None:
-        """Publish a record, now and for as long as the publisher lives."""
+        """Publish a record now, and again as long as the publisher is alive."""
         self.nodes[publisher].publications.announce(key, value, self.now)
         self._publish(publisher)
 
@@ -244,7 +244,7 @@ class Network:
         def serve(node: LocalNode, sender: Contact) -> Reply:
             try:
                 node.store(sender, key, value, self.now, age_s)
-            except (Refused, Flooded):
+            except (DhtRefusal, Flooded):
                 return Reply(accepted=False)
             return Reply()
 
@@ -257,7 +257,7 @@ class Network:
 
         self.find(caller, key, found)
 
-    # What a node does for itself
+    # Maintenance
 
     def _round(self, contact: Contact) -> None:
         node = self.nodes.get(contact)

@@ -1,14 +1,15 @@
-"""The same loss with little traffic: ``python -m bench.diloco`` (document, 1, 2.1 and 2.3).
+"""The same loss with little traffic: ``python -m bench.diloco`` (interface 1, 2.1 and 2.3).
 
-Four real nodes train a small model (``bench.small_model``) for twenty rounds of 500 inner steps;
-the loss is the held-out one of the weights that they agree on, as they say it.
+Four real nodes train a small model (``bench.small_model``) for twenty rounds of 500 inner steps.
+They report the held-out loss of the weights that they agree on.
 
-Beside it, of the same tokens: synchronous data parallelism, in this process, each step the same
-four shards' batches as one, and one step of AdamW at the same rate. Nodes at H = 1 would come to
-that, but would take hours over it. And one of the four that never hears of the others, by which it
-is seen that the comparison can fail.
+Two comparisons use the same tokens. One is synchronous data parallelism in this process: each step
+takes the batches of the same four shards as one batch, with one step of AdamW at the same rate.
+Nodes with H = 1 would give the same result, but would take hours. The other is one of the four
+nodes without the others, which shows that the comparison can fail.
 
-``--model`` takes another model's directory, as it is: the default one's too, given the hours.
+``--model`` trains the model in another directory, even the default model if there are hours to
+spare.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ import torch
 from bench.plot import Chart, Line, render
 from bench.small_model import write_small_model
 from bench.training_nodes import NODES, Plan, train_together, write_text
-from meshnode.assembly.network import ROW_TOKENS
+from meshnode.assembly.training import ROW_TOKENS
 from meshnode.model.data import TokenData, shards_of
 from meshnode.model.loading import load_model
-from meshnode.model.training import Batch, Recipe, Trainer, evaluate
+from meshnode.model.training import Batch, InnerTrainer, Recipe, evaluate
 
 OUT = Path(__file__).parent / "plots"
 VALIDATION_ROWS = 64
-"""As the nodes have it."""
+"""The same number as in the nodes."""
 
 
 def in_one_process(directory: Path, text: Path, plan: Plan, shares: int) -> list[float]:
-    """Held-out loss of one model, before, and after each round's steps.
+    """Return the held-out loss of one model, before the first round and after each round.
 
-    Each step has the batches of the first ``shares`` of the nodes' shares of the data, as one.
+    Each step joins the batches of the first ``shares`` nodes into one batch.
     """
     torch.set_num_threads(os.cpu_count() or 1)
     model = load_model(directory, trainable=True)
@@ -51,7 +52,7 @@ def in_one_process(directory: Path, text: Path, plan: Plan, shares: int) -> list
     shards = [shards_of(name, names, data.shards) for name in names[:shares]]
     parts = [data.batches(own, plan.batch, seed) for seed, own in enumerate(shards)]
     held_out = data.validation_batches(8, VALIDATION_ROWS)
-    trainer = Trainer(model.decoder, Recipe(learning_rate=plan.rate))
+    trainer = InnerTrainer(model.decoder, Recipe(learning_rate=plan.rate))
     losses = [evaluate(model.decoder, held_out).loss]
     for number in range(plan.rounds):
         trainer.recipe = Recipe(learning_rate=plan.rate_of(number))
@@ -65,7 +66,7 @@ def in_one_process(directory: Path, text: Path, plan: Plan, shares: int) -> list
 
 
 def draw(curves: dict[str, list[float]], inner_steps: int) -> str:
-    """A chart of the held-out losses, as SVG."""
+    """Return a chart of the held-out losses, as SVG."""
     names = {
         "diloco": f"four nodes, H = {inner_steps}",
         "synchronous": "synchronous",
@@ -82,16 +83,25 @@ def draw(curves: dict[str, list[float]], inner_steps: int) -> str:
 
 
 def main() -> None:
-    """Run all, print the figures, write a plot and a JSON."""
+    """Run everything, print the figures, write a plot and a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, help="directory (default: the small one, made now)")
-    parser.add_argument("--warm-up", type=int, default=2000, help="steps of the small one alone")
+    parser.add_argument("--model", type=Path, help="model directory (default: a new small model)")
+    parser.add_argument(
+        "--warm-up", type=int, default=2000, help="steps that train the small model first"
+    )
     parser.add_argument("--steps", type=int, default=500, help="H")
-    parser.add_argument("--rounds", type=int, default=20, help="of H steps")
-    parser.add_argument("--batch", type=int, default=16, help="rows in a node's step")
-    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate at first")
-    parser.add_argument("--final", type=float, default=0.1, help="share of the rate at the end")
-    parser.add_argument("--documents", type=int, default=70_000, help="of a hundred tokens or so")
+    parser.add_argument("--rounds", type=int, default=20, help="number of rounds of H steps")
+    parser.add_argument("--batch", type=int, default=16, help="rows in a step of a node")
+    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate in the first round")
+    parser.add_argument(
+        "--final", type=float, default=0.1, help="fraction of the rate in the last round"
+    )
+    parser.add_argument(
+        "--documents",
+        type=int,
+        default=70_000,
+        help="number of documents, of about a hundred tokens each",
+    )
     options = parser.parse_args()
     load = os.getloadavg()[0]
     plan = Plan(options.steps, options.rounds, options.batch, options.rate, options.final)

@@ -1,4 +1,4 @@
-"""The engine against ``transformers``, on the same random weights in the same process.
+"""The engine against ``transformers``, with the same random weights in the same process.
 
 Both sides decode greedily, with a cache, from the same prompts, on two threads.
 """
@@ -17,14 +17,14 @@ from meshnode.model.loading import LoadedModel, load_model
 from meshnode.services.executor import EngineLimits, Executor, serve_executor
 
 TOKENS = 32
-"""Generated in each sample."""
+"""Tokens that each sample generates."""
 ROUNDS = 7
 CONCURRENT = 8
 PROMPT = "Once upon a time there was a node that served a model to its neighbours."
 
 
 def run() -> list[BenchRow]:
-    """Measure. Takes a few minutes."""
+    """Run the measurements, which take a few minutes."""
     torch.set_num_threads(THREADS)
     with random_model() as directory:
         model = load_model(directory, threads=THREADS)
@@ -63,7 +63,7 @@ async def _measure(
 
 
 async def _ours(executor: Executor, request: GenerationRequest, clients: int) -> float:
-    """Tokens a second over all clients, prompt included, through the executor."""
+    """Return tokens per second of all clients together, through the executor, with the prompt."""
 
     async def one() -> None:
         async with await executor.open(request) as generation:
@@ -78,7 +78,7 @@ async def _ours(executor: Executor, request: GenerationRequest, clients: int) ->
 
 
 def _read_bandwidth() -> float:
-    """Gigabytes a second that ``torch.mv`` reads, of a matrix as large as the model."""
+    """Return the GB/s that ``torch.mv`` reads from a matrix as large as the model."""
     rows, repeats = 36_000, 4
     if not _MATRIX:
         _MATRIX.append(torch.randn(rows, 3072))
@@ -90,4 +90,4 @@ def _read_bandwidth() -> float:
 
 
 _MATRIX: list[torch.Tensor] = []
-"""Made once; allocating it would be measured otherwise."""
+"""The matrix and the vector, allocated only once, outside of the measurement."""

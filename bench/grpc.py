@@ -1,13 +1,13 @@
-"""What a gRPC call costs: our server and our hop, beside grpcio's asyncio server.
+"""The cost of a gRPC call: our server and our hop, beside grpcio's asyncio server.
 
 ``python -m bench.grpc [--json FILE]``
 
-Servers run in processes of their own. Samples are taken in turn, from both in every round, with the
-same grpcio client, so that the machine's mood is the same for both. A ratio above 1 means that ours
-is better. A *hop* is one ``PipelineForward`` of a hidden state of one token, [1, 1, 768] in
-float32, from our own client to our own server: what a token pays for each shard that it visits. In
-a pipeline no call follows another at once: weights have been read in between, and the caches hold
-nothing of the code. The rows *after a pause* are of calls that come so, ours and the peer's.
+Servers run in processes of their own. Every round takes samples of both in turn with the same
+grpcio client, so that the state of the machine affects both alike. A ratio above 1 means that ours
+is better. A *hop* is one ``PipelineForward`` of the hidden state of one token, [1, 1, 768] in
+float32, from our client to our server: the cost of each shard that a token visits. In a pipeline,
+calls do not follow one another at once: weights are read in between, which evicts the code from the
+caches. The rows *after a pause* measure such calls, ours and the peer's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -32,7 +31,7 @@ import grpc.aio
 import numpy as np
 import trio
 
-from bench.table import BenchRow, latency_row
+from bench.table import BenchRow, latency_row, percentile
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
 from meshnode.rpc.node_grpc import NodeServiceServicer, NodeServiceStub
@@ -50,7 +49,7 @@ HOP_MS = 1.5
 CALL_S = 30.0
 PAUSED_CALLS = 30
 PAUSE_BYTES = 64 * 1024 * 1024
-"""Read and written before each call of the rows after a pause: more than the caches hold."""
+"""Bytes read and written before each call *after a pause*: more than the caches hold."""
 
 
 class Echo(NodeServiceServicer):
@@ -59,12 +58,12 @@ class Echo(NodeServiceServicer):
     async def PipelineForward(  # noqa: N802 - the document's name
         self, input_message: pb.PipelineForwardRequest
     ) -> pb.PipelineForwardResponse:
-        """Do nothing else."""
+        """Return the hidden states of the request."""
         return pb.PipelineForwardResponse(hidden_states=input_message.hidden_states, success=True)
 
 
 async def serve_ours() -> None:
-    """Serve on a free port, and print it."""
+    """Serve on a free port and print it."""
     async with trio.open_nursery() as nursery:
         serve = partial(serve_grpc, [Echo().service], "127.0.0.1", 0, traffic=TrafficMeter())
         _, port = await nursery.start(serve)
@@ -72,7 +71,7 @@ async def serve_ours() -> None:
 
 
 async def serve_peer() -> None:
-    """The same by grpcio's asyncio server."""
+    """Serve the same with grpcio's asyncio server."""
 
     async def forward(
         request: pb.PipelineForwardRequest, context: Any
@@ -83,7 +82,7 @@ async def serve_peer() -> None:
 
 
 async def serve_by_grpcio(forward: Callable[[Any, Any], Any]) -> None:
-    """Serve PipelineForward by a coroutine function on a free port, and print it."""
+    """Serve PipelineForward with a coroutine function on a free port, and print the port."""
     handler = grpc.unary_unary_rpc_method_handler(
         forward, pb.PipelineForwardRequest.FromString, pb.PipelineForwardResponse.SerializeToString
     )
@@ -99,7 +98,7 @@ async def serve_by_grpcio(forward: Callable[[Any, Any], Any]) -> None:
 
 @contextmanager
 def server_process(kind: str) -> Iterator[int]:
-    """A server in a process of its own; gives its port."""
+    """Run a server in a process of its own and yield its port."""
     command = [sys.executable, "-m", "bench.grpc", "--serve", kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -109,7 +108,7 @@ def server_process(kind: str) -> Iterator[int]:
 
 
 def caller(channel: grpc.Channel) -> Callable[[bytes], float]:
-    """A function that echoes bytes and gives the seconds that it took."""
+    """Return a function that echoes bytes and returns the seconds that this took."""
     call = channel.unary_unary(
         METHOD, pb.PipelineForwardRequest.SerializeToString, pb.PipelineForwardResponse.FromString
     )
@@ -120,25 +119,25 @@ def caller(channel: grpc.Channel) -> Callable[[bytes], float]:
         answer = call(request, timeout=CALL_S)
         took = time.perf_counter() - started
         if len(answer.hidden_states) != len(data):
-            raise SystemExit("the echo is not what was sent")
+            raise SystemExit("the echo differs from what was sent")
         return took
 
     return echo
 
 
 class Pause:
-    """What a computation does to the caches."""
+    """Empties the processor's caches, as a computation does."""
 
     def __init__(self) -> None:
         self._numbers = np.zeros(PAUSE_BYTES // 8)
 
     def __call__(self) -> None:
-        """Read and write more than they hold."""
+        """Read and write more than the caches hold."""
         self._numbers += 1
 
 
 async def hop_times(port: int, count: int, pause: Callable[[], None] = lambda: None) -> list[float]:
-    """Seconds of each hop, by our own client."""
+    """Return the seconds of each hop with our own client."""
     request = pb.PipelineForwardRequest(hidden_states=bytes(HIDDEN_BYTES))
     times = []
     async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
@@ -151,13 +150,8 @@ async def hop_times(port: int, count: int, pause: Callable[[], None] = lambda: N
     return times
 
 
-def percentile(values: list[float], percent: float) -> float:
-    """Nearest rank."""
-    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
-
-
 def run(rounds: int = ROUNDS) -> list[BenchRow]:
-    """Measure, in turn."""
+    """Measure ours and the peer in turn."""
     small: dict[str, list[float]] = {"ours": [], "peer": []}
     large: dict[str, list[float]] = {"ours": [], "peer": []}
     paused: dict[str, list[float]] = {"ours": [], "peer": []}
@@ -179,7 +173,7 @@ def run(rounds: int = ROUNDS) -> list[BenchRow]:
             for name, echo in echoes.items():
                 small[name] += [echo(bytes(HIDDEN_BYTES)) * 1e3 for _ in range(SMALL_CALLS)]
                 took = [echo(bytes(LARGE_BYTES)) for _ in range(LARGE_CALLS)]
-                # Both ways.
+                # The bytes travel both ways.
                 large[name] += [2 * LARGE_BYTES / 1e6 / seconds for seconds in took]
                 for _ in range(PAUSED_CALLS):
                     pause()
@@ -214,8 +208,8 @@ def _latency(name: str, samples: dict[str, list[float]], percent: float) -> Benc
 
 
 def main() -> None:
-    """Measure and print; write JSON if asked."""
-    parser = argparse.ArgumentParser(description="What a gRPC call costs.")
+    """Measure and print; write JSON if requested."""
+    parser = argparse.ArgumentParser(description="Measure the cost of a gRPC call.")
     parser.add_argument("--serve", choices=["ours", "peer"], help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", type=Path)

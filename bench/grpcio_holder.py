@@ -1,8 +1,8 @@
-"""The peer of a hop: a holder that is grpcio's asyncio server, with the same layers and engine.
+"""The peer of ``bench.hop``: a holder behind grpcio's asyncio server, with our layers and engine.
 
-``python -m bench.grpcio_holder MODEL FIRST LAST`` serves one session until it is ended, and prints
-its port. It checks nothing that it is sent, so that what it takes is the transport's time and the
-hand-over to the thread that computes, and nothing else.
+``python -m bench.grpcio_holder MODEL FIRST LAST`` prints its port and serves one session until it
+is terminated. It validates nothing, so that it measures only the transport and the hand-over to the
+thread that computes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 from bench.grpc import serve_by_grpcio
 from bench.random_model import CONFIG, THREADS
-from meshnode.model.engine import Engine, Step
+from meshnode.model.engine import Engine
 from meshnode.model.loading import load_model
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, unpack_floats
@@ -31,7 +31,7 @@ COMPUTE_MS = "compute-ms"
 
 
 async def serve(model: Path, layers: range) -> None:
-    """Serve on a free port, and print it."""
+    """Serve on a free port and print it."""
     decoder = load_model(model, layers=layers, threads=THREADS).decoder
     thread = ThreadPoolExecutor(1)
     loop = asyncio.get_running_loop()
@@ -40,9 +40,9 @@ async def serve(model: Path, layers: range) -> None:
 
     async def forward(request: Any, context: Any) -> Any:
         states = unpack_floats(request.hidden_states, request.hidden_shape, "hidden_states")
-        step = Step(shard, torch.from_numpy(states), CONFIG.context_length)
+        inputs = torch.from_numpy(states)
         began = time.perf_counter()
-        output = await loop.run_in_executor(thread, engine.extend, step)
+        output = await loop.run_in_executor(thread, engine.extend, shard, inputs)
         compute_ms = (time.perf_counter() - began) * 1e3
         if isinstance(output, Exception):
             raise output
@@ -56,7 +56,7 @@ async def serve(model: Path, layers: range) -> None:
 
 @contextmanager
 def grpcio_holder(model: str, layers: range) -> Iterator[int]:
-    """One in a process of its own; gives its port."""
+    """Run a holder in a process of its own and yield its port."""
     command = [sys.executable, "-m", "bench.grpcio_holder", model]
     command += [str(layers[0]), str(layers[-1])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

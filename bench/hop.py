@@ -1,10 +1,11 @@
-"""What a hop between two nodes of a pipeline costs, beside one by grpcio.
+"""The cost of a hop between two nodes of a pipeline, beside a hop by grpcio.
 
-``python -m bench.hop`` takes a minute. A *hop* is one ``PipelineForward`` of a hidden state of one
-token, [1, 1, 768] in float32, less what the holder's four layers take to compute. In ``bench.grpc``
-no layers are in between and calls follow one another at once; here each comes after a computation
-that has emptied the caches, as in a pipeline. The peer (``bench.grpcio_holder``) has the same
-layers, engine and threads behind grpcio's asyncio server, and grpcio's blocking client.
+``python -m bench.hop`` takes a minute. A *hop* is one ``PipelineForward`` of the hidden state of
+one token, [1, 1, 768] in float32, minus the time in which the holder's four layers compute. In
+``bench.grpc`` there are no layers and calls follow one another at once; here, as in a pipeline,
+each call comes after a computation that has emptied the caches. The peer (``bench.grpcio_holder``)
+has the same layers, engine and threads behind grpcio's asyncio server, and grpcio's blocking
+client.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from bench.grpcio_holder import COMPUTE_MS, grpcio_holder
 from bench.node_process import RunningNode, running_node
 from bench.random_model import CONFIG, THREADS, random_model
 from bench.table import BenchRow, in_turn
+from meshnode.domain.addresses import GRPC_PORT_OFFSET
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.wire import node_pb2 as pb
@@ -35,7 +37,7 @@ FIRST, LAST = 4, 7
 
 
 def run() -> list[BenchRow]:
-    """Measure, in turn."""
+    """Measure ours and the peer in turn."""
     with random_model() as directory, ExitStack() as stack:
         model = str(directory)
         holder = stack.enter_context(running_node(model, THREADS, "--layers", f"{FIRST}-{LAST}"))
@@ -46,12 +48,12 @@ def run() -> list[BenchRow]:
 
 
 async def hop_ms(holder: RunningNode) -> float:
-    """The median of ``HOPS``, by our client to our node."""
+    """Return the median of ``HOPS`` hops, from our client to our node."""
     parts = urlsplit(holder.url)
     request, samples = _request(), []
     async with trio.open_nursery() as nursery:
         pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
-        stub = await pool.stub(parts.hostname or "", (parts.port or 0) + 1000)
+        stub = await pool.stub(parts.hostname or "", (parts.port or 0) + GRPC_PORT_OFFSET)
         for _ in range(HOPS):
             began = time.perf_counter()
             answer = await stub.PipelineForward.ask(request)
@@ -65,7 +67,7 @@ async def hop_ms(holder: RunningNode) -> float:
 
 
 def peer_hop_ms(port: int) -> float:
-    """The same by grpcio's client to its server, which starts no session anew."""
+    """Return the same from grpcio's client to its server, which keeps one session."""
     request, samples = _request(), []
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary(
@@ -83,7 +85,7 @@ def peer_hop_ms(port: int) -> float:
 
 
 def _request() -> pb.PipelineForwardRequest:
-    """One position of a new session."""
+    """Make a request for one position of a new session."""
     shape = (1, 1, CONFIG.hidden_size)
     states = np.random.default_rng(0).standard_normal(shape, np.float32)
     return pb.PipelineForwardRequest(

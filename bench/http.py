@@ -1,25 +1,25 @@
-"""What HTTP costs, measured from outside: a node of our own, or one that runs already.
+"""The cost of HTTP, measured from outside, with a new node or one that is already running.
 
 ``python -m bench.http [--url http://127.0.0.1:8000 --token TOKEN] [--json FILE]``
 
-How many tokens a second do many streams get together, beside one stream alone and beside a batch
-of ``transformers`` with the same random weights; how long does ``/health`` take meanwhile; how much
-later than its computation does a first token arrive. The measurements take turns in every round, so
-that a machine that becomes slower does so for all of them; figures are medians over the rounds. The
-node's rate limits must allow the load.
+It measures the tokens per second of many streams together, compared with one stream alone and with
+a batch of ``transformers`` with the same random weights; the latency of ``/health`` meanwhile; and
+the delay between the computation of a first token and its arrival. The measurements take turns in
+every round, so that a slower machine affects all of them; figures are medians over the
+rounds. The node's rate limits must allow the load.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import h11
@@ -28,7 +28,7 @@ import trio
 
 from bench.node_process import running_node
 from bench.random_model import THREADS, Peer, random_model
-from bench.table import BenchRow, latency_row, throughput_row
+from bench.table import BenchRow, latency_row, percentile, throughput_row
 from meshnode.model.loading import TOKENIZER_FILE
 from meshnode.model.tokenizer import Tokenizer
 
@@ -37,20 +37,20 @@ TOKENS = 64
 ROUNDS = 5
 PROMPT = "Once upon a time there was a small machine. " * 4
 
-LEAST_GAIN = 3.0
-LEAST_OF_PEER = 1.0
+MIN_GAIN = 3.0
+MIN_SHARE_OF_PEER = 1.0
 HEALTH_P99_MS = 50.0
 FIRST_MS = 10.0
 
 HEALTH_EVERY_S = 0.01
 FIRST_TOKEN_REPEATS = 5
 ROUND_S = 300.0
-"""Longest that a round may take before the benchmark gives up."""
+"""Time after which the benchmark gives up on a round."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much is asked of the node."""
+    """The load on the node."""
 
     streams: int
     tokens: int
@@ -66,7 +66,7 @@ class Node:
         self._token = token
 
     async def stream(self, load: Load) -> AsyncIterator[float]:
-        """The time of arrival of each token event of one stream."""
+        """Yield the arrival time of each token event of one stream."""
         body = {"prompt": load.prompt, "max_tokens": load.tokens, "temperature": 0, "stream": True}
         pending = b""
         async for data in self._exchange("POST", "/api/v1/inference", body):
@@ -78,14 +78,15 @@ class Node:
                 if b'"index"' in event:
                     yield now
 
-    async def generate(self, load: Load) -> dict:
-        """One result, read whole."""
+    async def generate(self, load: Load) -> dict[str, Any]:
+        """Return one inference result."""
         body = {"prompt": load.prompt, "max_tokens": load.tokens, "temperature": 0}
         parts = [part async for part in self._exchange("POST", "/api/v1/inference", body)]
-        return json.loads(b"".join(parts))
+        result: dict[str, Any] = json.loads(b"".join(parts))
+        return result
 
     async def health_ms(self) -> float:
-        """How long one question for the health takes, its connection included."""
+        """Return the milliseconds of one health request, including its connection."""
         started = trio.current_time()
         async for _ in self._exchange("GET", "/api/v1/health"):
             pass
@@ -113,7 +114,7 @@ class Node:
 
 
 async def tokens_per_second(node: Node, load: Load, streams: int) -> float:
-    """All tokens of ``streams`` streams at once, over the time from first request to last token."""
+    """Return tokens per second of ``streams`` streams at once, from first request to last token."""
     count = 0
 
     async def read_one() -> None:
@@ -128,8 +129,8 @@ async def tokens_per_second(node: Node, load: Load, streams: int) -> float:
     return count / (trio.current_time() - started)
 
 
-async def health_while(node: Node, work: Callable) -> list[float]:
-    """Milliseconds of each question for the health while ``work`` runs."""
+async def health_while(node: Node, work: Callable[[], Awaitable[None]]) -> list[float]:
+    """Return the milliseconds of each health request while ``work`` runs."""
     times: list[float] = []
 
     async def ask() -> None:
@@ -145,7 +146,7 @@ async def health_while(node: Node, work: Callable) -> list[float]:
 
 
 async def first_token_delays(node: Node, load: Load) -> list[float]:
-    """Milliseconds by which a first event is later than the node's own time for one token."""
+    """Return the milliseconds by which a first event is later than the node's computation of it."""
     delays = []
     for _ in range(FIRST_TOKEN_REPEATS):
         computed = (await node.generate(Load(1, 1, load.prompt)))["timing"]["inference_ms"]
@@ -158,9 +159,9 @@ async def first_token_delays(node: Node, load: Load) -> list[float]:
 async def measure(
     node: Node, load: Load, rounds: int, theirs: Callable[[], float] | None = None
 ) -> list[BenchRow]:
-    """Run all measurements in turn, ``rounds`` times. ``theirs`` measures the peer's batch."""
+    """Run all measurements in turn, ``rounds`` times; ``theirs`` measures the peer's batch."""
     one, many, quiet, busy, delays, peer = [], [], [], [], [], []
-    await tokens_per_second(node, Load(1, 4, load.prompt), 1)  # what is made at first use
+    await tokens_per_second(node, Load(1, 4, load.prompt), 1)  # warm-up
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
         with trio.fail_after(ROUND_S):
@@ -176,32 +177,29 @@ async def measure(
             delays += await first_token_delays(node, load)
     clients = f"{load.streams} SSE clients"
     beside = [
-        throughput_row(f"{clients}, vs transformers batch", many, peer, LEAST_OF_PEER, "token/s")
+        throughput_row(
+            f"{clients}, vs transformers batch", many, peer, MIN_SHARE_OF_PEER, "token/s"
+        )
     ]
     return [
         BenchRow("1 SSE client", statistics.median(one), None, None, None, "token/s"),
         *(beside if peer else []),
-        throughput_row(f"{clients}, vs one client", many, one, LEAST_GAIN, "token/s"),
+        throughput_row(f"{clients}, vs one client", many, one, MIN_GAIN, "token/s"),
         latency_row("/health while generating, p99", [percentile(busy, 99)], HEALTH_P99_MS, "ms"),
         latency_row("/health while generating, p50", busy, HEALTH_P99_MS, "ms"),
         latency_row("/health of an idle node, p50", quiet, HEALTH_P99_MS, "ms"),
-        # A delay can come out below zero, since the two times are of different requests.
+        # A delay can be negative, since its two times are from different requests.
         latency_row("first SSE token after its computation", at_least(0.1, delays), FIRST_MS, "ms"),
     ]
 
 
 def at_least(floor: float, values: list[float]) -> list[float]:
-    """The values, none below ``floor``."""
+    """Return the values, each raised to ``floor`` if it is below."""
     return [max(floor, value) for value in values]
 
 
-def percentile(values: list[float], percent: float) -> float:
-    """Nearest rank."""
-    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
-
-
 def run(load: Load = Load(STREAMS, TOKENS, PROMPT), rounds: int = ROUNDS) -> list[BenchRow]:
-    """Measure a node of our own, beside a peer with the same weights."""
+    """Measure a new node, beside a peer with the same weights."""
     torch.set_num_threads(THREADS)
     with random_model() as directory:
         peer = Peer(directory)
@@ -212,10 +210,10 @@ def run(load: Load = Load(STREAMS, TOKENS, PROMPT), rounds: int = ROUNDS) -> lis
 
 
 def main() -> None:
-    """Measure the node at ``--url``, or one of our own; print the table, write JSON if asked."""
-    parser = argparse.ArgumentParser(description="What HTTP costs.")
-    parser.add_argument("--url", help="of a running node; one is started if this is left out")
-    parser.add_argument("--token", default="", help="accepted by the node at --url")
+    """Measure the node at ``--url``, or a new one; print the table, and write JSON if requested."""
+    parser = argparse.ArgumentParser(description="Measure the cost of HTTP.")
+    parser.add_argument("--url", help="URL of a running node; without it, a node is started")
+    parser.add_argument("--token", default="", help="bearer token for the node at --url")
     parser.add_argument("--streams", type=int, default=STREAMS)
     parser.add_argument("--tokens", type=int, default=TOKENS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

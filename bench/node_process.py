@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import psutil
 
-TOKEN = "bench-operator-token"  # noqa: S105 - of a node that lives for this run only
+TOKEN = "bench-operator-token"  # noqa: S105 - for a node that lives only during this run
 NO_LIMITS = {
     "MESHNODE_LIMITS_REQUESTS_PER_SECOND_PER_ADDRESS": "1000000",
     "MESHNODE_LIMITS_REQUESTS_PER_SECOND_PER_TOKEN": "1000000",
     "MESHNODE_LIMITS_BURST_PER_ADDRESS": "1000000",
     "MESHNODE_LIMITS_BURST_PER_TOKEN": "1000000",
 }
-"""A benchmark asks more often than the default rate limits let one client ask."""
+"""A benchmark sends more requests than the default rate limits allow one client."""
 
 CHAIN_WITHIN_S = 300.0
 
@@ -35,16 +35,16 @@ class RunningNode:
     url: str
     token: str
     ready_s: float
-    """From the beginning of ``run_node`` to the banner, as the banner says."""
+    """Seconds from the start of ``run_node`` to the banner, as the banner reports them."""
     memory_bytes: int
-    """Resident set when it became ready."""
+    """Resident set size when the node became ready."""
 
 
 @contextmanager
 def running_node(
     model: str = "", threads: int = 2, *arguments: str, **settings: str
 ) -> Iterator[RunningNode]:
-    """Start a node on a free port; kill it at the end. ``settings`` are variables."""
+    """Run a node on a free port and kill it at the end; ``settings`` are environment variables."""
     port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "meshnode", "--port", str(port), "--data-dir", folder]
@@ -72,7 +72,7 @@ def running_node(
 
 
 def _wait_ready(url: str) -> None:
-    """Until its chain is up too: checking a large model takes processors."""
+    """Wait until its chain is up too: until then, checking a large model takes processor time."""
     deadline = time.monotonic() + CHAIN_WITHIN_S
     while time.monotonic() < deadline:
         try:

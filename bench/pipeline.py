@@ -1,9 +1,9 @@
-"""A model over several nodes of one machine, against one node that has all of it.
+"""A model split over several nodes of one machine, against one node that holds all of it.
 
-``python -m bench.pipeline`` takes some ten minutes and 15 GB of memory. The nodes are started as a
-user would start them, and find one another through a tracker. Every measurement takes turns with
-its peer, so that a machine that becomes slower does so for both. Nodes of a pipeline compute one
-after the other, so that each gets all threads; the target for two of them is 0.9 of one.
+``python -m bench.pipeline`` takes about ten minutes and 15 GB of memory. The nodes are started as a
+user would start them, and find one another through a tracker. Each measurement takes turns with its
+peer, so that a slower machine affects both. The nodes of a pipeline compute one after the other, so
+each gets all threads; the target for two nodes is 0.9 of the rate of one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ROUNDS = 5
 TOKENS = 48
 PROMPT = "Once upon a time there was a node that served a model to its neighbours."
 SESSIONS = (8, 32)
-LEAST_OF_ONE = 0.9
+MIN_SHARE_OF_ONE = 0.9
 JOINED_WITHIN_S = 60.0
 STAR = {"MESHNODE_PIPELINE_CHAIN": "false"}
 
 
 @contextmanager
 def pipeline(model: str, *layers: str, **settings: str) -> Iterator[list[RunningNode]]:
-    """Nodes with these layers, the first of them the driver; ready when it knows the others."""
+    """Run nodes with these layers; the first is the driver, which knows the others at the start."""
     with ExitStack() as stack:
         driver = stack.enter_context(
             running_node(model, THREADS, "--layers", layers[0], **settings)
@@ -48,7 +48,7 @@ def pipeline(model: str, *layers: str, **settings: str) -> Iterator[list[Running
 
 
 def run() -> list[BenchRow]:
-    """Measure."""
+    """Run the measurements."""
     torch.set_num_threads(THREADS)
     with random_model() as directory, ExitStack() as stack:
         model = str(directory)
@@ -56,10 +56,12 @@ def run() -> list[BenchRow]:
         two = stack.enter_context(pipeline(model, "0-5", "6-11"))
         three = stack.enter_context(pipeline(model, "0-3", "4-7", "8-11"))
         star = stack.enter_context(pipeline(model, "0-3", "4-7", "8-11", **STAR))
-        singly = in_turn(ROUNDS, *(rate(node, 1) for node in (one, two[0], three[0], star[0])))
-        of_one, of_two, of_three, of_star = singly
+        one_stream = in_turn(ROUNDS, *(rate(node, 1) for node in (one, two[0], three[0], star[0])))
+        of_one, of_two, of_three, of_star = one_stream
         rows = [
-            throughput_row("2 nodes vs 1, one session", of_two, of_one, LEAST_OF_ONE, "token/s"),
+            throughput_row(
+                "2 nodes vs 1, one session", of_two, of_one, MIN_SHARE_OF_ONE, "token/s"
+            ),
             throughput_row("3 nodes vs 1, one session", of_three, of_one, 0.0, "token/s"),
             throughput_row("3 nodes, chain vs star", of_three, of_star, 0.0, "token/s"),
         ]
@@ -71,18 +73,18 @@ def run() -> list[BenchRow]:
 
 
 def rate(node: RunningNode, sessions: int) -> Callable[[], float]:
-    """Measures tokens a second over so many sessions."""
+    """Return a function that measures tokens per second over this many sessions."""
     load = Load(sessions, TOKENS, PROMPT)
     return partial(trio.run, tokens_per_second, Node(node.url, node.token), load, sessions)
 
 
 def _wait_joined(driver: RunningNode, peers: int) -> None:
-    request = urllib.request.Request(  # noqa: S310 - of a node that was just started
+    request = urllib.request.Request(  # noqa: S310 - our own node
         f"{driver.url}/api/v1/peers", headers={"Authorization": f"Bearer {driver.token}"}
     )
     deadline = time.monotonic() + JOINED_WITHIN_S
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(request) as answer:  # noqa: S310 - as above
+        with urllib.request.urlopen(request) as answer:  # noqa: S310 - our own node
             if json.load(answer)["total"] >= peers:
                 return
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A line chart as SVG text, so that a benchmark needs no plotting library."""
+"""Line charts as SVG text, so that a benchmark needs no plotting library."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from html import escape
 
 WIDTH, HEIGHT = 420, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 34, 64
-A_ROW = 3
-"""Charts side by side, at most."""
-LETTER = 6.2
-"""Mean width of a letter of the legend."""
+MAX_PER_ROW = 3
+"""Charts side by side."""
+LETTER_WIDTH = 6.2
+"""Mean width of a letter in the legend."""
 COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626")
 STEPS = (
     0.01,
@@ -34,8 +34,8 @@ STEPS = (
     5000,
     10_000,
 )
-TICKS = 6
-"""Marks on an axis, at most."""
+MAX_TICKS = 6
+"""Marks on an axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,20 @@ class Chart:
     x_name: str
     lines: Sequence[Line]
     y_from: float = 0.0
-    """Where the y axis begins: a multiple of its steps, below all points."""
+    """Start of the y axis: a multiple of its steps, below all points."""
 
 
 def render(charts: Sequence[Chart]) -> str:
-    """The charts in rows, as an SVG document."""
-    places = [(index % A_ROW * WIDTH, index // A_ROW * HEIGHT) for index in range(len(charts))]
+    """Return an SVG document with the charts in rows."""
+    places = [
+        (index % MAX_PER_ROW * WIDTH, index // MAX_PER_ROW * HEIGHT) for index in range(len(charts))
+    ]
     body = "".join(
         f'<g transform="translate({x},{y})">{_chart(chart)}</g>'
         for (x, y), chart in zip(places, charts, strict=True)
     )
-    width = WIDTH * min(A_ROW, len(charts))
-    height = HEIGHT * -(-len(charts) // A_ROW)
+    width = WIDTH * min(MAX_PER_ROW, len(charts))
+    height = HEIGHT * -(-len(charts) // MAX_PER_ROW)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
         ' font-family="sans-serif" font-size="11">'
@@ -108,12 +110,12 @@ def _chart(chart: Chart) -> str:
                 cx, cy = place(x, y).split(",")
                 parts.append(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{colour}"/>')
         parts.append(_text(legend, HEIGHT - 8, line.name, "start", f"fill='{colour}'"))
-        legend += LETTER * (len(line.name) + 2)
+        legend += LETTER_WIDTH * (len(line.name) + 2)
     return "".join(parts)
 
 
 def _step(span: float) -> float:
-    return next((step for step in STEPS if span / step <= TICKS), STEPS[-1])
+    return next((step for step in STEPS if span / step <= MAX_TICKS), STEPS[-1])
 
 
 def _ticks(first: float, last: float, step: float) -> list[float]:

@@ -1,8 +1,8 @@
-"""A Llama of 134 million random parameters, and ``transformers`` computing with the same weights.
+"""A Llama of 134 million random parameters, and ``transformers`` with the same weights.
 
-Float32; 12 layers, hidden 768, 12 heads, intermediate 2048, vocabulary 32000, head not tied to the
-embedding. ``transformers`` runs as it comes: ``generate`` with its default attention, greedy, with
-a cache, in inference mode.
+The model is float32, with 12 layers, hidden size 768, 12 heads, intermediate size 2048, vocabulary
+32000, head not tied to the embedding. ``transformers`` runs with its defaults: ``generate`` with
+its default attention, greedy, with a cache, in inference mode.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONFIG = DecoderConfig(
 
 @contextmanager
 def random_model() -> Iterator[Path]:
-    """A model directory; half a gigabyte in the temporary folder, gone at the end."""
+    """Yield a temporary model directory of half a gigabyte."""
     with torch.device("meta"):
         decoder = Decoder(CONFIG)
     decoder.to_empty(device="cpu")
@@ -57,10 +57,10 @@ class Peer:
             from transformers import LlamaForCausalLM  # heavy, and only needed here
 
             self._model: Any = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
-        self._model.eval()
+        self._model.eval()  # type: ignore[no-untyped-call]  # transformers leaves eval without types
 
     def tokens_per_second(self, prompt: list[int], batch: int, tokens: int) -> float:
-        """Over the whole batch, the prompt's computation included."""
+        """Return tokens per second over the whole batch, including the prompt's computation."""
         inputs = torch.tensor([prompt] * batch)
 
         def generate() -> None:

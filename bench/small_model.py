@@ -1,8 +1,8 @@
-"""A model that a long run of training can be paid for: 0.1 million parameters, 512 tokens.
+"""A model that is small enough for long training runs: 0.1 million parameters, 512 tokens.
 
-Float32; 2 layers, hidden 64, 2 heads, intermediate 192, rows of up to 128 tokens; the tokenizer is
-trained on the default model's corpus. It is trained a little by ``meshnode train`` first, so that
-what is measured is not how a model gets over its random weights.
+The model is float32, with 2 layers, hidden size 64, 2 heads, intermediate size 192, rows of up to
+128 tokens; the tokenizer is trained on the default model's corpus. ``meshnode train`` trains it a
+little first, so that a benchmark does not measure the first steps from random weights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WARM_UP = ("--batch-size", "32", "--learning-rate", "2e-3", "--warmup", "100")
 
 
 def write_small_model(directory: Path, text: Path, warm_up_steps: int) -> None:
-    """Write it, trained on the folder ``text`` for so many steps of 32 rows."""
+    """Write the model after ``warm_up_steps`` training steps of 32 rows from folder ``text``."""
     decoder = Decoder(CONFIG)
     decoder.init_weights(torch.Generator().manual_seed(0))
     with tempfile.TemporaryDirectory() as folder:

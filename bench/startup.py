@@ -1,4 +1,4 @@
-"""Start-up time and memory: the node with its default model, beside `transformers` with the same.
+"""Start-up time and memory of the node with its default model, beside `transformers` with the same.
 
 The peer is a process that imports `transformers`, loads the same weights and serves nothing.
 """
@@ -13,12 +13,11 @@ import time
 import psutil
 
 from bench.node_process import running_node
-from bench.table import BenchRow
+from bench.table import MEBIBYTE, BenchRow
 from meshnode.model.loading import DEFAULT_MODEL
 
 ROUNDS = 3
 READY_LIMIT_S = 5.0
-MEBIBYTE = 1 << 20
 
 PEER = f"""
 import torch
@@ -31,7 +30,7 @@ input()
 
 
 def run() -> list[BenchRow]:
-    """Measure in turn, after one start of each to warm the file cache."""
+    """Measure both in turn, after one start of each to warm the file cache."""
     _node()
     _peer()
     nodes, peers = [], []

@@ -1,7 +1,7 @@
-"""Hidden states on the wire: LZ4 level 1 and bfloat16, on real states of the default model.
+"""Hidden states on the wire: LZ4 level 1 and bfloat16, with real states of the default model.
 
-Bytes against those of plain float32, the milliseconds that packing and unpacking take, and how far
-the logits move. What it found is in decisions/0032. Run it alone: ``python -m bench.tensors``.
+It measures the bytes compared with plain float32, the milliseconds for packing and unpacking, and
+the change of the logits. Decision 0032 has the results. ``python -m bench.tensors`` runs it alone.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ TEXT = (
     "the node in the middle did not answer any more. "
 )
 LAYER = 4
-"""Where the model is cut."""
+"""The first layer after the cut of the model."""
 ROUNDS = 200
 LINKS = {"1 Gbit/s": 125e3, "100 Mbit/s": 12.5e3}
-"""Bytes a millisecond."""
+"""Bytes per millisecond."""
 FORMATS = {
     "float32": (False, False),
     "float32, LZ4": (False, True),
@@ -35,7 +35,7 @@ FORMATS = {
 
 
 def run() -> list[BenchRow]:
-    """Measure: ``ours`` is the bytes, ``peer`` those of plain float32."""
+    """Run the measurements: ``ours`` is the size in bytes, ``peer`` that of plain float32."""
     torch.set_num_threads(1)
     model = load_model(DEFAULT_MODEL)
     decoder, last = model.decoder, model.card.num_layers

@@ -1,8 +1,7 @@
-"""What training together sends: ``python -m bench.traffic`` (document, 1 and 2.3).
+"""The traffic of training together: ``python -m bench.traffic`` (interface 1 and 2.3).
 
-Four real nodes train a model, once with ``diloco_steps`` at H, once at 1, which is synchronous data
-parallelism; bytes are those of their sockets, between the ends of two rounds, over the steps in
-between.
+Four real nodes train a model, once with ``diloco_steps`` at H and once at 1, which is synchronous
+data parallelism. It counts the bytes at their sockets between the ends of two rounds, per step.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from bench.training_nodes import NODES, Plan, train_together, write_text
 
 OUT = Path(__file__).parent / "plots"
 DOCUMENTS = 4000
-"""However often they are read: what is sent does not depend on it."""
+"""How often they are read does not matter: the traffic does not depend on it."""
 
 
 def main() -> None:
-    """Run both, print the figures, write a plot and a JSON."""
+    """Run both, print the figures, write a plot and a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="the model of bench.diloco")
+    parser.add_argument("--small", action="store_true", help="use the model of bench.diloco")
     parser.add_argument("--steps", type=int, default=500, help="H")
-    parser.add_argument("--rounds", type=int, default=3, help="of H steps")
-    parser.add_argument("--short-rounds", type=int, default=30, help="of one step")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds of H steps")
+    parser.add_argument("--short-rounds", type=int, default=30, help="number of rounds of one step")
     options = parser.parse_args()
     load = os.getloadavg()[0]
     plan = Plan(options.steps, options.rounds, 2, 1e-4, 1.0)

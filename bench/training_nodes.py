@@ -1,7 +1,7 @@
-"""Four nodes that train one model together, for benchmarks (document, 1, 2.1 and 2.3).
+"""Four nodes that train one model together, for benchmarks (interface 1, 2.1 and 2.3).
 
-The learning rate falls along a cosine; it is set anew after each round with ``PATCH /config``, as
-an operator would. Little is asked of the nodes meanwhile: what they answer counts as traffic.
+The learning rate falls along a cosine; ``PATCH /config`` sets it after each round, as an operator
+would. Other requests to the nodes are few, because their answers count as traffic.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from typing import Any
 import grpc
 
 from bench.node_process import RunningNode, running_node
+from meshnode.domain.addresses import GRPC_PORT_OFFSET
 from meshnode.model.training import Recipe
 from meshnode.wire import node_pb2 as pb
 from tools.default_model.corpus import document
 
 NODES = 4
 SEED = 424_242
-"""Of documents that the default model was not trained on."""
+"""Seed of documents that the default model was not trained on."""
 POLL_S = 0.3
 WITHIN_S = 1800.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``rounds`` of ``inner_steps``, of ``batch`` rows at each node."""
+    """Rounds of inner steps, each with ``batch`` rows at each node."""
 
     inner_steps: int
     rounds: int
     batch: int
     rate: float
-    """In the first round."""
+    """Learning rate in the first round."""
     final_fraction: float
-    """Of the rate, in the last round."""
+    """Fraction of the rate that is left in the last round."""
 
     def rate_of(self, number: int) -> float:
-        """Of all steps of a round, counted from 0."""
+        """Return the learning rate of a round, counted from 0."""
         recipe = Recipe(
             learning_rate=self.rate,
             total_steps=max(1, self.rounds - 1),
@@ -53,30 +54,30 @@ class Plan:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of all nodes, from one round's end to another's."""
+    """Totals over all nodes, from the end of one round to the end of another."""
 
     inner_steps: int
     rounds: int
     steps: int
     bytes_sent: int
-    """At the sockets, by ``network.bytes_sent`` in ``/metrics``."""
+    """Counted at the sockets, from ``network.bytes_sent`` in ``/metrics``."""
     seconds: float
 
     @property
     def bytes_per_step(self) -> float:
-        """Sent by a node for one of its steps."""
+        """The bytes that a node sends for one of its steps."""
         return self.bytes_sent / max(1, self.steps)
 
 
 def write_text(folder: Path, documents: int) -> None:
-    """Documents of the default model's corpus, of sixty to a hundred tokens each."""
+    """Write documents of the default model's corpus, of sixty to a hundred tokens each."""
     folder.mkdir()
     texts = (document(SEED, index) for index in range(documents))
     (folder / "corpus.txt").write_text("\n\n".join(texts), "utf-8")
 
 
 def train_together(model: str, text: Path, plan: Plan) -> tuple[Traffic, list[float]]:
-    """Train; the traffic after the first round, and the held-out loss after each."""
+    """Train; return the traffic after the first round, and the held-out loss after each round."""
     settings = {
         "MESHNODE_TRAINING_TEXT": str(text),
         "MESHNODE_TRAINING_DILOCO_STEPS": str(plan.inner_steps),
@@ -105,12 +106,12 @@ def train_together(model: str, text: Path, plan: Plan) -> tuple[Traffic, list[fl
 
 
 class _Weights:
-    """What a node says of its weights, with GetCheckpointInfo: a few bytes."""
+    """Reads the version and loss of a node's weights with GetCheckpointInfo, in a few bytes."""
 
     def __init__(self, node: RunningNode) -> None:
         host, _, port = node.url.removeprefix("http://").partition(":")
         self.version = 0
-        self._channel = grpc.insecure_channel(f"{host}:{int(port) + 1000}")
+        self._channel = grpc.insecure_channel(f"{host}:{int(port) + GRPC_PORT_OFFSET}")
         self._ask = self._channel.unary_unary(
             "/node.NodeService/GetCheckpointInfo",
             pb.GetCheckpointInfoRequest.SerializeToString,
@@ -124,7 +125,7 @@ class _Weights:
         self._channel.close()
 
     def next_loss(self) -> float:
-        """Wait for another version; its held-out loss, as the node has measured it."""
+        """Wait for another version; return its held-out loss, as the node has measured it."""
         deadline = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:
             info = self._ask(pb.GetCheckpointInfoRequest(), timeout=60)
@@ -132,11 +133,11 @@ class _Weights:
                 self.version = info.version
                 return float(info.loss)
             time.sleep(POLL_S)
-        raise RuntimeError(f"nothing after version {self.version} within {WITHIN_S:g} s")
+        raise RuntimeError(f"no version after {self.version} within {WITHIN_S:g} s")
 
 
 def _totals(nodes: list[RunningNode]) -> tuple[int, int, int]:
-    """The version, once all have the same one; steps and bytes sent by then."""
+    """Wait until all nodes have the same version; return it, and the steps and bytes so far."""
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
         trainings = [_ask(node, "/api/training/global") for node in nodes]

@@ -1,7 +1,7 @@
 """A list of known failures, so that a CI stays green until something changes.
 
-Invariant: a baseline is honest. An entry that passes by now, or names no requirement, is stale, and
-fails the run; an entry that was not exercised is neither.
+Invariant: a baseline stays honest. An entry that passes now, or names no requirement, is stale and
+fails the run; an entry that was not exercised is not stale.
 """
 
 import json
@@ -17,18 +17,18 @@ from conformance.verdict import Standing
 
 @dataclass(frozen=True)
 class Baseline:
-    """Known failures: each id with the reason that somebody gave."""
+    """Known failures: each id with its reason."""
 
     known: Mapping[str, str]
 
     def stale(self, exercised: Mapping[str, Standing]) -> dict[str, str]:
-        """Give the entries that have to go, and why. `exercised` has what the run ruled on."""
+        """Return the stale entries and why. `exercised` holds what the run has ruled on."""
         stale: dict[str, str] = {}
         for ident in self.known:
             if ident not in load():
                 stale[ident] = "no requirement has this id"
             elif exercised.get(ident) is Standing.PROVED:
-                stale[ident] = "it is proved by now"
+                stale[ident] = "it is now proved"
         return stale
 
 
@@ -40,16 +40,18 @@ def read(path: Path) -> Baseline:
         raise BadConfiguration(f"{path}: {error}") from None
     known = document.get("known", {})
     if set(document) - {"known"} or not isinstance(known, dict):
-        raise BadConfiguration(f"{path}: needs one table [known] of ids and reasons")
+        raise BadConfiguration(
+            f"{path}: must contain exactly one table, [known], of ids and reasons"
+        )
     if not all(isinstance(reason, str) for reason in known.values()):
-        raise BadConfiguration(f"{path}: each id has a reason, a text")
+        raise BadConfiguration(f"{path}: each id needs a reason, which is a string")
     return Baseline(known)
 
 
 def write(violated: Iterable[tuple[str, str]]) -> str:
-    """Give the text of a baseline with these ids and reasons."""
+    """Return the text of a baseline with these ids and reasons."""
     lines = [
-        "# Known failures. An entry that passes by now fails the run: take it out then.",
+        "# Known failures. An entry that passes fails the run: remove it then.",
         "[known]",
         *(f"{json.dumps(ident)} = {json.dumps(reason)}" for ident, reason in violated),
     ]

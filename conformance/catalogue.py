@@ -1,12 +1,13 @@
 """The requirements: one for each testable statement of the document, read from `requirements/`.
 
-Terms: `level` says how binding a statement is, `origin` whether the document says it (stated),
-good sense does (derived) or nobody does (silent); `effect` is what trying it does to the target;
-`needs` is what the target has to declare first; `check` names what tries it; `shown_when` is what
-it takes for a check to see anything, where a node need not be in that state.
+Terms: `level` says how binding a statement is; `origin` says whether the document states it
+(stated), it follows by good sense (derived), or the document leaves it open (silent); `effect` is
+what testing it does to the target; `needs` is what the target has to declare first; `check` names
+the check that tests it; `shown_when` names a state that the check needs to see anything, if a node
+need not be in it.
 
-Invariants, enforced on loading: ids are unique; only stated ones are MUST; silent ones are OBSERVE;
-every one that is not silent names its check or says why it is unchecked.
+Invariants, enforced on loading: ids are unique; only a stated requirement is a MUST; a silent one
+is OBSERVE; every other one names its check or the reason why it is unchecked.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class Origin(StrEnum):
 
 
 class Profile(StrEnum):
-    """A part of the interface that a target serves as a whole or not at all."""
+    """A part of the interface that a target serves completely or not at all."""
 
     NODE_API = "node-api"
     TRAINING = "training"
@@ -50,7 +51,7 @@ class Profile(StrEnum):
 
 
 class Effect(IntEnum):
-    """What trying a statement does to the target, from harmless to unpleasant."""
+    """What testing a statement does to the target, from harmless to unpleasant."""
 
     READ = 0
     MUTATE = 1
@@ -59,11 +60,11 @@ class Effect(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> "Effect":
-        """Give the effect of this name."""
+        """Return the effect with this name."""
         return cls[name.upper()]
 
     def __str__(self) -> str:
-        """Give the name as it is written in the catalogue."""
+        """Return the name as the catalogue spells it."""
         return self.name.lower()
 
 
@@ -77,12 +78,12 @@ SCALARS = frozenset({"string", "bytes", "bool", "int32", "int64", "double"})
 
 
 class CatalogueError(Exception):
-    """The catalogue contradicts its own rules: a fault of the suite."""
+    """The catalogue breaks its own rules: a fault of the suite."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A field is judged only where another field has this value, or lies above this one."""
+    """A field is judged only if another field equals this value, or is above it."""
 
     path: str
     equals: Any = None
@@ -91,7 +92,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class FieldRule:
-    """One field of a JSON resource: that it is there, or what type it has."""
+    """One field of a JSON resource: that it is present, or its type."""
 
     of: str
     path: str
@@ -113,7 +114,7 @@ class MessageRule:
 
 @dataclass(frozen=True)
 class Requirement:
-    """One testable statement, in our own words."""
+    """One testable statement of the document, in the suite's own words."""
 
     id: str
     section: str
@@ -132,7 +133,7 @@ class Requirement:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key twice in one mapping is an error."""
+    """YAML in which a duplicate key in a mapping is an error."""
 
 
 def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -154,8 +155,8 @@ _ENTRY_KEYS = {
 
 
 def parse_file(text: str, source: str) -> list[Requirement]:
-    """Read one file of the catalogue; `CatalogueError` says what is wrong with it."""
-    document = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader with one rule more
+    """Read one file of the catalogue, or raise `CatalogueError`."""
+    document = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader with one more rule
     if not isinstance(document, dict) or set(document) != _FILE_KEYS:
         raise CatalogueError(f"{source}: needs exactly the keys {sorted(_FILE_KEYS)}")
     return [
@@ -171,7 +172,7 @@ def _entry(item: Mapping[str, Any], source: str) -> Requirement:
         raise CatalogueError(f"{where}: unknown keys {sorted(unknown)}")
     for key in ("id", "section", "text"):
         if not isinstance(item.get(key), str) or not item[key].strip():
-            raise CatalogueError(f"{where}: {key} must be a text")
+            raise CatalogueError(f"{where}: {key} must be a non-empty string")
     try:
         requirement = Requirement(
             id=item["id"],
@@ -213,29 +214,27 @@ def _field_rule(raw: Mapping[str, Any]) -> FieldRule:
 
 def _validate_entry(requirement: Requirement, where: str) -> None:
     silent = requirement.origin is Origin.SILENT
-    # MUST only for what is stated.
     if requirement.level is Level.MUST and requirement.origin is not Origin.STATED:
         raise CatalogueError(f"{where}: only a stated requirement is a MUST")
-    # What the document does not say is reported, never failed.
+    # A silent requirement is reported, never failed.
     if silent and requirement.level is not Level.OBSERVE:
         raise CatalogueError(f"{where}: a silent requirement is OBSERVE")
     if requirement.check and requirement.unchecked:
-        raise CatalogueError(f"{where}: has a check and a reason for none")
+        raise CatalogueError(f"{where}: has a check and a reason why it has none")
     if requirement.shown_when and not requirement.check:
-        raise CatalogueError(f"{where}: shown_when is about a check")
-    # Every other entry names its check or says why there is none.
+        raise CatalogueError(f"{where}: shown_when without a check")
     if not silent and not requirement.check and not requirement.unchecked:
-        raise CatalogueError(f"{where}: names neither a check nor a reason for none")
+        raise CatalogueError(f"{where}: has neither a check nor a reason why it has none")
     unknown = requirement.needs - NEEDS
     if unknown:
         raise CatalogueError(f"{where}: unknown needs {sorted(unknown)}")
     if not requirement.text.endswith("."):
-        raise CatalogueError(f"{where}: the text is a sentence")
+        raise CatalogueError(f"{where}: the text must be a sentence")
 
 
 @cache
 def load() -> Mapping[str, Requirement]:
-    """Read the whole catalogue that comes with the suite, by id, in the order of the files."""
+    """Read the whole catalogue of the suite, by id, in the order of its files."""
     found: dict[str, Requirement] = {}
     folder = resources.files("conformance") / "requirements"
     for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -248,6 +247,22 @@ def load() -> Mapping[str, Requirement]:
     return cast("Mapping[str, Requirement]", found)
 
 
+def fields_of(resource: str) -> tuple[str, ...]:
+    """Return the ids of the field entries of one JSON resource."""
+    return tuple(
+        item.id for item in load().values() if item.field is not None and item.field.of == resource
+    )
+
+
+def fields_of_message(*names: str) -> tuple[str, ...]:
+    """Return the ids of the field entries of these gRPC messages."""
+    return tuple(
+        item.id
+        for item in load().values()
+        if item.message is not None and item.message.name in names
+    )
+
+
 def section_key(section: str) -> tuple[int, ...]:
-    """Give the order of a section number: 4.2 before 4.10."""
+    """Return a sort key for a section number, so that 4.2 comes before 4.10."""
     return tuple(int(part) for part in section.split("."))

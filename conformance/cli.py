@@ -16,10 +16,11 @@ from typing import Any
 
 from conformance import __version__, baseline, catalogue, replay
 from conformance.catalogue import Effect, Profile
+from conformance.interface import page
 from conformance.probe import probe, propose
-from conformance.registry import checks
 from conformance.report import badge, compare, document, html, junit, text
 from conformance.run import Runner
+from conformance.suite import checks
 from conformance.target import BadConfiguration, Target, make_target, read_file
 from conformance.verdict import EXIT_CODES, Exit, Outcome
 
@@ -40,13 +41,13 @@ FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and give its exit code."""
-    # Before the checks are imported: Hypothesis would keep its tables in the folder of the user.
+    """Run the command line and return its exit code."""
+    # Before the checks are imported, or Hypothesis would keep its tables in the current folder.
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     os.environ.setdefault(STORAGE, os.path.join(cache, "meshnode-conformance"))
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes no more ids once an option has come between them and the URL.
+    # argparse accepts no ids after an option that follows the URL.
     if rest and (options.command is not _run or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
@@ -60,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_CODES[Exit.INTERRUPTED]
     except BrokenPipeError:
-        # Whoever read our output has seen enough; what is still buffered goes nowhere.
+        # The reader has closed the pipe; discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES[Exit.INTERRUPTED]
     return code
@@ -68,31 +69,38 @@ def main(arguments: list[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        """End with the code for a bad configuration; argparse's own is that of an interrupt."""
+        """Exit with the code for an invalid configuration; argparse's own means an interrupt."""
         self.print_usage(sys.stderr)
         self.exit(EXIT_CODES[Exit.CONFIGURATION], f"{self.prog}: {message}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="meshnode-conformance", description="judges a node of a distributed model network"
+        prog="meshnode-conformance", description="Judges a node of a distributed model network."
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     command = commands.add_parser("run", help="judge a node")
     command.add_argument("url", nargs="?", help="http://HOST:PORT of the node")
-    command.add_argument("ids", nargs="*", metavar="ID", help="requirements; all without any")
+    command.add_argument("ids", nargs="*", metavar="ID", help="requirements to judge; default: all")
     add_target_options(command)
-    command.add_argument("--out", type=Path, metavar="DIR", help="where the reports go")
+    command.add_argument("--out", type=Path, metavar="DIR", help="folder for the reports")
     command.add_argument("--baseline", type=Path, metavar="FILE", help="known failures")
-    command.add_argument("--notes", action="store_true", help="show what was only observed, too")
-    command.add_argument("--quiet", action="store_true", help="no progress, only the figures")
+    command.add_argument("--notes", action="store_true", help="also show what was only observed")
     command.add_argument(
-        "-n", type=int, default=1, metavar="N", dest="parallel", help="reading checks at a time"
+        "--quiet", action="store_true", help="show only the figures, and no progress"
     )
     command.add_argument(
-        "--shuffle", action="store_true", help="run the checks in an order that --seed gives"
+        "-n",
+        type=int,
+        default=1,
+        metavar="N",
+        dest="parallel",
+        help="how many reading checks run at a time",
+    )
+    command.add_argument(
+        "--shuffle", action="store_true", help="run the checks in an order derived from --seed"
     )
     command.set_defaults(command=_run)
 
@@ -103,11 +111,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", dest="as_json")
     command.set_defaults(command=_list)
 
-    command = commands.add_parser("explain", help="say all about one requirement")
+    command = commands.add_parser("explain", help="show everything about a requirement")
     command.add_argument("ids", nargs="+", metavar="ID")
     command.set_defaults(command=_explain)
 
-    command = commands.add_parser("probe", help="look at a node and propose a conformance.toml")
+    command = commands.add_parser("probe", help="probe a node and propose a conformance.toml")
     command.add_argument("url")
     command.add_argument("--grpc", metavar="HOST:PORT")
     command.set_defaults(command=_probe)
@@ -115,12 +123,16 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("report", help="show the report of a run again")
     command.add_argument("folder", type=Path, metavar="DIR")
     command.add_argument("--format", choices=sorted(FORMS), default="text")
-    command.add_argument("--against", type=Path, metavar="OLD", help="show what has changed since")
+    command.add_argument(
+        "--against", type=Path, metavar="OLD", help="show what has changed since that report"
+    )
     command.set_defaults(command=_report)
 
     command = commands.add_parser("replay", help="send exchanges of a run again")
     command.add_argument("folder", type=Path, metavar="DIR")
-    command.add_argument("numbers", nargs="+", type=int, metavar="N", help="as in the report")
+    command.add_argument(
+        "numbers", nargs="+", type=int, metavar="N", help="number of an exchange in the report"
+    )
     command.add_argument("--token", metavar="T", help="better: CONFORMANCE_TOKEN")
     command.add_argument("--expired-token", metavar="T", help="better: CONFORMANCE_EXPIRED_TOKEN")
     command.add_argument("--timeout", type=float, metavar="S", default=60.0)
@@ -136,23 +148,33 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def add_target_options(parser: Any) -> None:
-    """Add the options that say what the target is and what may be done to it."""
+    """Add the options for the target and for what a run may do to it."""
     add = getattr(parser, "addoption", None) or parser.add_argument
-    add("--config", metavar="FILE", help="default: conformance.toml, if it is there")
-    add("--token", metavar="T", help="better: CONFORMANCE_TOKEN in the environment")
-    add("--expired-token", metavar="T", help="better: CONFORMANCE_EXPIRED_TOKEN")
-    add("--gradient", metavar="FILE", help="a signed GossipGradientRequest that the node will take")
+    add("--config", metavar="FILE", help="default: conformance.toml, if it exists")
+    add("--token", metavar="T", help="bearer token; better: CONFORMANCE_TOKEN in the environment")
+    add("--expired-token", metavar="T", help="expired token; better: CONFORMANCE_EXPIRED_TOKEN")
+    add("--gradient", metavar="FILE", help="a signed GossipGradientRequest that the node accepts")
     add("--grpc", metavar="HOST:PORT", help="default: the HTTP port plus 1000")
-    add("--profile", action="append", choices=[item.value for item in Profile])
-    add("--allow", metavar="EFFECTS", help="of mutate,spend,intrusive; default: none")
-    add("--budget", type=float, metavar="N", help="the most to spend, in whole units")
-    add("--timeout", type=float, metavar="S", help="for one answer; inference has its own")
-    add("--examples", type=int, metavar="N", help="generated inputs for each exploration")
-    add("--seed", type=int, metavar="N", help="of the generated inputs")
+    add(
+        "--profile",
+        action="append",
+        choices=[item.value for item in Profile],
+        help="judge this profile, instead of those that a probe finds; can be repeated",
+    )
+    add("--allow", metavar="EFFECTS", help="any of mutate,spend,intrusive; default: none")
+    add("--budget", type=float, metavar="N", help="maximum to spend, in whole units")
+    add(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="seconds to wait for an answer; inference has its own limit",
+    )
+    add("--examples", type=int, metavar="N", help="number of generated inputs for each exploration")
+    add("--seed", type=int, metavar="N", help="seed of the generated inputs")
 
 
 def target_from(options: Any, environment: Mapping[str, str]) -> Target:
-    """Make the target of the options, the environment and the file, in this order."""
+    """Make the target from the options, then the environment, then the file."""
     path = Path(options.config) if options.config else DEFAULT_FILE
     settings = read_file(path) if options.config or path.exists() else {}
     for name, variable in ENVIRONMENT.items():
@@ -177,18 +199,18 @@ def target_from(options: Any, environment: Mapping[str, str]) -> Target:
 
 
 def with_probe(target: Target) -> Target:
-    """Fill in the profiles, and the gRPC address, of a target that declares none."""
+    """Return the target with the profiles and the gRPC address that a probe finds."""
     proposal = probe(target)
     if not proposal.profiles:
         raise BadConfiguration(
-            f"nothing that the document knows answers at {target.url}: "
+            f"nothing at {target.url} answers as the document describes: "
             + "; ".join(proposal.looks[:2])
         )
     return replace(target, profiles=proposal.profiles, grpc=proposal.grpc)
 
 
 def _run(options: argparse.Namespace) -> int:
-    # `run ID` works where conformance.toml names the URL. No id has a colon or a slash.
+    # `run ID` works if conformance.toml has the URL. No id contains a colon or a slash.
     if options.url and not set(":/") & set(options.url):
         options.ids.insert(0, options.url)
         options.url = None
@@ -220,12 +242,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def write_reports(built: dict[str, Any], out: Path) -> None:
-    """Write every form of the report into a folder."""
+    """Write all formats of the report into a folder."""
     files = {
         "report.json": json.dumps(built, indent=1, ensure_ascii=False) + "\n",
         "junit.xml": junit.render(built),
         "report.html": html.render(built),
         "badge.svg": badge.render(built),
+        page.FILE: page.render(),
     }
     for name, content in files.items():
         (out / name).write_text(content, encoding="utf-8")
@@ -255,7 +278,7 @@ def _list(options: argparse.Namespace) -> int:
     for item in chosen:
         mark = " " if item.check else "-"
         print(f"{mark} {item.id:32} {item.level.value:8} {item.profile.value:10} {item.text}")
-    print(f"{len(chosen)} requirements; - marks those without a check", file=sys.stderr)
+    print(f"{len(chosen)} requirements; those marked - have no check", file=sys.stderr)
     return 0
 
 
@@ -293,7 +316,7 @@ def _explain(options: argparse.Namespace) -> int:
         elif item.unchecked:
             print(f"    unchecked: {item.unchecked}")
         else:
-            print("    the document does not say; reported, never judged")
+            print("    the document leaves it open; reported, never judged")
         if item.level is catalogue.Level.MUST and item.effect is not Effect.READ:
             print(f"    judged only with --allow {item.effect}")
     return 0

@@ -1,8 +1,8 @@
 """`python -m conformance.codegen`: writes `node_descriptor.py` from `proto/node.proto`.
 
-The generated module is plain data, the serialised descriptor in base64. Loaded into a pool of its
-own it neither clashes with another copy of package `node` in the same process, nor ties whoever
-installs the suite to the protobuf release that made it (decisions/0041). Needs grpcio-tools.
+The generated module is plain data: the serialised descriptor in base64. The suite loads it into a
+pool of its own, so it neither clashes with another copy of package `node` in the same process, nor
+ties the suite to the protobuf release that generated it (decision 0041). Needs grpcio-tools.
 """
 
 import base64
@@ -19,13 +19,13 @@ DESCRIPTOR = (
 
 
 def generate(proto: Path) -> str:
-    """Give the text of the generated module."""
+    """Return the text of the generated module."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "node.binpb"
-        # The first argument stands for a program's name.
+        # The first argument takes the place of the program's name.
         code = protoc.main(
             ["protoc", f"-I{proto.parent}", f"--descriptor_set_out={out}", proto.name]
         )

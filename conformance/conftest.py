@@ -1,4 +1,4 @@
-"""Registers the pytest plugin where the suite is run from a checkout without being installed."""
+"""Registers the pytest plugin when the suite runs from a checkout without being installed."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from conformance import pytest_plugin
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Register the plugin, unless its entry point has done it."""
+    """Register the plugin, unless its entry point has done so."""
     if not pluginmanager.has_plugin(pytest_plugin.NAME):
         pluginmanager.register(pytest_plugin, pytest_plugin.NAME)

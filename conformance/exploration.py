@@ -1,43 +1,39 @@
-"""Many generated inputs, or sequences of steps, from which the smallest violations are kept.
+"""Explores generated inputs, or sequences of steps, and keeps the smallest violations.
 
-Invariants: for each requirement the smallest input that broke it is kept, whichever requirement
-Hypothesis is shrinking for; a time-out or an empty budget ends an exploration, since Hypothesis
-must not repeat it; shrinking sends at most twice as much again as the exploration did.
+Invariants: for each requirement the smallest input that violates it is kept, whichever requirement
+Hypothesis is shrinking for; a time-out or an exhausted budget ends an exploration, so that
+Hypothesis does not repeat it; shrinking sends at most twice as many inputs as the exploration
+itself.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, strategies
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from conformance.context import Context
+from conformance.findings import Skipped
 from conformance.httpwire import Unanswered
 from conformance.verdict import Finding, Ruling
 
-if TYPE_CHECKING:
-    from conformance.context import Context
-
 T = TypeVar("T")
-# Long enough to store, overwrite and find again; a failing sequence is shortened afterwards.
+# Enough steps to store, overwrite and find again; a failing sequence is shrunk afterwards.
 STEPS = 12
 
 
-class Skipped(Exception):
-    """The check cannot go on; what it has not ruled on is not exercised, for this reason."""
-
-
 class _Counterexample(Exception):
-    """Tells Hypothesis that an input showed a violation, so that it looks for a smaller one."""
+    """Makes Hypothesis look for a smaller input that shows a violation."""
 
 
 class Exploration:
-    """What all inputs of one exploration have shown."""
+    """What the inputs of one exploration have shown so far."""
 
-    def __init__(self, context: "Context", examples: int) -> None:
-        """`examples` bounds the inputs."""
+    def __init__(self, context: Context, examples: int) -> None:
+        """`examples` is the number of inputs before any shrinking."""
         self._context = context
         self.examples = examples
         self._runs = 0
@@ -47,7 +43,7 @@ class Exploration:
         self._stopped: list[Exception] = []
 
     def begin(self) -> bool:
-        """Count one more input; give whether it may be sent at all."""
+        """Count one more input; return whether it may be sent."""
         if self._stopped or self._runs >= 3 * self.examples:
             return False
         self._runs += 1
@@ -55,13 +51,13 @@ class Exploration:
 
     @property
     def going(self) -> bool:
-        """Tell whether nothing has ended the exploration."""
+        """Return whether nothing has ended the exploration."""
         return not self._stopped
 
     def attempt(self, size: int, body: Callable[[], None], trail: tuple[int, ...] = ()) -> None:
-        """Run `body` and keep what it finds; raise for Hypothesis where something is broken.
+        """Run `body` and keep its findings; raise for Hypothesis if something is violated.
 
-        `trail` holds the exchanges that led to this one: they belong to a violation.
+        `trail` holds the numbers of the exchanges before it, which are part of a violation.
         """
         with self._collecting() as found:
             try:
@@ -78,7 +74,7 @@ class Exploration:
             self._held.setdefault(ident, finding)
         elif finding.ruling is Ruling.FAILS:
             known = self._broken.get(ident)
-            # Of two alike the later one: Hypothesis goes from the first to the simplest.
+            # Of two equal sizes the later one is kept, since Hypothesis moves to simpler inputs.
             if known is None or size <= known[0]:
                 shown = tuple(dict.fromkeys((*trail, *finding.exchanges)))
                 self._broken[ident] = (size, replace(finding, exchanges=shown))
@@ -88,7 +84,7 @@ class Exploration:
         return False
 
     def run(self, test: Callable[[hypothesis.settings], None]) -> None:
-        """Run Hypothesis, then hand over the findings; raise what ended the exploration."""
+        """Run Hypothesis, add the findings to the context, and raise what ended the exploration."""
         configured = hypothesis.settings(
             max_examples=self.examples,
             stateful_step_count=STEPS,
@@ -100,7 +96,7 @@ class Exploration:
             print_blob=False,
             verbosity=hypothesis.Verbosity.quiet,
         )
-        # What broke is kept. Flaky means that a live target did not do it again.
+        # The violations have been kept. Flaky means that the live target did not repeat one.
         with suppress(_Counterexample, hypothesis.errors.Flaky):
             test(configured)
         smallest = [finding for _, finding in self._broken.values()]
@@ -118,7 +114,7 @@ class Exploration:
 
 
 def explore(
-    context: "Context",
+    context: Context,
     inputs: strategies.SearchStrategy[T],
     body: Callable[[T], None],
     *,
@@ -136,9 +132,9 @@ def explore(
 
 
 class Sequence(RuleBasedStateMachine):
-    """A state machine whose rules send something: each calls `step` with what it does."""
+    """A state machine whose rules send requests; each rule passes its action to `step`."""
 
-    def __init__(self, exploration: Exploration, context: "Context") -> None:
+    def __init__(self, exploration: Exploration, context: Context) -> None:
         """Begin a new sequence."""
         super().__init__()
         self._exploration = exploration
@@ -148,7 +144,7 @@ class Sequence(RuleBasedStateMachine):
         self._trail: tuple[int, ...] = ()
 
     def step(self, body: Callable[[], None]) -> None:
-        """Do one step of the sequence, unless the exploration has ended."""
+        """Run one step of the sequence, unless the exploration has ended."""
         if not self._sends or not self._exploration.going:
             return
         self._steps += 1
@@ -160,8 +156,8 @@ class Sequence(RuleBasedStateMachine):
 
 
 def explore_sequences(
-    context: "Context",
-    machine: Callable[[Exploration, "Context"], Sequence],
+    context: Context,
+    machine: Callable[[Exploration, Context], Sequence],
     *,
     examples: int | None = None,
 ) -> None:
@@ -171,7 +167,7 @@ def explore_sequences(
     def begin() -> Sequence:
         return machine(exploration, context)
 
-    # Hypothesis takes any function that makes a machine, and the seed from it; it asks for a class
-    # in its annotations only.
+    # At runtime Hypothesis accepts any function that makes a machine, and reads the seed from it;
+    # only its annotations require a class.
     factory: Any = hypothesis.seed(context.target.seed)(begin)
     exploration.run(lambda settings: run_state_machine_as_test(factory, settings=settings))

@@ -1,7 +1,7 @@
-"""gRPC as the suite speaks it: grpcio over an unencrypted channel with the options of section 8.
+"""The suite's gRPC client: grpcio over an unencrypted channel with the options of interface 8.
 
 Operations are called by name with bytes on both sides, so that nothing between the wire and the
-judge can repair an answer. A call that runs into its own deadline, or finds nobody, is
+checks can repair an answer. A call that exceeds its own deadline, or reaches no server, raises
 `Unanswered`.
 """
 
@@ -26,20 +26,20 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # Two suites in one process must not share a connection that one of them has upset.
+    # Two runs in one process must not share a connection that one of them has broken.
     ("grpc.use_local_subchannel_pool", 1),
-    # A judge that retries on its own hides what it should see.
+    # Automatic retries would hide failures.
     ("grpc.enable_retries", 0),
 )
-# Names and values, none of which the document shows: a target declares what it wants.
+# Names and values. The document names none of them, so they come from the target's declaration.
 Metadata = tuple[tuple[str, str], ...]
-# Bodies in the record, as hexadecimal digits.
+# How much of a body the record holds, as hexadecimal digits.
 SHOWN_BYTES = 512
 
 
 @dataclass(frozen=True)
 class Reply:
-    """How a call ended: its status code by name, and the bytes of the answer if it is OK."""
+    """How a call ended: the name of its status code, and the answer as bytes if it is OK."""
 
     operation: str
     code: str
@@ -49,15 +49,15 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the status is OK."""
+        """Return whether the status is OK."""
         return self.code == "OK"
 
 
 class GrpcClient:
-    """Calls the operations of one target and writes every exchange down."""
+    """Calls the operations of one target and records every exchange."""
 
     def __init__(self, address: str, journal: Journal, *, timeout_s: float) -> None:
-        """`address` is host:port. Nothing is connected before the first call."""
+        """`address` is host:port. The client connects with the first call."""
         self.address = address
         self._journal = journal
         self._timeout_s = timeout_s
@@ -76,7 +76,7 @@ class GrpcClient:
         timeout_s: float | None = None,
         metadata: Metadata = (),
     ) -> Reply:
-        """Make one unary call, with a message, with one from a file, or with any bytes."""
+        """Make one unary call with a message, a message from a file, or arbitrary bytes."""
         seconds = timeout_s or self._timeout_s
         if isinstance(request, MessageFile):
             return self._run(operation, request.content, None, seconds, file=request)
@@ -85,7 +85,7 @@ class GrpcClient:
         return self._run(operation, body, shown, seconds, metadata=metadata)
 
     def call_stream(self, operation: str, body: bytes) -> Reply:
-        """Send one message on a stream both ways, and end at its first answer or its status."""
+        """Send one message on a bidirectional stream; stop at the first answer or the status."""
         return self._run(operation, body, None, self._timeout_s, stream=True)
 
     def _run(
@@ -140,14 +140,14 @@ _BROKEN = ("rst_stream", "stream removed", "connection reset", "socket closed", 
 
 
 def _fault(code: str, details: str, took_s: float, timeout_s: float) -> str | None:
-    # A server may answer DEADLINE_EXCEEDED on its own account, but not at the end of ours.
+    # A server may answer DEADLINE_EXCEEDED itself, but then earlier than our own deadline.
     if code == "DEADLINE_EXCEEDED" and took_s >= timeout_s * 0.95:
         return f"timeout: nothing for {timeout_s:g} s"
-    told = details.lower()
-    if code == "UNAVAILABLE" and any(word in told for word in ("connect", "socket", "goaway")):
+    text = details.lower()
+    if code == "UNAVAILABLE" and any(word in text for word in ("connect", "socket", "goaway")):
         return f"unreachable: {details}"
-    # What grpcio says itself when a stream or a connection breaks in the middle of a call.
-    if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and any(word in told for word in _BROKEN):
+    # grpcio's own words for a stream or a connection that breaks in the middle of a call.
+    if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and any(word in text for word in _BROKEN):
         return f"reset: {details}"
     return None
 
@@ -161,7 +161,7 @@ def _hex(body: bytes) -> dict[str, Any]:
 
 
 def _named(file: MessageFile) -> dict[str, Any]:
-    """Tell of a file's message without a byte of it."""
+    """Describe a message from a file without any byte of it."""
     size = len(file.content)
     return {"hex": "", "bytes": size, "cut": True, "file": file.path, "sha256": file.sha256}
 
@@ -175,10 +175,10 @@ def _as_json(message: Message) -> str:
 def command(
     address: str, operation: str, body: bytes, shown: str | None, metadata: Metadata = ()
 ) -> str:
-    """Write the command that calls again: grpcurl for a message, curl for any other bytes."""
+    """Return a command that repeats the call: grpcurl for a message, curl for other bytes."""
     if shown is not None and operation in OPERATIONS:
-        told = [word for name, value in metadata for word in ("-H", f"{name}: {value}")]
-        words = [*told, "-proto", "node.proto", "-d", shown, address, f"{SERVICE}/{operation}"]
+        headers = [word for name, value in metadata for word in ("-H", f"{name}: {value}")]
+        words = [*headers, "-proto", "node.proto", "-d", shown, address, f"{SERVICE}/{operation}"]
         folder = '"$(python -m conformance proto)"'
         quoted = " ".join(shlex.quote(word) for word in words)
         return f"grpcurl -plaintext -import-path {folder} {quoted}"
@@ -191,14 +191,14 @@ def command(
 
 
 def file_command(address: str, operation: str, file: MessageFile) -> str:
-    """Write the command that sends the message of a file again."""
+    """Return a command that sends the message of a file again."""
     head = _octal(_head(file.content))
-    # A file whose name begins with a dash is no option.
+    # The -- is for a file whose name begins with a dash.
     return f"{{ printf '{head}'; cat -- {shlex.quote(file.path)}; }} | {_curl(address, operation)}"
 
 
 def _head(body: bytes) -> bytes:
-    """Give what stands before a message on the wire: not compressed, and so long."""
+    """Return the prefix of a message on the wire: not compressed, and its length."""
     return b"\0" + len(body).to_bytes(4, "big")
 
 

@@ -1,7 +1,8 @@
-"""HTTP as the suite speaks it: the standard library's client, one connection a request.
+"""The suite's HTTP client: the standard library's, with one connection for each request.
 
-It shares no parser with the servers of the Python world (decisions/0040). Time-outs, resets and cut
-bodies are `Unanswered`, which is never a verdict against the target. A 429 is waited out.
+It shares no parser with Python's common servers (decision 0040). Time-outs, resets and truncated
+bodies raise `Unanswered`, which is never a verdict against the target. After a 429 it waits and
+retries.
 """
 
 import http.client
@@ -18,14 +19,14 @@ from urllib.parse import urlencode, urlsplit
 from conformance.journal import Exchange, Journal, shown
 from conformance.strictjson import Json, NotJson, Parsed, parse
 
-# No answer of a node API is longer; a mirror of model data may be, and is cut.
+# No answer of a node API is longer; a mirror of model data may be, and is then cut off.
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ATTEMPTS = 5
 BURST_CONNECTIONS = 6
 
 
 class Unanswered(Exception):
-    """There was no whole answer: nothing was shown, for or against the target."""
+    """There was no complete answer, so nothing was shown for or against the target."""
 
     def __init__(self, why: str, exchange: Exchange) -> None:
         """`why` begins with timeout, unreachable, reset, cut or garbage."""
@@ -36,7 +37,7 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class Credential:
-    """An Authorization header, and how it is shown in a command line."""
+    """An Authorization header, and the form in which commands and records show it."""
 
     header: str | None
     shown: str | None
@@ -46,13 +47,13 @@ ANONYMOUS = Credential(None, None)
 
 
 def bearer(token: str, shown_as: str | None = None) -> Credential:
-    """Make the documented header; a token that is no secret may be shown as it is."""
+    """Make the documented header; a token that is not a secret may be shown as it is."""
     return Credential(f"Bearer {token}", f"Bearer {shown_as or token}")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole HTTP answer. `arrivals` are the seconds after which each piece of the body came."""
+    """A complete HTTP answer. `arrivals` holds the seconds until each piece of the body arrived."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -63,17 +64,17 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the status means success."""
+        """Return whether the status means success."""
         return 200 <= self.status < 300
 
     def header(self, name: str) -> str:
-        """Give the first header of this name, or an empty string."""
+        """Return the first header of this name, or an empty string."""
         wanted = name.lower()
         return next((value for key, value in self.headers if key.lower() == wanted), "")
 
     @property
     def media_type(self) -> str:
-        """Give the Content-Type without its parameters, in small letters."""
+        """Return the Content-Type without its parameters, in lower case."""
         return self.header("Content-Type").split(";")[0].strip().lower()
 
     def parsed(self) -> Parsed:
@@ -83,11 +84,11 @@ class Answer:
         return self._parsed[0]
 
     def json(self) -> Json:
-        """Give the body's value; `NotJson` where there is none."""
+        """Return the JSON value of the body, or raise `NotJson`."""
         return self.parsed().value
 
     def json_object(self) -> dict[str, Json] | None:
-        """Give the body's object, or None where it is anything else."""
+        """Return the JSON object in the body, or None if it is anything else."""
         try:
             value = self.json()
         except NotJson:
@@ -97,7 +98,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent. `content` is the body as bytes; a JSON body has been encoded already."""
+    """What is sent. `content` is the body as bytes; a JSON body is already encoded."""
 
     method: str
     path: str
@@ -107,7 +108,7 @@ class Request:
     timeout_s: float
 
     def headers(self) -> dict[str, str]:
-        """Give the headers that the suite sets."""
+        """Return the headers that the suite sets."""
         headers = {"Accept": "*/*", "Connection": "close"}
         if self.content_type:
             headers["Content-Type"] = self.content_type
@@ -117,7 +118,7 @@ class Request:
 
 
 class HttpClient:
-    """Sends requests to one base URL and writes every exchange down."""
+    """Sends requests to one base URL and records every exchange."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class HttpClient:
         max_wait_s: float,
         on_limited: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
-        """`on_limited` sees every 429 before it is waited out, for `max_wait_s` in all."""
+        """`on_limited` sees every 429 before the wait; `max_wait_s` bounds all waits together."""
         self.base_url = base_url.rstrip("/")
         self._parts = urlsplit(self.base_url)
         self._journal = journal
@@ -139,7 +140,7 @@ class HttpClient:
 
     @property
     def exchanges_made(self) -> int:
-        """Give how many exchanges the journal has, those over gRPC included."""
+        """Return the number of exchanges in the journal, including those over gRPC."""
         return len(self._journal.exchanges)
 
     def call(
@@ -153,7 +154,7 @@ class HttpClient:
         query: Mapping[str, object] | None = None,
         timeout_s: float | None = None,
     ) -> Answer:
-        """Send a request and give its answer; a 429 is waited out and tried again."""
+        """Send a request and return its answer; after a 429, wait and retry."""
         if json_body is not None:
             content = json.dumps(json_body, ensure_ascii=False).encode()
         request = Request(
@@ -178,15 +179,15 @@ class HttpClient:
             answer = self._once(request)
             if answer.status != http.client.TOO_MANY_REQUESTS:
                 return answer
-        raise Unanswered("limited: still 429 after waiting as told", answer.exchange)
+        raise Unanswered("limited: still 429 after the requested waits", answer.exchange)
 
-    def burst(self, path: str, *, most: int, within_s: float) -> Answer | None:
-        """GET a path again and again over a few connections, until the first 429; give that one.
+    def burst(self, path: str, *, max_requests: int, within_s: float) -> Answer | None:
+        """GET a path repeatedly over a few connections until the first 429, and return that answer.
 
-        Only the 429 is written down: the others say nothing that was not known.
+        Only the 429 is recorded, since the other answers show nothing new.
         """
         request = Request("GET", path, ANONYMOUS, None, None, self._timeout_s)
-        ends, left = time.monotonic() + within_s, iter(range(most))
+        ends, left = time.monotonic() + within_s, iter(range(max_requests))
         found: list[tuple[float, int, list[tuple[str, str]], bytes]] = []
 
         def ask_often() -> None:
@@ -201,7 +202,7 @@ class HttpClient:
                     if response.status == http.client.TOO_MANY_REQUESTS:
                         found.append((began, response.status, response.getheaders(), body))
             except (OSError, http.client.HTTPException):
-                # A server may defend itself by closing connections, too.
+                # A server may also defend itself by closing connections.
                 return
             finally:
                 connection.close()
@@ -291,40 +292,40 @@ def _read(
     began: float,
     request: Request,
 ) -> str | None:
-    """Read the body piece by piece; give what went wrong, or None."""
-    # http.client takes the end of the connection for the end of the head.
+    """Read the body piece by piece; return what went wrong, or None."""
+    # http.client takes the end of the connection for the end of the headers.
     if response.msg.defects:
-        return "garbage: the head is no list of headers"
+        return "garbage: malformed headers"
     announced = response.length is not None or response.chunked
     while True:
         piece = response.read1(64 * 1024)
         arrivals.append(time.monotonic() - began)
         body += piece
         if not piece:
-            # http.client does not complain about a short body when it is read in pieces.
+            # http.client does not detect a truncated body when it is read in pieces.
             if response.length or not (body or announced):
                 return "cut: the body ended too early"
             return None
         if len(body) > MAX_BODY_BYTES:
             return f"cut: longer than {MAX_BODY_BYTES} bytes"
-        # The socket's time-out starts again with every piece; a trickle would never end.
+        # The socket's time-out restarts with every piece, so a trickle would never end.
         if arrivals[-1] > request.timeout_s:
             return f"timeout: not finished after {request.timeout_s:g} s"
 
 
 def retry_after_s(answer: Answer) -> float:
-    """Say how long a 429 asks to wait: its details, else the header, else one second."""
+    """Return the wait that a 429 asks for: in its details, else its header, else one second."""
     error = (answer.json_object() or {}).get("error")
     details = error.get("details") if isinstance(error, dict) else None
-    told = details.get("retry_after") if isinstance(details, dict) else None
-    if isinstance(told, int | float) and not isinstance(told, bool) and told >= 0:
-        return float(told)
+    wait_s = details.get("retry_after") if isinstance(details, dict) else None
+    if isinstance(wait_s, int | float) and not isinstance(wait_s, bool) and wait_s >= 0:
+        return float(wait_s)
     header = answer.header("Retry-After")
     return float(header) if header.isdecimal() else 1.0
 
 
 def curl(request: Request, url: str) -> str:
-    """Write the command that sends the request again; tokens are shell variables."""
+    """Return a command that sends the request again; tokens are shell variables in it."""
     words = ["curl", "-sS", "-i", "-N"]
     if request.method != "GET":
         words += ["-X", request.method]

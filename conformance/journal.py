@@ -1,7 +1,7 @@
-"""Every exchange with the target, written down as it happens, one JSON object a line.
+"""The record of all exchanges with the target, one JSON object a line.
 
-Invariants: exchanges are numbered from 1 in the order in which they began to be written; what is
-written is redacted; bodies longer than `SHOWN_BYTES` are cut, and the record says so.
+Invariants: exchanges are numbered from 1 in the order in which they are recorded; the record is
+redacted; bodies longer than `SHOWN_BYTES` are cut, and the record says so.
 """
 
 import json
@@ -13,13 +13,13 @@ from typing import IO, Any
 
 from conformance.secrecy import Redactor
 
-# Enough for any answer that a person wants to read; weights and checkpoints are longer.
+# Enough for any answer that a person would read; weights and checkpoints are longer.
 SHOWN_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request, what came back, and a command that sends it again."""
+    """One request, its response, and a command that sends it again."""
 
     number: int
     check: str
@@ -33,7 +33,7 @@ class Exchange:
 
 
 def shown(body: bytes) -> dict[str, Any]:
-    """Give a body for the record: text where it is text, cut where it is long."""
+    """Return a body for the record: as text if possible, and cut if it is long."""
     return {
         "text": body[:SHOWN_BYTES].decode("utf-8", "backslashreplace"),
         "bytes": len(body),

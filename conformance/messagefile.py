@@ -1,7 +1,7 @@
-"""Section 2.3: a message that the operator hands to the suite as a file, to be sent as it is.
+"""Interface 2.3: a message in a file of the operator, which the suite sends unchanged.
 
-Invariants: no more is read than a message may have; what decodes to nothing documented is refused;
-the content is sent and never written down: a record names the file, its size and its SHA-256.
+Invariants: at most the maximum size of a message is read; content without any documented field is
+refused; the content is sent but never recorded: a record names the file, its size and its SHA-256.
 """
 
 import hashlib
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from conformance import messages
 
-# Section 8: no message is larger.
+# Interface 8: no message is larger.
 MAX_MESSAGE_BYTES = 100 * 1024 * 1024
 
 
 class BadFile(Exception):
-    """The file is not there, too large, or holds no such message."""
+    """The file does not exist, is too large, or contains no such message."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class MessageFile:
 
     @property
     def sha256(self) -> str:
-        """Give the digest of the content, hexadecimal."""
+        """Return the hexadecimal digest of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
 
@@ -39,7 +39,7 @@ def read_bytes(path: str) -> bytes:
     except (OSError, ValueError) as error:
         raise BadFile(f"{path}: {error}") from None
     if len(content) > MAX_MESSAGE_BYTES:
-        raise BadFile(f"{path}: larger than a message may be, {MAX_MESSAGE_BYTES} bytes")
+        raise BadFile(f"{path}: larger than the maximum of {MAX_MESSAGE_BYTES} bytes")
     return content
 
 
@@ -49,8 +49,8 @@ def read_message(path: str, name: str) -> MessageFile:
     try:
         message = messages.parse(name, content)
     except messages.BadMessage as error:
-        raise BadFile(f"{path}: no {name}: {error}") from None
-    # Any bytes may happen to be fields that the document does not have.
+        raise BadFile(f"{path}: not a {name}: {error}") from None
+    # Arbitrary bytes may happen to parse as fields that the document does not have.
     if not message.ListFields():
-        raise BadFile(f"{path}: no {name}: none of its fields is there")
+        raise BadFile(f"{path}: not a {name}: it has none of its fields")
     return MessageFile(path, content)

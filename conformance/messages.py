@@ -1,7 +1,7 @@
-"""Section 2.3: the gRPC messages, as classes to send and as bytes to look at.
+"""Interface 2.3: the gRPC messages, as classes for requests and as wire fields for answers.
 
 Requests are made with classes from the suite's own descriptor. Answers are read field by field from
-the wire, since a library would quietly skip a documented number that carries another type.
+the wire, since a library would silently skip a documented number that has another type.
 """
 
 import base64
@@ -38,12 +38,12 @@ _WIRE_TYPES = {
 
 
 class BadMessage(Exception):
-    """The bytes are no protobuf message at all."""
+    """The bytes are not a protobuf message."""
 
 
 @dataclass(frozen=True)
 class WireField:
-    """One field as it stands on the wire. `value` is an int or bytes."""
+    """One field as it is on the wire. `value` is an int or bytes."""
 
     number: int
     wire_type: int
@@ -51,7 +51,7 @@ class WireField:
 
 
 def make(name: str, **fields: Any) -> Message:
-    """Make a message; a nested one is given as another message."""
+    """Make a message; the value of a nested field is another message."""
     return MESSAGES[name](**fields)
 
 
@@ -90,7 +90,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise BadMessage("a number that does not end")
+            raise BadMessage("an unterminated varint")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -106,7 +106,7 @@ def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 
 def field_fault(rule: MessageRule, found: WireField) -> str | None:
-    """Say why the field on the wire is not of the documented type, or None."""
+    """Return why the field on the wire does not have the documented type, or None."""
     if rule.type not in SCALARS:
         expected = LENGTH
     elif rule.repeated and found.wire_type == LENGTH and _WIRE_TYPES[rule.type] != LENGTH:

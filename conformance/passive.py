@@ -1,42 +1,38 @@
-"""Sections 4 and 7.1: what holds in every answer of the node API, whichever check asked for it.
+"""Interface 4 and 7.1: rules for every answer of the node API, whichever check asked.
 
-Invariant: nothing here sends anything, so it costs the target nothing and runs on every exchange.
+Invariant: nothing here sends a request, so this runs on every exchange at no cost to the target.
 """
 
-from typing import TYPE_CHECKING
-
+from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.strictjson import Json, NotJson, brief, is_int, is_number
-
-if TYPE_CHECKING:
-    from conformance.context import Context
 
 BODY = frozenset({"GEN-010", "GEN-011", "GEN-012"})
 ERROR = frozenset(f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14))
 PROVES = BODY | ERROR
-# Checks by name that have no function: they run along with all the others.
+# Names of checks without a function of their own: they run together with every other check.
 CHECKS = {"passive-body": BODY, "passive-error": ERROR}
 
 DOCUMENTED_CODES = {401: "UNAUTHORIZED", 402: "INSUFFICIENT_BALANCE", 429: "RATE_LIMITED"}
 TRACES = (b"Traceback (most recent call last)", b"goroutine 1 [", b"\tat java.", b"panicked at")
 
 
-def judge_answer(context: "Context", answer: Answer, *, stream: bool = False) -> None:
+def judge_answer(findings: Findings, answer: Answer, *, stream: bool = False) -> None:
     """Rule on one answer of the node API or of a training-verification route.
 
-    An answer to a request for a stream is not JSON, whatever it is announced as.
+    The answer to a request for a stream need not be JSON, whatever its Content-Type.
     """
     if answer.ok:
         if not stream and answer.media_type != "text/event-stream":
-            _judge_body(context, answer)
+            _judge_body(findings, answer)
         return
     if answer.status in DOCUMENTED_CODES:
-        if _judge_body(context, answer):
-            _judge_documented_error(context, answer, answer.json())
+        if _judge_body(findings, answer):
+            _judge_documented_error(findings, answer, answer.json())
     elif answer.status >= 400:
-        _judge_other_error(context, answer)
+        _judge_other_error(findings, answer)
     if answer.status >= 400:
-        context.judge(
+        findings.judge(
             "NA-ERR-014",
             not any(trace in answer.body for trace in TRACES),
             "the body shows a traceback",
@@ -44,16 +40,16 @@ def judge_answer(context: "Context", answer: Answer, *, stream: bool = False) ->
         )
 
 
-def _judge_body(context: "Context", answer: Answer) -> bool:
+def _judge_body(findings: Findings, answer: Answer) -> bool:
     try:
         parsed = answer.parsed()
     except NotJson as error:
-        context.fails("GEN-010", f"the body is not JSON: {error}", answer)
+        findings.fails("GEN-010", f"the body is not JSON: {error}", answer)
         return False
-    context.holds("GEN-010", answer)
+    findings.holds("GEN-010", answer)
     repeated = ", ".join(parsed.repeated_keys)
-    context.judge("GEN-011", not repeated, f"keys that occur twice: {repeated}", answer)
-    context.judge(
+    findings.judge("GEN-011", not repeated, f"duplicate keys: {repeated}", answer)
+    findings.judge(
         "GEN-012",
         answer.media_type == "application/json" or answer.media_type.endswith("+json"),
         f"Content-Type is {answer.header('Content-Type')!r}",
@@ -62,24 +58,24 @@ def _judge_body(context: "Context", answer: Answer) -> bool:
     return True
 
 
-def _judge_documented_error(context: "Context", answer: Answer, body: Json) -> None:
+def _judge_documented_error(findings: Findings, answer: Answer, body: Json) -> None:
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        context.fails("NA-ERR-001", f"no object error in {brief(body)}", answer)
+        findings.fails("NA-ERR-001", f"there is no object named error in {brief(body)}", answer)
         return
-    context.holds("NA-ERR-001", answer)
+    findings.holds("NA-ERR-001", answer)
     code, message, details = error.get("code"), error.get("message"), error.get("details")
-    context.judge(
+    findings.judge(
         "NA-ERR-002", isinstance(code, str), f"error.code is {brief(code)}, not a string", answer
     )
-    context.judge(
+    findings.judge(
         "NA-ERR-003",
         isinstance(message, str),
         f"error.message is {brief(message)}, not a string",
         answer,
     )
     if "details" in error:
-        context.judge(
+        findings.judge(
             "NA-ERR-004",
             isinstance(details, dict),
             f"error.details is {brief(details)}, not an object",
@@ -87,24 +83,24 @@ def _judge_documented_error(context: "Context", answer: Answer, body: Json) -> N
         )
     known = details if isinstance(details, dict) else {}
     if answer.status == 401:
-        context.judge("NA-ERR-005", not details, f"error.details is {brief(details)}", answer)
+        findings.judge("NA-ERR-005", not details, f"error.details is {brief(details)}", answer)
     if answer.status == 429:
-        context.judge(
+        findings.judge(
             "NA-ERR-006", code == DOCUMENTED_CODES[429], f"error.code is {brief(code)}", answer
         )
-        told = known.get("retry_after")
-        context.judge(
+        retry_after = known.get("retry_after")
+        findings.judge(
             "NA-ERR-007",
-            is_int(told) and told >= 0,
-            f"details.retry_after is {brief(told)}, not a number of seconds",
+            is_int(retry_after) and retry_after >= 0,
+            f"details.retry_after is {brief(retry_after)}, not a number of seconds",
             answer,
         )
     if answer.status == 402:
-        context.judge(
+        findings.judge(
             "NA-ERR-009", code == DOCUMENTED_CODES[402], f"error.code is {brief(code)}", answer
         )
         for ident, key in (("NA-ERR-010", "required"), ("NA-ERR-011", "available")):
-            context.judge(
+            findings.judge(
                 ident,
                 is_number(known.get(key)),
                 f"details.{key} is {brief(known.get(key))}, not a number",
@@ -112,8 +108,8 @@ def _judge_documented_error(context: "Context", answer: Answer, body: Json) -> N
             )
 
 
-def _judge_other_error(context: "Context", answer: Answer) -> None:
-    # /health answers with its report whatever the status: that is no error body.
+def _judge_other_error(findings: Findings, answer: Answer) -> None:
+    # /health may answer with its report whatever the status; the report is not an error body.
     body = answer.json_object()
     if body is not None and "healthy" in body:
         return
@@ -123,6 +119,6 @@ def _judge_other_error(context: "Context", answer: Answer) -> None:
         and isinstance(error.get("code"), str)
         and isinstance(error.get("message"), str)
     )
-    context.judge(
+    findings.judge(
         "NA-ERR-012", fits, f"a {answer.status} without error.code and error.message", answer
     )

@@ -1,9 +1,8 @@
-"""What a target seems to serve: a few harmless looks, from which a `conformance.toml` is proposed.
+"""Finds out what a target serves with a few harmless requests, and proposes a `conformance.toml`.
 
-Invariant: a profile is proposed as soon as one of its routes is there at all, so that a node with
-one broken route is judged and not excused. Whatever speaks gRPC on the documented port is taken for
-the service; which of its operations are there is then judged. Nothing is sent that could change
-something.
+Invariants: a profile is proposed if any of its routes exists, so that a node with a broken route is
+judged and not excused; any gRPC server on the documented port counts as the service, and its
+operations are then judged; no request changes anything.
 """
 
 import json
@@ -22,17 +21,17 @@ from conformance.target import Target, documented_grpc_address
 ROUTES: dict[Profile, tuple[str, ...]] = {
     Profile.NODE_API: ("/api/v1/status", "/api/v1/health", "/api/v1/metrics", "/api/v1/config"),
     Profile.TRAINING: ("/api/training/global", "/api/training/verify"),
-    # Not /healthz: many a service that is no gateway has one.
+    # Not /healthz, which many services have that are not gateways.
     Profile.NATIVE_API: ("/api/network", "/api/model", "/api/blocks"),
 }
-# One service has the operations of all three.
+# The operations of all three belong to one service.
 SERVICE_PROFILES = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What was found, and what each look said."""
+    """What was found, and the outcome of each request."""
 
     profiles: frozenset[Profile]
     grpc: str | None
@@ -40,7 +39,7 @@ class Proposal:
 
 
 def probe(target: Target) -> Proposal:
-    """Look at a target. Nothing is changed, and no token is sent."""
+    """Probe a target, without changing anything and without sending a token."""
     journal = Journal(Redactor(target.secrets))
     looks: list[str] = []
     found: set[Profile] = set()
@@ -58,18 +57,18 @@ def probe(target: Target) -> Proposal:
 
 def _look(looks: list[str], what: str, ask: Callable[[], tuple[bool, str]]) -> bool:
     try:
-        there, said = ask()
+        present, outcome = ask()
     except Unanswered as reason:
-        there, said = False, reason.why
-    looks.append(f"{what}: {said}")
-    return there
+        present, outcome = False, reason.why
+    looks.append(f"{what}: {outcome}")
+    return present
 
 
 def _get(http: HttpClient, path: str) -> Callable[[], tuple[bool, str]]:
     def ask() -> tuple[bool, str]:
         answer = http.call("GET", path)
         page = answer.media_type == "text/html"
-        # A page for people at every path is how single-page applications are served.
+        # Single-page applications answer every path with an HTML page.
         return answer.status not in ABSENT and not page, f"status {answer.status}"
 
     return ask
@@ -78,14 +77,14 @@ def _get(http: HttpClient, path: str) -> Callable[[], tuple[bool, str]]:
 def _speaks(grpc: GrpcClient) -> Callable[[], tuple[bool, str]]:
     def ask() -> tuple[bool, str]:
         reply = grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
-        # A web server on this port gives a status of HTTP, which gRPC calls UNKNOWN.
+        # A web server on this port answers with an HTTP status, which gRPC calls UNKNOWN.
         return reply.code not in ("UNAVAILABLE", "UNKNOWN", "INTERNAL"), reply.code
 
     return ask
 
 
 def propose(target: Target, proposal: Proposal) -> str:
-    """Give the text of a `conformance.toml`."""
+    """Return the text of a `conformance.toml`."""
     profiles = [profile.value for profile in Profile if profile in proposal.profiles]
     lines = [
         "[target]",
@@ -99,15 +98,15 @@ def propose(target: Target, proposal: Proposal) -> str:
         "allow = []",
         "# In whole units of the network's currency.",
         f"budget = {target.budget}",
-        "# An address that may be sent a hundredth of a unit; without it the node sends to itself.",
+        "# An address that receives a hundredth of a unit; without it the node sends to itself.",
         '# send_to = ""',
         "# Legacy paths that answer 410, and those that redirect to /join.",
         "legacy_gone = []",
         "legacy_redirected = []",
-        "# What the document leaves open, and only its node knows, so that more can be judged:",
+        "# To have more judged, declare what the document leaves open and only the node knows:",
         "# rpc, reference, public_key, request_id, artifact, gradient, [target.field_map] and",
         "# [target.pipeline].",
-        "# The README of the suite says what they are.",
-        "# The tokens are better given as CONFORMANCE_TOKEN and CONFORMANCE_EXPIRED_TOKEN.",
+        "# The README of the suite explains them.",
+        "# Set tokens as CONFORMANCE_TOKEN and CONFORMANCE_EXPIRED_TOKEN in the environment.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""The pytest plugin: `pytest --pyargs conformance --node-url URL` runs the engine once.
+"""The pytest plugin: `pytest --pyargs conformance --node-url URL` runs the suite once.
 
-Each requirement becomes one test: a MUST that is violated fails, what is not judged is skipped,
-what is below MUST passes and says so in a warning. The options are those of the command line,
-with `--node-` before them.
+Each requirement becomes one test: a violated MUST fails, a requirement that is not judged is
+skipped, and a violation below MUST passes with a warning. The options are those of the command
+line, with the prefix `--node-`.
 """
 
 import argparse
@@ -20,18 +20,18 @@ from conformance.report import document, text
 from conformance.run import Runner
 from conformance.target import BadConfiguration
 
-# The name that the installed entry point has, so that nothing is registered twice.
+# The name of the installed entry point, so that the plugin is not registered twice.
 NAME = "conformance"
 ENTRY = "test_target.py"
 PREFIX = "--node-"
 
 
 class ConformanceWarning(UserWarning):
-    """Something that the document does not demand, but good sense does."""
+    """A violation below MUST: the document does not state it, but good sense does."""
 
 
 class _Options:
-    """Gives the command line's options a prefix, so that they cannot clash with pytest's own."""
+    """Adds a prefix to the command line's options, so that they cannot clash with pytest's."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -43,18 +43,18 @@ class _Options:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that say what the target is."""
+    """Add the options for the target."""
     from conformance.cli import add_target_options
 
     group = parser.getgroup("conformance", "conformance of a node")
     group.addoption("--node-url", metavar="URL", help="the node to judge: http://HOST:PORT")
-    group.addoption("--node-out", metavar="DIR", help="where the reports go")
+    group.addoption("--node-out", metavar="DIR", help="folder for the reports")
     group.addoption("--node-baseline", metavar="FILE", help="known failures")
     add_target_options(_Options(group))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Collect the target's tests with a target, and the suite's own without one."""
+    """Collect the target's tests if there is a target, else the suite's own tests."""
     here = Path(__file__).parent
     if here not in collection_path.parents:
         return None
@@ -74,7 +74,7 @@ def _settings(config: pytest.Config) -> argparse.Namespace:
 
 @pytest.fixture(scope="session")
 def conformance_report(pytestconfig: pytest.Config) -> dict[str, Any]:
-    """Run the suite once, and give its report."""
+    """Run the suite once and return its report."""
     try:
         target = target_from(_settings(pytestconfig), os.environ)
         path = pytestconfig.getoption("node_baseline")
@@ -92,7 +92,7 @@ def conformance_report(pytestconfig: pytest.Config) -> dict[str, Any]:
 
 
 def judge_item(built: dict[str, Any], ident: str) -> None:
-    """Turn the outcome of one requirement into that of a test."""
+    """Turn the outcome of one requirement into the outcome of a test."""
     item = next(entry for entry in built["requirements"] if entry["id"] == ident)
     shown = text.render_item(built, item)
     outcome = item["outcome"]

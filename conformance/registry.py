@@ -1,26 +1,25 @@
-"""The checks, by name, and the requirements that each of them can rule on.
+"""The checks that have been registered, by name, and the requirements that each may rule on.
 
 A check is a function of a `Context`. `@requirement(...)` declares what it proves; ruling on
-anything else is a fault of the suite. What the check may do to a target, and what it needs of one,
-follows from the requirements that name it in the catalogue.
+anything else is a fault of the suite. What the check may do to a target, and what it needs from
+one, follows from the requirements that name it in the catalogue.
+
+This module imports no check: `suite` brings them together.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from conformance.catalogue import Effect, Profile, Requirement, load
+from conformance.context import Context
 
-if TYPE_CHECKING:
-    from conformance.context import Context
-
-CheckFunction = Callable[["Context"], None]
+CheckFunction = Callable[[Context], None]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check. `proves` holds every id that it may rule on."""
+    """One check. `proves` holds the ids of all requirements that it may rule on."""
 
     name: str
     run: CheckFunction
@@ -29,22 +28,22 @@ class Check:
 
     @property
     def own(self) -> tuple[Requirement, ...]:
-        """Give the requirements that name this check in the catalogue."""
+        """The requirements that name this check in the catalogue."""
         return _by_check().get(self.name, ())
 
     @property
     def effect(self) -> Effect:
-        """Say what the check does to a target."""
+        """What the check does to a target."""
         return max((item.effect for item in self.own), default=Effect.READ)
 
     @property
     def needs(self) -> frozenset[str]:
-        """Say what a target has to declare before the check can run."""
+        """What a target has to declare before the check can run."""
         return frozenset().union(*(item.needs for item in self.own))
 
     @property
     def profiles(self) -> frozenset[Profile]:
-        """Say of which profiles the check is a part."""
+        """The profiles that the check is part of."""
         return frozenset(item.profile for item in self.own)
 
 
@@ -61,7 +60,7 @@ def _by_check() -> Mapping[str, tuple[Requirement, ...]]:
 
 
 def requirement(*ids: str, name: str | None = None) -> Callable[[CheckFunction], CheckFunction]:
-    """Declare a function to be a check of these requirements; its name is the check's."""
+    """Register a function as a check of these requirements, under its own name unless given one."""
 
     def register(function: CheckFunction) -> CheckFunction:
         check_name = name or function.__name__.replace("_", "-")
@@ -79,25 +78,6 @@ def add(name: str, function: CheckFunction, ids: tuple[str, ...]) -> None:
     _checks[name] = Check(name, function, frozenset(ids), summary)
 
 
-@cache
-def checks() -> Mapping[str, Check]:
-    """Give all checks in the order in which they run: by effect, then as they are written."""
-    import conformance.checks  # noqa: F401 - importing the package registers its checks
-
-    return dict(sorted(_checks.items(), key=lambda pair: pair[1].effect))
-
-
-def fields_of(resource: str) -> tuple[str, ...]:
-    """Give the ids of the catalogue's field entries of one JSON resource."""
-    return tuple(
-        item.id for item in load().values() if item.field is not None and item.field.of == resource
-    )
-
-
-def fields_of_message(*names: str) -> tuple[str, ...]:
-    """Give the ids of the catalogue's field entries of these gRPC messages."""
-    return tuple(
-        item.id
-        for item in load().values()
-        if item.message is not None and item.message.name in names
-    )
+def registered() -> Mapping[str, Check]:
+    """Return the checks that have been registered so far, in that order."""
+    return dict(_checks)

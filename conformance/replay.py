@@ -1,7 +1,7 @@
-"""Sends an exchange of an earlier run again, from its record in `exchanges.jsonl`.
+"""Sends an exchange of an earlier run again, as recorded in `exchanges.jsonl`.
 
-Invariant: what is sent is what was sent, token included, or nothing: a record whose body was cut is
-refused, and so is one whose token is not at hand, or whose file has other content by now.
+Invariant: the request is exactly the recorded one, token included, or it is not sent at all: a
+record is refused if its body was cut, its token is not set, or its file has changed.
 """
 
 import json
@@ -31,7 +31,7 @@ def find(log: Path, number: int) -> dict[str, Any]:
 
 
 def send(record: Mapping[str, Any], tokens: Mapping[str, str | None], timeout_s: float) -> Exchange:
-    """Send the request of a record again; give the new exchange."""
+    """Send the request of a record again; return the new exchange."""
     secrets = {name: token for name, token in tokens.items() if token}
     journal = Journal(Redactor(secrets))
     request = record["request"]
@@ -61,10 +61,12 @@ def _message(request: Mapping[str, Any]) -> MessageFile | bytes:
         except BadFile as error:
             raise BadConfiguration(str(error)) from None
         if file.sha256 != request["sha256"]:
-            raise BadConfiguration(f"{path}: not what was sent: its SHA-256 is another one")
+            raise BadConfiguration(
+                f"{path}: its SHA-256 differs from that of the message that was sent"
+            )
         return file
     if request["cut"]:
-        raise BadConfiguration("the message was too long to be recorded as a whole")
+        raise BadConfiguration("the message was too long to be recorded completely")
     return bytes.fromhex(request["hex"])
 
 
@@ -76,7 +78,7 @@ def _send_http(
 ) -> Exchange:
     body = request.get("body")
     if body is not None and (body["cut"] or len(body["text"].encode()) != body["bytes"]):
-        raise BadConfiguration("the body was too long, or no text, and is not recorded as a whole")
+        raise BadConfiguration("the body was too long, or not text, and is not recorded completely")
     parts = urlsplit(request["url"])
     client = HttpClient(
         f"{parts.scheme}://{parts.netloc}", journal, timeout_s=timeout_s, max_wait_s=timeout_s
@@ -98,13 +100,13 @@ def _credential(shown: str | None, tokens: Mapping[str, str | None]) -> Credenti
     name = token.removeprefix("$")
     if token == f"${name}" and name in tokens:
         if tokens[name] is None:
-            raise BadConfiguration(f"the exchange was sent with {token}, which is not at hand")
+            raise BadConfiguration(f"the exchange was sent with {token}, which is not set")
         return Credential(f"{scheme} {tokens[name]}", shown)
     return Credential(shown, shown)
 
 
 def summary(response: Mapping[str, Any] | None, fault: str | None) -> str:
-    """Say in one line how an exchange ended."""
+    """Return one line about how an exchange ended."""
     if response is None:
         return fault or "no answer"
     if "code" in response:

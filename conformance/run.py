@@ -1,7 +1,8 @@
 """A run: which checks apply, what they found, and how it ends.
 
-Invariants: a check that breaks down is a fault of the suite and never a verdict; a time-out leaves
-open what the check had not ruled on; every requirement of the catalogue has exactly one result.
+Invariants: a check that raises an error is a fault of the suite and never a verdict; a time-out
+leaves the requirements inconclusive that the check has not ruled on; every requirement has one
+result.
 """
 
 import random
@@ -17,12 +18,13 @@ from conformance import passive
 from conformance.baseline import Baseline
 from conformance.catalogue import Effect, Level, Origin, Requirement, load
 from conformance.context import API, Budget, Context
-from conformance.exploration import Skipped
+from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
 from conformance.journal import Exchange, Journal
-from conformance.registry import Check, checks
+from conformance.registry import Check
 from conformance.secrecy import Redactor
+from conformance.suite import checks
 from conformance.target import Target
 from conformance.verdict import OUTCOMES, Exit, Finding, Outcome, Ruling, Standing, standing
 
@@ -56,7 +58,7 @@ class Run:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def ended(self) -> Exit:
-        """Say how the run ends: the gravest of what happened."""
+        """Return how the run ends: the most serious of its outcomes."""
         outcomes = {(item.outcome, item.known) for item in self.results}
         must_open = any(
             item.outcome is Outcome.OPEN and item.requirement.level is Level.MUST
@@ -65,7 +67,7 @@ class Run:
         proved = any(item.standing is Standing.PROVED for item in self.results)
         order = (
             (self.interrupted, Exit.INTERRUPTED),
-            # With a broken judge no verdict counts.
+            # No verdict counts if the suite itself has a fault.
             (bool(self.faults), Exit.SUITE_FAULT),
             ((Outcome.FAIL, False) in outcomes, Exit.VIOLATED),
             (bool(self.stale), Exit.STALE_BASELINE),
@@ -79,7 +81,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class Runner:
-    """Runs the checks that apply to one target: those that only read together, if wished."""
+    """Runs the checks that apply to one target, optionally several reading checks at a time."""
 
     def __init__(
         self,
@@ -92,10 +94,10 @@ class Runner:
         parallel: int = 1,
         shuffle: bool = False,
     ) -> None:
-        """`only` names requirements; none means all. `log` is the JSONL file of the exchanges.
+        """`only` holds requirement ids; empty means all. `log` is the JSONL file of exchanges.
 
-        `parallel` is how many reading checks run at a time. `shuffle` runs the checks in the order
-        that the target's seed gives, instead of those first that only read.
+        `parallel` is the number of reading checks that run at a time. `shuffle` runs the checks in
+        an order derived from the target's seed, instead of the reading checks first.
         """
         self.target = target
         self.redactor = Redactor(target.secrets)
@@ -115,7 +117,7 @@ class Runner:
         self._skipped: dict[str, str] = {}
 
     def run(self) -> Run:
-        """Run everything; an interrupt from the keyboard ends it with what there is."""
+        """Run all checks; a keyboard interrupt ends the run with the results so far."""
         began = time.monotonic()
         interrupted = False
         chosen = [check for check in checks().values() if self._applies(check)]
@@ -165,7 +167,7 @@ class Runner:
                 except KeyboardInterrupt:
                     pool.shutdown(cancel_futures=True)
                     raise
-            # In the order in which one after the other would have found them.
+            # In the same order as if the checks had run one after the other.
             order = {check.name: at for at, check in enumerate(chosen)}
             self._findings.sort(key=lambda finding: order[finding.check])
         for check in alone if done else chosen:
@@ -175,7 +177,7 @@ class Runner:
         self._progress(len(chosen), len(chosen), "")
 
     def _own_clients(self) -> tuple[HttpClient, GrpcClient | None]:
-        """Give the clients of this thread: a check may not see what another one is doing."""
+        """Return the clients of this thread, so that checks do not affect one another."""
         if not hasattr(self._clients, "http"):
             target = self.target
             self._clients.http = HttpClient(
@@ -193,7 +195,7 @@ class Runner:
     def _applies(self, check: Check) -> bool:
         if not check.profiles & self.target.profiles:
             return False
-        # What is seen in every answer is asked for by running everything.
+        # A passive requirement is judged on every answer, so it selects every check.
         if self._only and not (check.proves | passive.PROVES) & self._only:
             return False
         reason = self._withheld(check.needs, check)
@@ -213,7 +215,9 @@ class Runner:
 
     def _run_check(self, check: Check) -> None:
         http, grpc = self._own_clients()
-        context = Context(check, self.target, http, grpc, self._budget, self._residue)
+        context = Context(
+            check.name, check.proves, self.target, http, grpc, self._budget, self._residue
+        )
         http.check = check.name
         if grpc:
             grpc.check = check.name
@@ -230,12 +234,12 @@ class Runner:
                 context.unclear(ident, reason.why, reason.exchange)
         except Skipped as reason:
             self._skipped[check.name] = str(reason)
-        except Exception:  # noqa: BLE001 - a fault of one check must not hide what the others find
+        except Exception:  # noqa: BLE001 - a fault in one check must not hide the findings of the others
             self._faults[check.name] = self.redactor.text(traceback.format_exc())
         self._findings += context.findings
 
     def _open(self, check: Check, context: Context) -> set[str]:
-        """Give what the check alone was to rule on, and has not."""
+        """Return the requirements of this check on which it has not ruled."""
         own = {item.id for item in check.own if item.level is not Level.OBSERVE}
         return own - context.ruled_on()
 
@@ -245,7 +249,7 @@ class Runner:
         stands, reason = self._standing(requirement, found)
         outcome = OUTCOMES[stands][requirement.level]
         known = outcome is Outcome.FAIL and requirement.id in self._baseline.known
-        return Result(requirement, stands, outcome, reason, _telling(found), known)
+        return Result(requirement, stands, outcome, reason, _examples(found), known)
 
     def _standing(
         self, requirement: Requirement, found: tuple[Finding, ...]
@@ -262,7 +266,7 @@ class Runner:
         if requirement.unchecked:
             return f"unchecked: {requirement.unchecked}"
         if self._only and requirement.id not in self._only:
-            return "not asked for"
+            return "not selected"
         name = requirement.check or ""
         if name in self._faults:
             return f"the check {name} broke down"
@@ -275,7 +279,7 @@ class Runner:
         return "no exchange showed it"
 
 
-# Declared by a file, which nobody finds in the list of options by its name.
+# Needs whose option is hard to guess from their name.
 _OPTIONS = {"gradient": "--gradient FILE"}
 
 
@@ -284,7 +288,7 @@ def _with_option(need: str) -> str:
 
 
 def _why(found: tuple[Finding, ...]) -> str:
-    """Give the message of the gravest finding."""
+    """Return the message of the most serious finding."""
     for ruling in (Ruling.FAILS, Ruling.UNCLEAR, Ruling.OBSERVED):
         for item in found:
             if item.ruling is ruling:
@@ -292,17 +296,17 @@ def _why(found: tuple[Finding, ...]) -> str:
     return ""
 
 
-# For a person three examples of each kind are enough; the log has them all.
-KEPT = 3
+# Three examples of each ruling are enough for a reader; the log has them all.
+MAX_EXAMPLES = 3
 
 
-def _telling(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _examples(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     kept: list[Finding] = []
     for ruling in (Ruling.FAILS, Ruling.UNCLEAR, Ruling.OBSERVED, Ruling.HOLDS):
-        # The first of those that say the same.
-        said: dict[str, Finding] = {}
+        # Of findings with the same message, the first.
+        first: dict[str, Finding] = {}
         for item in found:
             if item.ruling is ruling:
-                said.setdefault(item.message, item)
-        kept += list(said.values())[:KEPT]
+                first.setdefault(item.message, item)
+        kept += list(first.values())[:MAX_EXAMPLES]
     return tuple(kept)

@@ -1,7 +1,7 @@
 """Tokens never leave the process: every text that the suite writes goes through a `Redactor`.
 
-Invariant: nothing that is logged, reported or printed holds a token of the target, neither as it
-is nor in the forms in which a server may hand it back (URL-encoded, JSON-escaped, base64).
+Invariant: nothing that is logged, reported or printed contains a token of the target, neither as it
+is nor in a form in which a server may return it (URL-encoded, JSON-escaped, base64).
 """
 
 import base64
@@ -16,7 +16,7 @@ class Redactor:
     """Replaces each secret by its name, such as `$TOKEN`."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        """`secrets` maps the name that is shown to the text that is not."""
+        """`secrets` maps the name that is shown to the secret text that it replaces."""
         forms = {
             form: f"${name}"
             for name, secret in secrets.items()
@@ -28,14 +28,14 @@ class Redactor:
         self._forms = [(_pattern(form), shown) for form, shown in ordered]
 
     def text(self, text: str) -> str:
-        """Give the text without secrets."""
+        """Return the text without secrets."""
         for form, shown in self._forms:
-            # The name of a variable holds nothing that a replacement could misread.
+            # A variable's name contains nothing with a meaning in a replacement.
             text = form.sub(shown, text)
         return text
 
     def value(self, value: Any) -> Any:
-        """Give a JSON value without secrets. Its keys are the suite's own words, and stay."""
+        """Return a JSON value without secrets. Its keys are the suite's own words."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -45,7 +45,7 @@ class Redactor:
         return value
 
 
-# A token like "dev" would be found within other words, and the report would be unreadable.
+# Shorter tokens are replaced as whole words only: "dev" would be found within many others.
 _SHORT = 8
 
 

@@ -1,26 +1,22 @@
-"""Sections 2.1 and 6: whether a JSON object has the documented fields with the documented types.
+"""Interface 2.1 and 6: whether a JSON object has the documented fields with the documented types.
 
 The rules are the entries of the catalogue that have a `field`. A path names nested keys with dots,
 every entry of an array with `[]`, and those entries of an array whose key has a value with
 `[key=value]`.
 
-Invariant: a field is judged only where the object around it is there and is one, so that one fault
-breaks one requirement and not all those below it.
+Invariant: a field is judged only if the object around it exists and is an object, so that one fault
+violates one requirement and not all those below it.
 """
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from conformance.catalogue import Condition, FieldRule, load
-from conformance.registry import fields_of
+from conformance.catalogue import Condition, FieldRule, fields_of, load
+from conformance.findings import Findings, Shown
 from conformance.strictjson import TYPES, Json, brief, is_number
 from conformance.times import date_fault, timestamp_fault
 
-if TYPE_CHECKING:
-    from conformance.context import Context, Shown
-
-# What every check of a shape may rule on besides the fields: the two rules on formats.
+# Every check of a shape may also rule on the two requirements about formats.
 FORMATS = {"timestamp": ("GEN-008", timestamp_fault), "date": ("GEN-009", date_fault)}
 FORMAT_IDS = tuple(ident for ident, _ in FORMATS.values())
 
@@ -28,7 +24,7 @@ _STEP = re.compile(r"(?P<key>[^\[\]]+)(?:\[(?P<where>[^\]]*)\])?\Z")
 
 
 def parents(document: Json, path: str) -> Iterator[tuple[dict[str, Json], str, str]]:
-    """Give each object that should hold the last key of the path, that key, and where it is."""
+    """Yield each object that should hold the last key of the path, that key, and its full path."""
     *steps, last = path.split(".")
     yield from _descend(document, steps, last, "")
 
@@ -61,7 +57,7 @@ def _fits(entry: Json, condition: str) -> bool:
 
 
 def lookup(document: Json, path: str) -> list[Json]:
-    """Give every value at the path; nothing where it is not there."""
+    """Return every value at the path; an empty list if there is none."""
     return [holder[key] for holder, key, _ in parents(document, path) if key in holder]
 
 
@@ -73,22 +69,22 @@ def _met(document: Json, condition: Condition) -> bool:
     return False
 
 
-def judge_shape(context: "Context", resource: str, document: Json, *shown: "Shown") -> None:
-    """Rule on every field entry of the resource that the document exercises."""
+def judge_shape(findings: Findings, resource: str, document: Json, *shown: Shown) -> None:
+    """Rule on every field of the resource that the JSON document shows."""
     catalogue = load()
     for ident in fields_of(resource):
         rule = catalogue[ident].field
         if rule is None or (rule.when is not None and not _met(document, rule.when)):
             continue
-        _judge_field(context, ident, rule, document, shown)
+        _judge_field(findings, ident, rule, document, shown)
 
 
 def _judge_field(
-    context: "Context",
+    findings: Findings,
     ident: str,
     rule: FieldRule,
     document: Json,
-    shown: tuple["Shown", ...],
+    shown: tuple[Shown, ...],
 ) -> None:
     faults: list[str] = []
     looked_at = 0
@@ -105,8 +101,8 @@ def _judge_field(
             elif rule.format is not None:
                 format_ident, find_fault = FORMATS[rule.format]
                 fault = find_fault(value)
-                context.judge(
+                findings.judge(
                     format_ident, fault is None, f"{where} is {brief(value)}: {fault}", *shown
                 )
     if looked_at:
-        context.judge(ident, not faults, "; ".join(faults[:3]), *shown)
+        findings.judge(ident, not faults, "; ".join(faults[:3]), *shown)

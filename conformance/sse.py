@@ -1,8 +1,7 @@
-"""Section 6: server-sent events as their standard frames them, without a line of other code.
+"""Interface 6: server-sent events, parsed as their standard frames them, without any library.
 
-Terms: an *event* is what a blank line, or the end of the stream, ends. Comments, other fields, any
-of the three line ends, a byte order mark, and data over several lines are all allowed by the
-standard, and so here.
+Terms: a blank line, or the end of the stream, ends an *event*. As in the standard, comments, other
+fields, any of the three line endings, a byte order mark, and data over several lines are allowed.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from conformance.strictjson import Json, NotJson, parse
 
 @dataclass(frozen=True)
 class Event:
-    """The data of one event. `value` is its JSON, or `fault` says why there is none."""
+    """The data of one event. `value` is its JSON value, or `fault` says why there is none."""
 
     data: str
     value: Json
@@ -30,7 +29,7 @@ class Stream:
 
 
 def read(body: bytes) -> Stream:
-    """Read a whole stream. Blank lines stand between events, so the last may lack its own."""
+    """Read a complete stream. Blank lines separate events, so the last event may lack one."""
     try:
         text = body.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -53,8 +52,8 @@ def read(body: bytes) -> Stream:
         elif colon and name == "":
             continue
         elif name not in ("event", "id", "retry"):
-            # A reader skips it; but JSON on a line of its own is what the document excludes.
-            fault = fault or f"a line that is no field of an event: {line[:60]!r}"
+            # A reader would skip it, but the document does not allow JSON on a line without data.
+            fault = fault or f"a line that is not a field of an event: {line[:60]!r}"
     if data:
         events.append(_event("\n".join(data)))
     return Stream(tuple(events), fault, ended=not data)

@@ -1,7 +1,7 @@
-"""Inputs that Hypothesis makes: inference bodies inside the documented ranges, and outside them.
+"""Inputs that Hypothesis generates: inference bodies inside and outside the documented ranges.
 
-Invariant: what `good_bodies` makes is documented as allowed in every parameter; each input of
-`bad_bodies` breaks exactly one sentence.
+Invariant: the document allows every parameter of a body from `good_bodies`; each body from
+`bad_bodies` violates exactly one sentence.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from conformance.strictjson import Json
 
-# Short outputs: a suite that spends somebody's money spends little.
+# Short outputs, since the runs spend somebody's money.
 MAX_TOKENS = 12
 
 plain_prompts = st.sampled_from(
     ["Hello", "Once upon a time", "The sky is", "1, 2, 3,", "List three colours:"]
 )
-# Surrogates cannot be sent as UTF-8; NUL is left out, since many a tokeniser stops there.
+# Surrogates cannot be encoded as UTF-8; NUL is left out, since many tokenisers stop there.
 any_prompts = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60
 ).filter(lambda text: bool(text.strip()))
@@ -32,7 +32,7 @@ _OPTIONAL: dict[str, st.SearchStrategy[Json]] = {
     "stop": st.lists(st.sampled_from(["\n", ".", "END", "###"]), max_size=2, unique=True),
 }
 
-# The ends of the documented ranges are tried in every run, not only by chance.
+# The limits of the documented ranges are tried in every run, not only by chance.
 EDGES: tuple[dict[str, Json], ...] = tuple(
     {"prompt": "Hello", "max_tokens": 2, key: value}
     for key, value in (
@@ -45,12 +45,12 @@ EDGES: tuple[dict[str, Json], ...] = tuple(
 
 @st.composite
 def subsets(
-    draw: st.DrawFn, options: dict[str, st.SearchStrategy[Json]], *, least: int = 0
+    draw: st.DrawFn, options: dict[str, st.SearchStrategy[Json]], *, min_size: int = 0
 ) -> dict[str, Json]:
-    """Make a dictionary of some of these keys; it shrinks key by key, unlike Hypothesis's own."""
+    """Make a dictionary of some of these keys; it shrinks key by key, unlike Hypothesis's."""
     chosen = {key: draw(values) for key, values in options.items() if draw(st.booleans())}
     for key in options:
-        if len(chosen) >= least:
+        if len(chosen) >= min_size:
             break
         if key not in chosen:
             chosen[key] = draw(options[key])
@@ -69,7 +69,7 @@ def good_bodies(draw: st.DrawFn) -> dict[str, Json]:
 
 @dataclass(frozen=True)
 class BadBody:
-    """A body that should be refused, and the requirement that says so."""
+    """A body that should be refused, and the requirement that demands it."""
 
     body: Json
     requirement: str

@@ -1,8 +1,8 @@
-"""JSON as strictly as its standard has it, and what a documented type means in it.
+"""Strict JSON, and what each documented type means in it.
 
 Terms: a *documented type* is a word of the field tables (string, int, number, bool, array, object).
-Invariants: `parse` never accepts NaN, Infinity or bytes that are not UTF-8, and counts keys that
-occur twice; `true` is not an integer; `1.0` is one; a number may be an integer.
+Invariants: `parse` never accepts NaN, Infinity or bytes that are not UTF-8, and reports duplicate
+keys; `true` is not an integer, but `1.0` is one; a number may be an integer.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeGuard
 
-# What json.loads gives: the one place where a value from outside has no narrower type.
+# The result of json.loads: the only type from outside that is not narrower.
 Json = Any
 
 
@@ -21,7 +21,7 @@ class NotJson(Exception):
 
 @dataclass(frozen=True)
 class Parsed:
-    """A parsed value, and the keys that occurred twice in one object of it."""
+    """A parsed value, and the keys that are duplicate in one of its objects."""
 
     value: Json
     repeated_keys: tuple[str, ...]
@@ -49,20 +49,20 @@ def parse(data: bytes) -> Parsed:
     except json.JSONDecodeError as error:
         raise NotJson(f"{error.msg} at character {error.pos}") from None
     except RecursionError:
-        raise NotJson("nested too deeply to be read") from None
+        raise NotJson("nested too deeply") from None
     return Parsed(value, tuple(repeated))
 
 
 def is_number(value: Json) -> TypeGuard[float]:
-    """Tell whether the value is a finite JSON number."""
+    """Return whether the value is a finite JSON number."""
     if isinstance(value, float):
-        # 1e999 is good JSON and becomes infinity here, which no documented number is.
+        # 1e999 is valid JSON but becomes infinity here, which no documented number can be.
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_int(value: Json) -> TypeGuard[float]:
-    """Tell whether the value is a JSON number without a fraction, however it is written."""
+    """Return whether the value is a JSON number without a fraction, however it is written."""
     if isinstance(value, float):
         return value.is_integer()
     return isinstance(value, int) and not isinstance(value, bool)

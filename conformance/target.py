@@ -1,6 +1,6 @@
-"""What is known about a target: from `conformance.toml`, from flags, from a probe, in that order.
+"""What is known about a target, from `conformance.toml`, flags and a probe, in that order.
 
-Invariant: what a target does not declare is not applicable, never failed. Flags win over the file.
+Invariant: what a target does not declare is not applicable, never failed. Flags override the file.
 """
 
 import tomllib
@@ -19,7 +19,7 @@ DEFAULT_BUDGET = 1.0
 
 
 class BadConfiguration(Exception):
-    """The flags or the file make no sense; the message says which line to mend."""
+    """The flags or the file are invalid; the message names the setting."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Target:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """Give the secrets by the names under which they are shown."""
+        """Return the secrets by the names that are shown instead of them."""
         named = {
             "TOKEN": self.token,
             "EXPIRED_TOKEN": self.expired_token,
@@ -64,22 +64,22 @@ class Target:
 
     @property
     def valid(self) -> Credential:
-        """Give the credential of the declared token; nothing where there is none."""
+        """Return the credential of the declared token, or an anonymous one if there is none."""
         return bearer(self.token, "$TOKEN") if self.token else ANONYMOUS
 
     @property
     def second(self) -> Credential:
-        """Give the credential of another account of the target, or again that of the first."""
+        """Return the credential of the second account, or of the first if there is none."""
         return bearer(self.second_token, "$SECOND_TOKEN") if self.second_token else self.valid
 
     @property
     def expired(self) -> Credential:
-        """Give the credential of the declared expired token."""
+        """Return the credential of the declared expired token."""
         return bearer(self.expired_token, "$EXPIRED_TOKEN") if self.expired_token else ANONYMOUS
 
     @property
     def has(self) -> frozenset[str]:
-        """Give those `needs` that the target meets."""
+        """Return the `needs` that the target meets."""
         met = {
             "token": self.token,
             "expired_token": self.expired_token,
@@ -96,12 +96,12 @@ class Target:
         return frozenset(need for need, value in met.items() if value)
 
     def allows(self, effect: Effect) -> bool:
-        """Tell whether a check with this effect may run."""
+        """Return whether a check with this effect may run."""
         return effect is Effect.READ or effect in self.allow
 
 
 def documented_grpc_address(url: str) -> str:
-    """Give host:port of the gRPC server that belongs to an HTTP address (section 1)."""
+    """Return host:port of the gRPC server that belongs to an HTTP address (interface 1)."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return f"{_bracketed(parts.hostname or '')}:{port + GRPC_PORT_OFFSET}"
@@ -157,19 +157,19 @@ def read_file(path: Path) -> dict[str, Any]:
         raise BadConfiguration(f"{path}: [target] is not a table")
     gradient = table.get("gradient")
     if isinstance(gradient, str):
-        # A path in the file is meant from where the file is.
+        # A path in the file is relative to the file.
         table["gradient"] = str(path.parent / gradient)
     return table
 
 
 def make_target(settings: Mapping[str, Any]) -> Target:
-    """Check settings by the names of `conformance.toml` and make a target of them."""
+    """Validate settings named as in `conformance.toml` and make a target from them."""
     unknown = set(settings) - set(_TYPES)
     if unknown:
         raise BadConfiguration(f"unknown settings: {', '.join(sorted(unknown))}")
     for name, value in settings.items():
         if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
-            raise BadConfiguration(f"{name}: {value!r} is of the wrong type")
+            raise BadConfiguration(f"{name}: {value!r} has the wrong type")
     url = settings.get("url")
     parts = urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -212,8 +212,8 @@ def _gradient(path: str) -> MessageFile:
         raise BadConfiguration(f"gradient: {error}") from None
 
 
-# Values in native answers whose names the document does not show. A path has dots, and [] for every
-# entry of an array.
+# Values in native answers whose field names the document does not give. A path has dots, and [] for
+# every entry of an array.
 MAPPED = frozenset(
     {
         "/api/network height", "/api/network hash", "/api/network money",
@@ -239,20 +239,23 @@ RPC = "jsonrpc"
 def _validate_tables(settings: Mapping[str, Any]) -> None:
     for name, value in settings.get("field_map", {}).items():
         if name not in MAPPED:
-            raise BadConfiguration(f"field_map: {name!r} is none of {', '.join(sorted(MAPPED))}")
+            raise BadConfiguration(f"field_map: {name!r} is not one of {', '.join(sorted(MAPPED))}")
         paths = [value] if isinstance(value, str) else value
         if not isinstance(paths, list) or not paths or not all(isinstance(p, str) for p in paths):
-            raise BadConfiguration(f"field_map: {name} is no path, and no array of paths")
+            raise BadConfiguration(f"field_map: {name} must be a path or an array of paths")
     if settings.get("rpc", RPC) != RPC:
-        raise BadConfiguration(f"rpc: the suite speaks {RPC!r} and nothing else")
+        raise BadConfiguration(f"rpc: the suite supports only {RPC!r}")
     pipeline = settings.get("pipeline", {})
     for name, value in pipeline.items():
         if name not in _PIPELINE or not isinstance(value, _PIPELINE[name]):
-            raise BadConfiguration(f"pipeline: {name} = {value!r} makes no sense")
+            raise BadConfiguration(f"pipeline: {name} = {value!r} is unknown or has the wrong type")
     if pipeline and not {"shard", "hidden_shape"} <= set(pipeline):
-        raise BadConfiguration("pipeline: needs shard and hidden_shape at least")
+        raise BadConfiguration("pipeline: needs at least shard and hidden_shape")
     for name, value in pipeline.get("backward_metadata", {}).items():
         if name != name.lower() or not isinstance(value, str):
-            raise BadConfiguration(f"pipeline: backward_metadata has no {name} = {value!r}")
+            raise BadConfiguration(
+                f"pipeline: backward_metadata: {name} = {value!r}: names must be in lower case,"
+                " and values must be strings"
+            )
     if pipeline.get("format", FORMATS[0]) not in FORMATS:
-        raise BadConfiguration(f"pipeline: format is one of {', '.join(FORMATS)}")
+        raise BadConfiguration(f"pipeline: format must be one of {', '.join(FORMATS)}")

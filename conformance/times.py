@@ -1,7 +1,8 @@
-"""Section 2: time stamps are ISO 8601 strings in UTC, dates are YYYY-MM-DD.
+"""Interface 2: timestamps are ISO 8601 strings in UTC, dates are YYYY-MM-DD.
 
-The document does not choose among the spellings of ISO 8601, so all of them pass. A string without
-any zone passes too: the document says that it is UTC. Only another offset is wrong.
+The document does not choose among the formats of ISO 8601, so all of them are valid. A string
+without a zone is valid too, since the document says that it is UTC. Only another offset is a
+violation.
 """
 
 import re
@@ -13,7 +14,7 @@ _HAS_DATE_AND_TIME = re.compile(r"\d{4}.*[Tt ]\d\d", re.ASCII)
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """Read an ISO 8601 date and time, or give None where it is not one."""
+    """Parse an ISO 8601 date and time; return None if it is invalid."""
     if not _HAS_DATE_AND_TIME.match(text):
         return None
     plain = _LEAP_SECOND.sub(r"\g<1>59", text.replace("t", "T").replace("z", "Z"))
@@ -24,7 +25,7 @@ def parse_timestamp(text: str) -> datetime | None:
 
 
 def timestamp_fault(text: str) -> str | None:
-    """Say what keeps the string from being an ISO 8601 time in UTC, or None."""
+    """Return why the string is not an ISO 8601 time in UTC, or None."""
     moment = parse_timestamp(text)
     if moment is None:
         return "not an ISO 8601 date and time"
@@ -34,7 +35,7 @@ def timestamp_fault(text: str) -> str | None:
 
 
 def date_fault(text: str) -> str | None:
-    """Say what keeps the string from being a date YYYY-MM-DD, or None."""
+    """Return why the string is not a date YYYY-MM-DD, or None."""
     if not _DATE.match(text):
         return "not written YYYY-MM-DD"
     try:

@@ -1,8 +1,8 @@
 """From findings to outcomes, as two tables.
 
 Terms: a *finding* is what one check says about one requirement, with the exchanges that show it; a
-*standing* is what all findings of a run come to; an *outcome* is what the standing means at the
-level of the requirement. Checks make findings only: they know nothing of levels.
+*standing* is the result of all findings of a run; an *outcome* is what the standing means at the
+requirement's level. Checks only make findings: they do not know levels.
 """
 
 from collections.abc import Iterable
@@ -56,15 +56,15 @@ class Finding:
 
 
 def standing(requirement: Requirement, rulings: Iterable[Ruling]) -> Standing | None:
-    """Add up the rulings on an applicable requirement; None where there are none."""
+    """Combine the rulings on an applicable requirement; None if there are none."""
     found = set(rulings)
-    # The document says nothing about it, so no finding can be for or against.
+    # The document leaves it open, so no finding can be for or against it.
     if requirement.origin is Origin.SILENT:
         return Standing.SILENT
     # One counterexample is enough.
     if Ruling.FAILS in found:
         return Standing.VIOLATED
-    # What was cut off once is not proved by having worked another time.
+    # A success at another time does not prove what was cut off once.
     if Ruling.UNCLEAR in found:
         return Standing.INCONCLUSIVE
     if Ruling.HOLDS in found:
@@ -96,7 +96,7 @@ OUTCOMES: dict[Standing, dict[Level, Outcome]] = {
 
 
 class Exit(StrEnum):
-    """How a run ends; `EXIT_CODES` gives the number."""
+    """How a run ends; `EXIT_CODES` has the numbers."""
 
     CONFORMS = "conforms"
     VIOLATED = "a MUST is violated"

@@ -1,7 +1,8 @@
-"""What the operator reads when the node is ready: where it listens, and a line to try.
+"""The banner for the operator of a ready node: its addresses, and a command to try.
 
-The banner is the only place that shows the operator's token: when it was made just now, or when
-standard output is a terminal. Otherwise it names the file, since standard output may be kept.
+The banner is the only place that shows the operator's token, and only when the token was made just
+now or standard output is a terminal. Otherwise the banner names the token's file, since standard
+output may be kept. No line that a person reads is longer than 80 columns with usual addresses.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from meshnode import __version__
 
 @dataclass(frozen=True, slots=True)
 class BannerFacts:
-    """What there is to say."""
+    """What the banner shows."""
 
     node_id: str
     model: str
     layers: str
     drives: bool
-    """Whether the first layer is held here, so that a prompt can be answered, with peers or not."""
+    """Whether this node holds the first layer: then it answers prompts, alone or with peers."""
     http: tuple[str, int]
     """Address and port in use."""
     grpc: tuple[str, int]
     data_dir: Path
     token: str
-    """Empty when the operator brought a token of their own."""
+    """Empty if the operator has configured a token."""
     token_file: Path
     token_is_new: bool
     seconds: float
@@ -45,7 +46,8 @@ def print_banner(facts: BannerFacts, out: TextIO | None = None) -> None:
         f"meshnode {__version__}  ready in {facts.seconds:.1f} s",
         f"  node    {facts.node_id}",
         f"  model   {facts.model}, layers {facts.layers}",
-        f"  http    {url}/api/v1   (description: {url}/openapi.json)",
+        f"  http    {url}/api/v1",
+        f"          {url}/openapi.json describes it",
         f"  grpc    {format_address(*facts.grpc)}",
         f"  data    {facts.data_dir}",
         f"  token   {token}",
@@ -53,7 +55,8 @@ def print_banner(facts: BannerFacts, out: TextIO | None = None) -> None:
     ]
     if facts.drives:
         lines += [
-            f"  curl {url}/api/v1/inference -H 'Content-Type: application/json' \\",
+            f"  curl {url}/api/v1/inference \\",
+            "    -H 'Content-Type: application/json' \\",
             f'    -H "Authorization: Bearer {credential}" \\',
             """    -d '{"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.7}'""",
         ]
@@ -71,6 +74,6 @@ def format_address(host: str, port: int) -> str:
 
 def _token_lines(facts: BannerFacts, *, shown: bool) -> tuple[str, str]:
     if not facts.token:
-        return "the one that you gave", "$MESHNODE_TOKEN"
+        return "the one that you set", "$MESHNODE_TOKEN"
     read_file = f"$(cat {shlex.quote(str(facts.token_file))})"
     return (facts.token if shown else f"in {facts.token_file}"), read_file

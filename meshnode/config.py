@@ -1,10 +1,10 @@
-"""Settings: one table says what each is called, what it may be, and whether it can be changed.
+"""Settings: one table gives the name of each, its valid values and whether it can be changed.
 
 The names in the table are those of the document's Configuration (2.1) where it has one. A setting
 ``training.batch_size`` is the key ``batch_size`` of the table ``[training]`` in a TOML file, the
 variable ``MESHNODE_TRAINING_BATCH_SIZE``, and the same path in ``PATCH /config``. A later source
 wins: defaults, TOML file, changes made through ``PATCH /config``, environment, flags
-(decisions/0003).
+(decision 0003).
 
 Invariant: every ``Config`` in existence has passed every check of the table.
 """
@@ -13,24 +13,23 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from meshnode.domain.addresses import DEFAULT_PORT, GRPC_PORT_OFFSET, NODE_URLS_OR_EMPTY
+from meshnode.domain.checks import AboveZero, Anything, Between, Check, LayerRange, Matches
 from meshnode.domain.errors import InvalidRequest, StartupError
 
 type_names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
 
 Value = bool | int | float | str
-Check = Callable[[Any], str | None]
 
 
 class Change(Enum):
-    """What a change through ``PATCH /config`` does."""
+    """The effect of a change through ``PATCH /config``."""
 
     NEVER = "never"
     """Shown in ``GET /config`` but not changeable there."""
@@ -52,35 +51,13 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it: MESHNODE_TRACKER goes with --tracker."""
+        """The environment variable that sets it, such as MESHNODE_TRACKER for --tracker."""
         return "MESHNODE_" + self.key.removesuffix("_url").upper().replace(".", "_")
 
-
-def _any(_: Any) -> str | None:
-    return None
-
-
-def _between(low: int, high: int) -> Check:
-    def check(value: Any) -> str | None:
-        return None if low <= value <= high else f"must be between {low} and {high}"
-
-    return check
-
-
-def _above_zero(high: int) -> Check:
-    def check(value: Any) -> str | None:
-        return None if 0 < value <= high else f"must be above 0 and at most {high}"
-
-    return check
-
-
-def _matches(pattern: str, reason: str) -> Check:
-    compiled = re.compile(pattern)
-
-    def check(value: Any) -> str | None:
-        return None if compiled.fullmatch(str(value)) else reason
-
-    return check
+    def schema(self) -> dict[str, Any]:
+        """The valid values, as JSON Schema."""
+        names = {bool: "boolean", int: "integer", float: "number", str: "string"}
+        return {"type": names[self.kind], **self.check.keywords()}
 
 
 def _threads() -> int:
@@ -93,60 +70,61 @@ def _default_data_dir() -> str:
 
 
 AUTO = "auto"
-"""For ``layers``: what fits and what the network lacks."""
+"""For ``layers``: choose by the memory available and by what the network lacks."""
 NETWORK_MODEL = "network"
-"""For ``model``: the one that the trackers serve, fetched from the nodes that hold it."""
-_LAYERS = rf"all|{AUTO}|[0-9]{{1,4}}(-[0-9]{{1,4}})?"
+"""For ``model``: use the model that the trackers serve, fetched from the nodes that hold it."""
+_LAYERS = LayerRange(("all", AUTO))
 
 _SHA256 = ("([0-9a-f]{64})?", "must be 64 lowercase hex characters")
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("host", str, "127.0.0.1", _matches(r"[0-9A-Za-z.:_-]+", "must be a host or address")),
-    Setting("port", int, DEFAULT_PORT, _between(1, 65535 - GRPC_PORT_OFFSET), Change.NEVER),
-    Setting("data_dir", str, _default_data_dir(), _matches(r"[^\0]+", "must be a path")),
+    Setting("host", str, "127.0.0.1", Matches(r"[0-9A-Za-z.:_-]+", "must be a host or address")),
+    Setting("port", int, DEFAULT_PORT, Between(1, 65535 - GRPC_PORT_OFFSET), Change.NEVER),
+    Setting("data_dir", str, _default_data_dir(), Matches(r"[^\0]+", "must be a path")),
     Setting(
         "token",
         str,
         "",
-        _matches(r"[A-Za-z0-9._~+/-]*=*", "must be a bearer token: letters, digits and ._~+/-="),
+        Matches(r"[A-Za-z0-9._~+/-]*=*", "must be a bearer token: letters, digits and ._~+/-="),
     ),
-    Setting("model", str, "", _matches(r"[^\0]*", "must be a path")),
-    Setting("model_hash", str, "", _matches(*_SHA256)),
-    Setting("layers", str, "all", _matches(_LAYERS, "must be 'all', 'auto', N or FIRST-LAST")),
+    Setting("model", str, "", Matches(r"[^\0]*", "must be a path")),
+    Setting("model_hash", str, "", Matches(*_SHA256)),
+    Setting("layers", str, "all", _LAYERS),
     Setting(
         "tracker_url",
         str,
         "",
-        _matches(NODE_URLS_OR_EMPTY, "must be http://HOST:PORT, or several with commas in between"),
+        Matches(NODE_URLS_OR_EMPTY, "must be http://HOST:PORT, or several with commas in between"),
         Change.RESTART,
     ),
-    Setting("genesis_sha256", str, "", _matches(*_SHA256)),
-    Setting("network_profile", str, "", _matches(r"[^\0]*", "must be a path")),
-    Setting("sponsor_tasks", int, 0, _between(0, 1_000_000)),
-    Setting("price_per_token_atoms", int, 1000, _between(0, 1_000_000_000)),
-    Setting("settle_every_s", float, 10.0, _above_zero(86_400)),
-    Setting("artifacts_dir", str, "", _matches(r"[^\0]*", "must be a path")),
-    Setting("reference_dir", str, "", _matches(r"[^\0]*", "must be a path")),
-    Setting("training_text", str, "", _matches(r"[^\0]*", "must be a path")),
-    Setting("log_format", str, "text", _matches("text|json", "must be 'text' or 'json'")),
-    Setting("currency", str, "MESH", _matches(r"[A-Z0-9]{2,12}", "must be 2 to 12 of A-Z, 0-9")),
-    Setting("drain_s", float, 10.0, _between(0, 3600)),
-    Setting("training.enabled", bool, False, _any, Change.LIVE),
-    Setting("training.batch_size", int, 8, _between(1, 65536), Change.LIVE),
-    Setting("training.learning_rate", float, 1e-4, _above_zero(1), Change.LIVE),
-    Setting("training.diloco_steps", int, 500, _between(1, 1_000_000), Change.LIVE),
-    Setting("resources.max_memory_gb", float, 4.0, _above_zero(65536), Change.RESTART),
-    Setting("resources.cpu_threads", int, _threads(), _between(1, 1024), Change.RESTART),
-    Setting("pipeline.chain", bool, True, _any),
-    Setting("pipeline.call_s", float, 5.0, _above_zero(600)),
-    Setting("limits.requests_per_second_per_address", float, 100.0, _above_zero(1_000_000)),
-    Setting("limits.burst_per_address", int, 200, _between(1, 1_000_000)),
-    Setting("limits.requests_per_second_per_token", float, 50.0, _above_zero(1_000_000)),
-    Setting("limits.burst_per_token", int, 100, _between(1, 1_000_000)),
-    Setting("limits.native_requests_per_minute", int, 240, _between(1, 1_000_000)),
-    Setting("limits.max_batch", int, 32, _between(1, 1024)),
-    Setting("limits.max_queue", int, 64, _between(0, 65536)),
-    Setting("limits.max_body_bytes", int, 1 << 20, _between(1024, 1 << 30)),
+    Setting("genesis_sha256", str, "", Matches(*_SHA256)),
+    Setting("network_profile", str, "", Matches(r"[^\0]*", "must be a path")),
+    Setting("sponsor_tasks", int, 0, Between(0, 1_000_000)),
+    Setting("price_per_token_atoms", int, 1000, Between(0, 1_000_000_000)),
+    Setting("settle_every_s", float, 10.0, AboveZero(86_400)),
+    Setting("artifacts_dir", str, "", Matches(r"[^\0]*", "must be a path")),
+    Setting("reference_dir", str, "", Matches(r"[^\0]*", "must be a path")),
+    Setting("training_text", str, "", Matches(r"[^\0]*", "must be a path")),
+    Setting("log_requests", bool, True, Anything()),
+    Setting("log_format", str, "text", Matches("text|json", "must be 'text' or 'json'")),
+    Setting("currency", str, "MESH", Matches(r"[A-Z0-9]{2,12}", "must be 2 to 12 of A-Z, 0-9")),
+    Setting("drain_s", float, 10.0, Between(0, 3600)),
+    Setting("training.enabled", bool, False, Anything(), Change.LIVE),
+    Setting("training.batch_size", int, 8, Between(1, 65536), Change.LIVE),
+    Setting("training.learning_rate", float, 1e-4, AboveZero(1), Change.LIVE),
+    Setting("training.diloco_steps", int, 500, Between(1, 1_000_000), Change.LIVE),
+    Setting("resources.max_memory_gb", float, 4.0, AboveZero(65536), Change.RESTART),
+    Setting("resources.cpu_threads", int, _threads(), Between(1, 1024), Change.RESTART),
+    Setting("pipeline.chain", bool, True, Anything()),
+    Setting("pipeline.call_s", float, 5.0, AboveZero(600)),
+    Setting("limits.requests_per_second_per_address", float, 100.0, AboveZero(1_000_000)),
+    Setting("limits.burst_per_address", int, 200, Between(1, 1_000_000)),
+    Setting("limits.requests_per_second_per_token", float, 50.0, AboveZero(1_000_000)),
+    Setting("limits.burst_per_token", int, 100, Between(1, 1_000_000)),
+    Setting("limits.native_requests_per_minute", int, 240, Between(1, 1_000_000)),
+    Setting("limits.max_batch", int, 32, Between(1, 1024)),
+    Setting("limits.max_queue", int, 64, Between(0, 65536)),
+    Setting("limits.max_body_bytes", int, 1 << 20, Between(1024, 1 << 30)),
 )
 
 BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
@@ -154,7 +132,7 @@ BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How this node trains (document, 2.1 Configuration)."""
+    """How this node trains (interface 2.1 Configuration)."""
 
     enabled: bool
     batch_size: int
@@ -165,7 +143,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ResourcesConfig:
-    """What the node may use (document, 2.1 Configuration)."""
+    """The resources that the node may use (interface 2.1 Configuration)."""
 
     max_memory_gb: float
     """Weights and KV cache together, in GiB."""
@@ -177,25 +155,25 @@ class PipelineConfig:
     """How generations run over other nodes."""
 
     chain: bool
-    """Let holders pass on to one another (SwarmForward). Otherwise each is called in turn."""
+    """Whether holders forward hidden states (SwarmForward); otherwise the driver calls each."""
     call_s: float
-    """Deadline of one call to a holder, in seconds (document, 8: 5 s)."""
+    """Deadline of one call to a holder, in seconds (interface 8: 5 s)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsConfig:
-    """Bounds on what clients may ask for."""
+    """Limits for clients' requests."""
 
     requests_per_second_per_address: float
     burst_per_address: int
     requests_per_second_per_token: float
     burst_per_token: int
     native_requests_per_minute: int
-    """Of the public native API, by address."""
+    """Requests to the public native API that one address may make each minute."""
     max_batch: int
-    """Generations computed together."""
+    """Most generations computed together."""
     max_queue: int
-    """Generations waiting for a place in the batch."""
+    """Most generations waiting for a place in the batch."""
     max_body_bytes: int
 
 
@@ -213,22 +191,24 @@ class Config:
     """The only model to accept from the network, if not empty."""
     layers: str
     tracker_url: str
-    """One or several URLs, with commas in between."""
+    """One or several URLs, separated by commas."""
     genesis_sha256: str
-    """Of the only chain to follow, if not empty."""
+    """The genesis hash of the only chain to follow, if not empty."""
     network_profile: str
     """A TOML file with the profile of a chain that this node starts."""
     sponsor_tasks: int
     """Training tasks on the chain that this node pays for, over its life."""
     price_per_token_atoms: int
-    """Of each generated token; 1000 atoms are 0.001 units."""
+    """The price of each generated token; 1000 atoms are 0.001 units."""
     settle_every_s: float
     artifacts_dir: str
     """A folder whose manifest lists further files to mirror."""
     reference_dir: str
-    """The export of an older chain, to be shown read-only."""
+    """A folder with the export of an older chain, shown read-only."""
     training_text: str
     """A folder of text to train on; empty for the chain's data set."""
+    log_requests: bool
+    """Whether the log has a line for each HTTP request."""
     log_format: str
     currency: str
     drain_s: float
@@ -240,7 +220,7 @@ class Config:
 
     @property
     def grpc_port(self) -> int:
-        """The HTTP port plus 1000 (document, section 1)."""
+        """The HTTP port plus 1000 (interface 1)."""
         return self.port + GRPC_PORT_OFFSET
 
 
@@ -279,7 +259,7 @@ def parse_text(setting: Setting, text: str) -> Value:
 def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Turn nested tables into dotted keys. A table where a value belongs keeps its own key.
 
-    Raises InvalidRequest for a name that has a dot itself: two spellings of one key could differ.
+    Raises InvalidRequest for a name with a dot, since two spellings of one key could conflict.
     """
     flat: dict[str, object] = {}
     for name, value in tree.items():
@@ -294,7 +274,7 @@ def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 
 
 def nest(flat: Mapping[str, Value]) -> dict[str, object]:
-    """Turn dotted keys into nested tables: the opposite of :func:`flatten`."""
+    """Turn dotted keys into nested tables: the inverse of :func:`flatten`."""
     tree: dict[str, object] = {}
     for key, value in flat.items():
         table, _, name = key.rpartition(".")
@@ -325,7 +305,7 @@ def build_config(flat: Mapping[str, Value]) -> Config:
 
 
 def values_of(config: Config) -> dict[str, Value]:
-    """The opposite of :func:`build_config`: every setting by its dotted key."""
+    """Every setting by its dotted key: the inverse of :func:`build_config`."""
     values: dict[str, Value] = {}
     for setting in SETTINGS:
         group, _, name = setting.key.rpartition(".")
@@ -348,7 +328,7 @@ def checked(source: str, tree: Mapping[str, object]) -> dict[str, Value]:
 
 
 def held_layers(config: Config) -> range | None:
-    """The layers that the node is to hold; None where ``all`` or ``auto`` leave that open."""
+    """The configured range of layers; None for ``all`` and ``auto``."""
     if config.layers in ("all", AUTO):
         return None
     first, _, last = config.layers.partition("-")

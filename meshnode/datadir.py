@@ -1,4 +1,4 @@
-"""The data folder: private files that survive a crash, and one node at a time.
+"""The data folder: private files that survive a crash, and a lock for a single node.
 
 Invariants: every file is readable by its owner only (mode 0600, the folder 0700); a file is
 replaced whole or not at all, and is on the disk when :func:`write_private` returns.
@@ -15,13 +15,13 @@ from meshnode.domain.errors import StartupError
 
 
 def make_private(folder: Path) -> None:
-    """Create ``folder``, and what is missing above it, for their owner alone."""
+    """Create ``folder`` and its missing parents, accessible to their owner only."""
     for one in (*reversed(folder.parents), folder):
         one.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data``, durably and in one step. OSError when the disk refuses."""
+    """Replace the file's contents by ``data``, durably and atomically. OSError if that fails."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -48,7 +48,7 @@ class DataDirLock:
     """Held while a node runs, so that two nodes never write to one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Create ``folder`` where it is missing, and lock it; StartupError when that fails."""
+        """Create ``folder`` if it is missing, and lock it. Raises StartupError if that fails."""
         try:
             make_private(folder)
             self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -61,5 +61,5 @@ class DataDirLock:
             raise StartupError(f"another node is using the data folder {folder}") from None
 
     def release(self) -> None:
-        """Give the folder back."""
+        """Release the lock."""
         os.close(self._handle)

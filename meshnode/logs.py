@@ -1,32 +1,84 @@
-"""Structured log lines on standard error, for people or for machines.
+"""Log lines on standard error, for people or for machines.
 
-A line has a time (ISO 8601, UTC), a level, the logger's name, a message and any fields passed as
-``extra={"fields": {...}}``. Tokens, keys and prompts are never passed to a logger.
+A line has a time, a level, the logger's name, a message, and any fields passed as
+``extra={"fields": {...}}``. On a terminal it is short: the local time of day, the level in a colour
+(unless ``NO_COLOR`` is set), the logger's short name, and a message that is folded at the
+terminal's width. Elsewhere the time is ISO 8601 in UTC and nothing is folded or coloured. With
+``json`` a line is one object, which has the full name of the logger.
 
-Invariant: a record begins one line, whatever others have put into its message; as text, its
-traceback follows indented.
+Tokens, keys and prompts are never passed to a logger.
+
+Invariant: a record starts exactly one line, even if its message has line breaks; in text, all
+further lines of the record are indented.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import sys
+import textwrap
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 _NOISY = ("hypercorn.error", "hypercorn.access", "purerpc", "quart.app", "quart.serving")
+_LAYERS = frozenset({"meshnode", "services", "edges", "assembly", "domain"})
+"""Packages that name a module's layer instead of its subject."""
+_COLOURS = {
+    logging.DEBUG: "2",
+    logging.INFO: "32",
+    logging.WARNING: "33",
+    logging.ERROR: "31",
+    logging.CRITICAL: "1;31",
+}
+"""Colours of the levels: dim, green, yellow, red, bold red."""
+_DIM = "2"
+_MIN_WIDTH = 40
+"""Columns; a narrower terminal folds lines by itself."""
 
 
 class _TextFormatter(logging.Formatter):
+    """Formats a record as one line, for log files."""
+
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname.lower():8} {record.name}: "
-        line += _visible(record.getMessage())
-        for name, value in _fields(record).items():
-            line += f" {name}={json.dumps(value, default=str)}"
-        if record.exc_info:
-            for part in self.formatException(record.exc_info).split("\n"):
-                line += f"\n  {_visible(part)}"
-        return line
+        time = _time(record)
+        line = f"{time} {record.levelname.lower():8} {short_name(record.name)}: {_text(record)}"
+        return line + "".join(f"\n  {part}" for part in _traceback(self, record))
+
+
+class _TerminalFormatter(logging.Formatter):
+    """Formats a record for a terminal: folded, and perhaps coloured."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        level, name = f"{record.levelname.lower():7}", f"{short_name(record.name)}:"
+        margin = " " * len(f"{time} {level} ")
+        head = f"{margin}{name} "
+        # Long words, such as keys and paths, stay whole, so that they can be copied.
+        folded = textwrap.wrap(
+            _text(record),
+            max(_MIN_WIDTH, shutil.get_terminal_size().columns),
+            initial_indent=" " * len(head),
+            subsequent_indent=margin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        painted = [
+            self._painted(time, _DIM),
+            self._painted(level, _COLOURS.get(record.levelno, "")),
+            self._painted(name, _DIM),
+            "\n".join(folded)[len(head) :],
+        ]
+        return " ".join(painted) + "".join(f"\n  {part}" for part in _traceback(self, record))
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and colour else text
 
 
 class _JsonFormatter(logging.Formatter):
@@ -43,10 +95,16 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def set_up_logging(log_format: str) -> None:
+def set_up_logging(log_format: str, environ: Mapping[str, str] = os.environ) -> None:
     """Send this process's log to standard error, as ``text`` or ``json``."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    if log_format == "json":
+        handler.setFormatter(_JsonFormatter())
+    elif sys.stderr.isatty():
+        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        handler.setFormatter(_TerminalFormatter(colour=not plain))
+    else:
+        handler.setFormatter(_TextFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
@@ -54,8 +112,28 @@ def set_up_logging(log_format: str) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
+def short_name(logger: str) -> str:
+    """The subject of a logger: ``ledger`` for ``meshnode.services.ledger.solo``."""
+    parts = [part for part in logger.split(".") if part not in _LAYERS]
+    return parts[0] if parts else logger
+
+
+def _text(record: logging.LogRecord) -> str:
+    """The message and its fields, on one line."""
+    fields = (
+        f" {name}={json.dumps(value, default=str)}" for name, value in _fields(record).items()
+    )
+    return _visible(record.getMessage()) + "".join(fields)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    if not record.exc_info:
+        return []
+    return [_visible(part) for part in formatter.formatException(record.exc_info).split("\n")]
+
+
 def _visible(text: str) -> str:
-    """``text`` with escapes for line breaks, and for all else that cannot be printed."""
+    """``text`` with escapes for line breaks and all other unprintable characters."""
     if text.isprintable():
         return text
     return "".join(

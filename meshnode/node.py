@@ -1,8 +1,9 @@
-"""The composition root: every service of the node, and who outlives whom, on one screen.
+"""The composition root: starts every service of the node, and fixes the order of shutdown.
 
-Nesting is shutdown order. The channels and the ledger are outermost, so that what is charged is
-booked; the executor next, so that a stream in flight can finish while the edges close; the edges
-are innermost and stop first (decisions/0006). ``assembly`` puts the larger branches together.
+The nesting is the shutdown order, innermost first. The channels and the ledger are outermost, so
+that charges are still booked; the executor next, so that a stream in flight can finish while the
+edges close; the edges are innermost and stop first (decision 0006). ``assembly`` puts the larger
+branches together.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from pathlib import Path
 import trio
 
 from meshnode import __version__
-from meshnode.assembly.chain import ChainNeeds, ChainSlot, serve_chain
-from meshnode.assembly.edges import EdgeNeeds, grpc_services, http_app
-from meshnode.assembly.network import NetworkNeeds, start_network
+from meshnode.assembly.chain import ChainDependencies, ChainSlot, serve_chain
+from meshnode.assembly.dependencies import NetworkDependencies
+from meshnode.assembly.edges import EdgeDependencies, grpc_services, http_app
+from meshnode.assembly.network import start_network
+from meshnode.assembly.timings import NODE_TIMINGS, NodeTimings
 from meshnode.banner import BannerFacts, print_banner
 from meshnode.config import Config
 from meshnode.datadir import DataDirLock
+from meshnode.descriptors import DescriptorBudget, raise_limit, share_out
+from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
 from meshnode.edges.http_node import NodeFacts
 from meshnode.http.server import serve_http
 from meshnode.model.loading import load_model
+from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import Executor, engine_limits, serve_executor
@@ -46,14 +52,14 @@ from meshnode.supervise import Drain, Restarts, ServiceBoard, supervise, watch_s
 log = logging.getLogger(__name__)
 
 LAST_BYTES_S = 1.0
-"""For answers that are complete to reach their clients, once the last generation has ended."""
+"""Time for complete answers to reach their clients after the last generation has ended."""
 
 
-async def run_node(config: Config) -> None:
+async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
     """Run a node until it has drained.
 
-    Raises StartupError, in one line, for what the operator can mend, and ServiceFailed when a
-    service has failed for good; both may be wrapped in exception groups.
+    Raises StartupError, in one line, for an error that the operator can fix, and ServiceFailed when
+    a service has failed for good; both may be wrapped in exception groups.
     """
     begun = trio.current_time()
     data_dir = Path(config.data_dir)
@@ -66,13 +72,16 @@ async def run_node(config: Config) -> None:
     tokens = TokenStore(data_dir, config.token or token)
 
     drain, board, traffic = Drain(), ServiceBoard(), TrafficMeter()
+    descriptors = descriptor_budget()
     stop_edges, listening = trio.Event(), trio.Event()
     run = partial(supervise, board=board, random=random.random)
     run_edge = partial(run, restarts=Restarts(), may_end=stop_edges.is_set)
 
     async with trio.open_nursery() as node:
         await node.start(watch_signals, drain)
-        pool: ChannelPool = await node.start(run, "channels", partial(serve_pool, traffic))
+        pool: ChannelPool = await node.start(
+            run, "channels", partial(serve_pool, traffic, max_links=descriptors.peers)
+        )
         source = await find_model(config, key, pool.stub, show_progress)
         # More threads than processors would only wait for one another.
         threads = min(config.resources.cpu_threads, os.cpu_count() or 1)
@@ -80,7 +89,7 @@ async def run_node(config: Config) -> None:
         model = await trio.to_thread.run_sync(load)
         settings = Settings(config, key.node_id, weight_bytes=model.weight_bytes)
         slot = ChainSlot()
-        chain_needs = ChainNeeds(
+        chain_needs = ChainDependencies(
             config=config, keys=keys, model_directory=source.directory, pool=pool, drain=drain
         )
         await node.start(serve_chain, slot, run, chain_needs)
@@ -92,7 +101,7 @@ async def run_node(config: Config) -> None:
             network = await start_network(
                 peers,
                 run,
-                NetworkNeeds(
+                NetworkDependencies(
                     config=config,
                     settings=settings,
                     key=key,
@@ -103,6 +112,7 @@ async def run_node(config: Config) -> None:
                     drain=drain,
                     listening=listening,
                     slot=slot,
+                    timings=timings,
                 ),
             )
             health = Health(
@@ -115,7 +125,7 @@ async def run_node(config: Config) -> None:
             )
             probe = partial(serve_storage_probe, health, data_dir)
             await peers.start(partial(run, "storage probe", probe, restarts=Restarts()))
-            edge_needs = EdgeNeeds(
+            edge_needs = EdgeDependencies(
                 config=config,
                 settings=settings,
                 facts=NodeFacts(key.node_id, __version__, config.currency, begun),
@@ -131,10 +141,13 @@ async def run_node(config: Config) -> None:
 
             async with trio.open_nursery() as edges:
                 grpc = grpc_services(edge_needs)
+                grpc_limits = RpcLimits(connections=descriptors.grpc)
                 serve = partial(serve_grpc, grpc, config.host, config.grpc_port, traffic=traffic)
+                serve = partial(serve, limits=grpc_limits)
                 stoppable = partial(serve, shutdown=stop_edges, grace_s=LAST_BYTES_S)
                 grpc_address = await edges.start(run_edge, "grpc", stoppable)
                 bound = partial(serve_http, http_app(edge_needs), config.host, config.port)
+                bound = partial(bound, max_connections=descriptors.http)
                 stoppable = partial(bound, shutdown=stop_edges, grace_s=LAST_BYTES_S)
                 http_address = await edges.start(run_edge, "http", stoppable)
                 listening.set()
@@ -154,12 +167,21 @@ async def run_node(config: Config) -> None:
                     )
                 )
                 await drain.wait_begun()
-                await finish_streams(network.pipeline, executor, settings.current.drain_s)
+                await finish_streams(network.generations, executor, settings.current.drain_s)
                 stop_edges.set()
             peers.cancel_scope.cancel()
         node.cancel_scope.cancel()
     lock.release()
     log.info("stopped")
+
+
+def descriptor_budget() -> DescriptorBudget:
+    """Raise the limit of open files, and share it out. Raises StartupError if it is too low."""
+    limit = raise_limit()
+    try:
+        return share_out(limit)
+    except ValueError as error:
+        raise StartupError(f"this process may open {limit} files: {error}") from None
 
 
 def is_local(host: str) -> bool:
@@ -170,14 +192,17 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-async def finish_streams(pipeline: Pipeline, executor: Executor, deadline_s: float) -> None:
+async def finish_streams(
+    generations: Executor | Pipeline, executor: Executor, deadline_s: float
+) -> None:
     """Wait until every generation in flight has ended, for ``deadline_s`` seconds at most.
 
-    Those that this node drives, and those of others that run through its layers.
+    These are the generations that this node serves, and those of other nodes that run through its
+    layers.
     """
     with trio.move_on_after(deadline_s) as waiting:
-        await pipeline.wait_idle()
+        await generations.wait_idle()
         await executor.wait_idle()
     if waiting.cancelled_caught:
-        left = pipeline.active + executor.active
+        left = sum(each.active for each in {generations, executor})
         log.warning("deadline passed: cancelling what is left", extra={"fields": {"left": left}})

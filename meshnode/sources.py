@@ -1,13 +1,14 @@
-"""Where settings come from, and in which order (decisions/0003).
+"""The sources of settings, and their precedence (decision 0003).
 
-Defaults, then the TOML file, then changes made through ``PATCH /config`` (kept in the data folder),
-then ``MESHNODE_*`` variables, then flags: the later one wins. Whatever is wrong in any of them is
+The sources are the defaults, the TOML file, changes made through ``PATCH /config`` (kept in the
+data folder), ``MESHNODE_*`` variables and flags; a later source wins. An error in a source raises
 one StartupError that names the source.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from meshnode.domain.errors import InvalidRequest, StartupError
 NameOf = Callable[[str], str]
 
 PERSISTED = "settings.json"
-"""The file in the data folder that keeps what ``PATCH /config`` changed."""
+"""The file in the data folder that keeps the changes made by ``PATCH /config``."""
 
 
 def load_config(
@@ -42,7 +43,9 @@ def load_config(
     given = _texts(flags, lambda key: "--" + key.removesuffix("_url").replace("_", "-"))
     early = build_config({**file_values, **variables, **given})
     persisted = read_persisted(Path(early.data_dir) / PERSISTED)
-    return build_config({**file_values, **persisted, **variables, **given})
+    values = {**file_values, **persisted, **variables, **given}
+    # Absolute, so that the paths in the banner work from any folder.
+    return build_config({**values, "data_dir": os.path.abspath(early.data_dir)})
 
 
 def read_toml(path: Path) -> dict[str, Value]:
@@ -57,7 +60,7 @@ def read_toml(path: Path) -> dict[str, Value]:
 
 
 def read_persisted(path: Path) -> dict[str, Value]:
-    """Read what ``PATCH /config`` left in the data folder; nothing there is the usual case."""
+    """Read the changes that ``PATCH /config`` saved in the data folder; usually there are none."""
     try:
         tree = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,14 +1,14 @@
-"""Supervision: what happens when a service fails, and how the node is told to stop.
+"""Supervision: restarts of failed services, and the reaction to stop signals.
 
 A service is ``async def serve_x(..., *, task_status)``; it reports readiness through
-``task_status.started`` and runs until it is cancelled. One that returns uninvited has failed. A
-failed service is started again while its ``Restarts`` last, if it was given any; after that
-``ServiceFailed`` goes up the nursery tree and ends the node.
+``task_status.started`` and runs until it is cancelled. A service that returns before that has
+failed. A failed service is started again within the budget of its ``Restarts``, if it has one;
+after that ``ServiceFailed`` goes up the nursery tree and ends the node.
 
-Only the value of the first start is passed on. A service that may be restarted therefore makes no
-handle: the caller makes it beforehand, and each start runs that same one.
+Only the value of the first start is passed on. A service that may be restarted therefore does not
+create its handle: the caller creates it beforehand, and each start uses the same one.
 
-The node's own life is a small table::
+The states of the node::
 
     running  --SIGTERM, SIGINT-->  draining  --streams ended, or deadline-->  stopped (status 0)
     draining --second signal-->    gone at once (status 128 + signal)
@@ -72,10 +72,10 @@ WELL = frozenset({"ok", "starting"})
 
 
 class ServiceBoard:
-    """Which services run. Written by :func:`supervise`, read by the health checks."""
+    """The states of all services, which :func:`supervise` sets and the health checks read."""
 
     def __init__(self) -> None:
-        """Begin with no service at all."""
+        """Start without any service."""
         self._states: dict[str, str] = {}
 
     def set(self, name: str, state: str) -> None:
@@ -85,18 +85,18 @@ class ServiceBoard:
     def summary(self) -> str:
         """``ok``, or the first service that has failed, and its state.
 
-        One that starts for the first time beside others is no failure: a node listens once what it
-        needs has started, and what comes later, as a slow chain does, has a readiness of its own.
+        A service that starts for the first time is not a failure. The node listens once everything
+        it needs has started; what may start later, such as a slow chain, reports its own readiness.
         """
         ill = (f"{name} {state}" for name, state in self._states.items() if state not in WELL)
         return next(ill, "ok")
 
 
 class Drain:
-    """The node's wish to stop: begun once, never taken back."""
+    """Whether the node is stopping. A drain begins once and is never revoked."""
 
     def __init__(self) -> None:
-        """Begin as a node that runs."""
+        """Start without draining."""
         self._begun = trio.Event()
 
     @property
@@ -109,7 +109,7 @@ class Drain:
         self._begun.set()
 
     async def wait_begun(self) -> None:
-        """Wait until the node is to stop."""
+        """Wait until the drain has begun."""
         await self._begun.wait()
 
 
@@ -125,7 +125,7 @@ async def watch_signals(
                 log.warning("second signal (%s): ending at once", name)
                 logging.shutdown()
                 # Every file of the node survives a kill -9, so nothing needs to be tidied here,
-                # and nothing that hangs can hold the operator up.
+                # and nothing that hangs can delay the operator.
                 os._exit(128 + number)
             log.info("%s: draining", name)
             drain.begin()
@@ -141,11 +141,11 @@ async def supervise(
     may_end: Callable[[], bool] = lambda: False,
     task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run ``service`` until it is cancelled, starting it again while its restarts last.
+    """Run ``service`` until it is cancelled, starting it again within its restart budget.
 
-    Passes the first ``task_status.started`` on, and no later one: with ``restarts``, the handle is
-    made before, and works again once ``service`` runs again. A failure before the first start is
-    not retried: StartupError goes up as it is, anything else as ServiceFailed. A return is a
+    Passes on the first ``task_status.started`` only: with ``restarts``, the handle is created
+    beforehand and works again once ``service`` runs again. A failure before the first start is not
+    retried: StartupError is passed on unchanged, anything else as ServiceFailed. A return is a
     failure unless ``may_end()``.
     """
     failures: list[float] = []
@@ -159,7 +159,7 @@ async def supervise(
                 raise
             log.exception("service %s cannot start again", name)
         except Exception:
-            # The one place that decides what a crash means.
+            # The consequence of a service's crash is decided only here.
             log.exception("service %s crashed", name)
         else:
             if may_end():
@@ -177,7 +177,7 @@ async def supervise(
 
 
 class _FirstStart:
-    """Tells the board of every start, and the nursery of the first."""
+    """Reports every start to the board, and the first one to the nursery."""
 
     def __init__(self, outer: trio.TaskStatus[Any], board: ServiceBoard, name: str) -> None:
         self._outer = outer

@@ -1,7 +1,7 @@
-"""``meshnode token``: issue, fund, list, revoke and sweep, beside a running node or without one.
+"""``meshnode token``: issue, fund, list, revoke and sweep tokens, with or without a running node.
 
-The node notices a change of the token file with its next request (decisions/0005), and carries out
-what moves money (decisions/0085): only a node signs.
+A running node notices a changed token file on its next request (decision 0005). The node itself
+carries out orders that move money, because only a node signs (decision 0085).
 """
 
 from __future__ import annotations
@@ -11,37 +11,35 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from meshnode.datadir import make_private
+from meshnode.domain.account_address import address_of
 from meshnode.domain.amounts import parse_amount, text
 from meshnode.domain.errors import InvalidRequest, StartupError
 from meshnode.domain.tokens import TokenRecord
-from meshnode.services.keystore import Keystore
+from meshnode.domain.units import DAY_S
+from meshnode.services.keystore import ACCOUNTS_FOLDER, KEY_FILE, Keystore
 from meshnode.services.tokens import TokenStore
 from meshnode.services.wallet.orders import (
     DONE,
     FUND,
+    STAYS,
     SWEEP,
-    Order,
+    OperatorRequest,
     is_served,
     place_order,
     take_answer,
 )
 
-SECONDS_A_DAY = 86_400
 ANSWER_WITHIN_S = 15.0
-"""For a running node to carry an order out: a look, and a block or two."""
+"""Time for a running node to notice an order and to include it, within a block or two."""
 LOOK_EVERY_S = 0.05
 
 
 def run_token_command(options: argparse.Namespace, data_dir: Path, passphrase: str = "") -> None:
-    """Carry out one action and print its outcome. InvalidRequest or StartupError says why not.
+    """Carry out one action and print its outcome. Raises InvalidRequest or StartupError.
 
-    ``passphrase`` is that of the node's keys; only ``issue --fund`` and ``sweep`` need it.
+    ``passphrase`` opens the node's keys; only ``issue --fund`` and ``sweep`` need it.
     """
-    try:
-        make_private(data_dir)
-    except OSError as error:
-        raise StartupError(f"cannot use the data folder {data_dir}: {error.strerror}") from None
+    _require_node(data_dir)
     store = TokenStore(data_dir)
     if options.action == "issue":
         _issue(options, store, data_dir, passphrase)
@@ -57,38 +55,58 @@ def run_token_command(options: argparse.Namespace, data_dir: Path, passphrase: s
             print("no tokens have been issued; the operator's own is not listed")
 
 
+def _require_node(data_dir: Path) -> None:
+    """Raise StartupError unless a node has been started in the folder.
+
+    After a mistyped path, no node would accept a token that was issued into a new folder.
+    """
+    try:
+        found = (data_dir / KEY_FILE).exists()
+    except OSError as error:
+        raise StartupError(f"cannot use the data folder {data_dir}: {error.strerror}") from None
+    if not found:
+        raise StartupError(
+            f"there is no node in {data_dir}: start one there first, or name the folder of yours "
+            "with --data-dir"
+        )
+
+
 def _issue(options: argparse.Namespace, store: TokenStore, data_dir: Path, passphrase: str) -> None:
     fund = getattr(options, "fund", None)
-    # All that can be refused is, before there is a token.
+    # Every check that can fail runs before a token is issued.
     atoms = 0 if fund is None else parse_amount(fund, "--fund")
     keys = Keystore(data_dir, passphrase) if atoms else None
-    record, secret = store.issue(options.name, options.days * SECONDS_A_DAY)
+    record, secret = store.issue(options.name, options.days * DAY_S)
     print(f"{_describe(record)}\nshown this once: {secret}")
     if keys is not None:
         account = keys.account(record.id).public_key
-        outcome = _order(data_dir, Order(FUND, account, atoms))
+        outcome = _order(data_dir, OperatorRequest(FUND, account, atoms))
         print(f"account {account}: {text(atoms)} {outcome}")
+        print(f"address {address_of(account)} (the same account, with a checksum)")
 
 
 def _sweep(which: str, store: TokenStore, data_dir: Path, passphrase: str) -> None:
-    """Bring the money of tokens that no longer count into the node's account."""
+    """Move the money of revoked and expired tokens into the node's account."""
     records = store.list()
     live = [record for record in records if record.live(time.time())]
     if any(which in (record.id, record.name) for record in live):
         raise InvalidRequest("token", "is in use; revoke it first")
     named = {record.id for record in records if record.name == which}
-    # A token that is no longer listed still has its key; then only the id finds it.
+    # A token that is no longer listed still has a key, which can be found only by the token's id.
     accounts = Keystore(data_dir, passphrase).accounts()
     chosen = [one for one in accounts if one.token_id == which or one.token_id in named]
     if not chosen:
         raise InvalidRequest("token", "no account belongs to this id or name")
     for account in chosen:
-        outcome = _order(data_dir, Order(SWEEP, account.public_key))
+        outcome = _order(data_dir, OperatorRequest(SWEEP, account.public_key))
         print(f"{account.token_id}  account {account.public_key}: sweep {outcome}")
+        if STAYS in outcome:
+            key = data_dir / ACCOUNTS_FOLDER / f"{account.token_id}.json"
+            print(f"to have it back: meshnode unstake AMOUNT --key {key}, and sweep again later")
 
 
-def _order(data_dir: Path, order: Order) -> str:
-    """Place an order; what has become of it, in a few words."""
+def _order(data_dir: Path, order: OperatorRequest) -> str:
+    """Place an order, wait for the node's answer, and describe the outcome in a few words."""
     name = place_order(data_dir, order)
     if not is_served(data_dir):
         return "noted: the node will do it when it starts"
@@ -96,7 +114,8 @@ def _order(data_dir: Path, order: Order) -> str:
     while time.monotonic() < deadline:
         answer = take_answer(data_dir, name)
         if answer is not None:
-            return "done" if answer == DONE else f"refused: {answer}"
+            outcome, separator, stays = answer.partition(STAYS)
+            return ("done" if outcome == DONE else f"refused: {outcome}") + separator + stays
         time.sleep(LOOK_EVERY_S)
     return "noted: the node has not done it yet"
 

@@ -1,4 +1,4 @@
-"""``meshnode train``: train a model on a folder of text, in one process, resumable (2.1).
+"""``meshnode train``: train a model on a folder of text, in one process, resumable (interface 2.1).
 
 The same loop trained the default model (``tools/default_model`` gives it a corpus and a schedule).
 Nodes that train together do so with ``training.enabled`` instead.
@@ -22,22 +22,24 @@ from meshnode.domain.errors import StartupError
 from meshnode.model.data import TokenData
 from meshnode.model.loading import DEFAULT_MODEL, TOKENIZER_FILE, load_model, save_model
 from meshnode.model.run import TrainingRun, show_progress
-from meshnode.model.training import Batch, Recipe, Trainer, evaluate
+from meshnode.model.training import Batch, InnerTrainer, Recipe, evaluate
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 SEED = 1
 ROWS = 64
-"""Tokens of a sequence at least; the context of the model, if that is more, up to LONGEST_ROW."""
-LONGEST_ROW = 512
+"""Fewest tokens in a sequence. A sequence is as long as the model's context, up to MAX_ROW."""
+MAX_ROW = 512
 
 
 def run_train_command(options: argparse.Namespace, config: Config) -> int:
-    """Train to the last step, going on with what was begun. StartupError says why not.
+    """Train to the last step, resuming an earlier run. Raises StartupError if it cannot.
 
-    At SIGINT or SIGTERM the step that has begun is filed, and the status is 128 plus the signal.
+    On SIGINT or SIGTERM it finishes and saves the current step, and returns 128 plus the signal.
     """
     if not 1 <= options.steps <= 100_000_000 or options.batch_size < 1:
         raise StartupError("--steps and --batch-size must be positive")
+    if not options.text.is_dir():
+        raise StartupError(f"--text: there is no folder {options.text}")
     torch.set_num_threads(config.resources.cpu_threads)
     start: Path = options.start or DEFAULT_MODEL
     model = load_model(start, trainable=True)
@@ -45,7 +47,7 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
     if options.fresh:
         decoder.init_weights(torch.Generator().manual_seed(SEED))
     _tell(f"reading {options.text}")
-    length = max(ROWS, min(decoder.config.context_length, LONGEST_ROW)) + 1
+    length = max(ROWS, min(decoder.config.context_length, MAX_ROW)) + 1
     end = min(model.eos_token_ids, default=None)
     data = TokenData.of_folder(options.text, model.tokenizer, length, end)
     settings = {
@@ -72,7 +74,7 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
     except OSError as error:
         raise StartupError(f"cannot use the folder {out}: {error.strerror}") from None
     run = TrainingRun(
-        Trainer(decoder, recipe),
+        InnerTrainer(decoder, recipe),
         out / CHECKPOINT_FILE,
         settings=settings,
         steps=options.steps,
@@ -87,7 +89,7 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
         with _Interruption() as interruption:
             run.run(batches, show_progress, lambda: interruption.number > 0)
     except FloatingPointError as error:
-        # The progress stands on the line.
+        # The progress bar has not ended its line.
         _tell("")
         raise StartupError(f"{error}: try again with a lower --learning-rate") from None
     if run.trainer.step_count < options.steps:
@@ -110,10 +112,10 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
 
 
 class _Interruption:
-    """While it is entered, the first signal to stop is only noted; a second one acts at once."""
+    """A context in which the first stop signal is only recorded; a second one acts at once."""
 
     number = 0
-    """Of the signal that came; 0 for none."""
+    """The signal that was received; 0 before any."""
     _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __enter__(self) -> Self:
@@ -133,7 +135,7 @@ class _Interruption:
 
 
 def _tell(line: str) -> None:
-    """What takes its time before the first step; on the terminal, as the progress is."""
+    """Announce slow work before the first step; like the progress bar, only on a terminal."""
     if sys.stderr.isatty():
         print(line, file=sys.stderr, flush=True)
 

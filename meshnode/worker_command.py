@@ -1,6 +1,6 @@
-"""``meshnode worker``: do training work for the sponsor behind a gateway (document, 4.2).
+"""``meshnode worker``: do training work for the sponsor behind a gateway (interface 4.2).
 
-The worker has the model, a key, and a folder of its own; it opens no port.
+A worker needs the model, a key and a data folder. It does not open a port.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from meshnode.client.errors import GatewayMisbehaves, GatewayRefuses, GatewayUnavailable
 from meshnode.client.gateway import ANSWER_LIMITS, Gateway, clip
 from meshnode.client.keys import KEY_FILE
-from meshnode.client.session import CLIENT_FOLDER
+from meshnode.client.session import CLIENT_FOLDER, DEFAULT_GATEWAY, GATEWAY_VARIABLE
 from meshnode.client.transport import check_url, exchange
 from meshnode.datadir import DataDirLock, write_private
 from meshnode.domain.chain.canonical import Json, encode, parse
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
     from meshnode.services.work.execution import Execution
 
 ANSWER_S = 40.0
-"""A result is checked by repeating it before it is answered."""
+"""Deadline of a request. Generous, because a gateway recomputes a result before it answers."""
 FOLDER = "worker"
 PINNED = "genesis.sha256"
 PASSPHRASE_VARIABLE = "MESHNODE_KEY_PASSPHRASE"  # noqa: S105 - a variable's name
 
 
 def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``meshnode worker``, beside the common ones."""
+    """Add the options of ``meshnode worker`` that other commands do not have."""
     parser.add_argument(
-        "--gateway", required=True, metavar="URL", help="http://HOST:PORT of a node"
+        "--gateway",
+        metavar="URL",
+        help=f"node to get work from (default: {GATEWAY_VARIABLE}, or {DEFAULT_GATEWAY})",
     )
     parser.add_argument(
         "--key",
@@ -50,36 +52,46 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
         help="key file of the account that is paid (default DATA-DIR/client/key.json)",
     )
     parser.add_argument(
-        "--stage", required=True, type=int, choices=range(len(OPERATIONS)), help="0 or 1"
+        "--stage",
+        required=True,
+        type=int,
+        choices=range(len(OPERATIONS)),
+        help=", ".join(f"{stage}: {name}" for stage, name in enumerate(OPERATIONS))
+        + "; a task needs a worker of each stage",
     )
     parser.add_argument(
-        "--tasks", type=_count, default=0, metavar="N", help="end after so many (default: never)"
+        "--tasks", type=_count, default=0, metavar="N", help="end after N tasks (default: run on)"
     )
     parser.add_argument(
-        "--genesis-sha256", default="", metavar="HEX", help="the chain, if it is known beforehand"
+        "--genesis-sha256",
+        default="",
+        metavar="HEX",
+        help="work only for the chain with this genesis (default: the first one found)",
     )
 
 
 def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) -> None:
-    """Work until SIGTERM, SIGINT, or ``--tasks`` are done. StartupError for what can be mended.
+    """Work until SIGTERM, SIGINT, or ``--tasks`` tasks are done. Raises StartupError.
 
-    ``model`` is a model directory or empty; the journal is in ``data_dir``'s ``worker`` folder.
+    ``model`` is a model directory, or empty for the default model. The journal is kept in the
+    ``worker`` folder of ``data_dir``.
     """
     folder = data_dir / FOLDER
-    # Imported here because they bring torch: the other commands answer at once without it.
+    # Imported here because they import torch: the other commands start faster without it.
     from meshnode.model.loading import DEFAULT_MODEL
-    from meshnode.services.work.worker import Journal, Worker, run_worker
+    from meshnode.services.work.training_worker import StageJournal, TrainingWorker, run_worker
 
     lock = DataDirLock(folder / f"stage-{options.stage}")
     try:
         key = _read_key(Path(options.key or data_dir / CLIENT_FOLDER / KEY_FILE))
-        gateway = WorkGateway(check_url(options.gateway))
+        url = options.gateway or os.environ.get(GATEWAY_VARIABLE) or DEFAULT_GATEWAY
+        gateway = WorkGateway(check_url(url))
         genesis = _genesis(gateway, folder, options.genesis_sha256.lower())
         directory = Path(model) if model else DEFAULT_MODEL
         execution = _execution(gateway, directory, folder, genesis)
         network = WorkNetwork(genesis.profile.work_domain, genesis.chain_id)
-        journal = Journal(folder, options.stage)
-        worker = Worker(gateway, execution, key, options.stage, network, journal)
+        journal = StageJournal(folder, options.stage)
+        worker = TrainingWorker(gateway, execution, key, options.stage, network, journal)
         stop = _stopped_by_signals()
         print(
             f"working on {OPERATIONS[options.stage]} for {genesis.chain_id} as {key.public_key}",
@@ -91,25 +103,25 @@ def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) 
 
 
 class WorkGateway:
-    """A gateway with ``/work/*``. Failures are ClientErrors."""
+    """A gateway that serves ``/work/*``. Every failure is a ClientError."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._native = Gateway(url, f"{url}/rpc")
 
     def file(self, path: str) -> bytes:
-        """A published file."""
+        """Fetch a published file."""
         return self._native.file(path)
 
     def query(self, path: str) -> dict[str, Any]:
-        """The chain's answer to a native query."""
+        """Return the chain's answer to a native query."""
         value = self._native.query(path)
         if not isinstance(value, dict):
-            raise GatewayMisbehaves(f"{path}: the value is no object")
+            raise GatewayMisbehaves(f"{path}: the value is not an object")
         return value
 
     def post(self, path: str, value: Json) -> dict[str, Any]:
-        """Post a message; the object that is answered."""
+        """Post a message and return the object in the answer."""
         answer = exchange(self._url + path, encode(value), ANSWER_S)
         try:
             reply = parse(answer.body, ANSWER_LIMITS)
@@ -155,7 +167,7 @@ def _read_key(path: Path) -> NodeKey:
 
 
 def _genesis(gateway: WorkGateway, folder: Path, expected: str) -> Genesis:
-    """The gateway's chain; the same one that this folder worked for before."""
+    """Fetch the gateway's genesis. It must be the one that this folder was first used with."""
     data = gateway.file("/network/genesis.json")
     sha256 = hashlib.sha256(data).hexdigest()
     path = folder / PINNED
@@ -166,20 +178,20 @@ def _genesis(gateway: WorkGateway, folder: Path, expected: str) -> Genesis:
     try:
         genesis = parse_genesis(data)
     except Rejected:
-        raise StartupError("the gateway's genesis cannot be understood") from None
+        raise StartupError("the gateway's genesis is not valid") from None
     if not path.exists():
         write_private(path, f"{sha256}\n".encode())
     return genesis
 
 
 def _execution(gateway: WorkGateway, directory: Path, folder: Path, genesis: Genesis) -> Execution:
-    """The model under the chain's profile. StartupError if it is not the chain's."""
+    """Load the model under the chain's profile. Raises StartupError if it is not the chain's."""
     from meshnode.services.work.execution import load_execution
 
     manifest = genesis.manifest
     execution = load_execution(directory, folder, genesis.profile)
     if execution.dataset_sha256 != manifest.get("dataset_sha256"):
-        # A chain that was started by another release trains on that release's text.
+        # A chain that another release started trains on that release's text.
         data = gateway.file("/network/dataset.json")
         if hashlib.sha256(data).hexdigest() != manifest.get("dataset_sha256"):
             raise StartupError("the gateway's data set is not the one that the genesis names")

@@ -1,15 +1,16 @@
-"""How a node is put together: what its parts are given of the settings, and of one another."""
+"""How a node is assembled: which settings and which other parts each part is given."""
 
 import ast
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import trio
 
 from meshnode import assembly
 from meshnode.assembly.chain import ChainSlot
 from meshnode.assembly.edges import earned_rewards
-from meshnode.assembly.network import pipeline_limits
+from meshnode.assembly.pipeline import pipeline_limits
 from meshnode.config import SETTINGS, build_config
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.metering import RewardFigures
@@ -29,7 +30,7 @@ def test_the_pipeline_goes_by_its_settings() -> None:
             }
         )
     )
-    assert (limits.chain, limits.call_s) == (False, 30.0)
+    assert (limits.relay, limits.call_s) == (False, 30.0)
     assert (limits.max_sessions, limits.max_queue) == (3, 5)
 
 
@@ -54,5 +55,6 @@ async def test_metrics_do_without_an_index_that_cannot_be_read() -> None:
             raise Unavailable("the explorer index is damaged")
 
     slot = ChainSlot()
-    slot.chain = SimpleNamespace(account="02" + "0" * 64, index=Index())
+    chain: Any = SimpleNamespace(account="02" + "0" * 64, index=Index())
+    slot.chain = chain
     assert await earned_rewards(slot) == RewardFigures()

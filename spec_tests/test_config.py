@@ -1,7 +1,8 @@
-"""Section 2.1, Configuration, and where its values come from (decisions/0003)."""
+"""Interface 2.1, Configuration, and the sources of its values (decision 0003)."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,8 @@ def test_later_sources_win(tmp_path: Path) -> None:
         ({"port": "http"}, {}, None, "--port: must be an integer"),
         ({"tracker_url": "ftp://x"}, {}, None, "--tracker: must be http://HOST:PORT"),
         ({"layers": "4-"}, {}, None, "--layers: must be 'all', 'auto', N or FIRST-LAST"),
+        ({"layers": "9-3"}, {}, None, "--layers: must be FIRST-LAST: 9 comes after 3"),
+        ({}, {}, "layers = '1-0'", "node.toml: layers: must be FIRST-LAST: 1 comes after 0"),
         ({"log_format": "xml"}, {}, None, "--log-format: must be 'text' or 'json'"),
         ({}, {"MESHNODE_PORT": "x"}, None, "MESHNODE_PORT: must be an integer"),
         ({}, {"MESHNODE_TOKEN": "a b"}, None, "MESHNODE_TOKEN: must be a bearer token"),
@@ -85,6 +88,14 @@ def test_damaged_persisted_settings_are_refused(tmp_path: Path, content: bytes) 
     (tmp_path / PERSISTED).write_bytes(content)
     with pytest.raises(StartupError, match="settings"):
         load_config({"data_dir": str(tmp_path)}, {}, None)
+
+
+def test_a_relative_data_folder_is_that_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config({"data_dir": "data"}, {}, None)
+    assert config.data_dir == str(tmp_path / "data")
 
 
 def test_every_default_passes_its_own_check() -> None:
@@ -129,6 +140,8 @@ def test_the_document_has_exactly_the_documented_keys(settings: Settings) -> Non
     assert set(document) == {
         "node_id", "port", "grpc_port", "tracker_url", "training", "resources",
     }  # fmt: skip
+    training: Any
+    resources: Any
     training, resources = document["training"], document["resources"]
     assert set(training) == {"enabled", "batch_size", "learning_rate", "diloco_steps"}
     assert set(resources) == {"max_memory_gb", "cpu_threads"}
@@ -137,7 +150,7 @@ def test_the_document_has_exactly_the_documented_keys(settings: Settings) -> Non
 
 
 async def test_patch_merges_nested_keys_and_survives_a_restart(settings: Settings) -> None:
-    before = settings.document()
+    before: Any = settings.document()
     result = await settings.patch({"training": {"batch_size": 16, "learning_rate": 1}})
     assert result == PatchResult(["training.batch_size", "training.learning_rate"], False)
     assert settings.current.training.batch_size == 16

@@ -1,4 +1,4 @@
-"""What happens when a service fails, returns, or cannot start."""
+"""How a supervisor reacts when a service fails, returns or cannot start."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from meshnode.supervise import Drain, Restarts, ServiceBoard, ServiceFailed, sup
 
 
 class Scripted:
-    """A service that starts, then waits to be told how to go on."""
+    """A service that starts, then makes one call that the test sends it, and returns."""
 
     def __init__(self) -> None:
         self.starts = 0

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from support_model import TEXT, make_model
-from support_process import READY_WITHIN_S, command, environment, run
 
 from meshnode.domain.errors import StartupError
 from meshnode.model import run as training_run
 from meshnode.model.data import TokenData, shards_of
 from meshnode.model.loading import load_model
+from spec_tests.model.small_models import TEXT, make_model
+from spec_tests.processes import changes, forking
+from spec_tests.processes.calls import NODE
+from spec_tests.processes.nodes import READY_WITHIN_S, environment, run
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +38,14 @@ def text(tmp_path: Path) -> Path:
     return folder
 
 
-def train(text: Path, out: Path, model: Path, steps: int, *more: str) -> dict:
+def train(text: Path, out: Path, model: Path, steps: int, *more: str) -> dict[str, Any]:
     ended = run(
         *("train", "--text", str(text), "--out", str(out), "--from", str(model)),
         *("--steps", str(steps), "--learning-rate", "0.002", "--batch-size", "4", *more),
     )
     assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout[ended.stdout.index("{") :])
+    found: dict[str, Any] = json.loads(ended.stdout[ended.stdout.index("{") :])
+    return found
 
 
 def test_training_lowers_the_loss_and_writes_a_model(
@@ -52,7 +56,7 @@ def test_training_lowers_the_loss_and_writes_a_model(
     assert metrics["held_out_loss"] < metrics["held_out_loss_before"] - 0.5
     trained = load_model(tmp_path / "out")
     assert trained.card.complete
-    # The run is over: the same command again has nothing left to do.
+    # The run is complete, so the same command has nothing left to do.
     again = train(text, tmp_path / "out", model, 30)
     assert again["held_out_loss"] == metrics["held_out_loss"]
 
@@ -64,7 +68,20 @@ def test_other_settings_do_not_go_on_with_a_run(text: Path, tmp_path: Path, mode
         *("--from", str(model)),
     )
     assert ended.returncode == 2
-    assert "other settings" in ended.stderr
+    named = ended.stderr.split("was made with other settings: ")[1].strip()
+    assert named == (
+        "steps was 2, is now 3; batch_size was 4, is now 8; learning_rate was 0.002, is now 0.0001"
+    )
+
+
+def test_a_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    missing, out = tmp_path / "txet", tmp_path / "out"
+    ended = run("train", "--text", str(missing), "--steps", "1", "--out", str(out))
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        f"meshnode: --text: there is no folder {missing}\n",
+    )
+    assert not out.exists()
 
 
 def test_a_damaged_checkpoint_is_said(text: Path, tmp_path: Path, model: Path) -> None:
@@ -121,7 +138,8 @@ def test_shards_are_shared_out_whole_and_once() -> None:
 def test_batches_cover_their_shards_and_say_which() -> None:
     data = TokenData.of_sequences([[n] * 5 for n in range(40)], [[0] * 5])
     batches = data.batches((1, 3), 4, seed=7)
-    seen, shards = set(), set()
+    seen: set[int] = set()
+    shards: set[int] = set()
     for _ in range(2):
         shuffled = next(batches)
         seen |= set(shuffled.batch.inputs[:, 0].tolist())
@@ -148,57 +166,35 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
     assert not capsys.readouterr().err
 
 
-WAITS = """
-import signal, sys, time
-from meshnode import train_command
-from meshnode.model import run as training_run
-training_run.CHECKPOINT_SECONDS = {every}
-shown = train_command.show_progress
-def show_and_wait(run):
-    shown(run)
-    if run.trainer.step_count == {step}:
-        noted = signal.getsignal(signal.SIGINT)
-        print("waiting", file=sys.stderr, flush=True)
-        while signal.getsignal(signal.SIGINT) == noted:
-            time.sleep(0.01)
-train_command.show_progress = show_and_wait
-"""
-"""A prelude: after that step the process waits for its signal."""
-
-
 def test_a_run_that_is_stopped_goes_on_where_it_was(
     text: Path, tmp_path: Path, model: Path
 ) -> None:
-    whole, out = train(text, tmp_path / "whole", model, 40), tmp_path / "out"
+    whole, out = train(text, tmp_path / "whole", model, 12), tmp_path / "out"
     arguments = (
         *("train", "--text", str(text), "--out", str(out), "--from", str(model)),
-        *("--steps", "40", "--learning-rate", "0.002", "--batch-size", "4"),
+        *("--steps", "12", "--learning-rate", "0.002", "--batch-size", "4"),
     )
-    for number, at in ((signal.SIGINT, 10), (signal.SIGKILL, 20), (signal.SIGTERM, 30)):
-        # What a kill leaves behind is the last checkpoint: here there is one at each step.
-        prelude = WAITS.format(every=0.0 if number == signal.SIGKILL else 1e9, step=at)
-        with subprocess.Popen(
-            command(*arguments, prelude=prelude),
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert "waiting\n" in iter(process.stderr.readline, "")
+    for number, at in ((signal.SIGINT, 3), (signal.SIGKILL, 6), (signal.SIGTERM, 9)):
+        # A kill loses what follows the last checkpoint, so this run makes one at each step.
+        every = 0.0 if number == signal.SIGKILL else 1e9
+        wait = partial(changes.stop_after_step, step=at, checkpoint_every_s=every)
+        with forking.start([wait, NODE], arguments, environment()) as process:
+            said = "".join(iter(process.stdout.readline, "waiting\n"))
             process.send_signal(number)
-            answered, said = process.communicate(timeout=READY_WITHIN_S)
+            said += process.stdout.read()
+            process.wait(READY_WITHIN_S)
         with safe_open(out / "checkpoint.safetensors", "pt") as checkpoint:
             done = int(checkpoint.get_tensor("trainer.step"))
         if number == signal.SIGKILL:
             assert (process.returncode, done) == (-number, at)
         else:
             assert (process.returncode, done) == (128 + number, at + 1)
-            assert f"stopped after step {done} of 40; the same command goes on" in said
-        assert ("going on after step" in answered) is (at > 10)
+            assert f"stopped after step {done} of 12; the same command goes on" in said
+        assert ("going on after step" in said) is (at > 3)
         assert "Traceback" not in said
-    metrics = train(text, out, model, 40)
+    metrics = train(text, out, model, 12)
     assert metrics["held_out_loss"] == whole["held_out_loss"]
-    # To the bit: the weights of a run that nobody stopped.
+    # The weights equal those of a run without interruptions to the bit.
     same = [load_file(folder / "model.safetensors") for folder in (out, tmp_path / "whole")]
     assert same[0].keys() == same[1].keys()
     assert all(torch.equal(same[0][name], same[1][name]) for name in same[0])

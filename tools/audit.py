@@ -1,8 +1,8 @@
-"""Look up advisories for the running environment, and never mistake silence for safety.
+"""Looks up advisories for the running environment, and fails if they cannot be looked up.
 
-pip-audit answers "no known vulnerabilities" also where its source of advisories answers nothing.
-So it is first asked about a release that is known to be vulnerable: unless it says so, nothing that
-it says about the environment counts, and this fails.
+pip-audit reports "no known vulnerabilities" even if its source of advisories returns nothing. It is
+therefore asked first about a release that is known to be vulnerable. If it finds nothing there, its
+other answers mean nothing either, and the audit fails.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 KNOWN_BAD = "h2==3.2.0"
-"""CVE-2025-57804 among others."""
+"""This release has CVE-2025-57804, among others."""
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
         canary.write_text(KNOWN_BAD + "\n")
         found = audit(["--requirement", str(canary), "--no-deps", "--disable-pip"])
     if not found.get("h2"):
-        print(f"audit: nothing could be looked up: {KNOWN_BAD} came back without an advisory")
+        print(f"audit: advisories cannot be looked up: none was found for {KNOWN_BAD}")
         return 1
     installed = audit(["--local"])
     if not installed:
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def audit(arguments: list[str]) -> dict[str, list[str]]:
-    """Run pip-audit and return the advisories of each package; empty where it could not answer."""
+    """Run pip-audit and return the advisories of each package; empty if it has no answer."""
     command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off"]
     result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     try:

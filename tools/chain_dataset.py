@@ -1,8 +1,9 @@
-"""Writes the text that chains train on: ``meshnode/assets/dataset/corpus.json``.
+"""Writes the text on which chains train: ``meshnode/assets/dataset/corpus.json``.
 
-A list of documents from the default model's corpus, made with a seed of its own, so that the model
-has seen none of them. A chain cuts them into sequences with its own model's tokenizer
-(``meshnode/model/dataset.py``). Run it in the repository's root: ``python -m tools.chain_dataset``.
+The text is a list of documents from the default model's corpus. They are made with another seed
+than its training text, so the model has seen none of them. A chain cuts them into sequences with
+its model's tokenizer (``meshnode/model/dataset.py``). Run it in the repository's root: ``python -m
+tools.chain_dataset``.
 
 Existing chains keep their data set, whose digest is in their genesis; new text is for new chains.
 """
@@ -16,12 +17,12 @@ from tools.default_model.corpus import document
 
 SEED = 20_261_121
 CHARACTERS = 80_000
-"""Twice what 132 sequences of 64 tokens take with the default tokenizer."""
+"""Twice the text of 132 sequences of 64 tokens with the default tokenizer."""
 TARGET = Path(__file__).parent.parent / "meshnode" / "assets" / "dataset" / "corpus.json"
 
 
 def corpus() -> list[str]:
-    """Documents of ``CHARACTERS`` characters together, each different from the others."""
+    """Return different documents with ``CHARACTERS`` characters together."""
     chosen: dict[str, None] = {}
     size = index = 0
     while size < CHARACTERS:
@@ -34,7 +35,7 @@ def corpus() -> list[str]:
 
 
 def written(documents: list[str]) -> bytes:
-    """The file's bytes."""
+    """Return the bytes of the file."""
     return (json.dumps(documents, ensure_ascii=False, indent=0) + "\n").encode()
 
 

@@ -1,23 +1,33 @@
-"""Run schemathesis against a node of its own, from the node's own ``/openapi.json``.
+"""Runs schemathesis against a new node, with the node's own ``/openapi.json``.
 
-``python -m tools.fuzz SCHEMATHESIS [ARGUMENT...]``: SCHEMATHESIS is the program, which lives in an
-environment of its own, since its dependencies are none of the node's.
+``python -m tools.fuzz SCHEMATHESIS [ARGUMENT...]``: SCHEMATHESIS is the path of the program, which
+is installed in an environment of its own, apart from the node's dependencies.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from bench.node_process import running_node
 
+CONFIG = Path(__file__).with_name("schemathesis.toml")
 CHECKS = ["--checks", "all", "--max-examples", "25", "--generation-deterministic"]
 
 
 def main(program: str, *arguments: str) -> int:
-    """Return schemathesis' exit status: 0 when it finds nothing."""
+    """Return the exit status of schemathesis, which is 0 if it finds nothing."""
     with running_node(threads=1) as node:
-        command = [program, "run", f"{node.url}/openapi.json", *CHECKS, *arguments]
+        command = [
+            program,
+            "--config-file",
+            str(CONFIG),
+            "run",
+            f"{node.url}/openapi.json",
+            *CHECKS,
+            *arguments,
+        ]
         command += ["-H", f"Authorization: Bearer {node.token}"]
         return subprocess.run(command, check=False).returncode
 

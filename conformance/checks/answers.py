@@ -1,14 +1,13 @@
-"""How an answer of a documented gRPC operation is judged, field by field, from the wire."""
+"""Judges the answer of a documented gRPC operation, field by field, as it is on the wire."""
 
 from typing import Any
 
 from conformance import messages
-from conformance.catalogue import load
+from conformance.catalogue import fields_of_message, load
 from conformance.context import Context
 from conformance.grpcwire import Reply
-from conformance.registry import fields_of_message
 
-# What the library of a server answers when it does not know the operation.
+# The status that a server's gRPC library returns for an operation that it does not know.
 UNKNOWN = "UNIMPLEMENTED"
 DOCUMENTED_CODES = frozenset(
     {
@@ -19,7 +18,7 @@ DOCUMENTED_CODES = frozenset(
 
 
 def judge_operation(context: Context, ident: str, reply: Reply) -> bool:
-    """Rule on whether the service has the operation; give whether it answered OK."""
+    """Rule on whether the service has the operation; return whether it answered OK."""
     present = context.judge(
         ident, reply.code != UNKNOWN, f"status {UNKNOWN}: {reply.details}", reply
     )
@@ -27,15 +26,16 @@ def judge_operation(context: Context, ident: str, reply: Reply) -> bool:
 
 
 def judge_message(context: Context, name: str, reply: Reply) -> Any | None:
-    """Rule on every field that the answer carries; the parsed message, or None where it is none."""
+    """Rule on every field in the answer; return the parsed message, or None if it is invalid."""
     try:
         fields = messages.wire_fields(reply.body)
     except messages.BadMessage as error:
         for ident in fields_of_message(name):
-            context.unclear(ident, f"the answer is no {name}: {error}", reply)
+            context.unclear(ident, f"the answer is not a {name}: {error}", reply)
         return None
     if not _judge_fields(context, name, fields, reply):
-        # A library would read a default instead of a broken field, and that breaks other rules.
+        # A library would read a default value instead of a broken field, and other rules would
+        # fail.
         return None
     return messages.parse(name, reply.body)
 
@@ -43,22 +43,22 @@ def judge_message(context: Context, name: str, reply: Reply) -> Any | None:
 def _judge_fields(
     context: Context, name: str, fields: list[messages.WireField], reply: Reply
 ) -> bool:
-    """Rule on the fields of one message and of those in it; give whether all are well."""
+    """Rule on the fields of one message and its nested ones; return whether all are valid."""
     catalogue = load()
-    well = True
+    valid = True
     for ident in fields_of_message(name):
         rule = catalogue[ident].message
         found = [field for field in fields if rule and field.number == rule.number]
-        # A field with its default value is not on the wire: nothing is shown by its absence.
+        # A field with its default value is not on the wire, so its absence shows nothing.
         if rule is None or not found:
             continue
         faults = [fault for field in found if (fault := messages.field_fault(rule, field))]
         why = f"field {rule.number}: {'; '.join(faults[:2])}"
-        well &= context.judge(ident, not faults, why, reply)
+        valid &= context.judge(ident, not faults, why, reply)
         if rule.type in messages.MESSAGES:
             inner = [_nested(context, ident, rule.type, field, reply) for field in found]
-            well &= all(inner)
-    return well
+            valid &= all(inner)
+    return valid
 
 
 def _nested(
@@ -69,14 +69,14 @@ def _nested(
     try:
         inner = messages.wire_fields(field.value)
     except messages.BadMessage as error:
-        context.fails(ident, f"field {field.number} is no {name}: {error}", reply)
+        context.fails(ident, f"field {field.number} is not a {name}: {error}", reply)
         return False
     return _judge_fields(context, name, inner, reply)
 
 
-def judge_excuse(
+def judge_failure_reason(
     context: Context, ident: str, reply: Reply, *, refused: bool, reason: str, key: str
 ) -> None:
-    """Rule on 7.3: a failure inside a normal answer says why."""
+    """Rule on interface 7.3: a failure inside a normal answer gives its reason."""
     if refused:
         context.judge(ident, bool(reason.strip()), f"{key} is empty", reply)

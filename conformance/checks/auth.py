@@ -1,7 +1,7 @@
-"""Section 5: bearer tokens on the routes that the table marks Auth, and errors elsewhere (7.1).
+"""Interface 5: bearer tokens on the routes marked Auth, and the errors of interface 7.1.
 
-The tokens that should not be valid are invented; a token that a target would take is longer than
-chance. Routes that change or spend something are tried only where that is allowed.
+The invalid tokens are invented: no target would accept one of them by chance. Routes that change or
+spend something are tried only if that is allowed.
 """
 
 from hypothesis import strategies
@@ -9,7 +9,8 @@ from hypothesis import strategies
 from conformance.checks.node_reads import AUTH_READS, CONFIG
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
-from conformance.exploration import Skipped, explore
+from conformance.exploration import explore
+from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -24,7 +25,7 @@ _ERROR_IDS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-0
 def judge_refusal(context: Context, ident: str, answer: Answer) -> None:
     """Rule on a request that should have been refused with 401 UNAUTHORIZED."""
     if answer.status in ABSENT:
-        # Whether the route is there is its own requirement.
+        # Whether the route exists is a requirement of its own.
         return
     if answer.status >= 500:
         context.unclear(ident, f"the server failed with status {answer.status}", answer)
@@ -48,7 +49,7 @@ def _read(context: Context, resource: Resource, credential: Credential) -> Answe
 
 @requirement("NA-AUTH-001", *_ERROR_IDS)
 def auth_invalid(context: Context) -> None:
-    """GET every Auth route with an invented token, and one of them with many."""
+    """GET every Auth route with an invented token, and one of them with many different tokens."""
     for resource in AUTH_READS:
         judge_refusal(context, "NA-AUTH-001", _read(context, resource, INVENTED))
 
@@ -77,13 +78,13 @@ def auth_missing(context: Context) -> None:
 
 @requirement("NA-AUTH-005", "NA-AUTH-011")
 def auth_valid(context: Context) -> None:
-    """GET the Auth routes with the declared token, once with the scheme in small letters."""
+    """GET the Auth routes with the declared token, once with the scheme in lower case."""
     for resource in AUTH_READS:
         answer = _read(context, resource, context.target.valid)
         if answer.status in ABSENT or answer.status >= 500:
             continue
         if answer.status == 401:
-            # A wrong token in the configuration of the run looks the same.
+            # A wrong token in the configuration of the run would look the same.
             context.unclear("NA-AUTH-005", "the declared token is refused", answer)
         else:
             context.holds("NA-AUTH-005", answer)
@@ -94,18 +95,18 @@ def auth_valid(context: Context) -> None:
 
 @requirement("NA-AUTH-006", *_ERROR_IDS)
 def auth_invalid_inference(context: Context) -> None:
-    """POST /inference with an invented token, for a single token of output."""
+    """POST /inference with an invented token, asking for a single token of output."""
     answer = context.infer({"prompt": "Hello", "max_tokens": 1}, credential=INVENTED)
     judge_refusal(context, "NA-AUTH-006", answer)
 
 
 @requirement("NA-AUTH-007", *_ERROR_IDS)
 def auth_invalid_config(context: Context) -> None:
-    """PATCH /config with an invented token, with a value that is in force already."""
+    """PATCH /config with an invented token and a value that is already in force."""
     _, config = fetch(context, CONFIG)
     training = config.get("training") if config else None
     if not isinstance(training, dict) or "batch_size" not in training:
-        raise Skipped("GET /config names no training.batch_size")
+        raise Skipped("GET /config has no training.batch_size")
     answer = context.api(
         "PATCH",
         "/config",

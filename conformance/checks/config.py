@@ -1,24 +1,26 @@
-"""Section 4.1, PATCH /config: a partial change, what it answers, and what it leaves alone.
+"""Interface 4.1, PATCH /config: a partial change, its answer, and the keys that it must not change.
 
-Invariant: whatever is changed is put back, checked, and reported as left behind if it could not be.
-Which keys a node lets be changed is not shown, so a refusal is never a violation.
+Invariant: every change is undone and the result is checked; what could not be restored is reported.
+The document does not say which keys can be changed, so a refusal is never a violation.
 """
 
 from typing import Any
 
 from hypothesis import strategies
 
+from conformance.catalogue import fields_of
 from conformance.checks.node_reads import CONFIG
 from conformance.checks.reading import ABSENT, fetch
 from conformance.context import Context
-from conformance.exploration import Skipped, explore
+from conformance.exploration import explore
+from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
-from conformance.registry import fields_of, requirement
+from conformance.registry import requirement
 from conformance.shapes import judge_shape, lookup
 from conformance.strategies import subsets
 from conformance.strictjson import Json, brief, is_number
 
-# Keys that can be changed a little without harm: identity, ports and tracker are none of them.
+# Keys that can be changed a little without harm, unlike identity, ports and tracker.
 CHANGEABLE = (
     "training.batch_size",
     "training.learning_rate",
@@ -52,10 +54,10 @@ def flat(document: Json, prefix: str = "") -> dict[str, Json]:
 
 
 def read_config(context: Context) -> dict[str, Json]:
-    """GET /config, or `Skipped` where it gives none."""
+    """GET /config; raise `Skipped` if there is no configuration in the answer."""
     answer, document = fetch(context, CONFIG)
     if document is None:
-        raise Skipped(f"GET /config gave no configuration, status {answer.status}")
+        raise Skipped(f"GET /config returned no configuration, status {answer.status}")
     return document
 
 
@@ -65,19 +67,19 @@ def patch(context: Context, body: Json) -> Answer:
 
 
 def neighbours(path: str, value: Json) -> list[Json]:
-    """Give values near the one in force, all of them sensible for the key."""
+    """Return values near the current one, all of them sensible for the key."""
     if path == "training.learning_rate":
         return [value / 2, value * 0.75] if value else [0.001]
     if path == "resources.max_memory_gb":
         return [value + 1, value + 0.5]
     if path == "resources.cpu_threads":
-        # No more threads than it has: more may rightly be refused.
+        # Never more threads than now: the node may rightly refuse more.
         return [max(1, value - 1)] if value > 1 else [value]
     return [value + 1, max(1, value - 1)]
 
 
 def changeable(config: dict[str, Json]) -> dict[str, list[Json]]:
-    """Give the values to try for each key of the configuration that may be changed."""
+    """Return the values to try for each key that the suite may change."""
     return {
         path: neighbours(path, found[0])
         for path in CHANGEABLE
@@ -90,7 +92,7 @@ def _changes(config: dict[str, Json]) -> strategies.SearchStrategy[dict[str, Jso
     if not values:
         raise Skipped("the configuration has none of the keys that the suite would change")
     options = {path: strategies.sampled_from(near) for path, near in values.items()}
-    return subsets(options, least=1)
+    return subsets(options, min_size=1)
 
 
 _PATCH_IDS = ("NA-PATCH-101", "NA-PATCH-102", "NA-PATCH-103", "NA-PATCH-104", "NA-PATCH-107")
@@ -98,7 +100,7 @@ _PATCH_IDS = ("NA-PATCH-101", "NA-PATCH-102", "NA-PATCH-103", "NA-PATCH-104", "N
 
 @requirement("NA-ROUTE-014", *fields_of("patch"), *_PATCH_IDS)
 def config_patch(context: Context) -> None:
-    """PATCH generated subsets of harmless keys, look at GET /config, and put all of them back."""
+    """PATCH generated subsets of harmless keys, read GET /config, and restore all keys."""
     original = read_config(context)
     try:
         explore(
@@ -115,7 +117,7 @@ def _try_change(context: Context, changes: dict[str, Json]) -> None:
     before = flat(read_config(context))
     answer = patch(context, nested(changes))
     if answer.status in ABSENT:
-        context.fails("NA-ROUTE-014", f"the route is not there: status {answer.status}", answer)
+        context.fails("NA-ROUTE-014", f"the route does not exist: status {answer.status}", answer)
         raise Skipped(f"PATCH /config was answered with status {answer.status}")
     if answer.status == 401 or answer.status >= 500:
         context.unclear("NA-ROUTE-014", f"status {answer.status}", answer)
@@ -178,11 +180,11 @@ def _judge_updated(
 
 
 def restore(context: Context, original: dict[str, Json]) -> None:
-    """Put the changed keys back, and say so where that did not work."""
+    """Restore the changed keys, and report those that could not be restored."""
     wanted = flat(original)
     left: dict[str, Json] = {}
     try:
-        # The second round sees whether the first one worked.
+        # The second round checks whether the first one worked.
         for _ in range(2):
             current = flat(read_config(context))
             left = {
@@ -196,7 +198,7 @@ def restore(context: Context, original: dict[str, Json]) -> None:
         current = flat(read_config(context))
         left = {path: current.get(path) for path in left if current.get(path) != wanted[path]}
     except (Skipped, Unanswered) as reason:
-        context.residue.append(f"configuration: nobody knows, since {reason}")
+        context.residue.append(f"configuration: unknown, since {reason}")
         return
     if left:
         before = {path: wanted[path] for path in left}

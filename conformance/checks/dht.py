@@ -1,8 +1,8 @@
-"""Sections 2.3 and 4.3: the distributed hash table of one node, seen from outside.
+"""Interface 2.3 and 4.3: the distributed hash table of one node, seen from outside.
 
-The suite is no node: all its calls of one process name one sender, with a fresh ID and a port that
-nobody answers, so that a table fills up with one dead entry at most. What it stores has fresh
-random keys, since nothing can be taken out again.
+The suite is not a node. All calls of one process name the same sender, with a fresh ID and a port
+on which nobody answers, so that a routing table gets at most one dead entry. Values are stored
+under fresh random keys, since nothing can be removed again.
 """
 
 import os
@@ -11,11 +11,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance import messages
+from conformance.catalogue import fields_of_message
 from conformance.checks.answers import judge_message, judge_operation
 from conformance.context import Context
-from conformance.exploration import Skipped, explore
+from conformance.exploration import explore
+from conformance.findings import Skipped
 from conformance.grpcwire import Reply
-from conformance.registry import fields_of_message, requirement
+from conformance.registry import requirement
 from conformance.strictjson import brief
 
 NODE_ID_BYTES = 20
@@ -24,19 +26,19 @@ _INFO = fields_of_message("DHTNodeInfo")
 keys = st.binary(min_size=NODE_ID_BYTES, max_size=NODE_ID_BYTES)
 
 
-# Port 9 discards what it gets, should the target want to call back.
+# Port 9 is the discard port, in case the target calls back.
 SENDER = messages.make("DHTNodeInfo", node_id=os.urandom(NODE_ID_BYTES), ip="127.0.0.1", port=9)
 
 
 def _call(context: Context, ident: str, operation: str, **fields: Any) -> tuple[Reply, Any]:
-    """Call an operation and rule on its message; `Skipped` where there is none."""
+    """Call an operation and rule on its message; raise `Skipped` if the answer has none."""
     request, response = messages.OPERATIONS[operation]
     reply = context.grpc.call(operation, messages.make(request, sender=SENDER, **fields))
     if not judge_operation(context, ident, reply):
         raise Skipped(f"{operation} ended with {reply.code}")
     answer = judge_message(context, response, reply)
     if answer is None:
-        raise Skipped(f"{operation} gave no {response}")
+        raise Skipped(f"{operation} returned no {response}")
     return reply, answer
 
 
@@ -50,7 +52,7 @@ def _judge_ids(context: Context, ident: str, nodes: list[Any], reply: Reply) -> 
     "GR-OP-015", "DH-001", "DH-002", "LIM-010", *_INFO, *fields_of_message("DHTPingResponse")
 )
 def dht_ping(context: Context) -> None:
-    """Ping twice."""
+    """Call DHTPing twice."""
     first_reply, first = _call(context, "GR-OP-015", "DHTPing")
     second_reply, second = _call(context, "GR-OP-015", "DHTPing")
     present = first.HasField("responder")
@@ -70,7 +72,7 @@ _FIND_NODE_IDS = ("DH-003", "DH-005", "DH-006", "DH-011", "DH-013")
 
 @requirement("GR-OP-017", *_FIND_NODE_IDS, *_INFO, *fields_of_message("DHTFindNodeResponse"))
 def dht_find_node(context: Context) -> None:
-    """Search for generated IDs, and for the ID of a node that was listed."""
+    """Search for generated IDs, and for the ID of a listed node."""
 
     def search(target: bytes) -> None:
         reply, answer = _call(context, "GR-OP-017", "DHTFindNode", target_id=target)
@@ -82,7 +84,7 @@ def dht_find_node(context: Context) -> None:
         context.judge(
             "DH-006",
             wanted.node_id in [node.node_id for node in again.nodes],
-            f"{wanted.node_id.hex()} was listed and is not found",
+            f"{wanted.node_id.hex()} was listed but is not found",
             reply,
             again_reply,
         )
@@ -103,10 +105,11 @@ def _judge_nodes(context: Context, nodes: list[Any], reply: Reply) -> None:
 
 @requirement("GR-OP-018", "DH-007", "DH-008", *_INFO, *fields_of_message("DHTFindValueResponse"))
 def dht_find_value(context: Context) -> None:
-    """Look for values under generated keys, under which nobody stored anything."""
+    """Look up generated keys under which nothing has been stored."""
 
     def look(salt: bytes) -> None:
-        # Fresh in every run: another run may have stored under the same generated key.
+        # Fresh in every run, since another run may have stored a value under the same generated
+        # key.
         key = bytes(a ^ b for a, b in zip(salt, os.urandom(NODE_ID_BYTES), strict=True))
         reply, answer = _call(context, "GR-OP-018", "DHTFindValue", key=key)
         if context.judge("DH-007", not answer.found, f"found {brief(answer.value)}", reply):
@@ -124,7 +127,7 @@ _STORE_FIELDS = fields_of_message("DHTStoreResponse", "DHTFindValueResponse")
 
 @requirement("GR-OP-016", *_STORE_IDS, *_INFO, *_STORE_FIELDS)
 def dht_store(context: Context) -> None:
-    """Store generated values under fresh keys and look for them; store again under one key."""
+    """Store generated values under fresh keys and look them up; store twice under one key."""
 
     def store(value: str) -> None:
         _store_and_find(context, os.urandom(NODE_ID_BYTES), value)
@@ -147,8 +150,8 @@ def _store(context: Context, key: bytes, value: str) -> tuple[Reply, Any]:
 
 
 def find_value(context: Context, key: bytes) -> tuple[Reply, Any]:
-    """Look for a key; `Skipped` where there is no answer to look at."""
-    # The operation of this call is judged by the check that is about it.
+    """Look up a key; raise `Skipped` if there is no valid answer."""
+    # Whether the operation exists is judged by the check of that operation.
     request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
     reply = context.grpc.call("DHTFindValue", request)
     answer = judge_message(context, "DHTFindValueResponse", reply) if reply.ok else None
@@ -160,7 +163,7 @@ def find_value(context: Context, key: bytes) -> tuple[Reply, Any]:
 def _store_and_find(context: Context, key: bytes, value: str) -> None:
     stored, answer = _store(context, key, value)
     if not answer.success:
-        # Whether a node takes a value is its own affair.
+        # A node is free to refuse a value.
         return
     reply, found = find_value(context, key)
     held = found.found and found.value == value

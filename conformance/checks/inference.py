@@ -1,25 +1,28 @@
-"""Section 4.1, POST /inference: its parameters and its result, with generated bodies.
+"""Interface 4.1, POST /inference: its parameters and its result, with generated bodies.
 
-Which status a refusal has is not shown: 4xx of any kind is one. To a good request only `REFUSED`
-says that it was found wrong. A 402, a 5xx or another 4xx says that the node could not, a worker
-that serves nobody for instance, and leaves the requirement unclear.
+The document does not name the status of a refusal, so any 4xx counts as one. If a good request is
+answered with a status in `REFUSED`, the node found it invalid, which is a violation. A 402, a 5xx
+or another 4xx means that the node could not serve it, for instance because it is a worker that
+serves no clients; the requirement is then unclear.
 """
 
 from conformance import strategies
+from conformance.catalogue import fields_of
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.exploration import Skipped, explore
+from conformance.exploration import explore
+from conformance.findings import Skipped
 from conformance.httpwire import Answer
-from conformance.registry import fields_of, requirement
+from conformance.registry import requirement
 from conformance.shapes import judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 ROUTE = "NA-ROUTE-004"
 DEFAULT_MAX_TOKENS = 100
-# The body is wrong, or its media type, or a value in it.
+# The body is invalid, or its media type, or a value in it.
 REFUSED = (400, 415, 422)
-# Which requirement says that a parameter in its range is taken.
-TAKEN = {
+# The requirement that a parameter in its range is accepted.
+ACCEPTED = {
     "max_tokens": "NA-INF-005",
     "temperature": "NA-INF-006",
     "top_p": "NA-INF-008",
@@ -30,7 +33,7 @@ TAKEN = {
 
 
 def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, Json] | None:
-    """Give the inference result, or rule that `idents` fail or are unclear, and give None."""
+    """Return the inference result, or None after ruling that `idents` fail or are unclear."""
     if answer.status in (*ABSENT, 401, 403):
         raise Skipped(f"POST /inference was answered with status {answer.status}")
     if answer.status >= 400 and answer.status not in REFUSED:
@@ -50,22 +53,22 @@ def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, 
 
 @requirement(ROUTE, *fields_of("inference"), "NA-INF-001", "NA-INF-004", "NA-INF-017")
 def inference_result(context: Context) -> None:
-    """POST /inference with nothing but a prompt: the route, its defaults, every field."""
+    """POST /inference with only a prompt: the route, its defaults, every field."""
     answer = context.infer({"prompt": "Hello"})
     if answer.status in ABSENT:
-        context.fails(ROUTE, f"the route is not there: status {answer.status}", answer)
+        context.fails(ROUTE, f"the route does not exist: status {answer.status}", answer)
         return
     if answer.status in (401, 403):
         context.unclear(ROUTE, f"the declared token is refused with {answer.status}", answer)
         return
     if answer.ok and answer.json_object() is None and answer.media_type != "text/event-stream":
-        # What is wrong with the body has been found; a result it is not.
+        # The passive checks have ruled on the body; it is not a result in any case.
         context.unclear(ROUTE, "the answer is not a JSON object", answer)
         return
     if answer.ok:
         context.holds(ROUTE, answer)
     if answer.ok and answer.media_type == "text/event-stream":
-        context.fails("NA-INF-017", "an answer in JSON was due, a stream came", answer)
+        context.fails("NA-INF-017", "a stream instead of one JSON result", answer)
         return
     if answer.ok:
         context.holds("NA-INF-017", answer)
@@ -85,7 +88,7 @@ def inference_result(context: Context) -> None:
 
 _PARAMETER_IDS = (
     "NA-INF-003", "NA-INF-022", "NA-INF-023", "NA-INF-024", "NA-INF-025", "NA-INF-026",
-    "NA-INF-027", "NA-INF-030", *TAKEN.values(),
+    "NA-INF-027", "NA-INF-030", *ACCEPTED.values(),
 )  # fmt: skip
 
 
@@ -96,7 +99,7 @@ def inference_parameters(context: Context) -> None:
 
     def ask(body: dict[str, Json]) -> None:
         answer = context.infer(body)
-        idents = [TAKEN[key] for key in body if key in TAKEN]
+        idents = [ACCEPTED[key] for key in body if key in ACCEPTED]
         if answer.status in (400, 422):
             idents = _blamed(context, body)
         result = result_of(context, answer, idents)
@@ -109,7 +112,7 @@ def inference_parameters(context: Context) -> None:
             if len(seen) > 1 or other is not answer:
                 context.judge("NA-INF-026", other is answer, f"id {ident!r} twice", other, answer)
 
-    # Generated bodies first: of several violations the first one shown has been made small.
+    # Generated bodies first: the first violation is the one shown, and these have been minimised.
     explore(context, strategies.good_bodies(), ask)
     for body in strategies.EDGES:
         ask(body)
@@ -124,13 +127,13 @@ def inference_parameters(context: Context) -> None:
 
 
 def _blamed(context: Context, body: dict[str, Json]) -> list[str]:
-    """Find which parameter of a refused body is refused, by leaving out one at a time."""
-    optional = [key for key in body if key in TAKEN]
+    """Find the parameter that a body was refused for, by leaving out one at a time."""
+    optional = [key for key in body if key in ACCEPTED]
     for key in optional:
         rest = {name: value for name, value in body.items() if name != key}
         if context.infer(rest).ok:
-            return [TAKEN[key]]
-    return [TAKEN[key] for key in optional]
+            return [ACCEPTED[key]]
+    return [ACCEPTED[key] for key in optional]
 
 
 def _judge_result(
@@ -192,7 +195,7 @@ def inference_refused(context: Context) -> None:
         if answer.status in (*ABSENT, 401, 403):
             raise Skipped(f"POST /inference was answered with status {answer.status}")
         if answer.status == 402:
-            context.unclear(ident, "the balance is too low to be told anything else", answer)
+            context.unclear(ident, "the balance is too low to see how the body is judged", answer)
             return
         failed = answer.status >= 500
         context.judge("NA-INF-020", not failed, f"status {answer.status} to {brief(body)}", answer)
@@ -217,7 +220,7 @@ def inference_refused(context: Context) -> None:
 
 @requirement("NA-INF-013")
 def inference_stop(context: Context) -> None:
-    """Take a piece out of a greedy answer and ask again with it as a stop sequence."""
+    """Take a piece out of a greedy answer and use it as a stop sequence in a second request."""
     body: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
     first = context.infer(body)
     text = (first.json_object() or {}).get("text")
@@ -227,12 +230,12 @@ def inference_stop(context: Context) -> None:
     second = context.infer({**body, "stop": [stop]})
     stopped = (second.json_object() or {}).get("text")
     if second.ok and isinstance(stopped, str):
-        # Whether the sequence itself belongs to the text is not shown.
+        # The document does not say whether the sequence itself belongs to the text.
         position = stopped.find(stop)
         context.judge(
             "NA-INF-013",
             position < 0 or position + len(stop) == len(stopped),
-            f"{brief(stopped)} goes on after {brief(stop)}",
+            f"{brief(stopped)} continues after {brief(stop)}",
             first,
             second,
         )

@@ -1,6 +1,6 @@
-"""Sections 4.2 and 7.2: which routes of the native API are there, and what can be read of it.
+"""Interface 4.2 and 7.2: which routes the native API has, and what can be judged of their answers.
 
-Names and types of its fields are not shown. What is known of one target beyond that it declares
+The document does not give the names and types of the fields. A target can declare more about
 itself: paths in `[target.field_map]`, one public key, one request ID, one artifact.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from conformance.checks.reading import ABSENT, judge_route
 from conformance.context import Context
-from conformance.exploration import Skipped
+from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, NotJson, brief, is_int
 
-# The routes that can be read without knowing anything of the target, by the number of their entry.
+# The routes that can be read without knowing anything about the target, by their requirement.
 READABLE: dict[str, tuple[str, dict[str, object]]] = {
     "NT-ROUTE-002": ("/api/network", {}),
     "NT-ROUTE-003": ("/api/model", {}),
@@ -33,12 +33,12 @@ READABLE: dict[str, tuple[str, dict[str, object]]] = {
 
 
 OK = 200
-# How an answer ends that goes on and on.
-LONG = ("cut: longer", "timeout: not finished")
+# How the reading of an answer without end is reported.
+ENDLESS = ("cut: longer", "timeout: not finished")
 
 
 def _get(context: Context, path: str, query: dict[str, object] | None = None) -> Answer:
-    # The passive checks are about the node API: the native API's error body is not shown.
+    # Not `context.api`: the passive checks judge the node API, and native errors are not specified.
     return context.http.call("GET", path, query=query)
 
 
@@ -49,15 +49,15 @@ def native_routes(context: Context) -> None:
         try:
             answer = _get(context, path, query)
         except Unanswered as reason:
-            # A checkpoint may be longer than anybody wants to read: that it comes is enough.
+            # A checkpoint may be too long to read; it is enough that it arrives.
             status = (reason.exchange.response or {}).get("status")
-            if status != OK or not reason.why.startswith(LONG):
+            if status != OK or not reason.why.startswith(ENDLESS):
                 raise
             context.holds(ident, reason.exchange)
             context.holds("NA-AUTH-013", reason.exchange)
             continue
         if answer.status in (401, 403):
-            # That a key is asked for is a sentence of its own; whether the route is there is open.
+            # Requiring a key violates a sentence of its own; whether the route exists stays open.
             context.fails("NA-AUTH-013", f"{path}: status {answer.status} without a key", answer)
             continue
         if not judge_route(context, ident, answer, auth=False):
@@ -70,7 +70,7 @@ def native_routes(context: Context) -> None:
         except NotJson as error:
             context.fails("NT-RULE-017", f"not JSON: {error}", answer)
         else:
-            context.judge("NT-RULE-017", not repeated, f"keys twice: {repeated}", answer)
+            context.judge("NT-RULE-017", not repeated, f"duplicate keys: {repeated}", answer)
 
 
 @requirement("NT-ROUTE-001", "NT-RULE-001")
@@ -78,7 +78,7 @@ def native_healthz(context: Context) -> None:
     """GET /healthz."""
     answer = _get(context, "/healthz")
     if answer.status in ABSENT:
-        context.fails("NT-ROUTE-001", f"the route is not there: status {answer.status}", answer)
+        context.fails("NT-ROUTE-001", f"the route does not exist: status {answer.status}", answer)
         return
     context.holds("NT-ROUTE-001", answer)
     context.judge(
@@ -103,18 +103,18 @@ def native_legacy(context: Context) -> None:
         )
 
 
-# -- what takes a declaration ----------------------------------------------------------------------
+# -- what needs a declaration ----------------------------------------------------------------------
 
 _ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
 
 
 def mapped(context: Context, name: str, document: Json) -> list[Json]:
-    """Give the values that `[target.field_map]` declares under a name; `Skipped` without one."""
+    """Return the values at the paths that `[target.field_map]` declares, or raise `Skipped`."""
     paths = context.target.field_map.get(name)
     if paths is None:
         raise Skipped(f"[target.field_map] has no {name!r}")
     values = [value for path in paths for value in lookup(document, path)]
-    # 7.0 is the integer 7, and has to be asked for as such.
+    # 7.0 is the integer 7, and must look like one in a request.
     return [int(value) if is_int(value) else value for value in values]
 
 
@@ -126,7 +126,7 @@ def _document(context: Context, path: str, query: dict[str, object] | None = Non
 
 @requirement("NT-ROUTE-007")
 def native_block(context: Context) -> None:
-    """GET the block at the height that the list of blocks names first, else the one at height 1."""
+    """GET the first block of the block list, or the block at height 1."""
     height: Json = 1
     if "/api/blocks height" in context.target.field_map:
         answer, document = _document(context, "/api/blocks", {"limit": 1})
@@ -138,7 +138,7 @@ def native_block(context: Context) -> None:
     if answer.ok or "/api/blocks height" in context.target.field_map:
         judge_route(context, "NT-ROUTE-007", answer, auth=False)
     else:
-        raise Skipped("no block at height 1; [target.field_map] would say where heights are")
+        raise Skipped("no block at height 1, and no heights in [target.field_map]")
 
 
 @requirement("NT-ROUTE-008")
@@ -150,7 +150,7 @@ def native_account(context: Context) -> None:
 
 @requirement("NT-ROUTE-011", "ST-003")
 def native_request(context: Context) -> None:
-    """GET the declared inference request, which is known to have been made lately."""
+    """GET the declared inference request, which was made recently."""
     answer = _get(context, "/api/inference/request", {"id": context.target.request_id})
     if judge_route(context, "NT-ROUTE-011", answer, auth=False):
         context.holds("ST-003", answer)
@@ -182,7 +182,7 @@ MONEY = ("/api/network", "/api/account", "/api/validators", "/api/inference")
 
 @requirement("NT-RULE-011")
 def native_money(context: Context) -> None:
-    """GET what has monetary fields, and look at those that are declared."""
+    """GET the resources that have monetary fields, and judge the declared ones."""
     for path in MONEY:
         if f"{path} money" not in context.target.field_map:
             continue
@@ -202,7 +202,7 @@ def native_money(context: Context) -> None:
 
 @requirement("NT-PAGE-001", "NT-PAGE-002", "NT-PAGE-003")
 def native_pages(context: Context) -> None:
-    """GET pages of blocks and of updates: short ones, and what lies before an entry."""
+    """GET pages of blocks and of updates: short ones, and those before an entry."""
     for path, name, before in (
         ("/api/blocks", "/api/blocks height", "NT-PAGE-002"),
         ("/api/training", "/api/training round", "NT-PAGE-003"),
@@ -225,7 +225,7 @@ def native_pages(context: Context) -> None:
             shown = f"{path}: status {page_answer.status} to before={bound}"
             context.fails(before, shown, answer, page_answer)
             continue
-        # Whether the bound itself is in the page is not shown.
+        # The document does not say whether the bound itself is on the page.
         later = [value for value in mapped(context, name, page) if is_int(value) and value > bound]
         shown = f"{path}: before={bound} lists {brief(later)}"
         context.judge(before, not later, shown, answer, page_answer)
@@ -243,14 +243,14 @@ def native_pair(context: Context) -> None:
     found = mapped(context, "/api/block hash", block)
     if found:
         same = str(found[0]).lower() == str(hashes[0]).lower()
-        shown = f"told {brief(hashes[0])}, the block has {brief(found[0])}"
+        shown = f"/api/network has {brief(hashes[0])}, the block has {brief(found[0])}"
         context.judge("NT-RULE-021", same, shown, answer, block_answer)
 
 
 # -- /rpc ------------------------------------------------------------------------------------------
 
 PARAMETERS: tuple[dict[str, Json], ...] = ({}, {"height": "1"}, {"height": 1})
-# Methods of the consensus engine and others that change a node or show its keys.
+# Methods of consensus engines and others that would change a node or reveal its keys.
 ADMINISTRATIVE = (
     "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
     "export_private_key", "priv_validator_key", "stop", "shutdown",
@@ -261,7 +261,7 @@ def _rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     answer = context.http.call("POST", "/rpc", content=json.dumps(body).encode())
     document = answer.json_object()
-    # A null result with an error beside it is a refusal.
+    # A null result beside an error is a refusal.
     served = answer.ok and document is not None and not document.get("error")
     return answer, document.get("result") if served and document else None
 
@@ -276,14 +276,14 @@ def _served(context: Context, method: str) -> tuple[Answer, bool]:
 
 @requirement("NT-ROUTE-018", "NT-RULE-003", "NT-RULE-018", "NT-SILENT-003")
 def native_rpc(context: Context) -> None:
-    """POST /rpc in the envelope of JSON-RPC 2.0: status, block and validators."""
+    """POST /rpc with the methods status, block and validators, in a JSON-RPC 2.0 envelope."""
     answer, served = _served(context, "status")
     context.observe("NT-SILENT-003", f"JSON-RPC 2.0 is answered with {answer.status}", answer)
     if answer.status in ABSENT and context.target.rpc:
-        context.fails("NT-ROUTE-018", f"the route is not there: status {answer.status}", answer)
+        context.fails("NT-ROUTE-018", f"the route does not exist: status {answer.status}", answer)
         return
     if not served and not context.target.rpc:
-        # Another envelope, for all that the document says.
+        # The document does not specify the envelope, so another one is allowed.
         raise Skipped("POST /rpc does not answer JSON-RPC 2.0, and the target declares no rpc")
     if context.judge("NT-RULE-003", served, f"status: {answer.status} without a result", answer):
         context.holds("NT-ROUTE-018", answer)
@@ -295,12 +295,12 @@ def native_rpc(context: Context) -> None:
 
 @requirement("NT-RULE-005")
 def native_rpc_closed(context: Context) -> None:
-    """POST /rpc with methods that administer a node; status shows that the envelope is right."""
+    """POST /rpc with administrative methods; the method status shows that the envelope is right."""
     control, served = _served(context, "status")
     for method in ADMINISTRATIVE:
         answer, result = _rpc(context, method, {})
         if result is not None:
-            context.fails("NT-RULE-005", f"{method} gives {brief(result)}", control, answer)
+            context.fails("NT-RULE-005", f"{method} returns {brief(result)}", control, answer)
         elif served:
             context.holds("NT-RULE-005", control, answer)
 
@@ -312,9 +312,9 @@ RELAYED = {"NT-RULE-022": "abci_query", "NT-RULE-023": "broadcast_tx_sync"}
 
 @requirement(*RELAYED)
 def native_rpc_relay(context: Context) -> None:
-    """POST /rpc with a query and a transaction that are empty, and with a method that is none."""
-    # Their parameters are not shown. A refusal that is not that of a method that nobody has is
-    # about the parameters, so that the method is known.
+    """POST /rpc with an empty query, an empty transaction and a method that does not exist."""
+    # The parameters are not specified. A refusal that differs from that of a method that does not
+    # exist is about the parameters, so the method is known.
     none = "no_such_method_of_the_document"
     control, _ = _rpc(context, none, {})
     for ident, method in RELAYED.items():
@@ -340,7 +340,7 @@ def native_work(context: Context) -> None:
     """POST an empty object to the worker protocol, whose bodies are not shown."""
     for ident, path in (("NT-ROUTE-016", "/work/poll"), ("NT-ROUTE-017", "/work/result")):
         answer = context.http.call("POST", path, json_body={})
-        # 404 may be an answer about the worker.
+        # A 404 may be about the worker instead of the route.
         if answer.status in (405, 501):
             context.fails(ident, f"status {answer.status} to a POST", answer)
         elif answer.status in (404, 410) or answer.status >= 500:
@@ -351,7 +351,7 @@ def native_work(context: Context) -> None:
 
 @requirement("NT-SILENT-006")
 def native_errors(context: Context) -> None:
-    """GET what cannot be there; the body of a native error is not shown."""
+    """GET what cannot exist, to observe the body of a native error, which is not specified."""
     for path in ("/api/block/none", "/api/account", "/artifacts/sha256/none", "/api/no-such-path"):
         answer = _get(context, path)
         context.observe("NT-SILENT-006", f"{path}: {answer.status} {brief(answer.body)}", answer)

@@ -1,4 +1,4 @@
-"""Sections 2.1 and 4.1: the node API's resources that can be read, field by field."""
+"""Interface 2.1 and 4.1: the readable resources of the node API, field by field."""
 
 import re
 
@@ -12,7 +12,7 @@ _HOST_PORT = re.compile(r".+:\d{1,5}\Z", re.ASCII)
 
 STATUS = Resource("status", "/status", "NA-ROUTE-001", auth=False)
 METRICS = Resource("metrics", "/metrics", "NA-ROUTE-002", auth=False)
-# An unhealthy node may say so in the status as well; the document gives no status for it.
+# An unhealthy node may answer with an error status too; the document does not say which.
 HEALTH = Resource("health", "/health", "NA-ROUTE-003", auth=False, mark="healthy")
 BALANCE = Resource("balance", "/wallet/balance", "NA-ROUTE-005", auth=True)
 TRANSACTIONS = Resource("transactions", "/wallet/transactions", "NA-ROUTE-007", auth=True)
@@ -22,9 +22,9 @@ NETWORK = Resource("network", "/network", "NA-ROUTE-012", auth=False)
 CONFIG = Resource("config", "/config", "NA-ROUTE-013", auth=True)
 PROOFS = Resource("proofs", "/proofs", "NA-ROUTE-015", auth=True)
 
-# Entries at the end of the history, and of a page that is longer than what comes unasked.
+# How many entries to read from the end of the history, and on a page longer than the default.
 OLDEST, LONG_PAGE = 5, 100
-# The routes that the table marks Auth and that a GET reads.
+# The routes marked Auth that a GET reads.
 AUTH_READS = (BALANCE, TRANSACTIONS, PEERS, LAYERS, CONFIG, PROOFS)
 
 
@@ -54,7 +54,7 @@ def _balance(context: Context, balance: dict[str, Json], answer: Answer) -> None
     if all(len(found) == 1 and is_number(found[0]) for found in parts):
         available, staked, pending, total = (found[0] for found in parts)
         equal = abs(available + staked + pending - total) <= 1e-6 * max(1.0, abs(total))
-        context.observe("NA-SANE-009", "the sum" if equal else "another sum", answer)
+        context.observe("NA-SANE-009", "it is the sum" if equal else "it is not the sum", answer)
 
 
 def _transactions(context: Context, listed: dict[str, Json], answer: Answer) -> None:
@@ -72,7 +72,7 @@ def _transactions(context: Context, listed: dict[str, Json], answer: Answer) -> 
 
 
 def _judge_older(context: Context, listed: dict[str, Json]) -> None:
-    """Rule on the kinds of entries that are only on a longer page, if the target gives one."""
+    """Rule on kinds of entries that only a longer page shows, if the target returns one."""
     entries, total = listed.get("transactions"), listed.get("total")
     if not (isinstance(entries, list) and is_int(total) and total > len(entries)):
         return
@@ -85,14 +85,14 @@ def _judge_older(context: Context, listed: dict[str, Json]) -> None:
 
 
 def judge_sends(context: Context, listed: dict[str, Json], answer: Answer) -> None:
-    """Rule on the amounts of the sends that went to somebody else: the others came in."""
+    """Rule on the amounts of sends to other accounts; the other sends are incoming."""
     balance_answer, balance = fetch(context, BALANCE)
     own = balance.get("address") if balance else None
     if not isinstance(own, str):
         return
     out, total = _outgoing(listed, own), listed.get("total")
     if not out and is_int(total) and total > OLDEST:
-        # What the suite sends to the target itself may have filled the page; the oldest are others.
+        # The suite's own transfers may have filled the page; the oldest entries are others.
         query: dict[str, object] = {"limit": OLDEST, "offset": int(total) - OLDEST}
         credential = context.target.valid
         answer = context.api("GET", TRANSACTIONS.path, credential=credential, query=query)
@@ -104,9 +104,9 @@ def judge_sends(context: Context, listed: dict[str, Json], answer: Answer) -> No
 
 
 def _outgoing(listed: Json, own: str) -> list[float]:
-    """Give the amounts of sends to others.
+    """Return the amounts of sends to others.
 
-    A target may write what it received as a send, too, and the document says nothing of that.
+    A target may list what it received as a send, too; the document does not say.
     """
     entries = listed.get("transactions") if isinstance(listed, dict) else None
     return [
@@ -122,7 +122,10 @@ def _peers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     peers, total = listed.get("peers"), listed.get("total")
     if isinstance(peers, list) and is_int(total):
         context.judge(
-            "NA-SANE-007", total == len(peers), f"total is {total}, listed are {len(peers)}", answer
+            "NA-SANE-007",
+            total == len(peers),
+            f"total is {total}, but {len(peers)} are listed",
+            answer,
         )
     addresses = [item for item in lookup(listed, "peers[].address") if isinstance(item, str)]
     if addresses:

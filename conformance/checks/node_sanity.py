@@ -1,13 +1,13 @@
-"""What follows by good sense from the resources of section 2.1: none of it is a MUST.
+"""Plausibility of the resources of interface 2.1: none of these rules is a MUST.
 
-Two endpoints, or two looks at one, are compared by sampling A, B, A: a live node moves between two
-requests, so that only what stood still in both looks at A is compared.
+Two endpoints are compared by sampling A, B, A: a live node changes between requests, so a
+comparison counts only if both samples of A are the same.
 """
 
 from conformance.checks.node_reads import CONFIG, LAYERS, METRICS, STATUS
 from conformance.checks.reading import Resource, fetch
 from conformance.context import Context
-from conformance.exploration import Skipped
+from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
@@ -24,13 +24,13 @@ NOT_NEGATIVE = (
 def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, Json]]:
     answer, document = fetch(context, resource)
     if document is None:
-        raise Skipped(f"GET {resource.path} gave no resource, status {answer.status}")
+        raise Skipped(f"GET {resource.path} returned no resource, status {answer.status}")
     return answer, document
 
 
 @requirement("NA-SANE-001", "NA-SANE-002", "NA-SANE-004")
 def status_sane(context: Context) -> None:
-    """Look at the node status twice."""
+    """GET the node status twice."""
     first_answer, first = _must_read(context, STATUS)
     second_answer, second = _must_read(context, STATUS)
     before, after = first.get("uptime_seconds"), second.get("uptime_seconds")
@@ -55,7 +55,7 @@ def status_sane(context: Context) -> None:
 
 @requirement("NA-SANE-012", "NA-SANE-013")
 def metrics_sane(context: Context) -> None:
-    """Look at the metrics twice."""
+    """GET the metrics twice."""
     first_answer, first = _must_read(context, METRICS)
     second_answer, second = _must_read(context, METRICS)
     totals = [lookup(look, "inference.requests_total") for look in (first, second)]
@@ -72,7 +72,7 @@ def metrics_sane(context: Context) -> None:
     moments = [parse_timestamp(stamp) for stamp in stamps if isinstance(stamp, str)]
     if len(moments) == 2 and moments[0] and moments[1]:
         if (moments[0].tzinfo is None) != (moments[1].tzinfo is None):
-            raise Skipped("the two time stamps are written with and without a zone")
+            raise Skipped("one timestamp has a time zone and the other has none")
         context.judge(
             "NA-SANE-013",
             moments[1] >= moments[0],
@@ -84,7 +84,7 @@ def metrics_sane(context: Context) -> None:
 
 @requirement("NA-SANE-003")
 def config_sane(context: Context) -> None:
-    """Compare node_id in the status and in the configuration."""
+    """Compare node_id in the status with node_id in the configuration."""
     before, status = _must_read(context, STATUS)
     answer, config = _must_read(context, CONFIG)
     if isinstance(status.get("node_id"), str) and isinstance(config.get("node_id"), str):
@@ -122,7 +122,7 @@ def layers_sane(context: Context) -> None:
         context.judge(
             "NA-SANE-005",
             count == len(held),
-            f"my_layer_count is {count}, the status lists {brief(held)}",
+            f"my_layer_count is {count}, but the status lists {brief(held)}",
             answer,
             after_answer,
         )
@@ -139,7 +139,7 @@ def layers_sane(context: Context) -> None:
 
 @requirement("NA-QUERY-001", "NA-QUERY-002", "NA-QUERY-003", "NA-QUERY-004", "NA-QUERY-005")
 def query_limits(context: Context) -> None:
-    """Ask for short pages of transactions and proofs."""
+    """Request short pages of transactions and proofs."""
     for limit, offset in ((1, 0), (2, 1), (5, 0)):
         answer = context.api(
             "GET",
@@ -150,9 +150,9 @@ def query_limits(context: Context) -> None:
         document = _judge_page(
             context, answer, "transactions", limit, taken="NA-QUERY-001", short="NA-QUERY-002"
         )
-        told = document.get("offset") if document else None
-        if is_int(told):
-            context.judge("NA-QUERY-003", told == offset, f"offset {told} for {offset}", answer)
+        shown = document.get("offset") if document else None
+        if is_int(shown):
+            context.judge("NA-QUERY-003", shown == offset, f"offset {shown} for {offset}", answer)
     for limit in (1, 5):
         answer = context.api(
             "GET", "/proofs", credential=context.target.valid, query={"limit": limit}
@@ -165,7 +165,7 @@ def _judge_page(
 ) -> dict[str, Json] | None:
     document = answer.json_object() if answer.ok else None
     if document is None:
-        # A route that is not there at all is its own requirement.
+        # Whether the route exists is a requirement of its own.
         if answer.status in (400, 422):
             context.fails(taken, f"status {answer.status} to limit={limit}", answer)
         return None

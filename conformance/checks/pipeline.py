@@ -1,8 +1,8 @@
-"""Sections 2.3, 4.3 and 7.3: a forward pass that works, one too far ahead, and an absent layer.
+"""Interface 2.3, 4.3 and 7.3: a valid forward pass, one that is too far ahead, and an absent layer.
 
-How tensors are written, and which number names a layer, is not shown: a target that wants to be
-judged declares it in `[target.pipeline]`. The suite sends small numbers, so that any model takes
-them, and looks at shapes, never at values.
+The document specifies neither the encoding of tensors nor the number of a layer; a target that
+wants to be judged declares them in `[target.pipeline]`. The suite sends small numbers, so that any
+model accepts them, and judges shapes, never values.
 """
 
 import json
@@ -11,18 +11,19 @@ import uuid
 from typing import Any
 
 from conformance import messages
-from conformance.checks.answers import judge_excuse, judge_message
+from conformance.catalogue import fields_of_message
+from conformance.checks.answers import judge_failure_reason, judge_message
 from conformance.context import Context
-from conformance.exploration import Skipped
+from conformance.findings import Skipped
 from conformance.grpcwire import Metadata, Reply
-from conformance.registry import fields_of_message, requirement
+from conformance.registry import requirement
 from conformance.strictjson import brief, is_int
 
 _FIELDS = fields_of_message("PipelineForwardResponse")
 WIDTHS = {"float32": 4, "bfloat16": 2}
 FAR_AHEAD = 3
 BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-# The node cannot now, or no longer has the layer: that is no fault of its answers.
+# The node cannot serve the call now, or no longer has the layer: its answers are not at fault.
 ELSEWHERE = (*BUSY, "NOT_FOUND")
 
 
@@ -52,7 +53,7 @@ def tensor_of(context: Context, scale: float = 1.0) -> bytes:
 
 
 def positions(count: int, first: int) -> bytes:
-    """Make position_ids of one row, from `first` on."""
+    """Make position_ids of one row, starting at `first`."""
     return struct.pack(f"<{count}q", *range(first, first + count))
 
 
@@ -85,17 +86,17 @@ def send_forward(context: Context, metadata: Metadata = (), **fields: Any) -> Re
 
 @requirement("PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "PL-FWD-004", "PL-FWD-005", *_FIELDS)
 def pipeline_pass(context: Context) -> None:
-    """Send the declared tensor forward, alone, for its KV cache, and with labels to learn from."""
+    """Send the declared tensor forward: alone, with a KV cache, and with training labels."""
     reply = send_forward(context)
     answer = _answer(context, reply)
     if reply.ok and answer is None:
-        # A field of it is wrong, and has been found so: nothing can be said of the rest.
+        # A field is wrong, which has been recorded; nothing can be said about the rest.
         return
     if reply.code in ELSEWHERE:
         raise Skipped(f"the declared forward pass ends with {reply.code}")
     if answer is None or not answer.success:
         why = f"status {reply.code} {reply.details}" if answer is None else answer.error_message
-        context.fails("PL-FWD-004", f"the declared tensor is not taken: {why}", reply)
+        context.fails("PL-FWD-004", f"the declared tensor is not accepted: {why}", reply)
         return
     _judge_result(context, answer, reply)
     session = _ident()
@@ -103,7 +104,7 @@ def pipeline_pass(context: Context) -> None:
     _close(context, session)
     entries = context.target.pipeline.get("past_entries")
     if entries:
-        # A cache of no positions: of every layer nothing.
+        # A cache without positions: an empty entry for every layer.
         _answer(context, send_forward(context, past_key_values=[b""] * entries))
     if context.target.pipeline.get("training"):
         rows, length = context.target.pipeline["hidden_shape"][:2]
@@ -143,21 +144,21 @@ def _judge_result(context: Context, answer: Any, reply: Reply) -> None:
 
 
 def _close(context: Context, ident: str) -> None:
-    """Let the target forget the session, in the way of the reference node; others ignore it."""
+    """Close the session in the way of the reference node; other targets ignore the message."""
     closing = messages.make("PipelineForwardRequest", session_id=ident)
     context.grpc.call("PipelineForward", closing)
 
 
 @requirement("PL-FWD-006", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
 def pipeline_ahead(context: Context) -> None:
-    """Go on in a session that nobody began, at a position far ahead."""
+    """Continue a session that was never started, at a position far ahead."""
     count = int(context.target.pipeline["hidden_shape"][1])
     reply = send_forward(context, use_cache=True, position_ids=positions(count, FAR_AHEAD))
     answer = _answer(context, reply)
     if answer is None:
         context.observe("PL-FWD-006", f"status {reply.code}", reply)
         return
-    judge_excuse(
+    judge_failure_reason(
         context,
         "PL-FWD-001",
         reply,
@@ -173,16 +174,16 @@ _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardRespons
 
 @requirement(*_BACK, "PL-FWD-002", "PL-FWD-003", *_FIELDS)
 def pipeline_back(context: Context) -> None:
-    """Send the declared tensor forward to be gone back through, and a gradient backward."""
+    """Send the declared tensor forward so that its graph is kept, then a gradient backward."""
     declared = context.target.pipeline.get("backward_metadata")
     if not declared:
         raise Skipped("[target.pipeline] declares no backward_metadata")
     session, ident = _ident(), _ident()
-    told = tuple((str(name), str(value)) for name, value in declared.items())
-    reply = send_forward(context, told, session_id=session, request_id=ident)
+    metadata = tuple((str(name), str(value)) for name, value in declared.items())
+    reply = send_forward(context, metadata, session_id=session, request_id=ident)
     answer = _answer(context, reply)
     if answer is None or not answer.success or not answer.hidden_states:
-        raise Skipped(f"no hidden states to go back from: {reply.code} {reply.details}")
+        raise Skipped(f"no hidden states for a backward pass: {reply.code} {reply.details}")
     gradient = messages.make(
         "PipelineBackwardRequest",
         session_id=session,
@@ -202,7 +203,7 @@ def pipeline_back(context: Context) -> None:
     why = f"status {back.code} {back.details}" if found is None else found.error_message
     context.judge("PL-BWD-003", found is not None and found.success, why, reply, back)
     if found is not None:
-        judge_excuse(
+        judge_failure_reason(
             context,
             "PL-BWD-001",
             back,
@@ -214,7 +215,7 @@ def pipeline_back(context: Context) -> None:
 
 @requirement("GR-CODE-004")
 def pipeline_absent(context: Context) -> None:
-    """Ask for a layer that the target declares to be nowhere."""
+    """Send a forward pass to a layer that, as the target declares, no node holds."""
     shard = context.target.pipeline.get("absent_shard")
     if shard is None:
         raise Skipped("[target.pipeline] declares no absent_shard")

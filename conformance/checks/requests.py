@@ -1,10 +1,10 @@
-"""Section 2.3: under which number a target reads the fields of its requests.
+"""Interface 2.3: the numbers under which a target reads the fields of its requests.
 
-An answer does not name what was read. Here one field of a good request gets another content, and
-the outcome changes: what cannot be read under its documented type is refused, another tensor comes
-out as another one. A target need not look at a field at all, so no change shows nothing, and
-nothing is ever violated. Only fields are tried whose content no other one of the message could
-have: they are the only ones of their type, or what changes is theirs alone.
+An answer does not say which fields were read. These checks change one field of a good request and
+see whether the outcome changes: an invalid value is refused, and another tensor gives another
+result. A target may ignore a field, so an unchanged outcome proves nothing, and these checks never
+report a violation. A field is tried only when the target cannot mistake it for another one of the
+message: no other field has its type, or no other field has this effect.
 """
 
 import uuid
@@ -24,20 +24,20 @@ from conformance.checks.pipeline import (
     tensor_of,
 )
 from conformance.context import Context
-from conformance.exploration import Skipped
+from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
 
-# No field of any documented message has this number: a reader skips it.
+# No documented message has a field with this number, so a reader skips it.
 UNUSED = 15
-# Each can be read as anything but what it is named after: text that is no message, numbers and a
-# message that are no text, text whose last number does not end.
+# NO_MESSAGE is no valid message, but valid text. NO_TEXT is no valid text, but valid as packed
+# numbers and as a message. NO_NUMBERS is valid text, but as packed numbers its last one is cut off.
 NO_MESSAGE, NO_TEXT, NO_NUMBERS = b"\x0a\x7f", b"\x08\xff\x01", b"\xc3\xa9"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a forward pass."""
+    """The outcome of a forward pass."""
 
     code: str
     success: bool = False
@@ -52,7 +52,7 @@ def _length_field(number: int, content: bytes) -> bytes:
 
 
 def _outcome(reply: Reply) -> Outcome:
-    """Give what is to be compared of the answers to two forward passes."""
+    """Return the parts of an answer that are compared between two forward passes."""
     try:
         answer = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
     except messages.BadMessage:
@@ -66,10 +66,10 @@ def _outcome(reply: Reply) -> Outcome:
 def _read_under(
     context: Context, ident: str, operation: str, content: bytes, **fields: Any
 ) -> None:
-    """Put what cannot be read under the number of the field, and under one that nobody uses."""
+    """Send invalid content under the number of the field, and under an unused number."""
     rule = load()[ident].message
     if rule is None:
-        raise ValueError(f"{ident} is about no field")
+        raise ValueError(f"{ident} is not about a field")
     good = messages.make(rule.name, **fields).SerializeToString()
     skipped = context.grpc.call(operation, good + _length_field(UNUSED, content))
     refused = context.grpc.call(operation, good + _length_field(rule.number, content))
@@ -83,7 +83,7 @@ def _read_under(
     "GR-DHT-PING-REQUEST-01", "GR-DHT-FIND-NODE-REQUEST-01", "GR-DHT-FIND-VALUE-REQUEST-01"
 )
 def dht_requests(context: Context) -> None:
-    """Call the operations of the DHT that read, with a sender that is no DHTNodeInfo."""
+    """Call the reading operations of the DHT with a sender that is not a DHTNodeInfo."""
     key = uuid.uuid4().bytes.ljust(NODE_ID_BYTES, b"\0")
     for ident, operation, fields in (
         ("GR-DHT-PING-REQUEST-01", "DHTPing", {}),
@@ -95,7 +95,7 @@ def dht_requests(context: Context) -> None:
 
 @requirement("GR-DHT-STORE-REQUEST-01")
 def dht_store_request(context: Context) -> None:
-    """Call DHTStore with a sender that is no DHTNodeInfo."""
+    """Call DHTStore with a sender that is not a DHTNodeInfo."""
     key = uuid.uuid4().bytes.ljust(NODE_ID_BYTES, b"\0")
     ident, value = "GR-DHT-STORE-REQUEST-01", "192.0.2.1:9000"
     _read_under(context, ident, "DHTStore", NO_MESSAGE, sender=SENDER, key=key, value=value)
@@ -103,21 +103,21 @@ def dht_store_request(context: Context) -> None:
 
 @requirement("GR-WEIGHT-REQUEST-01")
 def weight_request(context: Context) -> None:
-    """Call GetWeights with a shard_range that is no text."""
-    # A good range, if the target writes ranges so; the last one of two fields counts.
+    """Call GetWeights with a shard_range that is not valid text."""
+    # "0" may be a valid range; of two fields with the same number the last one counts.
     _read_under(context, "GR-WEIGHT-REQUEST-01", "GetWeights", NO_TEXT, shard_range="0")
 
 
 @requirement("GR-GOSSIP-GRADIENT-REQUEST-07")
 def gossip_request(context: Context) -> None:
-    """Gossip a gradient that no receiver can use, with layer_gradients that are no map."""
+    """Gossip a gradient for an unknown model, with layer_gradients that are not a map."""
     ident, other = "GR-GOSSIP-GRADIENT-REQUEST-07", "0" * 64
     _read_under(context, ident, "GossipGradient", NO_MESSAGE, model_hash=other)
 
 
 @requirement("GR-PIPELINE-BACKWARD-REQUEST-04")
 def backward_request(context: Context) -> None:
-    """Send a backward pass for no session, with a grad_shape that is no row of numbers."""
+    """Send a backward pass for an unknown session, whose grad_shape is not a list of numbers."""
     ident, session = "GR-PIPELINE-BACKWARD-REQUEST-04", f"conformance-{uuid.uuid4().hex}"
     _read_under(context, ident, "PipelineBackward", NO_NUMBERS, session_id=session)
 
@@ -136,7 +136,7 @@ def forward_request(context: Context) -> None:
     if not base.success:
         raise Skipped(f"the declared forward pass ends with {base.code}")
     if base.request_id == ident:
-        # The session has another name, so no other field could be repeated here.
+        # The session id differs, so the target can only have read this field.
         context.holds(_FORWARD.format(2), base_reply)
 
     def changed(number: int, held: Callable[[Outcome], bool], **fields: Any) -> None:

@@ -1,7 +1,7 @@
-"""Sections 1, 2.3, 4.3 and 7.3: the service, its checkpoints, weights, gossip and pipeline.
+"""Interface 1, 2.3, 4.3 and 7.3: the service, its checkpoints, weights, gossip and pipeline.
 
-Only documented messages are judged. Where a message is not shown, an empty one is sent and nothing
-but the status is looked at.
+Only documented messages are judged. For an operation whose messages are not specified, an empty
+message is sent and only the status is judged.
 """
 
 import time
@@ -12,24 +12,26 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from conformance import messages
+from conformance.catalogue import fields_of_message
 from conformance.checks.answers import (
     DOCUMENTED_CODES,
     UNKNOWN,
-    judge_excuse,
+    judge_failure_reason,
     judge_message,
     judge_operation,
 )
 from conformance.context import Context
-from conformance.exploration import Skipped, explore
+from conformance.exploration import explore
+from conformance.findings import Skipped
 from conformance.grpcwire import Reply
-from conformance.registry import fields_of_message, requirement
+from conformance.registry import requirement
 from conformance.strictjson import brief
 from conformance.target import documented_grpc_address
 
-# More than any checkpoint has seen, and less than the largest int32.
+# A round beyond that of any checkpoint, and below the largest int32.
 FAR_ROUND = 2_000_000_000
-# A checkpoint is asked for again: a node that trains may just be changing it.
-MORE_TRIES, TRY_AGAIN_S = 4, 0.5
+# A request for a checkpoint is repeated, since a training node may be replacing it.
+RETRIES, RETRY_AFTER_S = 4, 0.5
 NOT_SHOWN = {
     "GR-OP-002": "UnaryInference",
     "GR-OP-007": "GossipProof",
@@ -69,12 +71,12 @@ _CHECKPOINT = (
 
 @requirement("GR-OP-006", "GR-CKPT-004", "GR-CKPT-007", *_INFO)
 def get_checkpoint_info(context: Context) -> None:
-    """Ask about the checkpoint, get it, and ask again."""
+    """Call GetCheckpointInfo, GetCheckpoint, and GetCheckpointInfo again."""
     before = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
-    well = judge_operation(context, "GR-OP-006", before)
+    answered = judge_operation(context, "GR-OP-006", before)
     if before.code in ("OK", "INVALID_ARGUMENT"):
-        context.judge("GR-CKPT-007", well, f"status {before.code} to an empty request", before)
-    if not well:
+        context.judge("GR-CKPT-007", answered, f"status {before.code} to an empty request", before)
+    if not answered:
         raise Skipped(f"GetCheckpointInfo ended with {before.code}")
     info = judge_message(context, "GetCheckpointInfoResponse", before)
     given = context.grpc.call("GetCheckpoint", messages.make("GetCheckpointRequest"))
@@ -89,8 +91,8 @@ def get_checkpoint_info(context: Context) -> None:
         context.judge(
             "GR-CKPT-004",
             (info.version, info.model_hash) == (checkpoint.version, checkpoint.model_hash),
-            f"told {info.version} {brief(info.model_hash)},"
-            f" given {checkpoint.version} {brief(checkpoint.model_hash)}",
+            f"GetCheckpointInfo has {info.version} {brief(info.model_hash)},"
+            f" GetCheckpoint has {checkpoint.version} {brief(checkpoint.model_hash)}",
             before,
             given,
             after,
@@ -99,12 +101,12 @@ def get_checkpoint_info(context: Context) -> None:
 
 @requirement("GR-OP-005", *_CHECKPOINT)
 def get_checkpoint(context: Context) -> None:
-    """Get the checkpoint: any, by its hash, by an unknown hash, by reachable and far rounds."""
+    """Get any checkpoint, by its hash, by an unknown hash, by reachable and by far rounds."""
     reply, checkpoint = _checkpoint(context)
-    for _ in range(MORE_TRIES):
+    for _ in range(RETRIES):
         if checkpoint is None or checkpoint.success:
             break
-        time.sleep(TRY_AGAIN_S)
+        time.sleep(RETRY_AFTER_S)
         reply, checkpoint = _checkpoint(context)
     if checkpoint is not None and checkpoint.success:
         size = len(checkpoint.checkpoint_data)
@@ -129,7 +131,7 @@ def _checkpoint(context: Context, **fields: object) -> tuple[Reply, Any | None]:
         return reply, None
     checkpoint = judge_message(context, "GetCheckpointResponse", reply)
     if checkpoint is not None:
-        judge_excuse(
+        judge_failure_reason(
             context,
             "GR-CKPT-003",
             reply,
@@ -144,7 +146,7 @@ def _by_hash(context: Context, model_hash: str) -> None:
     reply, checkpoint = _checkpoint(context, model_hash=model_hash)
     if checkpoint is not None and checkpoint.success:
         held = checkpoint.model_hash == model_hash
-        why = f"asked for {brief(model_hash)}, given {brief(checkpoint.model_hash)}"
+        why = f"requested {brief(model_hash)}, got {brief(checkpoint.model_hash)}"
         context.judge("GR-CKPT-002", held, why, reply)
         context.judge("GR-GET-CHECKPOINT-REQUEST-01", held, why, reply)
     elif checkpoint is not None or reply.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
@@ -156,7 +158,7 @@ def _by_version(context: Context, version: int) -> None:
     reply, checkpoint = _checkpoint(context, min_version=version)
     if checkpoint is not None and checkpoint.success:
         held = checkpoint.version >= version
-        why = f"asked for {version} at least, given {checkpoint.version}"
+        why = f"requested at least {version}, got {checkpoint.version}"
         context.judge("GR-CKPT-001", held, why, reply)
         context.judge("GR-GET-CHECKPOINT-REQUEST-02", held, why, reply)
     elif checkpoint is not None or reply.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
@@ -166,7 +168,7 @@ def _by_version(context: Context, version: int) -> None:
 
 @requirement("GR-OP-003", "GR-SILENT-005", *fields_of_message("WeightResponse"))
 def get_weights(context: Context) -> None:
-    """Ask for weights with a range that is not shown, so that any end is right."""
+    """Get weights; the document does not say how a range is written, so any outcome is right."""
     reply = context.grpc.call(
         "GetWeights", messages.make("WeightRequest", shard_range="0"), timeout_s=60
     )
@@ -177,7 +179,7 @@ def get_weights(context: Context) -> None:
 
 @requirement("GR-CODE-001")
 def grpc_codes(context: Context) -> None:
-    """Call the operations that only read with generated messages; look at the status codes."""
+    """Call the operations that only read with generated messages, and judge the status codes."""
     requests = st.one_of(
         st.builds(
             lambda model_hash, version: (
@@ -185,7 +187,7 @@ def grpc_codes(context: Context) -> None:
                 messages.make("GetCheckpointRequest", model_hash=model_hash, min_version=version),
             ),
             st.text("0123456789abcdef", max_size=64),
-            # Far rounds only: a checkpoint on every call would be a download on every call.
+            # Far rounds only, or every call would download a checkpoint.
             st.integers(FAR_ROUND, 2**31 - 1),
         ),
         st.binary(min_size=20, max_size=20).map(
@@ -198,7 +200,7 @@ def grpc_codes(context: Context) -> None:
 
     def call(request: tuple[str, Message]) -> None:
         reply = context.grpc.call(*request)
-        # That the operation is there is its own requirement.
+        # Whether the operation exists is a requirement of its own.
         if reply.code != UNKNOWN:
             context.judge(
                 "GR-CODE-001", reply.code in DOCUMENTED_CODES, f"status {reply.code}", reply
@@ -209,7 +211,7 @@ def grpc_codes(context: Context) -> None:
 
 @requirement("GR-CODE-002", "GR-CODE-003")
 def grpc_garbage(context: Context) -> None:
-    """Send bytes that are no message, then a good call on the same connection."""
+    """Send bytes that are not a message, then a valid call on the same connection."""
     for body in (b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x05ab"):
         reply = context.grpc.call("DHTFindNode", body)
         if reply.code != UNKNOWN:
@@ -222,7 +224,7 @@ def grpc_garbage(context: Context) -> None:
 
 @requirement("GR-OP-001", "GR-NAME-001", *NOT_SHOWN)
 def operations_not_shown(context: Context) -> None:
-    """Call the operations whose messages are not shown, with an empty message."""
+    """Call the operations whose messages are not specified, with an empty message."""
     replies = {ident: context.grpc.call(name, b"") for ident, name in NOT_SHOWN.items()}
     replies["GR-OP-001"] = context.grpc.call_stream("StreamInference", b"")
     for ident, reply in replies.items():
@@ -254,7 +256,7 @@ def gossip_gradient(context: Context) -> None:
 
 @requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
 def gossip_accepted(context: Context) -> None:
-    """Gossip the declared gradient, byte by byte as it is in its file."""
+    """Gossip the declared gradient, byte for byte as it is in its file."""
     gradient = context.target.gradient
     if gradient is None:
         raise Skipped("the target declares no gradient")
@@ -262,16 +264,16 @@ def gossip_accepted(context: Context) -> None:
     if not judge_operation(context, "GR-OP-004", reply):
         raise Skipped(f"the declared gradient was answered with {reply.code}: {reply.details}")
     answer = _judge_gossip(context, reply)
-    # Rounds move on: what was taken yesterday is rightly refused today.
+    # Rounds pass: a gradient that was valid yesterday is rightly refused today.
     if answer is not None and not answer.accepted:
         raise Skipped(f"the declared gradient was not accepted: {brief(answer.reason)}")
 
 
 def _judge_gossip(context: Context, reply: Reply) -> Any | None:
-    """Rule on an answer of GossipGradient: its fields, and that a refusal has a reason."""
+    """Rule on an answer of GossipGradient: its fields, and the reason of a refusal."""
     answer = judge_message(context, "GossipGradientResponse", reply)
     if answer is not None:
-        judge_excuse(
+        judge_failure_reason(
             context,
             "GR-GOSSIP-001",
             reply,
@@ -288,7 +290,7 @@ _BACKWARD = fields_of_message("PipelineBackwardResponse")
 
 @requirement("GR-OP-012", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FORWARD)
 def pipeline_forward(context: Context) -> None:
-    """Send a forward pass whose tensor is none: it fails in one of the documented ways."""
+    """Send a forward pass with an invalid tensor; it has to fail in a documented way."""
     ident = f"conformance-{uuid.uuid4().hex}"
     reply = context.grpc.call(
         "PipelineForward",
@@ -305,7 +307,7 @@ def pipeline_forward(context: Context) -> None:
     answer = judge_message(context, "PipelineForwardResponse", reply)
     if answer is None:
         return
-    judge_excuse(
+    judge_failure_reason(
         context,
         "PL-FWD-001",
         reply,
@@ -333,7 +335,7 @@ def pipeline_backward(context: Context) -> None:
         return
     answer = judge_message(context, "PipelineBackwardResponse", reply)
     if answer is not None:
-        judge_excuse(
+        judge_failure_reason(
             context,
             "PL-BWD-001",
             reply,
@@ -343,13 +345,13 @@ def pipeline_backward(context: Context) -> None:
         )
 
 
-# The rest of the 100 MiB is for the other fields of the message.
+# This leaves 1 MiB of the limit for the other fields of the message.
 NEARLY_BYTES = 99 * 1024 * 1024
 
 
 @requirement("LIM-007")
 def grpc_large(context: Context) -> None:
-    """Gossip a gradient of 99 MiB that no receiver can use; any answer but a limit will do."""
+    """Gossip a gradient of 99 MiB that no receiver can use; it must not meet a size limit."""
     reply = context.grpc.call(
         "GossipGradient",
         messages.make(

@@ -1,8 +1,8 @@
-"""Sequences of requests, made and shortened by Hypothesis, whose model is the document's sentences.
+"""Sequences of requests that Hypothesis generates and shrinks, checked against a model.
 
-Three state machines: the DHT of one node (section 4.3), the configuration and the wallet (section
-4.1). Money that was sent went to the target itself, and a stake cannot be taken back at once: the
-wallet's is spent within the budget, and nothing of it is restored.
+Three state machines follow the document's sentences: the DHT of one node (interface 4.3), the
+configuration and the wallet (interface 4.1). The wallet sequence stays within the budget, and what
+it does is not undone: its transfers go to the target itself, and a stake cannot be undone at once.
 """
 
 import os
@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from conformance import messages
+from conformance.catalogue import fields_of_message
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.dht import SENDER, find_value
 from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO
 from conformance.context import Context
-from conformance.exploration import Exploration, Sequence, Skipped, explore_sequences
-from conformance.registry import fields_of_message, requirement
+from conformance.exploration import Exploration, Sequence, explore_sequences
+from conformance.findings import Skipped
+from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 
@@ -29,12 +31,13 @@ PORTS = st.integers(1, 65535)
 class DhtSequence(Sequence):
     """Stores and searches under three fresh keys.
 
-    Model: what was stored under each key with success. Whether a second value replaces the first is
-    not shown, so any of them is right; where a store was refused, nothing is known of that key.
+    Model: the values stored successfully under each key. The document does not say whether a second
+    value replaces the first, so any of them is right. After a refused store nothing is known about
+    its key.
     """
 
     def __init__(self, exploration: Exploration, context: Context) -> None:
-        """Begin with three keys that nobody has used."""
+        """Begin with three unused keys."""
         super().__init__(exploration, context)
         self.keys = [os.urandom(20) for _ in range(3)]
         self.stored: dict[int, set[str]] = {}
@@ -42,19 +45,19 @@ class DhtSequence(Sequence):
 
     @rule(slot=SLOTS, port=PORTS)
     def store(self, slot: int, port: int) -> None:
-        """Store an address under one key, then look for every key."""
+        """Store an address under one key, then look up every key."""
         self.step(lambda: self._store(slot, f"192.0.2.{slot}:{port}"))
         for known in sorted(self.stored):
             self.step(partial(self._find, known))
 
     @rule(slot=SLOTS)
     def search_nodes(self, slot: int) -> None:
-        """Search for the nodes nearest to one key; what is stored stays."""
+        """Search for the nodes nearest to one key, which must not remove what is stored."""
         request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=self.keys[slot])
         self.step(partial(self._search, request))
 
     def _search(self, request: Message) -> None:
-        # What it answers is judged by the check that is about it.
+        # The answer is judged by the check of DHTFindNode.
         self.context.grpc.call("DHTFindNode", request)
 
     def _store(self, slot: int, value: str) -> None:
@@ -78,28 +81,28 @@ class DhtSequence(Sequence):
             self.context.judge(
                 "DH-015",
                 answer.found and answer.value in known,
-                f"stored were {sorted(known)}, found is {answer.found} {brief(answer.value)}",
+                f"stored {sorted(known)}, found is {answer.found} with {brief(answer.value)}",
                 reply,
             )
 
 
 @requirement("DH-015", *fields_of_message("DHTFindValueResponse", "DHTNodeInfo"))
 def dht_sequence(context: Context) -> None:
-    """Store, store again, search and find, in generated orders."""
+    """Store, store again, search and look up, in generated orders."""
     explore_sequences(context, DhtSequence, examples=max(3, context.target.examples // 3))
 
 
 class ConfigSequence(Sequence):
-    """Changes one key after the other and looks in between.
+    """Changes one key after the other and reads the configuration in between.
 
-    Model: the value of each key. A key whose change needs a restart, or was refused, is not known
-    from then on.
+    Model: the value of each key. After a change that needs a restart, or was refused, the value of
+    its key counts as unknown.
     """
 
     original: dict[str, Json]
 
     def __init__(self, exploration: Exploration, context: Context) -> None:
-        """Begin with whatever is in force."""
+        """Begin with the configuration that is in force."""
         super().__init__(exploration, context)
         self.near = changeable(self.original)
         self.expected: dict[str, Json] = {}
@@ -110,7 +113,7 @@ class ConfigSequence(Sequence):
 
     @rule(choice=st.integers(0, 4), other=st.booleans())
     def change(self, choice: int, other: bool) -> None:
-        """Change one key to one of the values near the first, then compare everything."""
+        """Change one key to a value near its original one, then compare all keys."""
         paths = sorted(self.near)
         path = paths[choice % len(paths)]
         value = self.near[path][-1 if other else 0]
@@ -140,7 +143,7 @@ class ConfigSequence(Sequence):
 
 @requirement("NA-PATCH-108")
 def config_sequence(context: Context) -> None:
-    """PATCH one key after the other, looking in between, and put all of them back."""
+    """PATCH one key after the other, reading all keys in between, and restore them."""
     original = read_config(context)
     if not changeable(original):
         raise Skipped("the configuration has none of the keys that the suite would change")
@@ -152,14 +155,14 @@ def config_sequence(context: Context) -> None:
 
 
 class WalletSequence(Sequence):
-    """Sends to itself and stakes, in any order, and looks at the balance in between.
+    """Sends to itself and stakes, in any order, and reads the balance in between.
 
-    Model: what is staked, and the least that is available. What came in besides is nobody's fault:
-    rewards may come at any time. A refusal changes nothing.
+    Model: the staked amount, and the minimum that is available. More may be available, since
+    rewards may arrive at any time. A refusal changes nothing.
     """
 
     def __init__(self, exploration: Exploration, context: Context) -> None:
-        """Begin with whatever the account has."""
+        """Begin with the balance of the account."""
         super().__init__(exploration, context)
         self.address: Json = None
         self.available = self.staked = 0.0
@@ -173,12 +176,12 @@ class WalletSequence(Sequence):
         document = answer.json_object() if answer.ok else None
         values = [lookup(document, f"balances.{key}") for key in ("available", "staked")]
         if document is None or not all(found and is_number(found[0]) for found in values):
-            raise Skipped(f"GET /wallet/balance gave no balance, status {answer.status}")
+            raise Skipped(f"GET /wallet/balance returned no balance, status {answer.status}")
         return document.get("address"), float(values[0][0]), float(values[1][0])
 
     @rule(hundredths=st.integers(1, 3))
     def send(self, hundredths: int) -> None:
-        """Send a little to the own address."""
+        """Send a small amount from the account to itself."""
         amount = round(hundredths * AMOUNT, 2)
         body: dict[str, Json] = {"to": self.address, "amount": amount, "memo": MEMO}
         self.step(lambda: self._move("/wallet/send", body, amount))
@@ -186,7 +189,7 @@ class WalletSequence(Sequence):
 
     @rule(choice=st.integers(0, len(AMOUNTS) - 1))
     def stake(self, choice: int) -> None:
-        """Stake a little more."""
+        """Stake a small amount more."""
         amount = AMOUNTS[choice]
         if amount <= self.context.budget.left:
             body: dict[str, Json] = {"amount": amount, "duration_days": DAYS}
@@ -195,7 +198,7 @@ class WalletSequence(Sequence):
 
     @rule()
     def look(self) -> None:
-        """Look, without having done anything."""
+        """Read the balance without having done anything."""
         self.step(self._look)
 
     def _move(self, path: str, body: dict[str, Json], amount: float) -> None:
@@ -213,10 +216,10 @@ class WalletSequence(Sequence):
             context.budget.charge(amount)
             self.available -= amount
             self.staked += amount
-            told = lookup(result, "new_balance.available")
-            # What a stake costs besides is not shown, but the answer says what is left.
-            if told and is_number(told[0]):
-                self.available = min(self.available, float(told[0]))
+            left = lookup(result, "new_balance.available")
+            # The document does not say what a stake costs, but the answer says what is left.
+            if left and is_number(left[0]):
+                self.available = min(self.available, float(left[0]))
         else:
             context.budget.charge(float(fee) if is_number(fee) else amount)
             self.available -= float(fee) if is_number(fee) else 0.0
@@ -226,7 +229,7 @@ class WalletSequence(Sequence):
         self.context.judge(
             "NA-WALLET-008",
             available >= self.available - 1e-6 and abs(staked - self.staked) <= 1e-6,
-            f"expected {self.available:g} or more and {self.staked:g} staked,"
+            f"expected at least {self.available:g} and {self.staked:g} staked,"
             f" found {available:g} and {staked:g}",
         )
         self.available = available
@@ -234,5 +237,5 @@ class WalletSequence(Sequence):
 
 @requirement("NA-WALLET-008")
 def wallet_sequence(context: Context) -> None:
-    """Send to itself and stake in generated orders, looking at the balance in between."""
+    """Send to itself and stake in generated orders, reading the balance in between."""
     explore_sequences(context, WalletSequence, examples=max(4, context.target.examples // 5))

@@ -1,17 +1,19 @@
-"""Section 6: the events of POST /inference with stream true.
+"""Interface 6: the events of POST /inference with stream true.
 
-Terms: a *final* event is one that has `finish_reason` or `usage`, or whose token is `[DONE]` and
-that has no index; every other event is a token event. A model may well generate the text `[DONE]`.
+Terms: a *final* event has `finish_reason` or `usage`, or has the token `[DONE]` and no index; every
+other event is a token event. (A model may generate the text `[DONE]` as a token.)
 """
 
 from itertools import pairwise
 
 from conformance import strategies
+from conformance.catalogue import fields_of
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.exploration import Skipped, explore
+from conformance.exploration import explore
+from conformance.findings import Skipped
 from conformance.httpwire import Answer
-from conformance.registry import fields_of, requirement
+from conformance.registry import requirement
 from conformance.shapes import judge_shape, lookup
 from conformance.sse import Event, Stream, read
 from conformance.strictjson import Json, brief, is_int
@@ -21,7 +23,7 @@ _IDS = tuple(f"NA-SSE-{number:03d}" for number in (*range(1, 12), 13, 14, 15))
 
 
 def is_final(value: dict[str, Json]) -> bool:
-    """Tell whether the event's object is a final event."""
+    """Return whether the event's object is a final event."""
     if "finish_reason" in value or "usage" in value:
         return True
     return value.get("token") == DONE and "index" not in value
@@ -36,7 +38,7 @@ def inference_stream(context: Context) -> None:
         lambda body: _ask(context, body),
         examples=max(3, context.target.examples // 2),
     )
-    # Generated stop sequences may leave no token; this one has some in every run.
+    # Generated stop sequences may leave no tokens; this request has some in every run.
     _ask(context, {"prompt": "Once upon a time", "max_tokens": 8, "stream": True})
 
 
@@ -48,7 +50,7 @@ def _ask(context: Context, body: dict[str, Json]) -> None:
         context.unclear("NA-INF-011", f"status {answer.status} to a good request", answer)
         return
     if not answer.ok:
-        # That a parameter in its range is taken is tried without a stream.
+        # Whether a parameter in its range is accepted is tried without a stream.
         return
     stream = read(answer.body)
     plain = answer.json_object() is not None
@@ -75,7 +77,7 @@ def _judge_framing(context: Context, stream: Stream, answer: Answer) -> bool:
     repeated = sorted({key for event in stream.events for key in event.repeated_keys})
     if stream.events:
         context.judge("NA-SSE-015", stream.ended, "no blank line after the last event", answer)
-    context.judge("NA-SSE-014", not repeated, f"keys that occur twice: {repeated}", answer)
+    context.judge("NA-SSE-014", not repeated, f"duplicate keys: {repeated}", answer)
     return context.judge("NA-SSE-001", not fault, fault, answer)
 
 
@@ -102,7 +104,7 @@ def _judge_events(
             "NA-SSE-006", final["token"] == DONE, f"it is {brief(final['token'])}", answer
         )
     after = values[values.index(final) + 1 :]
-    context.judge("NA-SSE-007", not after, f"then came {brief(after)}", answer)
+    context.judge("NA-SSE-007", not after, f"followed by {brief(after)}", answer)
     _judge_usage(context, final, len(tokens), body["max_tokens"], answer)
     times = answer.arrivals
     context.observe(

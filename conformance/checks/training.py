@@ -1,10 +1,10 @@
-"""Sections 2.1 and 4.1: the two training-verification routes."""
+"""Interface 2.1 and 4.1: the two training-verification routes."""
 
 import re
 
 from conformance.checks.reading import Resource, add_shape_check, fetch
 from conformance.context import Context
-from conformance.exploration import Skipped
+from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_int, is_number
@@ -28,7 +28,7 @@ def _global(context: Context, found: dict[str, Json], answer: Answer) -> None:
         found.get(key) for key in ("successful_syncs", "failed_syncs", "sync_success_rate")
     )
     if is_int(good) and is_int(bad) and is_number(rate) and good + bad > 0:
-        # Rates are rounded for people; a hundredth is no disagreement.
+        # Rates may be rounded for display, so a hundredth is not a contradiction.
         context.judge(
             "TR-RULE-004",
             abs(rate - good / (good + bad)) <= 0.01,
@@ -71,15 +71,15 @@ add_shape_check(VERIFY, "TR-RULE-006", "TR-RULE-010", extra=_verify)
 
 @requirement("TR-RULE-001")
 def training_agreement(context: Context) -> None:
-    """Compare the agreement of the global view with is_working, sampled A, B, A."""
+    """Compare hash_agreement_rate with is_working, sampled A, B, A."""
     before_answer, before = fetch(context, GLOBAL)
     answer, verify = fetch(context, VERIFY)
     after_answer, after = fetch(context, GLOBAL)
     if before is None or verify is None or after is None:
-        raise Skipped("one of the two training-verification routes gave no object")
+        raise Skipped("one of the two training-verification routes returned no object")
     rates = [before.get("hash_agreement_rate"), after.get("hash_agreement_rate")]
     apart = all(is_number(rate) and rate < 1 for rate in rates)
-    # The document says what follows where both are so; one without the other is left open.
+    # The document covers only the case of both: no convergence, and an agreement below 100%.
     if apart and before.get("is_converging") is after.get("is_converging") is False:
         context.judge(
             "TR-RULE-001",

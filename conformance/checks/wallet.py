@@ -1,8 +1,8 @@
-"""Section 4.1, the three routes that move money, and 402 (7.1).
+"""Interface 4.1, the three routes that move money, and 402 (interface 7.1).
 
-Invariants: amounts are the smallest of a few that the target takes, and count against the budget;
-nothing is sent to anybody but the target itself, unless it declares `send_to`. The least stake, the
-least transfer and the fee are not shown, so a refusal is no violation.
+Invariants: each amount is the smallest of a few that the target accepts, and counts against the
+budget; transfers go to the target itself, unless it declares `send_to`. The document gives neither
+the minimum stake nor the minimum transfer nor the fee, so a refusal is not a violation.
 """
 
 import math
@@ -10,32 +10,33 @@ import time
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from conformance.catalogue import fields_of
 from conformance.checks.auth import INVENTED, judge_refusal
 from conformance.checks.node_reads import BALANCE, TRANSACTIONS, judge_sends
 from conformance.checks.reading import ABSENT, fetch
 from conformance.context import Context
-from conformance.exploration import Skipped
+from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
-from conformance.registry import fields_of, requirement
+from conformance.registry import requirement
 from conformance.shapes import FORMAT_IDS, judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.times import date_fault
 
 AMOUNT = 0.01
-# The least stake is not shown: the smallest of these that is taken.
+# The minimum stake is not specified, so the smallest accepted one of these is used.
 AMOUNTS = (AMOUNT, 0.1, 1.0)
 DAYS = 30
 MEMO = "conformance"
-# More than any balance needs to be exceeded by, whatever comes in meanwhile.
-FAR_MORE = 1_000_000
-# A transfer may reach the list a little after it was answered.
+# So far above the balance that no reward received meanwhile covers it.
+EXCESS = 1_000_000
+# A transfer may appear in the list a little after its answer.
 LISTED_WITHIN_S = 10.0
 
 
 def _balance(context: Context) -> dict[str, Json]:
     answer, balance = fetch(context, BALANCE)
     if balance is None:
-        raise Skipped(f"GET /wallet/balance gave no balance, status {answer.status}")
+        raise Skipped(f"GET /wallet/balance returned no balance, status {answer.status}")
     return balance
 
 
@@ -53,28 +54,30 @@ def _post(context: Context, path: str, body: Json, credential: Credential | None
 
 
 def _result(context: Context, ident: str, answer: Answer) -> dict[str, Json]:
-    """Rule on the route and give its result; `Skipped` where it gave none."""
+    """Rule on the route and return its result, or raise `Skipped` if there is none."""
     if answer.status in ABSENT:
-        context.fails(ident, f"the route is not there: status {answer.status}", answer)
+        context.fails(ident, f"the route does not exist: status {answer.status}", answer)
     elif answer.status == 401 or answer.status >= 500:
         context.unclear(ident, f"status {answer.status}", answer)
     result = answer.json_object()
     if not answer.ok or result is None:
-        raise Skipped(f"status {answer.status}; what it takes is not shown")
+        raise Skipped(f"status {answer.status}; the document does not say what is accepted")
     context.holds(ident, answer)
     return result
 
 
-def _repeats(asked: dict[str, Json], told: Json) -> list[str]:
-    """Give the keys whose value is another one than was asked for."""
-    found = told if isinstance(told, dict) else {}
-    return [key for key, value in asked.items() if key in found and not _same(found[key], value)]
+def _differing(requested: dict[str, Json], reported: Json) -> list[str]:
+    """Return the keys whose reported value differs from the requested one."""
+    found = reported if isinstance(reported, dict) else {}
+    return [
+        key for key, value in requested.items() if key in found and not _same(found[key], value)
+    ]
 
 
-def _same(told: Json, asked: Json) -> bool:
-    if is_number(asked) and is_number(told):
-        return abs(told - asked) <= 1e-9
-    return bool(told == asked)
+def _same(reported: Json, requested: Json) -> bool:
+    if is_number(requested) and is_number(reported):
+        return abs(reported - requested) <= 1e-9
+    return bool(reported == requested)
 
 
 def _day(value: Json) -> date | None:
@@ -101,8 +104,9 @@ def wallet_send(context: Context) -> None:
     context.budget.charge(AMOUNT + (float(fee) if is_number(fee) else 0.0))
     judge_shape(context, "transfer", result, answer)
     context.observe("ST-008", f"status {brief(result.get('status'))}", answer)
-    other = _repeats(body, result)
-    context.judge("NA-WALLET-001", not other, f"asked {brief(body)}, told another {other}", answer)
+    other = _differing(body, result)
+    why = f"sent {brief(body)}, but the answer has other values for {other}"
+    context.judge("NA-WALLET-001", not other, why, answer)
 
 
 _STAKE = ("NA-ROUTE-008", *FORMAT_IDS, *fields_of("stake"))
@@ -129,7 +133,7 @@ _UNSTAKE = ("NA-ROUTE-009", "NA-WALLET-004", "ST-005", *FORMAT_IDS, *fields_of("
 
 @requirement(*_UNSTAKE, "NA-ROUTE-008", "NA-WALLET-005")
 def wallet_unstake(context: Context) -> None:
-    """POST /wallet/unstake a hundredth of a unit, or a little more, staked before if nothing is."""
+    """POST /wallet/unstake a hundredth of a unit or a little more; stake it first if needed."""
     staked = lookup(_balance(context), "balances.staked")
     held = float(staked[0]) if staked and is_number(staked[0]) else 0.0
     if held < AMOUNT:
@@ -151,16 +155,16 @@ def wallet_unstake(context: Context) -> None:
 def _judge_cooldown(
     context: Context, amount: float, unstake: dict[str, Any], answer: Answer
 ) -> None:
-    other = _repeats({"amount": amount}, unstake)
+    other = _differing({"amount": amount}, unstake)
     context.judge("NA-WALLET-004", not other, f"unstake is {brief(unstake)}", answer)
     ends, days = _day(unstake.get("available_date")), unstake.get("cooldown_days")
     if ends and is_int(days):
         expected = datetime.now(UTC).date() + timedelta(days=int(days))
-        # The clock of the target may be on the other side of midnight.
+        # The target's clock may be on the other side of midnight.
         context.judge(
             "ST-005",
             abs((ends - expected).days) <= 1,
-            f"{days} days from today end on {expected}, not on {ends}",
+            f"{days} days from today is {expected}, not {ends}",
             answer,
         )
 
@@ -169,16 +173,16 @@ def _judge_cooldown(
 def wallet_stake(context: Context) -> None:
     """POST /wallet/stake a hundredth of a unit for thirty days, or a little more."""
     _available(context, 2 * AMOUNT)
-    # A stake may lock all that is staked already; another account of the target is spared that.
+    # A stake may lock everything that is staked already, so a second account is used if declared.
     answer, result = _stake(context, context.target.second)
     judge_shape(context, "stake", result, answer)
     stake = result.get("stake")
     if result.get("success") is not True or not isinstance(stake, dict):
         return
-    # A node may add a stake to one that is there, whose duration then may hold for both.
-    told = stake.get("duration_days")
-    if is_int(told):
-        context.judge("NA-WALLET-002", told >= DAYS, f"stake is {brief(stake)}", answer)
+    # A node may add a stake to an existing one, whose duration may then apply to both.
+    locked_days = stake.get("duration_days")
+    if is_int(locked_days):
+        context.judge("NA-WALLET-002", locked_days >= DAYS, f"stake is {brief(stake)}", answer)
     start, unlock, days = (
         _day(stake.get("start_date")), _day(stake.get("unlock_date")), stake.get("duration_days"),
     )  # fmt: skip
@@ -196,8 +200,8 @@ def wallet_poor(context: Context) -> None:
     """POST /wallet/stake and /wallet/send more than is available."""
     available = _available(context, 0)
     address = context.target.send_to or _balance(context).get("address")
-    # Whole units: how many decimals an amount may have is not shown.
-    amount = float(math.floor(available) + FAR_MORE)
+    # Whole units, since the document does not say how many decimals an amount may have.
+    amount = float(math.floor(available) + EXCESS)
     for path, body in (
         ("/wallet/stake", {"amount": amount, "duration_days": DAYS}),
         ("/wallet/send", {"to": address, "amount": amount, "memo": MEMO}),
@@ -219,7 +223,7 @@ _AFTER = (
 
 @requirement(*_AFTER)
 def wallet_afterwards(context: Context) -> None:
-    """POST /wallet/send, then find it in the list and in the balance, and judge their fields."""
+    """POST /wallet/send, find the transfer in the list and in the balance, and judge these."""
     before = _available(context, 2 * AMOUNT)
     address = context.target.send_to or _balance(context).get("address")
     if not isinstance(address, str):
@@ -250,7 +254,7 @@ def wallet_afterwards(context: Context) -> None:
     judge_shape(context, "balance", balance, balance_answer)
     after = lookup(balance, "balances.available")
     if address == balance.get("address") and after and is_number(after[0]):
-        # Rewards may come in at any time; nothing else takes money away from it but the fee.
+        # Rewards may arrive at any time; only the fee may reduce the balance.
         least = before - (float(fee) if is_number(fee) else 0.0) - 1e-6
         context.judge(
             "NA-WALLET-007",

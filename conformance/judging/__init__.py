@@ -1,4 +1,4 @@
-"""The judge judged: mutants and peculiar variants of a real node, behind a fault layer.
+"""Judges the suite itself: mutants and peculiar variants of a real node, behind a fault layer.
 
-Not part of what is installed: it needs the reference node, which it starts as a user would.
+Not part of the installed package: it needs the reference node, which it starts as a user would.
 """

@@ -1,7 +1,7 @@
-"""`python -m conformance.judging`: judge the judge, print the kill matrix, write JUDGE.md.
+"""`python -m conformance.judging`: judge the suite, print the kill matrix, write JUDGE.md.
 
-Ends with 1 on any gap: a mutant that lives, one that fails a MUST of others, a variant that is
-failed, silence or garbage that proves something, a MUST of the real node that is not proved.
+Exits with 1 on any gap: a mutant that is not caught or violates other MUSTs, a variant that fails,
+silence or garbage that proves something, a MUST that no run against real nodes proves.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from conformance.judging.layer import Layer
 from conformance.judging.nodes import Rig, rest, rig, train
 from conformance.judging.states import accept_updates
 from conformance.judging.table import Mutant, Variant, mutants, variants
+from conformance.judging.toy.node import no_grpc_hook, no_http_hook
+from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Run, Runner
 from conformance.target import Target, make_target
-from conformance.tests.toy import no_grpc_hook, no_http_hook
-from conformance.tests.toy_serving import Serving, Toy
 from conformance.verdict import Outcome
 
-# A variant can fail nothing else.
+# A failed variant is one that violates a MUST, so the variants run only these.
 MUSTS = [item.id for item in load().values() if item.level is Level.MUST and item.check]
 HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API})
 RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
@@ -33,7 +33,7 @@ RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 
 @dataclass
 class Judged:
-    """How one row of the table ended; `gap` is empty where it ended as it must."""
+    """How one row of the table ended; `gap` is empty if it ended as expected."""
 
     group: str
     name: str
@@ -50,7 +50,7 @@ def everything(settings: dict[str, Any], **changes: Any) -> Target:
 
 
 def judge_mutant(layer: Layer, target: Target, row: Mutant) -> str:
-    """Run the requirement against the mutant; give the gap, or nothing."""
+    """Run the requirement against the mutant; return the gap, or an empty string."""
     layer.http_hook, layer.grpc_hook = row.http, row.grpc
     run = Runner(replace(target, examples=row.examples), only=[row.ident]).run()
     if run.faults:
@@ -59,13 +59,13 @@ def judge_mutant(layer: Layer, target: Target, row: Mutant) -> str:
     failed = {item.requirement.id for item in run.results if item.outcome is Outcome.FAIL}
     wanted = Outcome.FAIL if row.level is Level.MUST else Outcome.WARN
     if result.outcome is not wanted:
-        return f"lives: {result.standing.value} {result.reason}"
+        return f"not caught: {result.standing.value} {result.reason}"
     others = failed - {row.ident} - row.also
-    return f"fails others: {', '.join(sorted(others))}" if others else ""
+    return f"violates others: {', '.join(sorted(others))}" if others else ""
 
 
 def blamed(run: Run) -> str:
-    """Give the MUSTs that a run fails or leaves open."""
+    """Describe the MUSTs that a run leaves violated or inconclusive."""
     wrong = [
         f"{item.requirement.id} {item.reason}"
         for item in run.results
@@ -76,9 +76,9 @@ def blamed(run: Run) -> str:
 
 
 def judge_variant(layer: Layer, target: Target, row: Variant) -> str:
-    """Run everything against the variant; give the gap, or nothing."""
+    """Run all checks against the variant; return the gap, or an empty string."""
     layer.http_hook, layer.grpc_hook = row.http, row.grpc
-    # What goes over the other interface meets no hook.
+    # The profiles of the other interface never meet the hook, so they do not run.
     profiles = target.profiles & (HTTP if row.grpc is no_grpc_hook else RPC)
     return blamed(
         Runner(replace(target, examples=1, profiles=profiles), only=MUSTS, parallel=2).run()
@@ -102,7 +102,7 @@ def each(
         took_s = time.monotonic() - began
         found.append(Judged(group, row.name, getattr(row, "ident", ""), level, gap, took_s))
         if gap or sys.stderr.isatty():
-            print(f"{group} {at + 1}/{len(chosen)} {row.name}: {gap or 'as it must'}",
+            print(f"{group} {at + 1}/{len(chosen)} {row.name}: {gap or 'as expected'}",
                   file=sys.stderr, flush=True)  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def through_layer(running: Rig, found: list[Judged], only: str) -> None:
     """Judge mutants, variants and hostile behaviour through the fault layer."""
     layer = Layer(running.settings["url"], running.settings["grpc"])
     layer.remembers_for = running.settings["token"]
-    # Nodes that train are busy, and all that is to be seen of it is in these two.
+    # Only these two answers show training; frozen, they allow the busy nodes to stop training.
     for target in ("/api/training/global", "/api/training/verify"):
         layer.freeze(target)
     rest(running)
@@ -126,19 +126,19 @@ def through_layer(running: Rig, found: list[Judged], only: str) -> None:
 
 
 def through(running: Rig, served: Serving) -> Target:
-    """Give the target behind the layer."""
+    """Return the target for the node behind the layer."""
     settings = {**running.settings, "url": served.url, "grpc": served.grpc}
-    # The node names its own ports; those of the layer are as far apart.
+    # The configuration names the node's own ports, which keep their distance of 1000.
     return everything(settings, timeout_s=20.0, burst_s=0.0)
 
 
 def main() -> int:
-    """Run it all."""
+    """Judge the suite, and return the exit status."""
     parser = argparse.ArgumentParser(prog="conformance.judging")
-    parser.add_argument("--port", type=int, default=25100, help="of the first node")
-    parser.add_argument("--only", default="", help="parts of names, or of ids, with | in between")
-    parser.add_argument("--no-acceptance", action="store_true", help="the fault layer alone")
-    parser.add_argument("--folder", type=Path, help="where the nodes live; a temporary one without")
+    parser.add_argument("--port", type=int, default=25100, help="HTTP port of the first node")
+    parser.add_argument("--only", default="", help="parts of names or ids of rows, separated by |")
+    parser.add_argument("--no-acceptance", action="store_true", help="run only the fault layer")
+    parser.add_argument("--folder", type=Path, help="folder of the nodes; default: a temporary one")
     options = parser.parse_args()
     found: list[Judged] = []
     with tempfile.TemporaryDirectory(prefix="judge-") as temporary:

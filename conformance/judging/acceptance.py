@@ -1,8 +1,8 @@
-"""The reference node itself: every MUST proved, none violated, none inconclusive, three times.
+"""The reference node itself: the runs must prove every MUST, with none violated or inconclusive.
 
-One state of one node cannot show everything: the first run meets a node that does not train, four
-more one that does, and another one the same node in a round that is held open, with a gradient for
-it from a peer. The others meet nodes that this one cannot be at the same time.
+One node in one state cannot show everything. The first run is against a node that does not train;
+four more are against the same node while it trains, and one during a round that is kept open, with
+a gradient from a peer. The other runs are against nodes in states that exclude these.
 """
 
 import time
@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import Level, load
-from conformance.judging.nodes import TOKEN, TRAINING, Rig, described, node, rest, rig, train
+from conformance.judging.nodes import (
+    FIRST_ABSENT_SHARD,
+    TOKEN,
+    TRAINING,
+    Rig,
+    described,
+    node,
+    rest,
+    rig,
+    train,
+)
 from conformance.judging.states import (
     accept_updates,
     hold,
@@ -25,7 +35,7 @@ from conformance.run import Result, Run, Runner
 from conformance.target import make_target
 from conformance.verdict import Standing
 
-# MUSTs that no run can show, and why. The mutants exercise all of them.
+# MUSTs that no run can prove, and why. The mutants exercise all of them.
 NOT_SHOWN: dict[str, str] = {}
 ORDERS = 3
 MEETINGS, MEETING_S = 3, 90.0
@@ -42,7 +52,7 @@ class Accepted:
 
 
 def run(folder: Path, port: int) -> list[Accepted]:
-    """Run the suite against real nodes, as a whole and then for what other states show."""
+    """Run the whole suite against real nodes, then the parts that need other states."""
     return [
         *_whole(folder / "whole", port),
         _paid(folder / "paid", port + 4),
@@ -84,22 +94,22 @@ def _whole(folder: Path, port: int) -> list[Accepted]:
 
 
 def _handed(running: Rig, folder: Path, settings: dict[str, Any]) -> Accepted:
-    """Look at a node with a gradient that a peer has signed for the round in which the node is.
+    """Run against a node with a gradient that a peer has signed for the node's current round.
 
-    A peer may be out of sight for a moment, and then its gradient is refused: it is made again.
+    A node refuses the gradient while it does not know the peer; a new gradient is made then.
     """
     values, out = folder / "b" / "training" / "contribution.bin", folder / "gradient.bin"
     handed = {**settings, "profiles": ["grpc"], "allow": ["mutate"], "gradient": str(out)}
     ends = time.monotonic() + MEETING_S
     while True:
         sign_gradient(hold(running), maker=folder / "c", values=values, out=out)
-        looked = Runner(make_target(handed)).run()
-        proved = {item.requirement.id for item in looked.results if _proved(item)}
+        finished = Runner(make_target(handed)).run()
+        proved = {item.requirement.id for item in finished.results if _proved(item)}
         if ACCEPTED in proved or time.monotonic() > ends:
             break
-    # In a round without an end a node computes all the time.
+    # Otherwise the nodes would continue to compute, in a round that does not end.
     rest(running)
-    return Accepted("a node that is handed a peer's gradient", looked)
+    return Accepted("a node that receives a peer's gradient", finished)
 
 
 def _paid(folder: Path, port: int) -> Accepted:
@@ -109,30 +119,30 @@ def _paid(folder: Path, port: int) -> Accepted:
 
 
 def _diverged(folder: Path, port: int) -> Accepted:
-    """Look at two nodes that have just met; they soon agree, so where it is missed others meet."""
+    """Run against two nodes that have just met; if they agree too soon, two new ones meet."""
     for meeting in range(MEETINGS):
-        looked, shown = _meet(folder / str(meeting), port)
+        finished, shown = _meet(folder / str(meeting), port)
         if shown:
             break
-    return Accepted("two nodes that meet with other weights", looked)
+    return Accepted("two nodes that meet with different weights", finished)
 
 
 def _meet(folder: Path, port: int) -> tuple[Run, bool]:
-    """Look at two nodes again and again; give the look that shows all, or the last."""
+    """Run against two nodes repeatedly; return the run that shows everything, or the last one."""
     with strangers(folder, port) as (url, _):
         target = make_target({"url": url, "profiles": ["training"]})
         introduce(port, port + 1)
         ends = time.monotonic() + MEETING_S
         while True:
-            looked = Runner(target, only=DIVERGED).run()
-            proved = {item.requirement.id for item in looked.results if _proved(item)}
+            finished = Runner(target, only=DIVERGED).run()
+            proved = {item.requirement.id for item in finished.results if _proved(item)}
             shown = proved.issuperset(DIVERGED)
             if shown or time.monotonic() > ends:
-                return looked, shown
+                return finished, shown
 
 
 def _layers(url: str) -> int:
-    return int(described(url)["pipeline"]["absent_shard"]) - 1000
+    return int(described(url)["pipeline"]["absent_shard"]) - FIRST_ABSENT_SHARD
 
 
 def _proved(item: Result) -> bool:
@@ -140,7 +150,7 @@ def _proved(item: Result) -> bool:
 
 
 def proved_in(runs: list[Accepted]) -> dict[str, list[str]]:
-    """Give the runs that have proved each MUST that has a check."""
+    """Return the runs that have proved each MUST that has a check."""
     found: dict[str, list[str]] = {
         item.id: [] for item in load().values() if item.level is Level.MUST and item.check
     }
@@ -152,14 +162,14 @@ def proved_in(runs: list[Accepted]) -> dict[str, list[str]]:
 
 
 def never_proved(runs: list[Accepted]) -> dict[str, str]:
-    """Give the checked MUSTs that no run has proved, with the reason, empty where there is none."""
+    """Return the checked MUSTs that no run has proved, with a reason, or an empty string."""
     return {
         ident: NOT_SHOWN.get(ident, "") for ident, names in proved_in(runs).items() if not names
     }
 
 
 def gaps(runs: list[Accepted]) -> list[str]:
-    """Say what is wrong with the runs."""
+    """Return a description of every gap in the runs."""
     found = []
     for accepted in runs:
         for item in accepted.run.results:

@@ -1,14 +1,14 @@
-"""What two nodes on one machine cannot show in a minute is put into their answers.
+"""Adds to the answers of real nodes what two nodes on one machine cannot show within a minute.
 
-These are good answers by the document, so that there is something for mutants to break: a reward in
-the history, a proof in the list, a page of updates. Without any hook the layer must be green.
+The additions conform to the document and give the mutants something to break: a reward in the
+history, a proof in the list, a page of updates. Without any hook the layer must pass every check.
 """
 
 import copy
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from conformance.tests.toy import Response
+from conformance.judging.toy.node import Response
 
 STAMP = "2026-01-02T03:04:05Z"
 PROOF = {"id": "p1", "type": "forward", "layer": 1, "timestamp": STAMP, "verified": True,
@@ -20,7 +20,7 @@ ROUNDS = 9
 
 
 def complete(method: str, target: str, authorization: str | None, response: Response) -> None:
-    """Complete one answer, where it is of a route that needs it."""
+    """Complete one answer, if it is from a route that needs it."""
     parts = urlsplit(target)
     query = {key: values[0] for key, values in parse_qs(parts.query).items()}
     if method != "GET" or not isinstance(response.json, dict):

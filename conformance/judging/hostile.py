@@ -1,17 +1,17 @@
-"""Hang, reset, garbage and truncation, of HTTP and of gRPC: never a proof.
+"""Hangs, resets, garbage and truncation over HTTP and gRPC, which must never prove anything.
 
-Each row: what becomes of every answer of one kind, and the requirement that is asked for.
+Each row has the fault for every answer of one kind, and the requirement that is run.
 """
 
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from conformance.judging.hooks import Grpc, Http
 from conformance.judging.layer import Layer
+from conformance.judging.toy.node import Asked, Response, no_grpc_hook, no_http_hook
 from conformance.run import Runner
 from conformance.target import Target
-from conformance.tests.hooks import Grpc, Http
-from conformance.tests.toy import Asked, Response, no_grpc_hook, no_http_hook
 from conformance.verdict import Standing
 
 SHORT_S = 0.5
@@ -20,7 +20,7 @@ HANG_S = 1.5
 
 @dataclass(frozen=True)
 class Hostile:
-    """One way of not answering, and whom it must not prove."""
+    """One kind of broken answer, and the requirement that it must not prove."""
 
     name: str
     ident: str
@@ -74,7 +74,7 @@ ROWS: list[Hostile] = [
       for path, ident in ROUTES.items()),
     *(Hostile(f"reset at {path}", ident, _every(path, reset=True))
       for path, ident in ROUTES.items()),
-    *(Hostile(f"garbage at {path}", ident.replace("ROUTE-00", "ROUTE-00"), _every(
+    *(Hostile(f"garbage at {path}", ident, _every(
         path, raw=b"\x00\xff<html>", events=None, headers={"Content-Type": "application/json"}))
       for path, ident in ROUTES.items() if path != "/api/network"),
     *(Hostile(f"truncation at {path}", ident, _truncated(path)) for path, ident in ROUTES.items()),
@@ -88,16 +88,16 @@ ROWS: list[Hostile] = [
 
 
 def judge(layer: Layer, target: Target, row: Hostile) -> str:
-    """Run the requirement; give the gap where it is proved nevertheless."""
+    """Run the requirement; return the gap if it is proved nevertheless, else an empty string."""
     layer.http_hook, layer.grpc_hook = row.http, row.grpc
     impatient = replace(target, timeout_s=SHORT_S, inference_timeout_s=SHORT_S, examples=1)
     run = Runner(impatient, only=[row.ident]).run()
     result = next(item for item in run.results if item.requirement.id == row.ident)
     if run.faults:
         return f"the suite broke down: {sorted(run.faults)}"
-    # What came before may end a check, and leaves what it had not come to alone.
+    # An earlier failure may end a check, which then has no finding on this requirement.
     open_or_wrong = {Standing.INCONCLUSIVE, Standing.VIOLATED}
     if result.standing is Standing.PROVED:
         return f"{row.ident} is proved"
     noticed = any(item.standing in open_or_wrong for item in run.results)
-    return "" if noticed else f"nobody noticed: {result.standing.value} {result.reason}"
+    return "" if noticed else f"not noticed: {result.standing.value} {result.reason}"

@@ -1,7 +1,7 @@
-"""The fault layer: a real node's answers, as hooks see those of the toy.
+"""The fault layer: a proxy to a real node, whose answers the hooks change like those of the toy.
 
-What comes from the node is taken apart (JSON, events, fields of messages), handed to one hook, and
-put together again. Everything that no hook touches goes through as it is in meaning.
+It parses each answer of the node (JSON, events, fields of messages), passes it to one hook, and
+serialises it again. An answer that no hook changes keeps its meaning.
 """
 
 import copy
@@ -15,11 +15,11 @@ import grpc
 from conformance import messages
 from conformance.grpcwire import CHANNEL_OPTIONS
 from conformance.judging.completion import complete
+from conformance.judging.toy.node import Response, ToyNode
 from conformance.sse import read
-from conformance.tests.toy import Response, ToyNode
 
 DEADLINE_S = 60
-# What a node can do but a few times is done once, and told again from memory.
+# Operations that a node can do only a few times are done once; later calls get the same answer.
 ONCE = {("POST", "/api/v1/wallet/unstake")}
 HOP_BY_HOP = {"content-length", "transfer-encoding", "connection", "date", "server", "content-type"}
 
@@ -28,7 +28,7 @@ class Layer(ToyNode):
     """A toy whose answers are those of a real node."""
 
     def __init__(self, url: str, address: str) -> None:
-        """`url` and `address` are the node's HTTP and gRPC."""
+        """`url` is the node's HTTP address, `address` its gRPC address."""
         super().__init__()
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 80
@@ -45,15 +45,15 @@ class Layer(ToyNode):
 
     def _http(self, method: str, target: str, sent: bytes, headers: dict[str, str]) -> Response:
         known = self._remembered.get((method, target))
-        told_to = method == "GET" or headers.get("Authorization", "").endswith(self.remembers_for)
-        if known is not None and told_to:
+        allowed = method == "GET" or headers.get("Authorization", "").endswith(self.remembers_for)
+        if known is not None and allowed:
             return copy.deepcopy(known)
         connection = http.client.HTTPConnection(self._host, self._port, timeout=DEADLINE_S)
         kept = {key: value for key, value in headers.items() if key.lower() != "host"}
         try:
             connection.request(method, target, sent or None, kept)
             answer = connection.getresponse()
-            response = _taken_apart(answer.status, answer.getheaders(), answer.read())
+            response = _parsed(answer.status, answer.getheaders(), answer.read())
         finally:
             connection.close()
         complete(method, target, headers.get("Authorization"), response)
@@ -64,7 +64,7 @@ class Layer(ToyNode):
     remembers_for = ""
 
     def freeze(self, target: str) -> None:
-        """Tell from now on what this GET gives at this moment."""
+        """From now on, answer this GET with its current answer."""
         self._remembered["GET", target] = self._http("GET", target, b"", {})
 
     # -- gRPC -------------------------------------------------------------------------------
@@ -99,11 +99,11 @@ class Layer(ToyNode):
             body, details = error.code().name, error.details() or ""
         request, answer = None, body
         if operation in messages.OPERATIONS:
-            asks, gives = messages.OPERATIONS[operation]
+            request_name, response_name = messages.OPERATIONS[operation]
             try:
-                request = messages.parse(asks, data)
+                request = messages.parse(request_name, data)
                 if isinstance(body, bytes):
-                    answer = _fields(messages.parse(gives, body))
+                    answer = _fields(messages.parse(response_name, body))
             except messages.BadMessage:
                 request = None
         elif isinstance(body, bytes):
@@ -120,7 +120,7 @@ class Layer(ToyNode):
 
     def _hooked(self, operation: str, request: Any, answer: Any) -> Any:
         if isinstance(answer, str) or (operation in messages.OPERATIONS and request is None):
-            # Hooks change answers; of a status only another status is made.
+            # Hooks change answers; an error status can only become another status.
             try:
                 changed = self.grpc_hook(operation, request, {})
             except (KeyError, AttributeError):
@@ -146,9 +146,9 @@ def _fields(message: Any) -> dict[str, Any]:
     return found
 
 
-def _taken_apart(status: int, headers: list[tuple[str, str]], body: bytes) -> Response:
+def _parsed(status: int, headers: list[tuple[str, str]], body: bytes) -> Response:
     kind = next((value for key, value in headers if key.lower() == "content-type"), "")
-    # Written as the hooks write them.
+    # Header names are spelled as the hooks spell them.
     rest = {key.title(): value for key, value in headers if key.lower() not in HOP_BY_HOP}
     response = Response(status, headers=rest)
     if kind.startswith("text/event-stream"):
@@ -157,6 +157,6 @@ def _taken_apart(status: int, headers: list[tuple[str, str]], body: bytes) -> Re
     if kind.startswith("application/json"):
         response.json = json.loads(body)
     else:
-        # An artifact's digest is its address: as it is, byte by byte.
+        # An artifact's address is its digest, so its bytes must not change.
         response.raw, response.headers["Content-Type"] = body, kind
     return response

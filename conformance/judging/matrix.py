@@ -13,23 +13,23 @@ FILE = Path(__file__).parents[1] / "JUDGE.md"
 _HEAD = """\
 # The judge, judged
 
-Written by `nox -s judge` (`python -m conformance.judging`); do not edit. Real nodes stand behind a
-fault layer that breaks one sentence at a time. A mutant is caught if the requirement that names the
-sentence is violated and no other MUST fails.
+Written by `nox -s judge` (`python -m conformance.judging`); do not edit. The suite runs against
+real nodes behind a fault layer that breaks one sentence of the document at a time. A mutant is
+caught if the requirement for that sentence is violated and no other MUST fails.
 """
 
 
 def gaps(found: list[Any], runs: list[Accepted]) -> list[str]:
-    """List everything that did not end as it must."""
+    """List everything that did not end as expected."""
     wrong = [f"{row.group} {row.name} ({row.ident}): {row.gap}" for row in found if row.gap]
     return [*acceptance.gaps(runs), *wrong]
 
 
 def render(found: list[Any], runs: list[Accepted]) -> str:
-    """Give the text of JUDGE.md."""
+    """Return the text of JUDGE.md."""
     lines = [_HEAD, *_runs(runs), *_summary(found), "## Gaps\n"]
     lines += [f"- {gap}" for gap in gaps(found, runs)] or ["None."]
-    lines += ["", "## Mutants\n", "| requirement | level | what is done | |", "|---|---|---|---|"]
+    lines += ["", "## Mutants\n", "| requirement | level | mutant | |", "|---|---|---|---|"]
     for row in sorted((row for row in found if row.group == "mutant"), key=lambda row: row.ident):
         ended = "caught" if not row.gap else row.gap
         lines.append(f"| {row.ident} | {row.level} | {row.name} | {ended} |")
@@ -40,7 +40,7 @@ def render(found: list[Any], runs: list[Accepted]) -> str:
 
 
 def _summary(found: list[Any]) -> list[str]:
-    lines = ["## Figures\n", "| | rows | as they must | gaps | seconds |", "|---|---|---|---|---|"]
+    lines = ["## Figures\n", "| | rows | as expected | gaps | seconds |", "|---|---|---|---|---|"]
     for group in ("control", "mutant", "variant", "hostile"):
         rows = [row for row in found if row.group == group]
         counts = Counter(not row.gap for row in rows)
@@ -71,18 +71,18 @@ def _runs(runs: list[Accepted]) -> list[str]:
         )  # fmt: skip
         done = f"{len(accepted.run.exchanges)} | {accepted.run.took_s:.1f}"
         lines.append(f"| {at}. {accepted.name} | {figures} | {done} |")
-    lines += ["", "MUSTs with a check that none of these runs could show, and why:", ""]
+    lines += ["", "MUSTs with a check that none of these runs proves, and why:", ""]
     missing = acceptance.never_proved(runs)
     lines += [f"- {ident}: {why or 'a gap'}" for ident, why in missing.items()] or ["- none"]
     return [*lines, ""]
 
 
 def _proofs(runs: list[Accepted]) -> list[str]:
-    """In which of the runs each MUST was proved, by their numbers."""
+    """List for each MUST the numbers of the runs that proved it."""
     if not runs:
         return []
     numbers = {accepted.name: str(at) for at, accepted in enumerate(runs, 1)}
-    lines = ["", "## Proved, and where\n", "| MUST | runs |", "|---|---|"]
+    lines = ["", "## Runs that prove each MUST\n", "| MUST | runs |", "|---|---|"]
     for ident, names in acceptance.proved_in(runs).items():
         lines.append(f"| {ident} | {' '.join(numbers[name] for name in names) or 'none'} |")
     return lines

@@ -1,8 +1,8 @@
-"""Real reference nodes to judge against, started as a user would, with a past and a neighbour.
+"""Real reference nodes to judge, started as a user would, with an earlier run and a peer.
 
-What a fresh node cannot show is made beforehand: a stake that is no longer locked and a token that
-has expired come from a first life of the node whose clock goes forty days slow; peers come from a
-second node; an inference request from the client's command line.
+What a fresh node cannot show is prepared: an unlocked stake and an expired token come from an
+earlier run of the node, with its clock set back by forty days; peers come from a second node; an
+inference request comes from the client's command line.
 """
 
 import json
@@ -21,10 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from conformance.target import GRPC_PORT_OFFSET
+
 TOKEN = "judge-operator-token-0123456789"  # noqa: S105 - of nodes that live for minutes
 DAYS_SLOW = 40
+# No model of these nodes has a shard with this number or a higher one.
+FIRST_ABSENT_SHARD = 1000
 READY_WITHIN_S = 90.0
-# The past is told by the clocks that Python programs read.
+# A program that runs the node with Python's clocks set back.
 PAST = f"""
 import time
 slow = {DAYS_SLOW} * 86400
@@ -37,19 +41,19 @@ main()
 
 
 class NotReady(Exception):
-    """A node did not come up, or did not do what it was asked for; the message has its log."""
+    """A node did not start, or did not reach the expected state; the message has its log."""
 
 
 @dataclass(frozen=True)
 class Rig:
-    """Nodes that run; the first is to be judged. `settings` is its `[target]`."""
+    """Running nodes, of which the first is judged. `settings` is its `[target]`."""
 
     urls: tuple[str, ...]
     settings: dict[str, Any]
 
 
 def ask(url: str, method: str, path: str, body: Any = None, token: str = TOKEN) -> Any:
-    """Ask a node something as its operator; give the JSON, or None where there is no answer."""
+    """Send a node a request of its operator; return the JSON, or None without an answer."""
     content = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(url + path, content, headers, method=method)  # noqa: S310
@@ -61,7 +65,7 @@ def ask(url: str, method: str, path: str, body: Any = None, token: str = TOKEN) 
 
 
 def until(what: str, condition: Any, within_s: float = READY_WITHIN_S) -> Any:
-    """Wait for a condition and give what it gave; `NotReady` names what did not come about."""
+    """Wait until a condition is true and return its value; raise `NotReady` if it never is."""
     ends = time.monotonic() + within_s
     while not (value := condition()):
         if time.monotonic() > ends:
@@ -71,20 +75,20 @@ def until(what: str, condition: Any, within_s: float = READY_WITHIN_S) -> Any:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Give the environment of a node: nothing of the judge's own settings, and the token."""
+    """Return the environment of a node: without inherited MESHNODE settings, with the token."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MESHNODE_")}
-    # Torch's threads would fight with each other's nodes for few cores.
+    # Several nodes share few cores, so each gets one torch thread.
     return {**inherited, "MESHNODE_TOKEN": TOKEN, "OMP_NUM_THREADS": "1", **variables}
 
 
 def run_command(*arguments: str, past: bool = False) -> str:
-    """Run a command of the program and give what it said; `NotReady` where it failed."""
+    """Run a meshnode command and return its output; raise `NotReady` if it fails."""
     program = ["-c", PAST] if past else ["-m", "meshnode"]
     return run_program(program, *arguments)
 
 
 def run_program(program: list[str], *arguments: str) -> str:
-    """Run a program of the node's own Python; give what it said, or `NotReady` where it failed."""
+    """Run a Python program and return its output; raise `NotReady` if it fails."""
     done = subprocess.run(
         [sys.executable, *program, *arguments],
         env=environment(),
@@ -106,21 +110,21 @@ def node(
     past: bool = False,
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Run one node and give its URL; it is stopped at the end."""
+    """Run one node and yield its URL; the node is stopped at the end."""
     program = ["-c", PAST] if past else ["-m", "meshnode"]
     command = [sys.executable, *program, "--port", str(port), "--data-dir", str(folder), *arguments]
     url = f"http://127.0.0.1:{port}"
     if ask(url, "GET", "/api/v1/status") is not None:
-        raise NotReady(f"{url} is that of another node, which somebody left running")
+        raise NotReady(f"another node is still running at {url}")
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         process = subprocess.Popen(
             command, env=environment(**(variables or {})), stdout=log, stderr=log
         )
 
     def answers() -> bool:
-        # Another node may have the port.
+        # If this process has ended, another node may be answering on the port.
         if process.poll() is not None:
-            raise NotReady(f"the node of {url} ended: see {folder}.log")
+            raise NotReady(f"the node at {url} ended: see {folder}.log")
         return ask(url, "GET", "/api/v1/status") is not None
 
     try:
@@ -137,7 +141,7 @@ def node(
 
 
 def _live_a_past_life(folder: Path, port: int) -> str:
-    """Stake, and issue a token for a day, forty days ago; give the token."""
+    """Stake, and issue a token for one day, forty days ago; return the token."""
     with node(folder, port, past=True) as url:
         staked = ask(url, "POST", "/api/v1/wallet/stake", {"amount": 100, "duration_days": 30})
         if not staked or not staked.get("success"):
@@ -146,26 +150,26 @@ def _live_a_past_life(folder: Path, port: int) -> str:
 
 
 def _issue(folder: Path, name: str, *options: str, past: bool = False) -> str:
-    said = run_command(
+    output = run_command(
         "token", "issue", "--name", name, *options, "--data-dir", str(folder), past=past
     )
-    return str(re.findall(r"shown this once: (\S+)", said)[0])
+    return str(re.findall(r"shown this once: (\S+)", output)[0])
 
 
 def _make_a_request(folder: Path, url: str) -> str:
-    """Pay for an answer with the command line; give the request's id."""
+    """Pay for an answer with the command line; return the id of the request."""
     mine = ("--json", "--data-dir", str(folder / "client"))
     made = json.loads(run_command("key", "new", *mine))
     address = made.get("public_key") or made["address"]
     ask(url, "POST", "/api/v1/wallet/send", {"to": address, "amount": 1, "memo": "judge"})
-    said = json.loads(
+    request = json.loads(
         run_command("infer", *mine, "--gateway", url, "--max-tokens", "4", "--price-ceiling", "0.5",
              "Once upon a time")
     )  # fmt: skip
-    return str(said["id"])
+    return str(request["id"])
 
 
-# For mutants: thousands of requests from one address are no abuse here.
+# For mutants, which take thousands of requests from one address.
 UNLIMITED = {
     "MESHNODE_LIMITS_REQUESTS_PER_SECOND_PER_ADDRESS": "100000",
     "MESHNODE_LIMITS_BURST_PER_ADDRESS": "100000",
@@ -173,14 +177,14 @@ UNLIMITED = {
     "MESHNODE_LIMITS_BURST_PER_TOKEN": "100000",
 }
 SPONSORED = 2
-# Inner steps of a round.
+# Inner steps in a round.
 STEPS = 2
 TRAINING = {"MESHNODE_TRAINING_DILOCO_STEPS": str(STEPS), "MESHNODE_TRAINING_BATCH_SIZE": "1"}
 Company = Callable[[str], AbstractContextManager[object]]
 
 
 def alone(url: str) -> AbstractContextManager[object]:
-    """Have nobody else there."""
+    """Add no other nodes."""
     return nullcontext()
 
 
@@ -188,9 +192,9 @@ def alone(url: str) -> AbstractContextManager[object]:
 def rig(
     folder: Path, port: int, *, limited: bool = True, company: Company = alone
 ) -> Iterator[Rig]:
-    """Run two nodes, the first with a past; `port` and the one after it are used, and + 1000.
+    """Run two nodes, the first with a past, on `port` and the next one, and on these plus 1000.
 
-    `company` is entered with the URL of the first before the second is there.
+    `company` is entered with the URL of the first node before the second one starts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     expired = _live_a_past_life(folder / "a", port)
@@ -214,7 +218,7 @@ def rig(
             until(f"{one} has no peer", partial(_has_peers, one))
         settings = {
             "url": url,
-            "grpc": f"127.0.0.1:{port + 1000}",
+            "grpc": f"127.0.0.1:{port + GRPC_PORT_OFFSET}",
             "token": TOKEN,
             "expired_token": expired,
             "second_token": second,
@@ -229,7 +233,7 @@ def _has_peers(url: str) -> bool:
 
 
 def train(running: Rig) -> None:
-    """Let the nodes train, round after round, and wait until they have agreed once more."""
+    """Let the nodes train, and wait until they have agreed once more."""
     before = _syncs(running.urls[0])
     for url in running.urls:
         training = {"enabled": True, "diloco_steps": STEPS}
@@ -248,13 +252,13 @@ def _syncs(url: str) -> int:
 
 
 def rest(running: Rig) -> None:
-    """Let the nodes train no more: they would take the time of everything else."""
+    """Stop the training of the nodes, which would slow everything else down."""
     for url in running.urls:
         ask(url, "PATCH", "/api/v1/config", {"training": {"enabled": False}})
 
 
 def described(url: str) -> dict[str, Any]:
-    """Give what a `conformance.toml` of the reference node says of it."""
+    """Return the settings that a `conformance.toml` of the reference node has."""
     network = ask(url, "GET", "/api/network")
     model = ask(url, "GET", "/api/v1/network")["architecture"]
     balance = ask(url, "GET", "/api/v1/wallet/balance")
@@ -281,7 +285,7 @@ def described(url: str) -> dict[str, Any]:
         "pipeline": {
             "format": "float32",
             "shard": 1,
-            "absent_shard": model["layers"] + 1000,
+            "absent_shard": model["layers"] + FIRST_ABSENT_SHARD,
             "hidden_shape": [1, 2, model["hidden_dim"]],
             "past_entries": model["layers"] - 1,
             "last": True,

@@ -1,7 +1,8 @@
-"""States that a node reaches only with others: accepted updates, proofs, a gradient, other weights.
+"""States that a node reaches only together with others.
 
-Each is brought about as users would: by workers, by a stake and an inference, by a peer's key, by
-two nodes that have trained alone and then meet.
+They are reached as users would reach them: accepted updates by workers, proofs by a stake and an
+inference, an accepted gradient with a peer's key, different weights by two nodes that have trained
+alone and then meet.
 """
 
 import subprocess
@@ -31,37 +32,37 @@ from conformance.judging.nodes import (
     until,
 )
 from conformance.secrecy import Redactor
-from conformance.target import documented_grpc_address
+from conformance.target import GRPC_PORT_OFFSET, documented_grpc_address
 
 STAGES = (0, 1)
-# A holder needs a stake before it may claim, and two fees.
+# A holder needs a stake, and two fees, before it may claim.
 STAKE, FUNDS = 2, 3
-# A round that does not end while somebody looks.
+# Inner steps of a round that does not end during a run.
 ENDLESS = 1_000_000
-# For nodes that share few cores to come to the same round.
+# Time for nodes that share few cores to reach the same round.
 HELD_WITHIN_S = 300.0
-# Makes a gradient of one node's that another one might send as its own: the same values, for the
-# round and the weights that are named, with its own key.
+# Turns a gradient of one node into one of another: the same values, for the given round and
+# weights, signed with the other node's key.
 SIGN = """
 import sys
 import time
 from pathlib import Path
-from meshnode.domain.training.message import MOST_TTL, Contribution, sign
+from meshnode.domain.training.message import MAX_TTL, Contribution, sign
 from meshnode.services.keystore import Keystore
 from meshnode.wire.node_pb2 import GossipGradientRequest
 home, values, out, round_id, model_hash = sys.argv[1:]
 key = Keystore(Path(home)).node_key
 message = GossipGradientRequest.FromString(Path(values).read_bytes())
 message.node_id, message.round_id, message.model_hash = key.node_id, int(round_id), model_hash
-message.timestamp, message.ttl = time.time(), MOST_TTL
-said = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
-message.signature = sign(key.seed, Contribution(**said).statement())
+message.timestamp, message.ttl = time.time(), MAX_TTL
+fields = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+message.signature = sign(key.seed, Contribution(**fields).statement())
 Path(out).write_bytes(message.SerializeToString())
 """
 
 
 def accept_updates(folder: Path, url: str) -> None:
-    """Have two workers do the work that the node sponsors, until the chain has accepted it."""
+    """Let two workers do the sponsored work until the chain has accepted it."""
     workers = []
     for stage in STAGES:
         home = folder / f"worker{stage}"
@@ -91,7 +92,7 @@ def accept_updates(folder: Path, url: str) -> None:
 
 @contextmanager
 def paid_holder(folder: Path, port: int) -> Iterator[str]:
-    """Run a node whose work for another one is on the chain as a proof; give its URL."""
+    """Run a node whose work for another one is on the chain as a proof; yield its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     with node(folder / "driver", port, "--layers", "0-1") as driver:
         options = ("--layers", "2-7", "--tracker", driver)
@@ -115,9 +116,9 @@ def paid_holder(folder: Path, port: int) -> Iterator[str]:
 
 @contextmanager
 def orderer(folder: Path, port: int, holder: str) -> Iterator[str]:
-    """Run a node of the first layers for which `holder` has computed the rest; give its URL.
+    """Run a node of the first layers for which `holder` has computed the rest; yield its URL.
 
-    The claim is on the chain. It is paid only where there is another validator than the holder.
+    The claim is on the chain. It is paid only if there is another validator besides the holder.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with node(folder, port, "--layers", "0-1", "--tracker", holder) as url:
@@ -126,7 +127,7 @@ def orderer(folder: Path, port: int, holder: str) -> Iterator[str]:
         balance = until("no wallet", partial(ask, url, "GET", "/api/v1/wallet/balance"))
         _must(holder, "/api/v1/wallet/send", {"to": balance["address"], "amount": 2 * FUNDS})
         until("no money came", lambda: _available(url) >= 2 * FUNDS)
-        # Orders count that are given by somebody with a stake.
+        # Only orders from an account with a stake count.
         _must(url, "/api/v1/wallet/stake", {"amount": STAKE, "duration_days": 1})
         until("the holder has no peer", lambda: status["node_id"] in _peers(holder))
 
@@ -160,7 +161,7 @@ def _available(url: str) -> float:
 
 @contextmanager
 def strangers(folder: Path, port: int) -> Iterator[tuple[str, str]]:
-    """Run two nodes that have trained alone, each with weights of its own; give their URLs."""
+    """Run two nodes that have trained alone, with different weights; yield their URLs."""
     folder.mkdir(parents=True, exist_ok=True)
     variables = {**TRAINING, "MESHNODE_TRAINING_ENABLED": "true"}
     with (
@@ -181,7 +182,7 @@ def _rounds(url: str) -> int:
 
 @dataclass(frozen=True)
 class Round:
-    """Where a node that trains is; `steps` are all inner steps that it has made."""
+    """The training state of a node; `steps` counts all its inner steps."""
 
     number: int
     state: str
@@ -190,7 +191,7 @@ class Round:
 
 
 def hold(running: Rig) -> Round:
-    """Let the nodes stay in a round, with the same weights, and give that of the first."""
+    """Keep the nodes in one round, with the same weights, and return the first node's round."""
     for url in running.urls:
         ask(url, "PATCH", "/api/v1/config", {"training": {"diloco_steps": ENDLESS}})
     first: dict[str, Round] = {}
@@ -203,20 +204,20 @@ def hold(running: Rig) -> Round:
             if before is None or (now.number, now.model_hash) != (before.number, before.model_hash):
                 first[url] = now
                 return None
-            # The second of two steps has begun with the setting in force: this round does not end.
+            # After two more steps the new setting is in force, so this round does not end.
             if now.steps < before.steps + 2:
                 return None
         (one, *others) = (first[url] for url in running.urls)
         return one if all(other.model_hash == one.model_hash for other in others) else None
 
-    found: Round = until("the nodes stay in no round", held, HELD_WITHIN_S)
+    found: Round = until("the nodes do not stay in one round", held, HELD_WITHIN_S)
     return found
 
 
 def sign_gradient(rounds: Round, *, maker: Path, values: Path, out: Path) -> Path:
-    """Write a gradient for the round, signed with the key of the node whose folder `maker` is.
+    """Write a gradient for the round, signed with the key of the node in the folder `maker`.
 
-    `values` is a contribution that another node has made.
+    `values` is the file of a contribution that another node has made.
     """
     until(f"there is no {values}", values.exists)
     words = (str(maker), str(values), str(out), str(rounds.number), rounds.model_hash)
@@ -225,7 +226,7 @@ def sign_gradient(rounds: Round, *, maker: Path, values: Path, out: Path) -> Pat
 
 
 def _round(url: str) -> Round | None:
-    """Ask a node for the state of its training, in the reference node's own message."""
+    """Read the training state of a node from the reference node's own message."""
     try:
         reply = _call(documented_grpc_address(url), "GetSwarmStatus", b"")
     except NotReady:
@@ -233,9 +234,9 @@ def _round(url: str) -> Round | None:
     training = _fields(reply).get(9)
     if not isinstance(training, bytes):
         return None
-    told = _fields(training)
-    steps = _fields(_bytes(told.get(8))).get(3, 0)
-    number, state, model_hash = told.get(1, 0), _bytes(told.get(2)), _bytes(told.get(4))
+    fields = _fields(training)
+    steps = _fields(_bytes(fields.get(8))).get(3, 0)
+    number, state, model_hash = fields.get(1, 0), _bytes(fields.get(2)), _bytes(fields.get(4))
     return Round(int(number), state.decode(), model_hash.decode(), int(steps))
 
 
@@ -248,13 +249,15 @@ def _bytes(value: int | bytes | None) -> bytes:
 
 
 def introduce(port: int, to: int) -> None:
-    """Ping one node in the name of another: it calls back, and so they know each other."""
+    """Ping one node in the name of another; it pings back, so that they know each other."""
     _ping(to, _ping(port, SENDER).responder)
 
 
 def _ping(port: int, sender: Any) -> Any:
     asked = messages.make("DHTPingRequest", sender=sender).SerializeToString()
-    return messages.parse("DHTPingResponse", _call(f"127.0.0.1:{port + 1000}", "DHTPing", asked))
+    return messages.parse(
+        "DHTPingResponse", _call(f"127.0.0.1:{port + GRPC_PORT_OFFSET}", "DHTPing", asked)
+    )
 
 
 def _call(address: str, operation: str, request: bytes) -> bytes:

@@ -1,10 +1,9 @@
-"""The mutants and the variants, as one table each: what is done to the node, and who has to notice.
+"""The table of mutants, each with the requirement that it violates, and the table of variants.
 
-The rows come from where they are readable at a glance: a field or a message number that is not as
-the catalogue says, made from the catalogue; one sentence broken by one hook
-(`tests/test_mutants_of_rules.py`, `tests/test_mutants_of_sense.py`); freedoms of the document
-(`tests/test_peculiar_but_allowed.py`); and those of the native API and the pipeline, which need a
-real node.
+The rows are defined where they are easiest to read: `mutants/fields.py` generates fields and
+message numbers that differ from the catalogue; hooks that break one sentence each are in
+`mutants/rules.py` and `mutants/sense.py`; freedoms of the document are in `peculiarities.py`;
+mutants of the native API and the pipeline, which need a real node, are here.
 """
 
 from collections.abc import Callable
@@ -12,39 +11,38 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conformance.catalogue import Level, load
-from conformance.tests import test_mutants_of_fields as fields
-from conformance.tests import test_mutants_of_rules as rules
-from conformance.tests import test_mutants_of_sense as sense
-from conformance.tests import test_peculiar_but_allowed as peculiar
-from conformance.tests.hooks import Grpc, Http, on, put
-from conformance.tests.toy import Asked, Response, no_grpc_hook, no_http_hook
+from conformance.judging import peculiarities
+from conformance.judging.hooks import Grpc, Http, on, put
+from conformance.judging.mutants import fields, rules, sense
+from conformance.judging.nodes import FIRST_ABSENT_SHARD
+from conformance.judging.toy.node import Asked, Response, no_grpc_hook, no_http_hook
 
-# A hook may remember: each run has a new one.
+# A hook may keep state, so each run makes a new one.
 MakeHttp = Callable[[], Http]
 MakeGrpc = Callable[[], Grpc]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One act against one sentence, and the requirement that names it."""
+    """One violation of one sentence, and the requirement for that sentence."""
 
     name: str
     ident: str
     http: Http = no_http_hook
     grpc: Grpc = no_grpc_hook
-    # Sentences that the same act breaks too, since one answer cannot keep both.
+    # Requirements that the same change violates too.
     also: frozenset[str] = frozenset()
     examples: int = 3
 
     @property
     def level(self) -> Level:
-        """Give the level of the requirement."""
+        """The level of the requirement."""
         return load()[self.ident].level
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Something peculiar that no sentence forbids."""
+    """Unusual behaviour that no sentence of the document forbids."""
 
     name: str
     http: Http = no_http_hook
@@ -53,7 +51,7 @@ class Variant:
 
 
 def rpc(change: Callable[[Any, Response], object]) -> Http:
-    """Change what POST /rpc answers; the body that was sent comes along."""
+    """Change the answers of POST /rpc; `change` also gets the request body."""
 
     def hook(asked: Asked, response: Response) -> None:
         if (asked.method, asked.path) == ("POST", "/rpc") and isinstance(asked.body, dict):
@@ -63,12 +61,12 @@ def rpc(change: Callable[[Any, Response], object]) -> Http:
 
 
 def having(method: str) -> Http:
-    """Serve one method more over /rpc."""
+    """Serve one additional method over /rpc."""
     return rpc(lambda body, r: body["method"] == method and becomes(200, _RESULT)(r))
 
 
 def lacking(method: str) -> Http:
-    """Serve one method less over /rpc."""
+    """Serve one method fewer over /rpc."""
     none = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "Method not found"}}
     return rpc(lambda body, r: body["method"] == method and becomes(200, none)(r))
 
@@ -105,7 +103,7 @@ def becomes(status: int, body: Any = None) -> Callable[[Response], None]:
 
 
 def forward(**changes: Any) -> Grpc:
-    """Set fields in those forward answers that are a success."""
+    """Set fields in successful forward answers."""
 
     def hook(called: str, request: Any, answer: Any) -> Any:
         fits = called == "PipelineForward" and answer.get("success")
@@ -115,7 +113,7 @@ def forward(**changes: Any) -> Grpc:
 
 
 def many_blocks(height: int) -> Callable[[Response], None]:
-    """List nine blocks, whatever was asked for."""
+    """List nine blocks, whatever the limit."""
 
     def change(response: Response) -> None:
         entry = (response.json["blocks"] or [{}])[0]
@@ -126,18 +124,18 @@ def many_blocks(height: int) -> Callable[[Response], None]:
 
 _RESULT = {"error": None, "result": {"code": 0}}
 OF_REAL_NODES: list[Mutant] = [
-    Mutant("no block at its height", "NT-ROUTE-007", block(becomes(404))),
+    Mutant("no block at a listed height", "NT-ROUTE-007", block(becomes(404))),
     Mutant("no account", "NT-ROUTE-008", under("/api/account", becomes(404))),
-    Mutant("accounts want a key", "NT-ROUTE-008", under("/api/account", becomes(401))),
+    Mutant("accounts require a key", "NT-ROUTE-008", under("/api/account", becomes(401))),
     Mutant("no request", "NT-ROUTE-011", under("/api/inference/request", becomes(404))),
     Mutant("no artifact", "NT-ROUTE-014", under("/artifacts/", becomes(404))),
-    Mutant("another artifact", "NT-RULE-019",
+    Mutant("other content in an artifact", "NT-RULE-019",
            under("/artifacts/", lambda r: setattr(r, "raw", b"other bytes"))),
     Mutant("no polling", "NT-ROUTE-016", on("/work/poll", becomes(405), "POST", 400)),
     Mutant("no results", "NT-ROUTE-017", on("/work/result", becomes(405), "POST", 400)),
     Mutant("no /rpc", "NT-ROUTE-018", rpc(lambda body, r: becomes(404)(r))),
     Mutant("no views", "NT-ROUTE-019", under("/reference/", becomes(404))),
-    Mutant("views are written", "NT-RULE-020", under("/reference/", becomes(200), "POST")),
+    Mutant("views accept a POST", "NT-RULE-020", under("/reference/", becomes(200), "POST")),
     Mutant("no status over /rpc", "NT-RULE-003", rpc(
         lambda body, r: body["method"] == "status" and becomes(400, {"error": "no"})(r))),
     Mutant("no blocks over /rpc", "NT-RULE-018", rpc(
@@ -155,34 +153,34 @@ OF_REAL_NODES: list[Mutant] = [
     Mutant("price with a unit", "NT-RULE-011", on(
         "/api/inference", put("fee_atoms", "1000 atoms"))),
     Mutant("supply as a number", "NT-RULE-011", on("/api/network", put("initial_supply", 1))),
-    Mutant("long pages of blocks", "NT-PAGE-001", on("/api/blocks", many_blocks(0))),
-    Mutant("before is no height", "NT-PAGE-002", on("/api/blocks", many_blocks(10**9))),
-    Mutant("before is no round", "NT-PAGE-003", on("/api/training", lambda r: r.json.update(
+    Mutant("pages of blocks longer than limit", "NT-PAGE-001", on("/api/blocks", many_blocks(0))),
+    Mutant("before is not a height", "NT-PAGE-002", on("/api/blocks", many_blocks(10**9))),
+    Mutant("before is not a round", "NT-PAGE-003", on("/api/training", lambda r: r.json.update(
         records=[{"round": 10**6}, {"round": 10**6 - 5}, {"round": 3}]))),
     Mutant("another hash", "NT-RULE-021", block(put("hash", "ab" * 32))),
-    Mutant("keys for the native API", "NA-AUTH-013", on("/api/model", becomes(401))),
+    Mutant("the native API requires a key", "NA-AUTH-013", on("/api/model", becomes(401))),
     Mutant("logits before the last shard", "PL-FWD-002", grpc=forward(is_final=False)),
-    Mutant("nothing comes out", "PL-FWD-004", grpc=forward(logits=b"", logits_shape=[])),
+    Mutant("success without logits", "PL-FWD-004", grpc=forward(logits=b"", logits_shape=[])),
     Mutant("the pass is refused", "PL-FWD-004", grpc=lambda called, request, answer: (
         {"success": False, "error_message": "no", "request_id": request.request_id}
         if called == "PipelineForward" else answer)),
-    Mutant("the last shard is none", "PL-FWD-005", grpc=forward(
+    Mutant("the last shard is not final", "PL-FWD-005", grpc=forward(
         is_final=False, logits=b"", logits_shape=[], hidden_states=b"1234", hidden_shape=[1])),
-    Mutant("an absent layer is unavailable", "GR-CODE-004", grpc=lambda called, request, answer: (
+    Mutant("INTERNAL for an absent layer", "GR-CODE-004", grpc=lambda called, request, answer: (
         "INTERNAL" if called == "PipelineForward" and request is not None
-        and request.target_shard >= 1000 else answer)),
+        and request.target_shard >= FIRST_ABSENT_SHARD else answer)),
 ]  # fmt: skip
 ALSO = {
-    "an absent layer is unavailable": {"PL-FWD-004"},
-    # One act: all three say that a final answer has logits, and they are seen in one answer.
+    "INTERNAL for an absent layer": {"PL-FWD-004"},
+    # All three say that a final answer has logits, and one answer violates all of them.
     "logits before the last shard": {"PL-FWD-004", "PL-FWD-005"},
     "no request": {"ST-003"},
-    "before is no height": {"NT-PAGE-001"},
+    "before is not a height": {"NT-PAGE-001"},
 }
 
 
 def mutants() -> list[Mutant]:
-    """Give all mutants: of fields, of messages, of rules, and of real nodes only."""
+    """Return all mutants: of fields, of messages, of rules, and of real nodes only."""
     rows: list[Mutant] = []
     for item in fields.FIELDS:
         shown = item.field
@@ -197,12 +195,12 @@ def mutants() -> list[Mutant]:
             rows.append(Mutant(name, item.id, grpc=fields.message_mutant(item), examples=1))
     for at, (ident, http, grpc) in enumerate([*rules.ROWS, *sense.ROWS]):
         also = frozenset(rules.TOGETHER.get(ident, ()))
-        name = f"{at}. not so: {load()[ident].text}"
+        name = f"{at}. violated: {load()[ident].text}"
         rows.append(Mutant(name, ident, http, grpc, also, examples=10))
     rows += [replace(row, also=frozenset(ALSO.get(row.name, ()))) for row in OF_REAL_NODES]
     return rows
 
 
 def variants() -> list[Variant]:
-    """Give all variants."""
-    return [Variant(name, http, grpc) for name, http, grpc in peculiar.ROWS]
+    """Return all variants."""
+    return [Variant(name, http, grpc) for name, http, grpc in peculiarities.ROWS]

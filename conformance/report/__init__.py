@@ -1,1 +1,1 @@
-"""What a run leaves behind, each form made from one document: `report.json`."""
+"""The reports of a run. Every format is made from one document, `report.json`."""

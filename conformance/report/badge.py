@@ -1,11 +1,11 @@
-"""A badge: how many of the MUSTs that were judged are proved."""
+"""A badge: how many of the judged MUSTs are proved."""
 
 from typing import Any
 
 COLOURS = {0: "#2e7d32", 1: "#b3261e"}
 OTHERWISE = "#8a6d00"
 LABEL = "conformance"
-# The width of one letter at this size, near enough for digits and small letters.
+# The approximate width of a digit or a lower-case letter at this size.
 LETTER = 6.6
 
 _SVG = """\

@@ -1,10 +1,10 @@
-"""What is different between two reports, requirement by requirement."""
+"""The differences between two reports, requirement by requirement."""
 
 from typing import Any
 
 
 def render(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """List the requirements whose standing is another one, worst news first."""
+    """List the requirements whose standing has changed, the worst news first."""
     before = {item["id"]: item for item in old["requirements"]}
     after = {item["id"]: item for item in new["requirements"]}
     moved = [

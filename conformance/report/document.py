@@ -1,6 +1,6 @@
 """`report.json`: a run as plain data, described by `schemas/report.schema.json`.
 
-Invariant: the document holds no secret, and everything that another form of the report needs.
+Invariant: the document contains no secret, and everything that the other formats need.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from conformance import __version__
+from conformance.interface import page
 from conformance.run import Result, Run
 from conformance.verdict import EXIT_CODES, Outcome
 
@@ -63,6 +64,7 @@ def _result(result: Result) -> dict[str, Any]:
     return {
         "id": requirement.id,
         "section": requirement.section,
+        "link": page.link(requirement.id),
         "level": requirement.level.value,
         "origin": requirement.origin.value,
         "profile": requirement.profile.value,

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: the verdict, filters, every requirement.
+"""The report as one self-contained HTML page: the verdict, filters, every requirement.
 
 Everything that came from a target is escaped; the page loads nothing and sends nothing.
 """
@@ -64,11 +64,11 @@ if(location.hash){const d=document.getElementById(location.hash.slice(1));
 if(d){d.hidden=false;d.open=true;d.scrollIntoView()}}
 """
 
-# Shown first and switched on: what somebody has to look at.
+# In the order of the page: what needs attention comes first.
 OUTCOMES = {
     "fail": "violated",
     "open": "inconclusive",
-    "warn": "should be otherwise",
+    "warn": "not met",
     "pass": "proved",
     "note": "only observed",
     "skip": "not judged",
@@ -105,7 +105,7 @@ def render(document: dict[str, Any]) -> str:
         '</div><input type=search placeholder="search: a word, an id, MUST, §6"',
         ' aria-label="search"></div>',
         *(_requirement(item, exchanges) for item in items),
-        "<p class=none hidden>Nothing of that kind.</p>",
+        "<p class=none hidden>No requirement matches.</p>",
         f"<script>{SCRIPT}</script></html>",
     ]
     return "\n".join(parts) + "\n"
@@ -163,12 +163,12 @@ def _requirement(item: dict[str, Any], exchanges: dict[int, Any]) -> str:
         f' id="{escape(item["id"])}"{opened}>',
         f"<summary><span class=o>{escape(_badge(item))}</span>"
         f"<span class=t>{escape(item['text'])}</span><code class=id>"
-        f"{item['level']} {escape(item['id'])} §{escape(item['section'])}</code></summary>",
+        f"{item['level']} {escape(item['id'])} {_section(item)}</code></summary>",
     ]
     known = " (known: in the baseline)" if item["known"] else ""
     if item["reason"]:
         lines.append(f"<p class=why>{escape(item['reason'])}{known}</p>")
-    # The gravest finding comes first; an exchange is shown once, with what it was first shown for.
+    # The most serious finding comes first; each exchange is shown once, with its first finding.
     shown: dict[int, str] = {}
     for finding in item["findings"]:
         for number in finding["exchanges"]:
@@ -179,6 +179,12 @@ def _requirement(item: dict[str, Any], exchanges: dict[int, Any]) -> str:
     return "".join([*lines, "</details>"])
 
 
+def _section(item: dict[str, Any]) -> str:
+    number = f"§{escape(item['section'])}"
+    # A report of an older suite has no links.
+    return f'<a href="{escape(item["link"])}">{number}</a>' if "link" in item else number
+
+
 def _note(item: dict[str, Any], finding: dict[str, Any]) -> str:
     if finding["ruling"] == "holds" and item["standing"] != "proved":
         return "here it held"
@@ -186,7 +192,7 @@ def _note(item: dict[str, Any], finding: dict[str, Any]) -> str:
 
 
 def _badge(item: dict[str, Any]) -> str:
-    # "Violated" is a word for what the document demands.
+    # Only a MUST is "violated".
     return OUTCOMES["warn"] if item["outcome"] == "warn" else str(item["standing"])
 
 
@@ -199,7 +205,7 @@ def _exchange(exchange: dict[str, Any], note: str) -> str:
     else:
         answer = f"{response['status']}\n{response['body']['text']}"
     return (
-        f"<h4>#{exchange['number']} to send it again{f' ({escape(note)})' if note else ''}</h4>"
+        f"<h4>#{exchange['number']} request{f' ({escape(note)})' if note else ''}</h4>"
         f"<pre>{escape(exchange['reproduce'])}</pre>"
-        f"<h4>what came back, after {exchange['took_ms']:.0f} ms</h4><pre>{escape(answer)}</pre>"
+        f"<h4>response, after {exchange['took_ms']:.0f} ms</h4><pre>{escape(answer)}</pre>"
     )

@@ -1,14 +1,15 @@
 """JUnit XML: one test case for each requirement, for a CI that shows such files.
 
-A failed MUST is a failure, an inconclusive one an error, anything not judged is skipped. What is
-below MUST passes, with its message in `system-out`, and so does a failure that the baseline knows.
+A failed MUST is a failure, an inconclusive one an error, and a requirement that is not judged is
+skipped. Anything below MUST passes, with its message in `system-out`, and so does a known failure
+of the baseline.
 """
 
 import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
-# What XML 1.0 cannot hold, and a body from a target may.
+# Characters that XML 1.0 does not allow, but that a target's answer may contain.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -1,10 +1,10 @@
-"""The report for a terminal: what went wrong first, how to see it again, then the figures."""
+"""The report for a terminal: first the failures and how to reproduce them, then the figures."""
 
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-ORDER = {"fail": "VIOLATED", "open": "INCONCLUSIVE", "warn": "should be otherwise"}
+ORDER = {"fail": "VIOLATED", "open": "INCONCLUSIVE", "warn": "NOT MET"}
 COLOURS = {"fail": "31", "open": "35", "warn": "33"}
 
 
@@ -54,10 +54,10 @@ def _item(
 
 def _notes(document: dict[str, Any]) -> Iterator[str]:
     for item in document["requirements"]:
-        said = [found["message"] for found in item["findings"] if found["ruling"] == "observed"]
-        if item["outcome"] == "note" and said:
+        observed = [found["message"] for found in item["findings"] if found["ruling"] == "observed"]
+        if item["outcome"] == "note" and observed:
             yield f"observed  {item['id']}  {item['text']}"
-            for message in said:
+            for message in observed:
                 yield f"    {message}"
     yield ""
 

@@ -1,1 +1,1 @@
-"""The suite's own tests: the judge is judged against a toy that conforms, and by breaking it."""
+"""The suite's own tests: it is run against a toy node that conforms, and against mutants of it."""

@@ -1,7 +1,7 @@
 """The command line, for tests: run it against the toy."""
 
 from conformance import cli
-from conformance.tests.toy_serving import Serving
+from conformance.judging.toy.serving import Serving
 
 
 def run(toy: Serving, *arguments: str) -> int:

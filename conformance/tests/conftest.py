@@ -1,25 +1,35 @@
-"""Fixtures: one toy for all tests of a session, without a hook at the start of each."""
+"""Fixtures: one toy for all tests of a session; each test starts without hooks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conformance import cli
 from conformance.catalogue import Effect, Profile
-from conformance.run import Run, Runner
-from conformance.target import Target
-from conformance.tests.toy import (
+from conformance.checks import wallet
+from conformance.judging.toy.node import (
     EXPIRED,
     NATIVE_SETTINGS,
     TOKEN,
     no_grpc_hook,
     no_http_hook,
 )
-from conformance.tests.toy_serving import Serving, Toy
+from conformance.judging.toy.serving import Serving, Toy
+from conformance.run import Run, Runner
+from conformance.target import Target
 
 Judge = Callable[..., Run]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def listed_at_once() -> Iterator[None]:
+    """Wait a moment for a transaction to be listed: the toy lists it at once or never."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wallet, "LISTED_WITHIN_S", 0.5)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +41,7 @@ def served() -> Iterator[Serving]:
 
 @pytest.fixture
 def toy(served: Serving) -> Iterator[Serving]:
-    """Give the toy as it conforms; a test may hang hooks into it."""
+    """Yield the conforming toy, to which a test may add hooks."""
     yield served
     served.node.http_hook = no_http_hook
     served.node.grpc_hook = no_grpc_hook
@@ -39,7 +49,7 @@ def toy(served: Serving) -> Iterator[Serving]:
 
 @pytest.fixture
 def target(toy: Serving) -> Target:
-    """Give the toy as a target that allows everything, with few generated inputs."""
+    """Return the toy as a target that allows everything, with few generated inputs."""
     return Target(
         toy.url,
         profiles=frozenset(Profile),
@@ -58,17 +68,17 @@ def target(toy: Serving) -> Target:
 
 @pytest.fixture
 def judge(target: Target) -> Judge:
-    """Give a function that runs the suite against the toy: `judge("NA-SSE-002", timeout_s=1)`."""
+    """Return a function that runs the suite against the toy: `judge("NA-SSE-002", timeout_s=1)`."""
 
-    def run(*idents: str, **changes: object) -> Run:
-        return Runner(replace(target, **changes), only=idents).run()  # type: ignore[arg-type]
+    def run(*idents: str, **changes: Any) -> Run:
+        return Runner(replace(target, **changes), only=idents).run()
 
     return run
 
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run in an empty folder, with no token in the environment."""
+    """Run in an empty folder, without tokens in the environment."""
     monkeypatch.chdir(tmp_path)
     for variable in cli.ENVIRONMENT.values():
         monkeypatch.delenv(variable, raising=False)

@@ -1,4 +1,4 @@
-"""The catalogue keeps its own rules, names real checks, and agrees with the messages."""
+"""The catalogue keeps its own rules, names existing checks, and matches the messages."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from conformance import coverage, messages, passive
 from conformance.catalogue import CatalogueError, Level, Origin, load, parse_file
 from conformance.coverage import TITLES
-from conformance.registry import checks
+from conformance.suite import checks
 
 HEAD = "section: '1'\ndefaults: {level: MUST, origin: stated, profile: grpc, effect: read}\n"
 

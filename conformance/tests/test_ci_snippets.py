@@ -1,6 +1,6 @@
-"""`action.yml` and `gitlab.yml`: their shell steps, word by word, against the toy.
+"""`action.yml` and `gitlab.yml`: their shell steps, unchanged, against the toy.
 
-Installation is replaced by a program of the same name: the package index is none of ours.
+A program of the same name replaces pip, so that the tests need no package index.
 """
 
 import json
@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 import conformance
-from conformance.tests.hooks import on, put
-from conformance.tests.toy import TOKEN
-from conformance.tests.toy_serving import Serving
+from conformance.judging.hooks import on, put
+from conformance.judging.toy.node import TOKEN
+from conformance.judging.toy.serving import Serving
 
 HOME = Path(conformance.__file__).parent
 ACTION = yaml.safe_load((HOME / "action.yml").read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ STEPS = ACTION["runs"]["steps"]
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """Give a folder with the installed program, and a pip that installs nothing."""
+    """Return a folder with the suite's program and a pip that installs nothing."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, line in (
@@ -71,7 +71,7 @@ def action(folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
     }
     files = {"GITHUB_OUTPUT": "outputs", "GITHUB_STEP_SUMMARY": "summary"}
     return shell(
-        # As a runner starts the shell that is called bash.
+        # A runner starts bash with these options.
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
         folder,
         **filled,
@@ -124,7 +124,7 @@ def test_the_action_installs_its_own_folder_and_uploads_whatever_happens() -> No
 
 
 def gitlab(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the job's script as a runner does: the lines one after the other, up to a failure."""
+    """Run the job's script as a runner does: line after line, up to a failure."""
     script = "\n".join(["set -e", *JOB["script"]])
     return shell(["sh", "-c", script], folder, **{**JOB["variables"], **variables})
 

@@ -1,4 +1,4 @@
-"""The command as its user meets it: exit codes, files, probes, and the README."""
+"""The command as a user sees it: exit codes, files, probes, and the README."""
 
 import json
 import subprocess
@@ -11,11 +11,11 @@ import pytest
 
 from conformance import cli
 from conformance.catalogue import load
-from conformance.registry import checks
+from conformance.judging.hooks import on, put
+from conformance.judging.toy.node import TOKEN, Asked, Response
+from conformance.judging.toy.serving import Serving
+from conformance.suite import checks
 from conformance.tests.command import run
-from conformance.tests.hooks import on, put
-from conformance.tests.toy import TOKEN, Asked, Response
-from conformance.tests.toy_serving import Serving
 from conformance.verdict import EXIT_CODES, Exit
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -192,7 +192,7 @@ def test_the_example_of_the_readme_fails_usefully(
     out = capsys.readouterr().out
     assert 'healthy is "yes", not bool' in out
     assert "checks.network is missing" in out
-    assert "GET /status without a bearer header is answered with the node status." in out
+    assert "GET /status without a bearer header returns the node status." in out
 
 
 def test_checks_that_read_run_together_and_find_the_same(toy: Serving, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A gradient that the operator hands over: how its file is read, sent, judged and written down."""
+"""A gradient from the operator: how its file is read, sent, judged and recorded."""
 
 import json
 import subprocess
@@ -10,15 +10,15 @@ import pytest
 
 from conformance import cli, messages
 from conformance.catalogue import Effect
+from conformance.judging.hooks import grpc_answer, grpc_status
+from conformance.judging.toy.node import GRADIENT
+from conformance.judging.toy.serving import Serving
 from conformance.messagefile import MAX_MESSAGE_BYTES, BadFile, MessageFile, read_message
 from conformance.run import Result, Run
 from conformance.target import BadConfiguration, make_target, read_file
 from conformance.tests.command import run
 from conformance.tests.conftest import Judge
-from conformance.tests.hooks import grpc_answer, grpc_status
 from conformance.tests.test_lines_to_paste import has_curl
-from conformance.tests.toy import GRADIENT
-from conformance.tests.toy_serving import Serving
 from conformance.verdict import Exit, Standing
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -29,18 +29,18 @@ CHECK = "gossip-accepted"
 
 
 def result(ended: Run, ident: str = ACCEPTED) -> Result:
-    """Give what a run says of one requirement."""
+    """Return the result of one requirement."""
     return next(item for item in ended.results if item.requirement.id == ident)
 
 
 def sent_by_the_check(ended: Run) -> list[dict[str, Any]]:
-    """Give the requests that the check has made."""
+    """Return the requests that the check has made."""
     return [item.request for item in ended.exchanges if item.check == CHECK]
 
 
 @pytest.fixture
 def handed(tmp_path: Path) -> Path:
-    """Give a file with the gradient that the toy takes."""
+    """Return a file with a gradient that the toy accepts."""
     path = tmp_path / "it's a gradient.bin"
     path.write_bytes(GRADIENT)
     return path
@@ -63,10 +63,10 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda path: None, "No such file"),
     "a folder": (lambda path: path.mkdir(), "directory"),
     "empty": (lambda path: path.write_bytes(b""), "none of its fields"),
-    "garbage": (lambda path: path.write_bytes(b"\x0a\xff"), f"no {NAME}"),
-    "cut off": (lambda path: path.write_bytes(GRADIENT[:-1]), f"no {NAME}"),
+    "garbage": (lambda path: path.write_bytes(b"\x0a\xff"), f"not a {NAME}"),
+    "cut off": (lambda path: path.write_bytes(GRADIENT[:-1]), f"not a {NAME}"),
     "nothing documented": (lambda path: path.write_bytes(b"\x78\x01"), "none of its fields"),
-    "too large": (_sparse, "larger than a message"),
+    "too large": (_sparse, "larger than the maximum"),
 }
 
 
@@ -81,10 +81,10 @@ def test_a_bad_file_is_refused_and_ends_with_4(
         read_message(str(path), NAME)
     # Nobody listens there: the option is refused before anything is sent.
     assert cli.main(["run", "http://127.0.0.1:1", "--gradient", str(path)]) == 4
-    told = capsys.readouterr().err
-    assert told.startswith(f"meshnode-conformance: gradient: {path}: ")
-    assert complaint in told
-    assert "Traceback" not in told
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"meshnode-conformance: gradient: {path}: ")
+    assert complaint in shown
+    assert "Traceback" not in shown
 
 
 def test_the_key_of_the_file_is_a_path_from_where_the_file_is(
@@ -159,8 +159,8 @@ def test_a_gradient_that_is_refused_is_never_held_against_the_node(
 
 def test_the_reason_of_the_node_is_in_the_report(judge: Judge, toy: Serving) -> None:
     toy.node.grpc_hook = REFUSALS["in an answer"]
-    told = 'the declared gradient was not accepted: "the round is over"'
-    assert result(judge(ACCEPTED)).reason == told
+    shown = 'the declared gradient was not accepted: "the round is over"'
+    assert result(judge(ACCEPTED)).reason == shown
 
 
 def test_a_refusal_without_a_reason_breaks_its_own_sentence_alone(
@@ -182,11 +182,11 @@ def test_accepted_under_another_type_is_a_violation(judge: Judge, toy: Serving) 
     assert "wire type" in result(ended).reason
 
 
-# -- what is written down, and how it is sent again -----------------------------------------------
+# -- the record, and sending it again -----------------------------------------------
 
 
 def recorded(toy: Serving, handed: Path, out: Path) -> dict[str, Any]:
-    """Run the suite with the file; give the record of its exchange."""
+    """Run the suite with the file and return the record of its exchange."""
     words = ("--gradient", str(handed), "--allow", "mutate", "--profile", "grpc", "--out", str(out))
     assert run(toy, *words) == 0
     log = [json.loads(line) for line in (out / "exchanges.jsonl").read_text().splitlines()]
@@ -224,7 +224,7 @@ def test_replay_sends_the_file_again_while_it_is_the_same(
     handed.write_bytes(message.SerializeToString())
     capsys.readouterr()
     assert cli.main(["replay", str(out), number]) == 4
-    assert "not what was sent" in capsys.readouterr().err
+    assert "its SHA-256 differs" in capsys.readouterr().err
     handed.unlink()
     assert cli.main(["replay", str(out), number]) == 4
     assert received == [GRADIENT]

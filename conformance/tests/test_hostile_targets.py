@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from conformance.catalogue import Effect, Profile
+from conformance.judging.toy.node import Asked, Response, error
+from conformance.judging.toy.serving import Serving
 from conformance.run import Run, Runner
 from conformance.target import Target
 from conformance.tests.conftest import Judge
-from conformance.tests.toy import Asked, Response, error
-from conformance.tests.toy_serving import Serving
 from conformance.verdict import Exit, Standing
 
 
 def standing_of(run: Run, ident: str) -> Standing:
-    """Give the standing of one requirement."""
+    """Return the standing of one requirement."""
     return next(item.standing for item in run.results if item.requirement.id == ident)
 
 
@@ -44,7 +44,7 @@ def hostile(reply: Callable[[socket.socket], Any]) -> Any:
             thread.start()
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             stopped.set()
-            # Wakes up the accept.
+            # This wakes up the accept.
             socket.create_connection(listener.getsockname()).close()
             thread.join()
             for connection in held:
@@ -125,7 +125,7 @@ def test_a_trickle_ends_at_the_time_out() -> None:
 
     with hostile(drip) as url:
         target = Target(url, profiles=frozenset({Profile.NODE_API}), timeout_s=0.2)
-        # The drops never end: that the run does shows that it did not wait for them.
+        # The drops never end, so the run ends only if it does not wait for them.
         run = Runner(target, only=["NA-ROUTE-002"]).run()
     assert standing_of(run, "NA-ROUTE-002") is Standing.INCONCLUSIVE
 

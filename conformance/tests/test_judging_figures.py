@@ -1,21 +1,21 @@
-"""What the judge makes of its runs: gaps, in which run each MUST was proved, and JUDGE.md."""
+"""The results of judging the suite: gaps, the runs that prove each MUST, and JUDGE.md."""
 
 import pytest
 
 from conformance.judging import matrix
 from conformance.judging.__main__ import Judged
 from conformance.judging.acceptance import NOT_SHOWN, Accepted, gaps, never_proved, proved_in
+from conformance.judging.hooks import on, put
+from conformance.judging.toy.serving import Serving
 from conformance.tests.conftest import Judge
-from conformance.tests.hooks import on, put
-from conformance.tests.toy_serving import Serving
 
-# A MUST of which neither of the runs below says anything.
+# A MUST on which none of the runs below rules.
 UNSEEN, WHY = "NA-PEERS-001", "nobody has looked"
 
 
 @pytest.fixture(autouse=True)
 def excused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say of one MUST why no run shows it."""
+    """Give a reason why no run proves one of the MUSTs."""
     monkeypatch.setitem(NOT_SHOWN, UNSEEN, WHY)
 
 
@@ -36,27 +36,27 @@ def test_a_must_that_no_run_proves_is_a_gap_unless_it_is_said_why(judge: Judge) 
     assert "NA-STATUS-001" not in missing
     assert missing["NA-METRICS-001"] == ""
     assert {ident: why for ident, why in missing.items() if why} == {UNSEEN: WHY}
-    told = gaps(runs)
-    assert "NA-METRICS-001 was not proved" in told
-    assert not any(UNSEEN in line for line in told)
+    listed = gaps(runs)
+    assert "NA-METRICS-001 was not proved" in listed
+    assert not any(UNSEEN in line for line in listed)
 
 
 def test_what_is_violated_or_left_open_is_a_gap_of_its_run(toy: Serving, judge: Judge) -> None:
     toy.node.http_hook = on("/api/v1/status", put("peer_count", "many"))
-    told = gaps([Accepted("a run", judge("NA-ROUTE-001"))])
-    assert 'a run: NA-STATUS-014 violated peer_count is "many", not int' in told
+    listed = gaps([Accepted("a run", judge("NA-ROUTE-001"))])
+    assert 'a run: NA-STATUS-014 violated peer_count is "many", not int' in listed
 
 
 def test_the_file_has_the_figures_the_gaps_and_the_proofs(judge: Judge) -> None:
     runs = [Accepted("first", judge("NA-ROUTE-001")), Accepted("second", judge("NA-ROUTE-001"))]
     rows = [
         Judged("mutant", "it is left out", "NA-STATUS-001", "MUST", "", 0.1),
-        Judged("mutant", "it is a text", "NA-STATUS-006", "MUST", "lives: proved", 0.1),
+        Judged("mutant", "it is a text", "NA-STATUS-006", "MUST", "not caught: proved", 0.1),
         Judged("variant", "more fields", "", "", "", 0.1),
     ]
     text = matrix.render(rows, runs)
     assert "| NA-STATUS-001 | MUST | it is left out | caught |" in text
-    assert "- mutant it is a text (NA-STATUS-006): lives: proved" in text
+    assert "- mutant it is a text (NA-STATUS-006): not caught: proved" in text
     assert "| mutant | 2 | 1 | 1 | 0 |" in text
     assert "| more fields | not failed |" in text
     assert "| NA-STATUS-001 | 1 2 |" in text

@@ -1,4 +1,4 @@
-"""The lines of a report, and `replay`: they really send again what was sent."""
+"""The commands in a report, and `replay`, send exactly the recorded request again."""
 
 import json
 import shlex
@@ -11,16 +11,16 @@ import pytest
 from google.protobuf import json_format
 
 from conformance import cli, messages
+from conformance.judging.hooks import refusing
+from conformance.judging.toy.node import TOKEN, Asked, Response
+from conformance.judging.toy.serving import Serving
 from conformance.tests.command import run
-from conformance.tests.hooks import refusing
-from conformance.tests.toy import TOKEN, Asked, Response
-from conformance.tests.toy_serving import Serving
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def reproduced(command: str) -> str:
-    """Run a line of a report in a shell, with the token in the environment."""
+    """Run a command of a report in a shell, with the token in the environment."""
     done = subprocess.run(  # noqa: S602 - a shell is what the line is for
         command, shell=True, capture_output=True, text=True, timeout=120, check=True,
         env={"TOKEN": TOKEN, "PATH": "/usr/local/bin:/usr/bin:/bin"},
@@ -29,7 +29,7 @@ def reproduced(command: str) -> str:
 
 
 def has_curl() -> bool:
-    """Tell whether there is a curl to try the lines with."""
+    """Return whether curl is installed."""
     try:
         subprocess.run(["curl", "--version"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -66,7 +66,7 @@ def test_the_line_of_a_violation_shows_the_violation(
     toy.node.http_hook = refusing(lambda body: "it's" in body["prompt"] or "top_k" in body)
     assert run(toy, "NA-INF-009", "--token", TOKEN, "--allow", "spend") == 1
     line = next(text for text in capsys.readouterr().out.splitlines() if "curl" in text)
-    assert "not taken" in reproduced(line.split("  ", 4)[-1])
+    assert "not accepted" in reproduced(line.split("  ", 4)[-1])
 
 
 def test_replay_sends_an_exchange_again(
@@ -131,7 +131,7 @@ def test_a_grpcurl_line_holds_exactly_the_message_that_was_sent(
         words = shlex.split(item["reproduce"])
         operation = item["request"]["operation"]
         assert words[-2:] == [toy.grpc, f"node.NodeService/{operation}"]
-        # What grpcurl makes of its -d is what protobuf makes of the same JSON.
+        # grpcurl turns its -d into the same message as protobuf does.
         message = messages.MESSAGES[messages.OPERATIONS[operation][0]]()
         json_format.Parse(words[words.index("-d") + 1], message)
         assert message.SerializeToString().hex() == item["request"]["hex"]

@@ -1,13 +1,13 @@
-"""A history of many pages: the kinds of entries that the first page lacks are looked for."""
+"""A history of many pages: the suite looks for kinds of entries that the first page lacks."""
 
 from typing import Any
 from urllib.parse import parse_qs
 
+from conformance.judging.toy.node import Asked, Response, error, now
+from conformance.judging.toy.serving import Serving
 from conformance.run import Result, Run
 from conformance.tests.conftest import Judge
 from conformance.tests.test_mutants_of_fields import failed_musts
-from conformance.tests.toy import Asked, Response, error, now
-from conformance.tests.toy_serving import Serving
 from conformance.verdict import Exit, Standing
 
 PATH = "/api/v1/wallet/transactions"
@@ -16,15 +16,15 @@ PAGE = 20
 
 
 class Buried:
-    """Fees hide a reward from who asks for no more than a page."""
+    """A history in which fees push the only reward off the first page."""
 
-    def __init__(self, taken: int = 1000, **changes: Any) -> None:
-        """Refuse a `limit` above `taken`; `changes` are of the reward."""
+    def __init__(self, max_limit: int = 1000, **changes: Any) -> None:
+        """Refuse a `limit` above `max_limit`; `changes` are made to the reward."""
         self.limits: list[int] = []
-        self._taken, self._changes = taken, changes
+        self._max_limit, self._changes = max_limit, changes
 
     def __call__(self, asked: Asked, response: Response) -> None:
-        """Give fees, and after them the reward."""
+        """Answer with fees, and the reward after them."""
         if asked.path != PATH or response.status != 200:
             return
         query = parse_qs(asked.query)
@@ -33,7 +33,7 @@ class Buried:
             for key, default in (("limit", str(PAGE)), ("offset", "0"))
         )
         self.limits.append(limit)
-        if limit > self._taken:
+        if limit > self._max_limit:
             response.__dict__.update(error(400, "INVALID_REQUEST", "too many").__dict__)
             return
         fee = {"type": "fee", "amount": -0.1, "timestamp": now()}
@@ -45,7 +45,7 @@ class Buried:
 
 
 def result(ended: Run) -> Result:
-    """Give what a run says of the details of a reward."""
+    """Return the result for the details of a reward."""
     return next(item for item in ended.results if item.requirement.id == REWARD)
 
 
@@ -60,7 +60,7 @@ def test_a_reward_beyond_the_first_page_is_judged(toy: Serving, judge: Judge) ->
 
 
 def test_a_target_that_gives_no_longer_page_is_not_blamed(toy: Serving, judge: Judge) -> None:
-    toy.node.http_hook = buried = Buried(taken=PAGE)
+    toy.node.http_hook = buried = Buried(max_limit=PAGE)
     ended = judge(REWARD, allow=frozenset())
     assert max(buried.limits) > PAGE
     assert result(ended).standing is Standing.NOT_EXERCISED

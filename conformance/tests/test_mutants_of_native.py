@@ -1,4 +1,4 @@
-"""One sentence of the native API or of the pipeline broken at a time: the rows of the judge.
+"""Mutants that violate one sentence of the native API or of the pipeline each.
 
 `nox -s judge` runs the same rows, and all others, against real nodes.
 """
@@ -8,8 +8,8 @@ import pytest
 from conformance.catalogue import Level
 from conformance.judging import hostile
 from conformance.judging.table import ALSO, OF_REAL_NODES, Mutant, mutants, variants
+from conformance.judging.toy.serving import Serving
 from conformance.tests.conftest import Judge
-from conformance.tests.toy_serving import Serving
 from conformance.verdict import Outcome
 
 

@@ -1,20 +1,20 @@
-"""What looks wrong in a stranger and breaks no sentence: not judged, or left open, never failed."""
+"""Unfamiliar behaviour that violates no sentence is not judged or stays open, but never fails."""
 
 from typing import Any
 
 import pytest
 
 from conformance import httpwire
+from conformance.judging.hooks import INFERENCE, grpc_status, on
+from conformance.judging.toy.node import Asked, Response, error
+from conformance.judging.toy.serving import Serving
 from conformance.run import Run
 from conformance.tests.conftest import Judge
-from conformance.tests.hooks import INFERENCE, grpc_status, on
-from conformance.tests.toy import Asked, Response, error
-from conformance.tests.toy_serving import Serving
 from conformance.verdict import Standing
 
 
 def standings(run: Run) -> dict[str, Standing]:
-    """Give how each requirement stands."""
+    """Return the standing of each requirement."""
     assert run.faults == {}
     return {item.requirement.id: item.standing for item in run.results}
 
@@ -107,7 +107,7 @@ def test_who_takes_everything_shows_no_number(toy: Serving, judge: Judge) -> Non
 
 
 def backward(**changes: Any) -> Any:
-    """Change what PipelineBackward answers."""
+    """Change the answers of PipelineBackward."""
     return lambda operation, request, answer: (
         {**answer, **changes} if operation == "PipelineBackward" else answer
     )

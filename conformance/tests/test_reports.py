@@ -1,4 +1,4 @@
-"""The reports: no secrets, the published schema, JUnit, HTML, an old one again, two compared."""
+"""The reports: no secrets, the published schema, JUnit, HTML, showing one again, comparing two."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -8,10 +8,10 @@ import pytest
 
 from conformance import cli
 from conformance.catalogue import load
+from conformance.judging.hooks import on, put
+from conformance.judging.toy.node import EXPIRED, TOKEN, Asked, Response
+from conformance.judging.toy.serving import Serving
 from conformance.tests.command import run
-from conformance.tests.hooks import on, put
-from conformance.tests.toy import EXPIRED, TOKEN, Asked, Response
-from conformance.tests.toy_serving import Serving
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -20,7 +20,7 @@ def test_no_token_is_written_anywhere(
     toy: Serving, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def echo(asked: Asked, response: Response) -> None:
-        # A server that hands the token back, in an error and in an answer.
+        # A server that returns the token, in an error and in an answer.
         if response.json and asked.path.startswith("/api/v1/"):
             response.json["echo"] = f"you sent {TOKEN} or {EXPIRED}"
         if asked.path == "/api/v1/peers":
@@ -33,7 +33,7 @@ def test_no_token_is_written_anywhere(
     assert code == 1
     written = {path.name: path.read_text() for path in out.iterdir()}
     assert set(written) == {
-        "exchanges.jsonl", "report.json", "junit.xml", "report.html", "badge.svg",
+        "exchanges.jsonl", "report.json", "junit.xml", "report.html", "badge.svg", "interface.html",
     }  # fmt: skip
     captured = capfd.readouterr()
     for name, text in {**written, "out": captured.out, "err": captured.err}.items():

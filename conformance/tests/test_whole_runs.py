@@ -1,22 +1,22 @@
-"""The toy conforms: every check runs, every MUST that has a check is proved, nothing is blamed."""
+"""The toy conforms: every check runs, every MUST that has a check is proved, and nothing fails."""
 
 from dataclasses import replace
 
 import pytest
 
 from conformance.catalogue import Effect, Level, Origin, Profile
-from conformance.registry import checks
+from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, TOKEN
+from conformance.judging.toy.serving import Serving
 from conformance.run import Run, Runner
+from conformance.suite import checks
 from conformance.target import Target
 from conformance.tests.conftest import Judge
-from conformance.tests.toy import EXPIRED, NATIVE_SETTINGS, TOKEN
-from conformance.tests.toy_serving import Serving
 from conformance.verdict import Exit, Outcome, Standing
 
 
 @pytest.fixture(scope="module")
 def whole(served: Serving) -> Run:
-    """Run everything once."""
+    """Run all checks once."""
     everything = Target(
         served.url,
         profiles=frozenset(Profile),
@@ -44,7 +44,7 @@ def test_a_conforming_target_passes_everything(whole: Run) -> None:
     assert whole.ended() is Exit.CONFORMS
 
 
-# What a toy with nothing but good answers cannot show.
+# MUSTs that a conforming toy cannot show.
 NEEDS_ANOTHER_TARGET = {
     "TR-VERIFY-013", "TR-VERIFY-014", "TR-RULE-001",  # training that does not work
     "NA-ERR-006", "NA-ERR-007",  # 429
@@ -68,7 +68,7 @@ def test_every_check_finds_something(whole: Run) -> None:
         for name, check in checks().items()
         if not any(item.requirement.id in check.proves and item.findings for item in whole.results)
     }
-    # The toy's training is well, so there is nothing to compare.
+    # The toy's training is healthy, so there is nothing to compare.
     assert silent == {"training-agreement"}
 
 
@@ -95,7 +95,7 @@ def test_reading_only_is_the_default_and_sends_nothing_else(judge: Judge) -> Non
     sent = {
         item.request["method"]
         for item in run.exchanges
-        # Queries of the native API are posted.
+        # /rpc takes queries as POST.
         if item.kind == "http" and not item.request["url"].endswith("/rpc")
     }
     assert sent == {"GET"}

@@ -1,5 +1,6 @@
-"""Parts of the nursery tree, each put together where its services begin (``meshnode/node.py``).
+"""The branches of the nursery tree, which the composition root starts (``meshnode/node.py``).
 
-``network`` are the services between nodes, ``chain`` the ledger and what lives on it, ``edges``
-what faces clients. Like the composition root they may import everything; only it imports them.
+``network`` starts the services between nodes, ``chain`` the ledger and the services that depend on
+it, and ``edges`` makes the parts that serve clients. Like the composition root they may import
+everything; only it imports them.
 """

@@ -1,17 +1,18 @@
-"""The ledger and what lives on it: index, wallet, provider, sponsor, gateway (document, 4.2).
+"""The ledger and its services: index, wallet, provider, sponsor, gateway (interface 4.2).
 
 Terms: a node without a tracker starts a chain of its own, or goes on with it; one with a tracker
-follows the chain of the first. The chain *comes up* when its ledger has a genesis and a model; a
-follower that cannot reach its tracker yet serves everything else meanwhile.
+follows the tracker's chain. The chain *comes up* when its ledger has a genesis and a model; a
+follower that cannot reach its tracker yet serves everything else in the meantime.
 
-Invariants: what depends on the chain is asked of a :class:`ChainSlot`, which says Unavailable until
-there is one; a ledger that fails ends the node.
+Invariants: other parts get the chain from a :class:`ChainSlot`, which raises Unavailable until it
+has come up; a ledger that fails ends the node.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,13 +28,13 @@ from meshnode.domain.work import WorkNetwork
 from meshnode.model.config import ModelUnreadable
 from meshnode.rpc.pool import ChannelPool
 from meshnode.services.artifacts import Artifacts
+from meshnode.services.gateway.reader import DefaultProvider as ProviderFacts
 from meshnode.services.gateway.reader import NativeReader
-from meshnode.services.gateway.reader import Provider as ProviderFacts
 from meshnode.services.gateway.rpc_calls import RpcCalls
 from meshnode.services.index.indexer import Index, serve_indexer
 from meshnode.services.keystore import Keystore
 from meshnode.services.ledger.genesis import (
-    NotReached,
+    ChainNotReached,
     chain_profile,
     load_or_create_genesis,
     load_or_fetch_genesis,
@@ -42,41 +43,42 @@ from meshnode.services.ledger.handle import Ledger
 from meshnode.services.ledger.service import serve_ledger
 from meshnode.services.ledger.source import TrackerSource
 from meshnode.services.ledger.validator_key import ValidatorKey, load_or_create_validator_key
+from meshnode.services.signer.signer import Signer, serve_signer
 from meshnode.services.wallet.service import Wallet
 from meshnode.services.wallet.settlement import serve_wallet
 from meshnode.services.work.execution import Execution, load_execution
 from meshnode.services.work.provider import Provider, serve_provider
 from meshnode.services.work.sponsor import Sponsor
 from meshnode.services.work.sponsoring import serve_sponsor
-from meshnode.services.work.submission import Submitter
 from meshnode.supervise import Drain, Restarts, Supervisor
 
 log = logging.getLogger(__name__)
 
 CHAIN_FOLDER = "execution"
-"""Adapters and the data set."""
+"""The folder for adapters and the data set."""
 TRY_AGAIN_S = 5.0
 PATIENCE_S = 3.0
-"""For a chain of one's own to come up. With a large model its first losses take minutes."""
+"""How long the start waits for the node's own chain; a large model takes minutes to come up."""
 MIRRORED = ("model.safetensors", "tokenizer.json", "config.json")
-"""Of the model's directory."""
+"""Files of the model's directory that ``/artifacts`` serves."""
 
 
 class CannotExecute(StartupError):
-    """This node does not compute as the chain does: it would part from the others."""
+    """This node does not compute as the chain does, so its state would differ from the others'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class ChainHandles:
     """Handles of a chain that has come up."""
 
     account: str
-    """Of this node."""
+    """The node's own public key."""
     consensus_key: str
-    """Of its validator, whether or not it has power."""
+    """The key of the node's validator, with or without power."""
     ledger: Ledger
     execution: Execution
     index: Index
+    signer: Signer
     wallet: Wallet
     sponsor: Sponsor
     reader: NativeReader
@@ -85,14 +87,14 @@ class Chain:
 
 
 class ChainSlot:
-    """Where a chain is, once it has come up."""
+    """Holds the chain's handles, once it has come up."""
 
     def __init__(self) -> None:
-        """Begin without one."""
-        self.chain: Chain | None = None
+        """Begin without a chain."""
+        self.chain: ChainHandles | None = None
         self.trouble = "the chain has not come up yet"
 
-    def require(self) -> Chain:
+    def require(self) -> ChainHandles:
         """The chain. Raises Unavailable while there is none."""
         if self.chain is None:
             raise Unavailable(self.trouble)
@@ -100,17 +102,17 @@ class ChainSlot:
 
     @property
     def weight_bytes(self) -> int:
-        """What the model takes once more, for the chain's arithmetic."""
+        """Bytes of the second copy of the weights, for the chain's exact arithmetic."""
         return self.chain.execution.weight_bytes if self.chain else 0
 
     def ledger(self) -> Ledger:
-        """Its ledger. Raises Unavailable."""
+        """The chain's ledger. Raises Unavailable while there is no chain."""
         return self.require().ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainNeeds:
-    """What a chain builds on."""
+class ChainDependencies:
+    """What the chain and its services depend on."""
 
     config: Config
     keys: Keystore
@@ -122,15 +124,15 @@ class ChainNeeds:
 async def serve_chain(
     slot: ChainSlot,
     run: Supervisor,
-    needs: ChainNeeds,
+    needs: ChainDependencies,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Bring the chain up in ``slot`` and keep it until cancelled.
 
-    A chain of its own has come up when this starts, unless the model is a large one; a follower's
-    may take longer. Raises StartupError for files that cannot be trusted, ServiceFailed when the
-    ledger has failed.
+    The node's own chain has come up when this service has started, unless the model is large; the
+    chain of a follower may take longer. Raises StartupError for files that cannot be trusted, and
+    ServiceFailed when the ledger has failed.
     """
     start = _OneStart(task_status)
     async with trio.open_nursery() as nursery:
@@ -147,7 +149,7 @@ async def serve_chain(
 
 
 class _OneStart:
-    """Says once that the service has started: when it is up, or when waiting became too long."""
+    """Reports the start once: when the chain is up, or after PATIENCE_S."""
 
     def __init__(self, task_status: trio.TaskStatus[None]) -> None:
         self._task_status = task_status
@@ -167,7 +169,7 @@ class _OneStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Which chain it is, and what executes it."""
+    """The chain that was found, and its execution profile."""
 
     genesis: bytes
     execution: Execution
@@ -175,8 +177,8 @@ class _Found:
     source: TrackerSource | None
 
 
-async def _find(slot: ChainSlot, needs: ChainNeeds) -> _Found | None:
-    """The chain to bring up; None when this node can have none. Tries while it is out of reach."""
+async def _find(slot: ChainSlot, needs: ChainDependencies) -> _Found | None:
+    """The chain to bring up; None if this node can have none. Retries while it is out of reach."""
     tracker_url, node_id = needs.config.tracker_url, needs.keys.node_key.node_id
     source = TrackerSource(tracker_url, needs.pool, node_id) if tracker_url else None
     while True:
@@ -184,20 +186,26 @@ async def _find(slot: ChainSlot, needs: ChainNeeds) -> _Found | None:
             return await _look(needs, source)
         except (ModelUnreadable, CannotExecute) as error:
             # A chain's arithmetic is exact and slow, so not every model can have one.
-            slot.trouble = f"no chain with this model: {error}"
-            log.warning("%s; inference is served without a ledger", slot.trouble)
+            log.warning("no chain with this model: %s; inference is served without a ledger", error)
+            slot.trouble = f"no chain with this model: {_public_reason(error)}"
             return None
-        except NotReached as error:
+        except ChainNotReached as error:
             if slot.trouble != str(error):
                 log.warning("the chain cannot be followed yet: %s", error)
             slot.trouble = str(error)
             if source is not None:
-                # It may have answered, but with something else than a chain.
+                # The tracker may have answered with something that is not a chain.
                 source.try_next()
             await trio.sleep(TRY_AGAIN_S)
 
 
-async def _look(needs: ChainNeeds, source: TrackerSource | None) -> _Found:
+def _public_reason(error: StartupError) -> str:
+    """The text of ``error`` for clients, which must not name a file of this machine."""
+    reason = str(error)
+    return "its files cannot be read" if os.sep in reason else reason
+
+
+async def _look(needs: ChainDependencies, source: TrackerSource | None) -> _Found:
     config, key = needs.config, needs.keys.node_key
     data_dir = Path(config.data_dir)
     validator = await trio.to_thread.run_sync(load_or_create_validator_key, data_dir)
@@ -217,28 +225,29 @@ async def _look(needs: ChainNeeds, source: TrackerSource | None) -> _Found:
 
 
 async def _bring_up(
-    nursery: trio.Nursery, run: Supervisor, needs: ChainNeeds, found: _Found
-) -> Chain:
+    nursery: trio.Nursery, run: Supervisor, needs: ChainDependencies, found: _Found
+) -> ChainHandles:
     config, keys = needs.config, needs.keys
     data_dir, key = Path(config.data_dir), needs.keys.node_key
     execution, validator, source = found.execution, found.validator, found.source
     ledger: Ledger = await nursery.start(
         run, "ledger", partial(serve_ledger, data_dir, found.genesis, execution, validator, source)
     )
-    # The ledger goes on without these; started again, they run the same handles.
+    # The ledger goes on when these services fail; a restart goes on with the same handles.
     restarting = partial(run, restarts=Restarts())
     index = Index(ledger, data_dir)
     await nursery.start(restarting, "indexer", partial(serve_indexer, index))
-    wallet: Wallet = await nursery.start(
-        run, "wallet", partial(serve_wallet, ledger, index, keys, data_dir, config.settle_every_s)
+    signer: Signer = await nursery.start(
+        run, "signer", partial(serve_signer, ledger, keys, data_dir)
     )
-    submitter = Submitter(ledger, key)
-    provider = Provider(ledger, execution, submitter)
+    serve = partial(serve_wallet, ledger, index, keys, signer, data_dir, config.settle_every_s)
+    wallet: Wallet = await nursery.start(run, "wallet", serve)
+    provider = Provider(ledger, execution, signer)
     await nursery.start(restarting, "provider", partial(serve_provider, provider))
     profile, tasks = ledger.genesis.profile, config.sponsor_tasks
     network = WorkNetwork(profile.work_domain, ledger.chain_id)
     sponsor = Sponsor(execution, key if tasks else None, network)
-    sponsoring = partial(serve_sponsor, sponsor, ledger, submitter, data_dir, tasks=tasks)
+    sponsoring = partial(serve_sponsor, sponsor, ledger, signer, data_dir, tasks=tasks)
     await nursery.start(restarting, "sponsor", sponsoring)
     draining = lambda: needs.drain.draining  # noqa: E731 - asked at each request
     signs = None
@@ -247,12 +256,13 @@ async def _bring_up(
         power = bonds.get(validator.public_key, 0) // profile.params.bond_unit
         signs = CometValidator(validator.public_key, power)
     artifacts = await _mirror(nursery, needs, ledger, execution)
-    return Chain(
+    return ChainHandles(
         account=key.public_key,
         consensus_key=validator.public_key,
         ledger=ledger,
         execution=execution,
         index=index,
+        signer=signer,
         wallet=wallet,
         sponsor=sponsor,
         reader=NativeReader(
@@ -269,14 +279,16 @@ async def _bring_up(
 
 
 async def _execution(
-    needs: ChainNeeds, profile: NetworkProfile, dataset: bytes | None = None
+    needs: ChainDependencies, profile: NetworkProfile, dataset: bytes | None = None
 ) -> Execution:
     folder = Path(needs.config.data_dir) / CHAIN_FOLDER
     load = partial(load_execution, needs.model_directory, folder, profile, dataset)
     return await trio.to_thread.run_sync(load)
 
 
-async def _execution_of(genesis: Genesis, source: TrackerSource, needs: ChainNeeds) -> Execution:
+async def _execution_of(
+    genesis: Genesis, source: TrackerSource, needs: ChainDependencies
+) -> Execution:
     """The execution of a chain that others started, with its data set."""
     execution = await _execution(needs, genesis.profile)
     wanted = genesis.manifest.get("dataset_sha256")
@@ -285,22 +297,22 @@ async def _execution_of(genesis: Genesis, source: TrackerSource, needs: ChainNee
     try:
         dataset = await source.dataset()
     except Unavailable as error:
-        raise NotReached(f"no data set of the chain from {source.name}: {error}") from None
+        raise ChainNotReached(f"no data set of the chain from {source.name}: {error}") from None
     if hashlib.sha256(dataset).hexdigest() != wanted:
-        raise NotReached(f"the data set of {source.name} is not the chain's")
+        raise ChainNotReached(f"the data set of {source.name} is not the chain's")
     return await _execution(needs, genesis.profile, dataset)
 
 
 async def _mirror(
-    nursery: trio.Nursery, needs: ChainNeeds, ledger: Ledger, execution: Execution
+    nursery: trio.Nursery, needs: ChainDependencies, ledger: Ledger, execution: Execution
 ) -> Artifacts:
-    """What ``/artifacts`` serves: the chain's documents, the model, and what the operator adds."""
+    """The artifacts to serve: the chain's documents, the model, and the operator's own."""
     artifacts = Artifacts()
     artifacts.add("genesis.json", ledger.genesis_bytes)
     artifacts.add("dataset.json", execution.dataset_bytes)
     if needs.config.artifacts_dir:
         await artifacts.take_in_manifest(Path(needs.config.artifacts_dir))
     files = [needs.model_directory / name for name in MIRRORED]
-    # Hashed aside: a large model takes its time.
+    # In the background, because hashing a large model takes long.
     nursery.start_soon(artifacts.take_in_all, [path for path in files if path.exists()])
     return artifacts

@@ -1,20 +1,23 @@
-"""What faces clients: the parts of the gRPC port and of the HTTP port (document, 4.1 to 4.3)."""
+"""The parts of the gRPC port and of the HTTP port, which serve clients (interface 4.1 to 4.3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from meshnode import __version__
 from meshnode.assembly.chain import ChainSlot
-from meshnode.assembly.network import Network
+from meshnode.assembly.network import NetworkHandles
 from meshnode.config import Config
 from meshnode.domain.amounts import units
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.metering import RewardFigures, TrafficMeter
+from meshnode.domain.units import SECOND_NS
 from meshnode.edges import (
     http_artifacts,
+    http_index,
     http_legacy,
     http_native,
     http_node,
@@ -25,20 +28,21 @@ from meshnode.edges import (
     http_wallet,
     http_work,
 )
-from meshnode.edges.grpc_chain import ChainService
-from meshnode.edges.grpc_dht import DhtService
-from meshnode.edges.grpc_inference import InferenceService
-from meshnode.edges.grpc_peers import PeersService
-from meshnode.edges.grpc_pipeline import PipelineService
-from meshnode.edges.grpc_proofs import ProofsService
+from meshnode.edges.grpc_chain import ChainServicer
+from meshnode.edges.grpc_dht import DhtServicer
+from meshnode.edges.grpc_inference import InferenceServicer
+from meshnode.edges.grpc_peers import PeersServicer
+from meshnode.edges.grpc_pipeline import PipelineServicer
+from meshnode.edges.grpc_proofs import ProofsServicer
 from meshnode.edges.grpc_service import node_services
-from meshnode.edges.grpc_training import TrainingService
-from meshnode.edges.grpc_weights import WeightsService
+from meshnode.edges.grpc_training import TrainingServicer
+from meshnode.edges.grpc_weights import WeightsServicer
 from meshnode.edges.http_node import NodeApi, NodeFacts, node_access
 from meshnode.http.access import Access
-from meshnode.http.app import QuartTrio, make_app
+from meshnode.http.app import ApiApp, native_app, node_app
+from meshnode.http.dispatch import Dispatcher
 from meshnode.http.native import NativeGate
-from meshnode.http.routes import add_late_routes, add_routes
+from meshnode.http.routes import Route, add_late_routes, add_routes
 from meshnode.rpc.stubs import Service
 from meshnode.services.executor import Executor
 from meshnode.services.health import Health
@@ -49,10 +53,26 @@ from meshnode.services.wallet.charging import Charged
 from meshnode.services.wallet.serving import Serving
 from meshnode.supervise import Drain
 
+NODE_ROUTES: tuple[Route[Any], ...] = (
+    *http_node.ROUTES,
+    *http_wallet.ROUTES,
+    *http_peers.ROUTES,
+    *http_proofs.ROUTES,
+    *http_training.ROUTES,
+)
+NATIVE_ROUTES: tuple[Route[Any], ...] = (
+    *http_native.ROUTES,
+    *http_rpc.ROUTES,
+    *http_work.ROUTES,
+    *http_artifacts.ROUTES,
+    *http_legacy.ROUTES,
+)
+"""What the OpenAPI document describes, besides itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeNeeds:
-    """Whom the edges ask."""
+class EdgeDependencies:
+    """The handles that the edges use."""
 
     config: Config
     settings: Settings
@@ -60,43 +80,47 @@ class EdgeNeeds:
     tokens: TokenStore
     source: ModelSource
     executor: Executor
-    network: Network
+    network: NetworkHandles
     slot: ChainSlot
     health: Health
     traffic: TrafficMeter
     drain: Drain
 
 
-def grpc_services(needs: EdgeNeeds) -> list[Service]:
+def grpc_services(needs: EdgeDependencies) -> list[Service]:
     """Everything that the gRPC port serves."""
     network, drain = needs.network, needs.drain
     parts = [
-        InferenceService(executor=needs.executor, drain=drain, pipeline=network.pipeline),
-        DhtService(network.dht),
-        PeersService(book=network.book, drain=drain, training=network.training.status),
-        PipelineService(
+        InferenceServicer(generations=network.generations, drain=drain, hops=network.hops),
+        DhtServicer(network.dht),
+        PeersServicer(book=network.book, drain=drain, training=network.training.status),
+        PipelineServicer(
             holder=network.holder,
-            chain=network.chain,
+            relay=network.relay,
             training=network.shard_training,
             held=tuple(needs.source.held),
         ),
-        WeightsService(network.weights),
-        TrainingService(training=network.training, checkpoints=network.checkpoints),
-        ProofsService(network.proofs),
-        ChainService(needs.slot.ledger),
+        WeightsServicer(network.weights),
+        TrainingServicer(training=network.training, checkpoints=network.checkpoints),
+        ProofsServicer(network.proofs),
+        ChainServicer(needs.slot.ledger),
     ]
     return node_services(parts, drain)
 
 
-def http_app(needs: EdgeNeeds) -> QuartTrio:
+def http_app(needs: EdgeDependencies) -> Dispatcher:
     """Everything that the HTTP port serves."""
+    return Dispatcher(node=_node_app(needs), native=_native_app(needs))
+
+
+def _node_app(needs: EdgeDependencies) -> ApiApp:
+    """The node API."""
     config, network, slot = needs.config, needs.network, needs.slot
     access = node_access(needs.tokens, config.limits)
-    gate = NativeGate(config.limits.native_requests_per_minute)
-    app = make_app(access=access, max_body_bytes=config.limits.max_body_bytes, native=gate)
+    app = node_app(access, config.limits.max_body_bytes, log_requests=config.log_requests)
 
     def charged() -> Charged:
-        return Charged(network.pipeline, slot.require().wallet, config.price_per_token_atoms)
+        return Charged(network.generations, slot.require().wallet, config.price_per_token_atoms)
 
     async def rewards() -> RewardFigures:
         return await earned_rewards(slot)
@@ -108,7 +132,8 @@ def http_app(needs: EdgeNeeds) -> QuartTrio:
         health=needs.health,
         traffic=needs.traffic,
         drain=needs.drain,
-        serving=Serving(network.pipeline, charged),
+        serving=Serving(network.generations, charged),
+        hops=network.hops,
         peer_count=lambda: len(network.book),
         training=network.training.figures,
         rewards=rewards,
@@ -121,14 +146,15 @@ def http_app(needs: EdgeNeeds) -> QuartTrio:
     )
     add_routes(app, peers, http_peers.ROUTES, access)
     add_routes(app, http_training.TrainingApi(network.training), http_training.ROUTES, access)
-    _add_chain_routes(app, access, needs, gate)
+    _add_money_routes(app, access, needs)
+    index = http_index.IndexApi.of(needs.facts.version, NODE_ROUTES, NATIVE_ROUTES)
+    add_routes(app, index, http_index.ROUTES, access)
     return app
 
 
-def _add_chain_routes(app: QuartTrio, access: Access, needs: EdgeNeeds, gate: NativeGate) -> None:
-    """The wallet, and the public native API."""
+def _add_money_routes(app: ApiApp, access: Access, needs: EdgeDependencies) -> None:
+    """The wallet and the proofs, once there is a chain."""
     slot = needs.slot
-    reference = Path(needs.config.reference_dir) if needs.config.reference_dir else None
 
     def wallet() -> http_wallet.WalletApi:
         return http_wallet.WalletApi(wallet=slot.require().wallet, drain=needs.drain)
@@ -136,6 +162,17 @@ def _add_chain_routes(app: QuartTrio, access: Access, needs: EdgeNeeds, gate: Na
     def proofs() -> http_proofs.ProofsApi:
         chain = slot.require()
         return http_proofs.ProofsApi(account=chain.account, index=chain.index)
+
+    add_late_routes(app, wallet, http_wallet.ROUTES, access)
+    add_late_routes(app, proofs, http_proofs.ROUTES, access)
+
+
+def _native_app(needs: EdgeDependencies) -> ApiApp:
+    """The public native API, and the routes that are kept from its older editions."""
+    slot, limits = needs.slot, needs.config.limits
+    reference = Path(needs.config.reference_dir) if needs.config.reference_dir else None
+    gate = NativeGate(limits.native_requests_per_minute)
+    app = native_app(gate, limits.max_body_bytes, log_requests=needs.config.log_requests)
 
     def native() -> http_native.NativeApi:
         return http_native.NativeApi(slot.require().reader)
@@ -150,18 +187,17 @@ def _add_chain_routes(app: QuartTrio, access: Access, needs: EdgeNeeds, gate: Na
         return http_artifacts.ArtifactsApi(slot.require().artifacts)
 
     def legacy() -> http_legacy.LegacyApi:
-        # The way in is shown whether or not there is a chain yet.
+        # The page about joining is served whether or not there is a chain yet.
         ledger = slot.chain.ledger if slot.chain else None
         chain_id, sha256 = (ledger.chain_id, ledger.genesis_sha256) if ledger else ("", "")
         return http_legacy.LegacyApi(chain_id, sha256, __version__, reference)
 
-    add_late_routes(app, wallet, http_wallet.ROUTES, access)
-    add_late_routes(app, proofs, http_proofs.ROUTES, access)
-    add_late_routes(app, native, http_native.ROUTES, access)
-    add_late_routes(app, rpc, http_rpc.ROUTES, access)
-    add_late_routes(app, work, http_work.ROUTES, access)
-    add_late_routes(app, artifacts, http_artifacts.ROUTES, access)
-    add_late_routes(app, legacy, http_legacy.ROUTES, access)
+    add_late_routes(app, native, http_native.ROUTES)
+    add_late_routes(app, rpc, http_rpc.ROUTES)
+    add_late_routes(app, work, http_work.ROUTES)
+    add_late_routes(app, artifacts, http_artifacts.ROUTES)
+    add_late_routes(app, legacy, http_legacy.ROUTES)
+    return app
 
 
 async def earned_rewards(slot: ChainSlot) -> RewardFigures:
@@ -171,9 +207,9 @@ async def earned_rewards(slot: ChainSlot) -> RewardFigures:
     key, index = slot.chain.account, slot.chain.index
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     try:
-        today = await index.earned(key, int(midnight.timestamp()) * 10**9)
+        today = await index.earned(key, int(midnight.timestamp()) * SECOND_NS)
         total = await index.earned(key, 0)
     except Unavailable:
-        # The index may fail by itself (decisions/0078): all other figures are there all the same.
+        # If only the index fails (decision 0078), all other figures are still answered.
         return RewardFigures()
     return RewardFigures(earned_today=units(today), earned_total=units(total), pending=0.0)

@@ -1,7 +1,7 @@
-"""What gateways answer, read strictly (fact sheet, section 2): one dataclass an answer.
+"""Gateways' answers, parsed strictly (native network 2): one dataclass for each kind of answer.
 
-A field that is missing or of another type is :class:`GatewayMisbehaves`; fields that are not known
-here are left alone, since later gateways add some. Money is atoms, whatever its form on the wire.
+A field that is missing or has the wrong type raises :class:`GatewayMisbehaves`. Unknown fields are
+ignored, since later gateways add some. Money is in atoms, whatever its form on the wire.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T", bool, int, str)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which chain: its name alone can be taken by anyone."""
+    """Identifies a chain. The genesis hash is needed because anyone can reuse a chain's name."""
 
     chain_id: str
     genesis_sha256: str
 
 
 class Fields:
-    """One JSON object of an answer. ``what`` names it in complaints."""
+    """One JSON object of an answer. ``what`` names it in error messages."""
 
     def __init__(self, value: Json, what: str) -> None:
         if not isinstance(value, dict):
@@ -40,12 +40,12 @@ class Fields:
         self._what = what
 
     def integer(self, name: str) -> int:
-        """An integer from 0; heights and nonces."""
+        """A non-negative integer, such as a height or a nonce."""
         value = self._of(name, int)
         return value if 0 <= value <= MAX_INTEGER else self._complain(name)
 
     def text(self, name: str) -> str:
-        """Any text."""
+        """Any string."""
         return self._of(name, str)
 
     def flag(self, name: str) -> bool:
@@ -83,7 +83,7 @@ class Fields:
         return [Fields(item, f"{self._what}.{name}") for item in value]
 
     def texts(self, name: str) -> list[str]:
-        """A list of texts."""
+        """A list of strings."""
         value = self.raw.get(name)
         if not isinstance(value, list):
             raise GatewayMisbehaves(f"{self._what}: {name} is not a list")
@@ -95,7 +95,7 @@ class Fields:
 
     def _of(self, name: str, kind: type[T]) -> T:
         value = self.raw.get(name)
-        # A bool is an int to Python, and not to JSON.
+        # In Python a bool is an int; in JSON it is not.
         if type(value) is not kind:
             raise GatewayMisbehaves(f"{self._what}: {name} is missing or of another type")
         return value
@@ -106,7 +106,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """``/api/network``; ``fee`` in atoms, ``max_bytes`` of a transaction."""
+    """``/api/network``. ``fee`` is in atoms; ``max_bytes`` is the size limit of a transaction."""
 
     identity: Identity
     height: int
@@ -121,7 +121,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """``/api/inference``: what an answer costs, and who gives it."""
+    """``/api/inference``: the price of an answer, and its provider."""
 
     identity: Identity
     model_root: str
@@ -137,7 +137,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``/api/account``; ``nonce`` is the next to use."""
+    """``/api/account``. ``nonce`` is the next one to use."""
 
     public_key: str
     available: int
@@ -149,7 +149,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class BlockTransaction:
-    """A transaction as a block shows it; ``nonce`` is None where its body has none."""
+    """A transaction as a block shows it; ``nonce`` is None if its body has none."""
 
     hash: str
     kind: str
@@ -206,7 +206,7 @@ def read_quote(value: Json) -> Quote:
 
 
 def read_account(value: Json, public_key: str) -> Account:
-    """See :class:`Account`; it must be the one that was asked for."""
+    """See :class:`Account`; it must be the requested one."""
     fields = Fields(value, "/api/account")
     if fields.text("public_key") != public_key:
         raise GatewayMisbehaves("/api/account: the answer is about another account")
@@ -233,7 +233,7 @@ def _transaction(fields: Fields) -> BlockTransaction:
     kind, sender = fields.raw.get("kind"), fields.raw.get("sender")
     return BlockTransaction(
         hash=fields.block_hash("hash"),
-        # Of a transaction that could not be read there is only a hash and a refusal.
+        # A transaction that could not be parsed has only a hash and a reason for its refusal.
         kind=kind if isinstance(kind, str) else "",
         sender=sender if isinstance(sender, str) else "",
         nonce=nonce if type(nonce) is int else None,

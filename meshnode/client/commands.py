@@ -1,8 +1,9 @@
-"""``meshnode`` for users of a chain: arguments, and from them to one action and one exit status.
+"""The ``meshnode`` commands for users of a chain: arguments, actions and exit statuses.
 
-The command line of the node takes these in with two calls, :func:`add_commands` and :func:`run`.
+The node's command line includes these commands with two calls, :func:`add_commands` and
+:func:`run`.
 Exit statuses are in :mod:`meshnode.client.errors`. With ``--json`` there is exactly one JSON
-document on standard output, also when something failed; otherwise the outcome is on standard output
+document on standard output, even after a failure; otherwise the outcome is on standard output
 and progress on standard error.
 """
 
@@ -25,10 +26,10 @@ from meshnode.domain.chain.canonical import Json, encode
 from meshnode.domain.errors import MeshnodeError
 
 if TYPE_CHECKING:
-    # Only a name for the type checker: the class itself is generic there alone.
+    # A string, because the class is generic only for the type checker, not at run time.
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-LONGEST_WAIT: Final = 86_400.0
+MAX_WAIT_S: Final = 86_400.0
 
 DEFAULT_WAIT: Final = 120.0
 """Seconds; a request is answered within its first few blocks, or expires."""
@@ -64,7 +65,7 @@ _ACTIONS: dict[str, Action] = {
 
 
 def run(options: argparse.Namespace, config: Config) -> int:
-    """Carry out one command and print its outcome; the process's exit status."""
+    """Carry out one command, print its outcome, and return the exit status."""
     session = Session(options, Path(config.data_dir))
     name = " ".join(filter(None, (options.command, getattr(options, "client_action", None))))
     try:
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace, config: Config) -> int:
     except MeshnodeError as error:
         return failed(options, str(error))
     except sqlite3.Error as error:
-        # What is in the outbox may have been sent; so nobody is told that nothing happened.
+        # An entry in the outbox may have been sent, so the outcome is unknown.
         return failed(options, f"the outbox cannot be read: {error}", UNKNOWN)
     finally:
         session.close()
@@ -91,7 +92,7 @@ def failed(
     status: int = MISUSED,
     details: Mapping[str, Json] = MappingProxyType({}),
 ) -> int:
-    """Print why a command failed, as it wants it printed; ``status`` again, to exit with."""
+    """Print why a command failed, as JSON where ``--json`` was given; returns ``status``."""
     if _as_json(options):
         value: dict[str, Json] = {**details, "error": message, "status": status}
         _say(encode(value).decode("ascii"))
@@ -100,11 +101,11 @@ def failed(
 
 
 def _say(text: str) -> None:
-    """Print to standard output; a reader such as ``head`` may have gone, and the outcome stands."""
+    """Print to standard output. A reader that has closed, such as ``head``, is not a failure."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # The interpreter would complain once more when it ends.
+        # Otherwise the interpreter would report the closed pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -120,22 +121,30 @@ def _wait(session: Session) -> float:
 
 def add_commands(commands: Subparsers, common: argparse.ArgumentParser) -> None:
     """Add the sub-commands to the node's; ``common`` has the flags that every command takes."""
-    # No defaults: a flag that is absent after an action must not hide the one before it.
+    # No defaults: a flag given before an action must survive its absence after the action.
     here = argparse.ArgumentParser(
         add_help=False, parents=[common], argument_default=argparse.SUPPRESS
     )
-    here.add_argument("--json", action="store_true", help="one JSON document on standard output")
-    here.add_argument("--key", metavar="FILE", help="key file (default DATA-DIR/client/key.json)")
-    here.add_argument("--network", metavar="FILE", help="network descriptor")
+    here.add_argument("--json", action="store_true", help="print one JSON document")
     here.add_argument(
-        "--gateway", metavar="URL", help="gateway to ask (default http://127.0.0.1:8000)"
+        "--key",
+        metavar="FILE",
+        help="key file (default: MESHNODE_KEY, or DATA-DIR/client/key.json)",
+    )
+    here.add_argument(
+        "--network", metavar="FILE", help="network descriptor (default: MESHNODE_NETWORK)"
+    )
+    here.add_argument(
+        "--gateway",
+        metavar="URL",
+        help="node to ask (default: the descriptor's, MESHNODE_GATEWAY, or http://127.0.0.1:8000)",
     )
     waiting = argparse.ArgumentParser(add_help=False, parents=[here])
     waiting.add_argument(
         "--wait",
         metavar="SECONDS",
         type=_seconds,
-        help="how long to wait for the outcome (default 120; of 'request': 0)",
+        help="how long to wait for the outcome (default 120; 'request': 0)",
     )
     _add_keys(commands, here)
     _add_reading(commands, here, waiting)
@@ -147,12 +156,14 @@ def add_commands(commands: Subparsers, common: argparse.ArgumentParser) -> None:
 def _add_keys(commands: Subparsers, here: argparse.ArgumentParser) -> None:
     actions = _group(commands, "key", "make, show, import and export keys")
     saving = argparse.ArgumentParser(add_help=False, parents=[here])
-    saving.add_argument("--passphrase", action="store_true", help="seal the file")
-    saving.add_argument("--format", metavar="NAME", help="the file's format name")
+    saving.add_argument(
+        "--passphrase", action="store_true", help="encrypt the file with a passphrase"
+    )
+    saving.add_argument("--format", metavar="NAME", help="format name to write into the file")
     actions.add_parser("new", parents=[saving], help="make a key")
-    show = actions.add_parser("show", parents=[here], help="show the public key")
-    show.add_argument("--secret", action="store_true", help="show the seed, too")
-    for name, text in (("import", "take over a backup"), ("export", "write a copy")):
+    show = actions.add_parser("show", parents=[here], help="show the public key and its address")
+    show.add_argument("--secret", action="store_true", help="show the secret seed too")
+    for name, text in (("import", "import a backup"), ("export", "write a copy")):
         action = actions.add_parser(name, parents=[saving], help=text)
         action.add_argument("file", metavar="FILE")
 
@@ -160,61 +171,106 @@ def _add_keys(commands: Subparsers, here: argparse.ArgumentParser) -> None:
 def _add_reading(
     commands: Subparsers, here: argparse.ArgumentParser, waiting: argparse.ArgumentParser
 ) -> None:
-    commands.add_parser("status", parents=[here], help="show the network and the own account")
-    account = commands.add_parser("account", parents=[here], help="show balance and nonce")
-    account.add_argument("public_key", metavar="KEY", nargs="?", help="default: the own")
+    commands.add_parser("status", parents=[here], help="show the network and your account")
+    account = commands.add_parser(
+        "account", parents=[here], help="show an account's balance and nonce"
+    )
+    account.add_argument(
+        "public_key", metavar="ACCOUNT", nargs="?", help="address or public key (default: yours)"
+    )
     commands.add_parser("validators", parents=[here], help="list validators")
     block = commands.add_parser("block", parents=[here], help="show a block")
-    block.add_argument("height", metavar="HEIGHT", nargs="?", default="latest")
+    block.add_argument(
+        "height", metavar="HEIGHT", nargs="?", default="latest", help="default: the latest block"
+    )
     request = commands.add_parser("request", parents=[waiting], help="show an inference request")
-    request.add_argument("id", metavar="ID")
+    request.add_argument(
+        "id", metavar="ID", help="request id, or the beginning that 'outbox' shows"
+    )
 
 
 def _add_paying(commands: Subparsers, waiting: argparse.ArgumentParser) -> None:
-    transfer = commands.add_parser("transfer", parents=[waiting], help="send an amount")
-    transfer.add_argument("to", metavar="TO", help="public key of the receiver")
+    transfer = commands.add_parser(
+        "transfer", parents=[waiting], help="send an amount to an account"
+    )
+    transfer.add_argument(
+        "to", metavar="TO", help="address (mesh1...) or public key of the receiver"
+    )
     infer = commands.add_parser("infer", parents=[waiting], help="pay for an answer of the model")
-    infer.add_argument("prompt", metavar="PROMPT", help="public text; - reads standard input")
-    infer.add_argument("--max-tokens", metavar="N", type=int, help="default 32")
+    infer.add_argument(
+        "prompt", metavar="PROMPT", help="the prompt, which becomes public; - reads standard input"
+    )
+    infer.add_argument(
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        help="longest answer in tokens (default 32); all N are charged, whatever is generated",
+    )
     infer.add_argument(
         "--price-ceiling",
         metavar="UNITS",
         default=paying.DEFAULT_CEILING,
-        help=f"most that price and fee together may take (default {paying.DEFAULT_CEILING})",
+        help=f"highest price, fee included (default {paying.DEFAULT_CEILING})",
     )
-    infer.add_argument("--provider", metavar="KEY", help="public key of a chosen provider")
+    infer.add_argument(
+        "--provider", metavar="ACCOUNT", help="who is to answer (default: the network's)"
+    )
     bond = commands.add_parser("bond", parents=[waiting], help="put up a bond as a validator")
-    stake = commands.add_parser("stake", parents=[waiting], help="lock an amount")
-    unstake = commands.add_parser("unstake", parents=[waiting], help="take back what was staked")
+    stake = commands.add_parser("stake", parents=[waiting], help="lock an amount for some days")
+    unstake = commands.add_parser("unstake", parents=[waiting], help="begin to take back a stake")
     for command in (transfer, bond, stake, unstake):
         command.add_argument("amount", metavar="AMOUNT", help="whole units, up to six decimals")
-    bond.add_argument("--consensus-key", metavar="FILE", required=True, help="Ed25519 key file")
-    stake.add_argument("--days", type=int, required=True, help="until it can be taken back")
-    for name, text in (("unbond", "leave the validators"), ("withdraw", "take the bond back")):
+    bond.add_argument(
+        "--consensus-key", metavar="FILE", required=True, help="file of the validator's Ed25519 key"
+    )
+    stake.add_argument(
+        "--days", type=int, required=True, metavar="N", help="days that it stays locked"
+    )
+    for name, text in (
+        ("unbond", "stop being a validator"),
+        ("withdraw", "take a bond back after unbond"),
+    ):
         command = commands.add_parser(name, parents=[waiting], help=text)
-        command.add_argument("consensus_key", metavar="KEY", help="consensus key, or its file")
+        command.add_argument(
+            "consensus_key", metavar="KEY", help="consensus key, or the file that has it"
+        )
 
 
 def _add_outbox(
     commands: Subparsers, here: argparse.ArgumentParser, waiting: argparse.ArgumentParser
 ) -> None:
-    text = "what was signed here, and what became of it"
+    text = "list what was signed here, and its outcome"
     actions = _group(commands, "outbox", text, parent=here)
     actions.add_parser("list", parents=[here], help=text)
-    resume = actions.add_parser("resume", parents=[waiting], help="ask, and send the same again")
-    resume.add_argument("id", metavar="ID", nargs="?", help="default: everything that is open")
-    forget = actions.add_parser("forget", parents=[here], help="stop asking about an entry")
+    resume = actions.add_parser(
+        "resume",
+        parents=[waiting],
+        help="ask for open outcomes; send the same bytes again if needed",
+    )
+    resume.add_argument(
+        "id",
+        metavar="ID",
+        nargs="?",
+        help="id, or its beginning (default: everything that is open)",
+    )
+    forget = actions.add_parser(
+        "forget", parents=[here], help="give up an entry whose outcome is unknown"
+    )
     forget.add_argument("id", metavar="ID")
 
 
 def _add_network(commands: Subparsers, here: argparse.ArgumentParser) -> None:
-    actions = _group(commands, "network", "network descriptors")
-    export = actions.add_parser("export", parents=[here], help="describe a gateway's network")
-    export.add_argument("--out", metavar="FILE", required=True)
-    export.add_argument("--url", help="where others reach it (default: the gateway's URL)")
-    export.add_argument("--name", help="the network's name (default: its chain id)")
+    actions = _group(commands, "network", "describe a network, or forget a gateway's")
+    export = actions.add_parser(
+        "export", parents=[here], help="write a descriptor of a gateway's network"
+    )
+    export.add_argument("--out", metavar="FILE", required=True, help="file to write")
+    export.add_argument(
+        "--url", metavar="URL", help="URL by which others reach it (default: the gateway's)"
+    )
+    export.add_argument("--name", metavar="NAME", help="the network's name (default: its chain id)")
     forget = actions.add_parser(
-        "forget", parents=[here], help="let a gateway be on another chain than before"
+        "forget", parents=[here], help="accept that a gateway is on another chain now"
     )
     forget.add_argument("url", metavar="URL")
 
@@ -228,6 +284,6 @@ def _group(
 
 def _seconds(text: str) -> float:
     seconds = float(text)
-    if not 0 <= seconds <= LONGEST_WAIT:
-        raise argparse.ArgumentTypeError(f"must be between 0 and {LONGEST_WAIT:.0f}")
+    if not 0 <= seconds <= MAX_WAIT_S:
+        raise argparse.ArgumentTypeError(f"must be between 0 and {MAX_WAIT_S:.0f}")
     return seconds

@@ -1,8 +1,8 @@
-"""Network descriptors: which chain, and where it is reached (fact sheet, section 5; decision 0093).
+"""Network descriptors: which chain, and where to reach it (native network 5; decision 0093).
 
-The required members are those that clients of the public network, release 0.4.0, ask for, so that a
-descriptor made here is one that they read. ``network_profile`` is ours: the strings of the network
-that signing and key files need (its domains and formats), taken from its genesis.
+The required members are those that clients of the public network, release 0.4.0, require, so that
+they can read a descriptor made here. ``network_profile`` is ours: the strings of the network that
+signing and key files need (its domains and formats), taken from its genesis.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What a client needs of a descriptor file."""
+    """The parts of a descriptor file that a client needs."""
 
     identity: Identity
     api: str
@@ -56,7 +56,7 @@ class Descriptor:
 
 
 def load_descriptor(path: Path) -> Descriptor:
-    """Read a descriptor file; Misused when it is not one."""
+    """Read a descriptor file. Raises Misused if it is not one."""
     try:
         value = parse(path.read_bytes(), LIMITS)
     except OSError as error:
@@ -82,9 +82,9 @@ def load_descriptor(path: Path) -> Descriptor:
 
 
 def fetch_genesis(gateway: Gateway, genesis_sha256: str) -> dict[str, Json]:
-    """The genesis document behind a gateway, checked against its hash."""
+    """Fetch a gateway's genesis document and check it against its hash."""
     data = gateway.file("/network/genesis.json")
-    # Everything else about the network is read from here, so it is pinned first.
+    # Everything else about the network is read from the genesis, so its hash is checked first.
     if hashlib.sha256(data).hexdigest() != genesis_sha256:
         raise GatewayMisbehaves("the published genesis is not the one that the gateway names")
     try:
@@ -95,19 +95,19 @@ def fetch_genesis(gateway: Gateway, genesis_sha256: str) -> dict[str, Json]:
 
 
 def genesis_strings(document: Mapping[str, Json]) -> dict[str, str]:
-    """The profile strings in a genesis' manifest; those that it has."""
+    """The profile strings that a genesis manifest contains."""
     manifest = Fields(dict(document), "genesis").object("app_state").object("manifest")
     return _strings(manifest.raw.get("network"))
 
 
 def export_descriptor(gateway: Gateway, base: str, name: str | None) -> dict[str, Json]:
-    """Describe the network behind ``gateway``, to be reached by others at the URL ``base``."""
+    """Describe the network behind ``gateway``, which others reach at the URL ``base``."""
     network = gateway.network()
     identity = network.identity
     document = fetch_genesis(gateway, identity.genesis_sha256)
     genesis = Fields(document, "genesis")
     manifest = genesis.object("app_state").object("manifest")
-    # The gateway, its genesis and its state must tell of one and the same network.
+    # The gateway, its genesis and its state must all belong to the same network.
     if genesis.text("chain_id") != identity.chain_id:
         raise GatewayMisbehaves("the genesis is another chain's")
     if digest(manifest.raw) != network.manifest_hash:

@@ -1,13 +1,13 @@
-"""How a command can end other than well, and the exit status that scripts see (decision 0094).
+"""How a command can fail, and the exit status that scripts see (decision 0094).
 
 ====== ==========================================================================================
 status meaning
 ====== ==========================================================================================
 0      done
 1      refused: by the network's rules, by a check made here, or because the gateway could not be
-       asked; whatever was not sent can be tried again
+       asked; anything that was not sent can be retried
 2      usage or configuration: arguments, key file, descriptor, a gateway of another network
-3      unknown: something signed may or may not have happened; ask by its id before paying again
+3      unknown: a signed transaction may or may not be carried out; query its id before paying again
 ====== ==========================================================================================
 """
 
@@ -29,36 +29,36 @@ class ClientError(MeshnodeError):
 
 
 class Misused(ClientError):
-    """The user can mend it: arguments, files, the choice of a gateway."""
+    """A mistake that the user can correct: arguments, files, the choice of a gateway."""
 
     status = MISUSED
 
 
-class Refused(ClientError):
-    """The network, or a check made before signing, said no."""
+class Declined(ClientError):
+    """Refused by the network, or by a check before signing."""
 
 
 class GatewayUnavailable(ClientError):
-    """The gateway did not answer, or said that it cannot serve now. Asking again is harmless."""
+    """The gateway did not answer, or reported that it cannot serve now. A retry is harmless."""
 
 
 class TooManyRequests(GatewayUnavailable):
-    """Too many for the gateway, which relayed nothing; ``seconds`` until it counts anew."""
+    """The gateway's rate limit: it relayed nothing, and asks for a retry after ``seconds``."""
 
     def __init__(self, seconds: int) -> None:
-        super().__init__(f"too many requests; the gateway wants {seconds} s of patience")
+        super().__init__(f"too many requests; the gateway asks to wait {seconds} s")
         self.seconds = seconds
 
 
 class NotReached(GatewayUnavailable):
-    """No connection came about: nothing has left this machine."""
+    """No connection was made, so no part of the request has left this machine."""
 
 
 class GatewayMisbehaves(ClientError):
-    """An answer that no gateway of this network gives: too large, malformed, contradictory."""
+    """An answer that is too large, malformed or contradictory."""
 
 
-class GatewayRefuses(Refused):
+class GatewayRefuses(Declined):
     """The gateway answered with an error; ``reason`` is its text."""
 
     def __init__(self, reason: str, http_status: int) -> None:
@@ -68,6 +68,6 @@ class GatewayRefuses(Refused):
 
 
 class OutcomeUnknown(ClientError):
-    """Something was signed, and what became of it could not be found out."""
+    """A transaction was signed, and its outcome could not be determined."""
 
     status = UNKNOWN

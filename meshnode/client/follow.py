@@ -1,8 +1,9 @@
-"""What became of a signed transaction (document, 4.2 rules 5 and 6; decision 0092).
+"""Finds the outcome of a signed transaction (interface 4.2 rules 5 and 6; decision 0092).
 
-Only reads. An inference request is asked for by its application id. Any other transaction shows in
-two ways: the account's nonce passes its own, and a block holds it. While the nonce has not passed,
-the same bytes may be sent again without harm; once it has passed, they can do nothing any more.
+Nothing here writes to the network. An inference request is looked up by its application id. Any
+other transaction is recognised in two ways: the account's nonce advances past the transaction's,
+and a block contains it. Until the nonce has advanced, the same bytes may be sent again without
+harm; afterwards they have no effect.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from meshnode.domain.chain.canonical import JsonLimits, encode, parse
 from meshnode.domain.chain.jobs import SOONEST_EXPIRY, request_root
 
 MAX_PAGES = 60
-"""Of blocks, in one search: 1200 blocks. Public gateways count 240 requests a minute."""
+"""Pages of 20 blocks in one search. Public gateways allow 240 requests a minute."""
 WAITING = "waiting for its answer"
-"""Note of a request that is in a block and can still be answered."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
-"""Seconds between two questions about the same thing."""
+"""The note on a request that is in a block and can still be answered."""
+FIRST_PAUSE, MAX_PAUSE = 0.25, 2.0
+"""Seconds between two queries about the same transaction."""
 
 
 def ask(gateway: Gateway, outbox: Outbox, entry: Entry) -> Entry:
-    """Ask once what became of ``entry``, and record it."""
+    """Query the outcome of ``entry`` once, and record it."""
     if entry.kind == "infer":
         record = gateway.request(entry.application_id)
         if record is not None:
@@ -33,7 +34,7 @@ def ask(gateway: Gateway, outbox: Outbox, entry: Entry) -> Entry:
     account = gateway.account(entry.account)
     if account.nonce <= entry.nonce:
         return _not_yet(gateway, outbox, entry)
-    # Another transaction of ours with this nonce: no need to search for it.
+    # Another entry of this outbox used the nonce, so the blocks need not be searched.
     for other in outbox.of_account(entry.identity, entry.account):
         if other.nonce == entry.nonce and other.state == "committed" and other.hash != entry.hash:
             note = f"nonce used by {other.summary}"
@@ -42,21 +43,21 @@ def ask(gateway: Gateway, outbox: Outbox, entry: Entry) -> Entry:
 
 
 def follow(gateway: Gateway, outbox: Outbox, entry: Entry, seconds: float) -> Entry:
-    """Ask until the outcome is known, or for ``seconds``; a request also until it is answered."""
+    """Poll until the outcome is known (for a request: its answer), or for ``seconds``."""
     deadline = time.monotonic() + seconds
     pause = FIRST_PAUSE
     while entry.state in OPEN or waiting_for_answer(entry):
         try:
             entry = ask(gateway, outbox, entry)
         except (GatewayUnavailable, GatewayMisbehaves, GatewayRefuses):
-            # It may serve again, or speak sense, before the time is up.
-            pause = LONGEST_PAUSE
+            # The gateway may recover before the time is up.
+            pause = MAX_PAUSE
         if entry.state not in OPEN and not waiting_for_answer(entry):
             break
         if time.monotonic() + pause >= deadline:
             break
         time.sleep(pause)
-        pause = min(pause * 1.5, LONGEST_PAUSE)
+        pause = min(pause * 1.5, MAX_PAUSE)
     return entry
 
 
@@ -82,7 +83,7 @@ def _record_request(outbox: Outbox, entry: Entry, record: Fields) -> Entry:
 
 
 def _check_record(entry: Entry, record: Fields) -> None:
-    """What the gateway shows under our id must be what was signed under it."""
+    """The gateway's record under the entry's id must match the signed request."""
     body = signed_body(entry)
     if record.text("owner") != entry.account or record.text("provider") != body.text("provider"):
         raise GatewayMisbehaves("the request is shown with another owner or provider")
@@ -96,7 +97,7 @@ def _check_record(entry: Entry, record: Fields) -> None:
 
 
 def signed_body(entry: Entry) -> Fields:
-    """What was signed."""
+    """The body that was signed."""
     value = parse(entry.raw, JsonLimits(len(entry.raw)))
     return Fields(value, "the outbox's entry").object("body")
 
@@ -111,7 +112,7 @@ def _not_yet(gateway: Gateway, outbox: Outbox, entry: Entry) -> Entry:
 
 
 def _search(gateway: Gateway, outbox: Outbox, entry: Entry) -> Entry:
-    """Look through the blocks since it was signed for the transaction that used its nonce."""
+    """Search the blocks since the signing for the transaction that used the nonce."""
     first, tip = entry.signed_height + 1, gateway.network().height
     for _ in range(MAX_PAGES):
         if first > tip:
@@ -133,7 +134,7 @@ def _search(gateway: Gateway, outbox: Outbox, entry: Entry) -> Entry:
 
 
 def _note_in_block(entry: Entry, tip: int) -> str:
-    """A request that is in a block, and that the gateway does not show under its id."""
+    """The note on a request that is in a block but that the gateway does not know by its id."""
     if entry.expires is None:
         return "in a block"
     return WAITING if tip <= entry.expires else "in a block; its answer is kept no longer"

@@ -1,8 +1,8 @@
-"""A gateway of native API 0.4.0, as a client sees it (document, 4.2; fact sheet, sections 2 and 3).
+"""A gateway of native API 0.4.0, as a client sees it (interface 4.2; native network 2 and 3).
 
-Invariants: every answer that names a chain is compared with the one that the user means, before
-anything is believed; a broadcast's answer says that the transaction was taken, refused, or leaves
-it open, and the three are never confused.
+Invariants: every answer that names a chain is checked against the chain that the user chose before
+any of it is used; a broadcast ends as accepted, refused or unknown, and the three are never
+confused.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from meshnode.domain.chain.errors import MalformedJson
 
 ANSWER_LIMITS = JsonLimits(size=MAX_ANSWER)
 MAX_REASON: Final = 300
-"""Characters of a gateway's explanation that are passed on."""
+"""Characters of a gateway's error text that are shown to the user."""
 MAX_PAGE: Final = 20
-"""Blocks that are asked for at a time."""
+"""Blocks that are requested at a time."""
 RETRY_SECONDS: Final = 5
 _FINAL = ("completed", "expired")
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds for a question, and for a broadcast: a gateway itself may wait 90 s for its node."""
+    """Deadlines of a query and of a broadcast, in seconds. A gateway may wait 90 s for its node."""
 
     read: float = 30.0
     broadcast: float = 95.0
@@ -55,14 +55,14 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """``code`` 0: taken, preliminarily. Otherwise refused, with the rule in ``log``."""
+    """``code`` 0: accepted, provisionally. Otherwise refused, for the reason in ``log``."""
 
     code: int
     log: str
 
 
 class Gateway:
-    """Questions and broadcasts. ``identity`` None: not known yet, nothing is compared."""
+    """Sends queries and broadcasts. Answers are not compared while ``identity`` is None."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Gateway:
     def blocks(self, first: int, last: int) -> list[BlockView]:
         """Blocks ``first`` to ``last``, at most 20, in order."""
         blocks: list[BlockView] = []
-        # Large blocks come in shorter pages; each has one block at least.
+        # A page of large blocks is shorter, but every page has at least one block.
         while last >= first:
             options = {"limit": str(last - first + 1), "before": str(last + 1)}
             page = Fields(self._get("/api/blocks", **options), "/api/blocks").objects("blocks")
@@ -120,7 +120,7 @@ class Gateway:
         return blocks[::-1]
 
     def request(self, request_id: str) -> Fields | None:
-        """``/api/inference/request``; None when the gateway knows no such request."""
+        """``/api/inference/request``; None if the gateway does not know the request."""
         try:
             value = self._get("/api/inference/request", id=request_id)
         except GatewayRefuses:
@@ -148,18 +148,18 @@ class Gateway:
         try:
             return parse(base64.b64decode(response.text("value"), validate=True), ANSWER_LIMITS)
         except (MalformedJson, ValueError):
-            # Base64 has a class of its own for some faults, and none for other alphabets.
+            # Some malformed base64 raises binascii.Error, and characters outside ASCII ValueError.
             raise GatewayMisbehaves(f"{path}: the value is not JSON") from None
 
     def broadcast(self, raw: bytes) -> Broadcast:
         """``broadcast_tx_sync``.
 
-        GatewayUnavailable (but not NotReached and TooManyRequests) and GatewayMisbehaves leave it
-        open whether the transaction is on its way.
+        After GatewayUnavailable (except NotReached and TooManyRequests) and GatewayMisbehaves, the
+        transaction may or may not have been relayed.
         """
         params: dict[str, Json] = {"tx": base64.b64encode(raw).decode("ascii")}
         result = self._call("broadcast_tx_sync", params, self._patience.broadcast)
-        # Whoever answers for another transaction has not answered for this one.
+        # An answer about another transaction says nothing about this one.
         if result.raw.get("hash", transaction_hash(raw)) != transaction_hash(raw):
             raise GatewayMisbehaves("the broadcast was answered for another transaction")
         return Broadcast(result.integer("code"), clip(str(result.raw.get("log", ""))))
@@ -205,7 +205,7 @@ class Gateway:
 
 
 def clip(text: str) -> str:
-    """A gateway's words, short and harmless on a terminal."""
+    """A gateway's text, shortened and made safe for a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:MAX_REASON])
 
 

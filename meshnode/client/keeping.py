@@ -1,4 +1,4 @@
-"""The commands about what is kept here: keys, the outbox, remembered networks, descriptors."""
+"""The commands for local data: keys, the outbox, remembered networks, descriptors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from meshnode.client.payments import send
 from meshnode.client.reading import entry_value
 from meshnode.client.session import Report, Session
 from meshnode.client.transport import check_url
+from meshnode.domain.account_address import address_of
 from meshnode.domain.chain.canonical import Json
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.keyfile import DEFAULT_FORMAT
@@ -26,45 +27,46 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def key_new(session: Session) -> Report:
-    """Make a key; an existing one stays."""
+    """Generate a key. An existing one is never replaced."""
     key = new_key()
     _save(session, key, session.key_file)
     return _key_report(session, key.public_key, "keep a copy of the file: it is the account")
 
 
 def key_import(session: Session, source: str) -> Report:
-    """Take over a backup."""
+    """Import a key from a backup."""
     key = import_key(Path(source))
     _save(session, key, session.key_file)
     return _key_report(session, key.public_key, "imported")
 
 
 def key_show(session: Session, *, secret: bool) -> Report:
-    """The public key; the seed only when it is asked for by name."""
+    """Show the public key, and the seed only with ``secret``."""
     path = session.key_file
     if not secret:
         return _key_report(session, public_key_of(path), "")
     key = session.key
-    text = f"{key.public_key}\nseed {key.seed}\nwhoever knows the seed can spend everything"
-    return Report(text, {"public_key": key.public_key, "seed": key.seed, "file": str(path)})
+    report = _key_report(session, key.public_key, f"seed {key.seed}")
+    text = f"{report.text}\nwhoever knows the seed can spend everything"
+    return Report(text, {**_key_value(key.public_key, path), "seed": key.seed})
 
 
 def key_export(session: Session, target: str) -> Report:
-    """A copy of the key, for another program, in the clear unless ``--passphrase`` is given."""
+    """Export the key for another program, unencrypted unless ``--passphrase`` is given."""
     _save(session, session.key, Path(target))
     note = f"copied to {target}: whoever has that file can spend everything"
     return _key_report(session, session.key.public_key, note)
 
 
 def outbox_list(session: Session) -> Report:
-    """What was signed here, newest first, and what became of it."""
+    """List the signed transactions, newest first, with their outcomes."""
     entries = session.outbox.recent(SHOWN)
     lines = [_line(entry) for entry in entries] or ["nothing was signed here"]
     return Report("\n".join(lines), [entry_value(entry) for entry in entries])
 
 
 def outbox_resume(session: Session, which: str | None, wait_seconds: float) -> Report:
-    """Ask what became of open entries, and send the same bytes again where that can help."""
+    """Query the outcome of open entries, and send the same bytes again where that can help."""
     chosen = [session.outbox.find(which)] if which else session.outbox.recent(SHOWN)
     chosen = [one for one in chosen if which or one.state in OPEN or waiting_for_answer(one)]
     done: list[Entry] = []
@@ -88,7 +90,7 @@ def outbox_resume(session: Session, which: str | None, wait_seconds: float) -> R
 
 
 def outbox_forget(session: Session, which: str) -> Report:
-    """Stop asking about an entry; the user takes the risk that it is carried out all the same."""
+    """Stop following an entry. The user accepts that it may still be carried out."""
     entry = session.outbox.find(which)
     if entry.state not in OPEN | {"refused"}:
         raise Misused(f"{entry.summary} is {entry.state}: there is nothing to forget")
@@ -123,16 +125,24 @@ def network_forget(session: Session, url: str) -> Report:
 def _save(session: Session, key: NodeKey, path: Path) -> None:
     options = session.options
     key_format = options.format or DEFAULT_FORMAT
-    # Where a network is named, its clients should be able to read the file.
+    # With a descriptor, the file gets its network's format, so that its clients can read it.
     if not options.format and session.descriptor is not None:
         key_format = session.descriptor.profile.get("key_format", key_format)
     save_key(path, key, seal=options.passphrase, key_format=key_format)
 
 
 def _key_report(session: Session, public_key: str, note: str) -> Report:
-    path = str(session.key_file)
-    text = f"{public_key}\nkey file {path}" + (f"\n{note}" if note else "")
-    return Report(text, {"public_key": public_key, "file": path})
+    value = _key_value(public_key, session.key_file)
+    lines = [
+        public_key,
+        f"address {value['address']} (the same account, with a checksum; give this to others)",
+        f"key file {value['file']}",
+    ]
+    return Report("\n".join([*lines, note] if note else lines), value)
+
+
+def _key_value(public_key: str, path: Path) -> dict[str, Json]:
+    return {"public_key": public_key, "address": address_of(public_key), "file": str(path)}
 
 
 def _line(entry: Entry) -> str:

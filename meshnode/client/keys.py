@@ -1,8 +1,8 @@
-"""The user's key: where it is, how it is made, opened and copied (fact sheet 1.1; decision 0094).
+"""The user's key: generating, opening and copying it (native network 1.1; decision 0094).
 
-A key file has mode 0600 and is made once: nothing here replaces an existing one. The passphrase of
-a sealed file comes from ``MESHNODE_KEY_PASSPHRASE`` or is asked for on the terminal; it is never an
-argument, which other users of the machine could read.
+A key file has mode 0600 and is written once: an existing one is never replaced. The passphrase of a
+sealed file comes from ``MESHNODE_KEY_PASSPHRASE`` or from a prompt on the terminal. It is never a
+command-line argument, which other users of the machine could read.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _SEED = re.compile(rb"\s*([0-9a-f]{64})\s*")
 
 
 def new_key() -> NodeKey:
-    """A fresh key from the system's randomness."""
+    """Generate a key from the system's randomness."""
     return key_from_seed(secrets.token_hex(32))
 
 
 def load_key(path: Path) -> NodeKey:
-    """The key in ``path``, asking for its passphrase when it has one; Misused says why not."""
+    """Read the key in ``path``, asking for its passphrase if it has one. Raises Misused."""
     data = _read(path)
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         print(f"meshnode: others can read the key file {path}; chmod 600 it", file=sys.stderr)
@@ -61,7 +61,7 @@ def load_key(path: Path) -> NodeKey:
 
 
 def public_key_of(path: Path) -> str:
-    """The public key that a key file names; a sealed one stays closed."""
+    """The public key that a key file names. A sealed file is not opened."""
     try:
         return key_file_names(_read(path))[1]
     except KeyFileError as error:
@@ -69,13 +69,13 @@ def public_key_of(path: Path) -> str:
 
 
 def import_key(path: Path) -> NodeKey:
-    """The key of a backup of any network that derives keys alike, or of a bare seed's file."""
+    """Read a key from a file that holds a bare seed, or a backup with the same key derivation."""
     seed = _SEED.fullmatch(_read(path))
     return key_from_seed(seed[1].decode("ascii")) if seed else load_key(path)
 
 
 def save_key(path: Path, key: NodeKey, *, seal: bool, key_format: str = DEFAULT_FORMAT) -> None:
-    """Write a new key file; Misused when something is there already."""
+    """Write a new key file. Raises Misused if the file exists."""
     if path.exists() or path.is_symlink():
         raise Misused(f"{path} exists already; choose another file with --key")
     data = plain_key_file(key, key_format)
@@ -85,7 +85,7 @@ def save_key(path: Path, key: NodeKey, *, seal: bool, key_format: str = DEFAULT_
         data = sealed_key_file(key, passphrase, salt, nonce, key_format)
     try:
         make_private(path.parent)
-        # Exclusive: two commands at once must not leave one with a key that is gone.
+        # Exclusive: of two concurrent commands, neither may overwrite the other's key.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -97,7 +97,7 @@ def save_key(path: Path, key: NodeKey, *, seal: bool, key_format: str = DEFAULT_
 
 
 def ask_passphrase(prompt: str, *, repeat: bool = False) -> str:
-    """From the environment, or typed; Misused where neither is possible."""
+    """The passphrase from the environment or from a prompt. Raises Misused if there is neither."""
     given = os.environ.get(PASSPHRASE_VARIABLE)
     if given is not None:
         passphrase = given
@@ -113,7 +113,7 @@ def ask_passphrase(prompt: str, *, repeat: bool = False) -> str:
 
 
 def load_consensus_key(path: Path) -> Ed25519PrivateKey:
-    """An Ed25519 key: CometBFT's ``priv_validator_key.json``, or 32 bytes as 64 hex characters."""
+    """Read an Ed25519 key: CometBFT's ``priv_validator_key.json``, or 64 hex characters."""
     data = _read(path, ": a node that follows the chain makes validator.json in its data folder")
     seed = _SEED.fullmatch(data)
     try:

@@ -1,18 +1,18 @@
-"""What this machine has signed, kept before it is sent (document, 4.2 rule 6; decision 0092).
+"""The transactions signed here, stored before they are sent (interface 4.2 rule 6; decision 0092).
 
 States of an entry:
 
 ==========  ============================================================  =========================
 state       meaning                                                       the nonce
 ==========  ============================================================  =========================
-signed      stored; it may or may not have reached the network            taken: nothing is signed
-accepted    a gateway took it, or shows it as waiting                     taken: nothing is signed
-committed   in a block; for an inference request: also whatever followed  used
-refused     the network said no, with the reason                          free
+signed      stored; it may or may not have reached the network            taken: no new signing
+accepted    a gateway took it, or shows it as waiting                     taken: no new signing
+committed   in a block; for a request, also after its answer or expiry    used
+refused     the network refused it and gave a reason                      free
 unsent      it certainly never left this machine                          free
 void        it can no longer be accepted: its expiry has passed           free
 superseded  its nonce was used by another transaction                     used
-forgotten   the user gave up asking                                       free, by explicit wish
+forgotten   the user stopped following it                                 free, at the user's risk
 ==========  ============================================================  =========================
 
 Invariants, also enforced by the database: for one account of one chain at most one entry is open
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from meshnode.client.answers import Identity
-from meshnode.client.errors import Misused, OutcomeUnknown, Refused
+from meshnode.client.errors import Declined, Misused, OutcomeUnknown
 from meshnode.datadir import make_private
 
 OUTBOX_FILE = "outbox.sqlite"
@@ -44,7 +44,7 @@ MOVES: Final[dict[str, frozenset[str]]] = {
         {"accepted", "committed", "refused", "unsent", "void", "superseded", "forgotten"}
     ),
     "accepted": frozenset({"committed", "refused", "void", "superseded", "forgotten"}),
-    # A gateway that refuses may be wrong, or lie: what is in a block counts.
+    # A refusing gateway may be wrong or may lie: a block outweighs its refusal.
     "refused": frozenset({"signed", "committed", "superseded", "forgotten"}),
     "unsent": frozenset({"signed"}),
     "void": frozenset({"signed", "committed", "superseded"}),
@@ -81,14 +81,14 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_open ON entries (genesis_sha256, account)
     WHERE state IN ('signed', 'accepted');
 """
 BUSY_SECONDS = 10.0
-"""How long one command waits for another's write; a write takes milliseconds."""
+"""How long one command waits for another's write, which takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One signed transaction. ``outcome`` is JSON text, e.g. an answer; ``summary`` is for people.
 
-    ``signed_height`` is the chain's height when it was signed: no earlier block can hold it.
+    ``signed_height`` is the chain's height at signing, so no earlier block can contain it.
     """
 
     application_id: str
@@ -121,13 +121,13 @@ class Outbox:
         path = folder / OUTBOX_FILE
         try:
             make_private(folder)
-            # Made here, so that SQLite's own files take over the mode.
+            # Created with its mode first, because SQLite gives its journal files the same mode.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise Misused(f"cannot use the outbox {path}: {error}") from None
         try:
-            # On the disk, with the folder's entry, before a commit returns.
+            # A commit returns only after the data and the directory entry are on the disk.
             self._database.execute("PRAGMA synchronous = EXTRA")
             with self._writing():
                 for statement in _SCHEMA.split(";\n"):
@@ -149,10 +149,11 @@ class Outbox:
         self._database.close()
 
     def store(self, entry: Entry) -> Entry:
-        """Keep a new entry, state ``signed``, durably. What it returns is what may be sent.
+        """Store a new entry durably, in state ``signed``. Only the returned entry may be sent.
 
-        The same body signed again is the same entry, with its first bytes. OutcomeUnknown while
-        any entry of the account is open; Refused when its nonce is known to be used.
+        If the same body was signed before, the earlier entry with its bytes is returned. Raises
+        OutcomeUnknown while any entry of the account is open, and Declined if the nonce is known to
+        be used.
         """
         try:
             return self._store(entry)
@@ -170,7 +171,7 @@ class Outbox:
                         application_id=other.application_id,
                     )
                 if other.state in USED and other.nonce >= entry.nonce:
-                    raise Refused(
+                    raise Declined(
                         f"the gateway gives nonce {entry.nonce}, but nonce {other.nonce} was used "
                         f"before ({other.summary}): it is behind, or wrong; nothing was signed"
                     )
@@ -191,7 +192,7 @@ class Outbox:
         height: int | None = None,
         outcome: str | None = None,
     ) -> Entry:
-        """Record a change of state, from whatever is stored now; an unknown move is left undone."""
+        """Move an entry to another state. A move that MOVES does not allow is ignored."""
         try:
             with self._writing():
                 (now,) = self._find("application_id = ?", entry.application_id)
@@ -215,14 +216,14 @@ class Outbox:
         return self._find("1 ORDER BY rowid DESC LIMIT ?", limit)
 
     def find(self, prefix: str) -> Entry:
-        """The entry whose application id begins with ``prefix``; Misused unless there is one."""
+        """The one entry whose application id begins with ``prefix``. Raises Misused otherwise."""
         found = self._find("substr(application_id, 1, length(?1)) = ?1 LIMIT 2", prefix)
         if len(found) != 1:
             raise Misused(f"{'no' if not found else 'more than one'} entry begins with {prefix!r}")
         return found[0]
 
     def get(self, application_id: str) -> Entry | None:
-        """The entry of an id."""
+        """The entry with this application id, if there is one."""
         return next(iter(self._find("application_id = ?", application_id)), None)
 
     def _find(self, where: str, *values: object) -> list[Entry]:
@@ -232,7 +233,7 @@ class Outbox:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        # The connection commits at the end, and rolls back when something goes wrong.
+        # The connection commits at the end, and rolls back after an exception.
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             yield

@@ -11,15 +11,15 @@ from typing import Final
 from meshnode.client.answers import Network, Quote
 from meshnode.client.errors import (
     UNKNOWN,
+    Declined,
     GatewayMisbehaves,
     GatewayUnavailable,
     Misused,
-    Refused,
 )
 from meshnode.client.follow import follow, waiting_for_answer
 from meshnode.client.gateway import clip
 from meshnode.client.keys import load_consensus_key
-from meshnode.client.payments import Wish, pay
+from meshnode.client.payments import SigningRequest, pay
 from meshnode.client.reading import account_of, entry_report
 from meshnode.client.session import Report, Session
 from meshnode.domain.amounts import parse_amount
@@ -28,12 +28,12 @@ from meshnode.domain.chain.bonds import possession_message
 from meshnode.domain.chain.canonical import Json
 
 DEFAULT_CEILING: Final = "0.1"
-"""Whole units, price and fee together; what the public network's own client allows by default."""
+"""Whole units for price and fee together; the default limit of the public network's client."""
 DEFAULT_TOKENS: Final = 32
 LIFETIME_BLOCKS: Final = 120
-"""Blocks that a request may wait for its answer, where the network allows that many."""
+"""Blocks that a request may wait for its answer, if the network allows that many."""
 MAX_PROMPT = 65_536
-"""Characters read from standard input; networks allow fewer and say so."""
+"""Characters read from standard input. Networks have lower limits and report them."""
 _CONSENSUS_KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,11 +42,13 @@ def transfer(session: Session, to: str, amount: str, wait_seconds: float) -> Rep
     receiver, atoms = account_of(to), parse_amount(amount, "AMOUNT")
     summary = f"transfer of {format_amount(atoms)} to {receiver[:16]}…"
     fields: dict[str, Json] = {"to": receiver, "amount": atoms}
-    return _carry_out(session, Wish("transfer", lambda _: fields, atoms, summary), wait_seconds)
+    return _carry_out(
+        session, SigningRequest("transfer", lambda _: fields, atoms, summary), wait_seconds
+    )
 
 
 def infer(session: Session, wait_seconds: float) -> Report:
-    """Ask the network's model; the whole price is known and bounded before anything is signed."""
+    """Ask the network's model. The whole price is known and checked before anything is signed."""
     options = session.options
     ceiling = parse_amount(options.price_ceiling, "--price-ceiling")
     prompt = _prompt(options.prompt)
@@ -59,28 +61,29 @@ def infer(session: Session, wait_seconds: float) -> Report:
     price = tokens * quote.price_per_token
     total = price + network.fee
     if total > ceiling:
-        raise Refused(
+        raise Declined(
             f"it would cost {format_amount(total)} in all, above the ceiling of "
             f"{format_amount(ceiling)} (--price-ceiling); nothing was signed",
             total=total,
             ceiling=ceiling,
         )
     session.say(
-        f"{clip(quote.model_name)}: {format_amount(total)} in all, the fee of "
-        f"{format_amount(network.fee)} included. Prompt and answer are public."
+        f"{clip(quote.model_name)}: {format_amount(total)} in all, {format_amount(price)} for "
+        f"{tokens} tokens and a fee of {format_amount(network.fee)}. All of it is charged, also "
+        "when the answer is shorter. Prompt and answer are public."
     )
     expires = network.height + min(LIFETIME_BLOCKS, quote.lifetime_blocks)
     wish = infer_wish(provider, network.serving_root, prompt, tokens, price, expires)
     entry = pay(session.payer, wish, network)
     entry = follow(session.gateway, session.outbox, entry, wait_seconds)
     report = entry_report(session, entry)
-    # A script that goes on with the answer must notice that there is none yet.
+    # A script that uses the answer must notice that there is none yet.
     return replace(report, status=UNKNOWN) if waiting_for_answer(entry) else report
 
 
 def infer_wish(
     provider: str, model_root: str, prompt: str, max_tokens: int, price: int, expires: int
-) -> Wish:
+) -> SigningRequest:
     """An inference request; ``price`` in atoms, ``expires`` a height."""
     fields: dict[str, Json] = {
         "provider": provider,
@@ -90,11 +93,11 @@ def infer_wish(
         "expires": expires,
     }
     summary = f"question for {format_amount(price)}"
-    return Wish("infer", lambda _: fields, price, summary, expires)
+    return SigningRequest("infer", lambda _: fields, price, summary, expires)
 
 
 def bond(session: Session, amount: str, key_file: str, wait_seconds: float) -> Report:
-    """Put up a bond for a consensus key, which has to sign too."""
+    """Put up a bond for a consensus key, which must sign as well."""
     atoms, consensus = parse_amount(amount, "AMOUNT"), load_consensus_key(Path(key_file))
     network = _ready_network(session)
     if atoms % network.bond_unit:
@@ -109,24 +112,26 @@ def bond(session: Session, amount: str, key_file: str, wait_seconds: float) -> R
         return {"consensus_key": key, "amount": atoms, "possession": possession}
 
     summary = f"bond of {format_amount(atoms)} for {key[:16]}…"
-    return _carry_out(session, Wish("bond", fields, atoms, summary), wait_seconds)
+    return _carry_out(session, SigningRequest("bond", fields, atoms, summary), wait_seconds)
 
 
 def leave(session: Session, kind: str, key: str, wait_seconds: float) -> Report:
-    """``unbond`` or ``withdraw``; ``key`` is the consensus key, or its file."""
+    """Send ``unbond`` or ``withdraw``. ``key`` is the consensus key, or its file."""
     if not _CONSENSUS_KEY.fullmatch(key):
         key = load_consensus_key(Path(key)).public_key().public_bytes_raw().hex()
     fields: dict[str, Json] = {"consensus_key": key}
-    wish = Wish(kind, lambda _: fields, 0, f"{kind} of {key[:16]}…")
+    wish = SigningRequest(kind, lambda _: fields, 0, f"{kind} of {key[:16]}…")
     return _carry_out(session, wish, wait_seconds)
 
 
 def stake(session: Session, amount: str, days: int, wait_seconds: float) -> Report:
-    """Lock an amount for some days."""
+    """Lock an amount for ``days`` days."""
     atoms = parse_amount(amount, "AMOUNT")
     fields: dict[str, Json] = {"amount": atoms, "duration_days": days}
     summary = f"stake of {format_amount(atoms)} for {days} days"
-    return _carry_out(session, Wish("stake", lambda _: fields, atoms, summary), wait_seconds)
+    return _carry_out(
+        session, SigningRequest("stake", lambda _: fields, atoms, summary), wait_seconds
+    )
 
 
 def unstake(session: Session, amount: str, wait_seconds: float) -> Report:
@@ -134,10 +139,12 @@ def unstake(session: Session, amount: str, wait_seconds: float) -> Report:
     atoms = parse_amount(amount, "AMOUNT")
     fields: dict[str, Json] = {"amount": atoms}
     summary = f"unstake of {format_amount(atoms)}"
-    return _carry_out(session, Wish("unstake", lambda _: fields, 0, summary), wait_seconds)
+    return _carry_out(
+        session, SigningRequest("unstake", lambda _: fields, 0, summary), wait_seconds
+    )
 
 
-def _carry_out(session: Session, wish: Wish, wait_seconds: float) -> Report:
+def _carry_out(session: Session, wish: SigningRequest, wait_seconds: float) -> Report:
     entry = pay(session.payer, wish, _ready_network(session))
     entry = follow(session.gateway, session.outbox, entry, wait_seconds)
     return entry_report(session, entry)
@@ -145,7 +152,7 @@ def _carry_out(session: Session, wish: Wish, wait_seconds: float) -> Report:
 
 def _ready_network(session: Session) -> Network:
     network = session.gateway.network()
-    # The nonce and the balance of a chain that is behind are those of the past.
+    # A gateway that is behind the chain reports an outdated nonce and balance.
     if not network.ready:
         raise GatewayUnavailable(
             f"the gateway is not ready (block {network.height}): catching up, or without new "
@@ -155,7 +162,7 @@ def _ready_network(session: Session) -> Network:
 
 
 def _offer(session: Session) -> tuple[Network, Quote]:
-    """Network and quote that agree with each other; a block in between is given a second try."""
+    """Fetch a network and a quote that agree. Retried once, since a block may come in between."""
     for _ in range(2):
         network, quote = _ready_network(session), session.gateway.quote()
         if quote.model_root == network.serving_root:
@@ -171,9 +178,9 @@ def _offer(session: Session) -> tuple[Network, Quote]:
 
 def _default_provider(quote: Quote) -> str:
     if quote.provider is None:
-        raise Refused("no default provider is offered; name one with --provider")
+        raise Declined("no default provider is offered; name one with --provider")
     if not quote.provider_online:
-        raise Refused("the default provider is offline; try later, or name one with --provider")
+        raise Declined("the default provider is offline; try later, or name one with --provider")
     return account_of(quote.provider)
 
 

@@ -1,8 +1,8 @@
-"""From a wish to a transaction in a block: check, sign, store, send, follow (decision 0092).
+"""Getting a transaction into a block: check, sign, store, send, follow (decision 0092).
 
-The order is the point. Everything that can be refused here is refused before signing; what is
-signed is on the disk before a byte of it leaves; what may have left is asked for by its id before
-anything else of the account is signed.
+The order of the steps protects the user. Every local check comes before signing. A signed
+transaction is on the disk before any byte of it is sent. The outcome of a transaction that may have
+been sent is queried, by its id, before anything else of the account is signed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from meshnode.client.answers import Account, Network
 from meshnode.client.errors import (
+    Declined,
     GatewayMisbehaves,
     GatewayRefuses,
     GatewayUnavailable,
     Misused,
     NotReached,
     OutcomeUnknown,
-    Refused,
     TooManyRequests,
 )
 from meshnode.client.follow import ask
@@ -31,22 +31,22 @@ from meshnode.domain.chain.envelope import application_id, sign_envelope, transa
 from meshnode.domain.identity import NodeKey
 
 ATTEMPTS = 4
-"""Times that the same bytes are sent within one command."""
+"""How often one command sends the same bytes at most."""
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each further attempt."""
-LONGEST_PATIENCE = 10
-"""Seconds that a gateway which counts requests may ask for."""
+MAX_PATIENCE = 10
+"""Longest wait, in seconds, that a gateway's rate limit may ask for."""
 KNOWN_THERE = "already exists in cache"
-"""How CometBFT says that it has seen these bytes before."""
+"""CometBFT's error for bytes that it has seen before."""
 NONCE_RULE = "nonce"
-"""Occurs in the refusal of a nonce that a waiting transaction has taken; it may be our own."""
+"""Part of the error when a waiting transaction, perhaps this one, has taken the nonce."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who pays, where, and where it is remembered. ``say`` tells the user about progress.
+    """The paying key, its gateway and its outbox. ``say`` reports progress.
 
-    Without a key nothing can be signed; what was signed before can be sent again.
+    Without a key nothing new can be signed, but earlier transactions can be sent again.
     """
 
     key: NodeKey | None
@@ -56,11 +56,11 @@ class Payer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be signed: the kind, its own fields, and what it takes from the balance.
+class SigningRequest:
+    """A transaction to be signed: its kind, its own fields, and its cost.
 
-    ``cost`` is without the fee; ``fields`` makes the fields once the nonce is known, because a
-    bond's proof of possession covers it.
+    ``cost`` does not include the fee. ``fields`` makes the fields once the nonce is known, because
+    a bond's proof of possession covers the nonce.
     """
 
     kind: str
@@ -70,14 +70,14 @@ class Wish:
     expires: int | None = None
 
 
-def compose(wish: Wish, chain_id: str, nonce: int) -> dict[str, Json]:
+def compose(wish: SigningRequest, chain_id: str, nonce: int) -> dict[str, Json]:
     """The body that is signed."""
     own = wish.fields(nonce)
     return {"kind": wish.kind, "chain_id": chain_id, "nonce": nonce, **own}
 
 
 def settle(payer: Payer, account: Account) -> None:
-    """Find out about everything that is still open; OutcomeUnknown when something stays so."""
+    """Determine the outcome of every open entry. Raises OutcomeUnknown if one stays open."""
     identity = payer.gateway.identity
     assert identity is not None  # noqa: S101 - a connected gateway has one
     for entry in payer.outbox.of_account(identity, account.public_key):
@@ -95,7 +95,7 @@ def settle(payer: Payer, account: Account) -> None:
 
 
 def _settle_refused(payer: Payer, account: Account, entry: Entry) -> None:
-    # A refusal is one gateway's word; what was signed once could still have been passed on.
+    # A refusal is one gateway's claim: the transaction may still have been relayed.
     if entry.nonce < account.nonce:
         now = ask(payer.gateway, payer.outbox, entry)
         if now.state == "committed":
@@ -115,20 +115,20 @@ def _settle_refused(payer: Payer, account: Account, entry: Entry) -> None:
         )
 
 
-def pay(payer: Payer, wish: Wish, network: Network) -> Entry:
-    """Sign, store and send; the entry is then ``accepted`` or beyond.
+def pay(payer: Payer, wish: SigningRequest, network: Network) -> Entry:
+    """Sign, store and send a transaction. The returned entry is ``accepted`` or beyond.
 
-    Refused: nothing of it is under way. OutcomeUnknown: it is in the outbox, and may be.
+    Raises Declined if nothing is in flight, and OutcomeUnknown if the stored entry may be.
     """
     key = payer.key
     if key is None:
         raise Misused("this takes a key")
     settle(payer, payer.gateway.account(key.public_key))
-    # Read anew: what was open may have been carried out in the meantime.
+    # Read again, because an open entry may have been carried out in the meantime.
     account = payer.gateway.account(key.public_key)
     total = wish.cost + network.fee
     if total > account.available:
-        raise Refused(
+        raise Declined(
             f"it takes {format_amount(total)} with the fee, "
             f"and {format_amount(account.available)} is available",
             required=total,
@@ -159,7 +159,7 @@ def pay(payer: Payer, wish: Wish, network: Network) -> Entry:
 
 
 def send(payer: Payer, entry: Entry, *, maybe_sent: bool = False) -> Entry:
-    """Send the stored bytes until a gateway has said something definite about them.
+    """Send the stored bytes until a gateway gives a definite answer about them.
 
     ``maybe_sent``: an earlier command may have sent them, so a refusal alone proves nothing.
     """
@@ -168,7 +168,7 @@ def send(payer: Payer, entry: Entry, *, maybe_sent: bool = False) -> Entry:
         if attempt:
             time.sleep(PAUSES[attempt - 1])
         try:
-            # Rule 6: first the same id, then the same bytes, and never new ones.
+            # Rule 6: query the same id first, then send the same bytes, and never new ones.
             if maybe_sent:
                 entry = ask(payer.gateway, payer.outbox, entry)
                 if entry.state not in OPEN:
@@ -184,13 +184,13 @@ def send(payer: Payer, entry: Entry, *, maybe_sent: bool = False) -> Entry:
             trouble = str(error)
         except TooManyRequests as error:
             trouble = str(error)
-            time.sleep(min(error.seconds, LONGEST_PATIENCE))
+            time.sleep(min(error.seconds, MAX_PATIENCE))
         except (GatewayUnavailable, GatewayMisbehaves, GatewayRefuses) as error:
             trouble, maybe_sent = str(error), True
             payer.say(f"{trouble}; asking what became of {entry.application_id}")
         else:
             if entry.state == "refused":
-                raise Refused(
+                raise Declined(
                     f"the network refuses: {entry.note}", application_id=entry.application_id
                 )
             return entry
@@ -205,7 +205,7 @@ def send(payer: Payer, entry: Entry, *, maybe_sent: bool = False) -> Entry:
 
 
 def _broadcast(gateway: Gateway, raw: bytes) -> Broadcast:
-    """A refusal by the gateway itself and one by its node are the same to a sender."""
+    """Send the bytes once. The gateway's own refusal is treated like one from its node."""
     try:
         return gateway.broadcast(raw)
     except GatewayRefuses as refusal:
@@ -213,7 +213,7 @@ def _broadcast(gateway: Gateway, raw: bytes) -> Broadcast:
 
 
 def _refused_again(payer: Payer, entry: Entry, reason: str) -> Entry:
-    """Sent twice, the second copy may be refused because of the first: see what the chain says."""
+    """Ask the chain after a refusal, because a second copy is refused if the first arrived."""
     entry = ask(payer.gateway, payer.outbox, entry)
     if entry.state not in OPEN:
         return entry

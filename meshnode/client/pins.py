@@ -1,8 +1,9 @@
-"""Which chain a gateway was on when it was first asked (decision 0093).
+"""The chain that each gateway was on at first contact (decision 0093).
 
-Without a descriptor nothing says which network the user means, so the first answer is remembered
-and every later one must agree. Readable JSON in the client's folder; to accept that a gateway has
-moved to another chain, its line is removed with ``meshnode network forget``.
+Without a descriptor the client does not know which network the user means, so it remembers the
+first answer, and every later one must agree. The pins are a readable JSON file in the client's
+folder. To accept that a gateway has moved to another chain, the user removes its pin with
+``meshnode network forget``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from meshnode.domain.chain.errors import MalformedJson
 
 PINS_FILE = "networks.json"
 MAX_PINS = 1000
-"""Gateways; beyond that the user is asked to tidy up, instead of the file growing for ever."""
+"""Most gateways in the file. Beyond that, the user is asked to remove some."""
 _LIMITS = JsonLimits(size=1_048_576)
 
 
@@ -28,7 +29,7 @@ class Pins:
         self._path = folder / PINS_FILE
 
     def get(self, url: str) -> Identity | None:
-        """What ``url`` was when it was first asked; None before that."""
+        """The identity of ``url`` at first contact; None before that."""
         value = self._read().get(url)
         if value is None:
             return None
@@ -38,7 +39,7 @@ class Pins:
             raise self._damaged() from None
 
     def put(self, url: str, identity: Identity) -> None:
-        """Remember."""
+        """Remember the identity of ``url``."""
         pins = self._read()
         if len(pins) >= MAX_PINS:
             raise Misused(f"{self._path} has {MAX_PINS} entries; remove it, or some of them")
@@ -73,4 +74,4 @@ class Pins:
             raise Misused(f"cannot write {self._path}: {error.strerror}") from None
 
     def _damaged(self) -> Misused:
-        return Misused(f"{self._path} is damaged; remove it to have gateways remembered anew")
+        return Misused(f"{self._path} is damaged; remove it, and gateways are remembered anew")

@@ -7,32 +7,32 @@ import re
 from meshnode.client.answers import Fields
 from meshnode.client.errors import (
     REFUSED,
+    Declined,
     GatewayRefuses,
     GatewayUnavailable,
     Misused,
     OutcomeUnknown,
-    Refused,
 )
 from meshnode.client.follow import ask, follow, waiting_for_answer
 from meshnode.client.gateway import clip
 from meshnode.client.keys import public_key_of
 from meshnode.client.outbox import OPEN, Entry
 from meshnode.client.session import Report, Session
+from meshnode.domain.account_address import address_of, read_account
 from meshnode.domain.amounts import text as format_amount
 from meshnode.domain.chain.canonical import Json, JsonLimits, parse
-from meshnode.domain.chain.envelope import account_key
-from meshnode.domain.chain.errors import InvalidPublicKey
+from meshnode.domain.errors import InvalidRequest
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _HEIGHT = re.compile(r"0*[1-9][0-9]{0,17}")
-# Control characters but tab and newline, and what reorders the text around it.
+# Control characters except tab and newline, and characters that reorder text (bidi).
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 MAX_VALIDATORS = 10_000
-"""Rows that are fetched, whatever the gateway says about further pages."""
+"""Most rows that are fetched, even if the gateway reports further pages."""
 
 
 def show_status(session: Session) -> Report:
-    """The network, who answers on it, and the user's account where there is a key."""
+    """Show the network, its provider, and the user's account if there is a key."""
     network = session.gateway.network()
     value: dict[str, Json] = {"network": dict(network.raw), "account": None, "inference": None}
     state = "ready" if network.ready else "not ready: catching up, or without new blocks"
@@ -59,19 +59,21 @@ def show_status(session: Session) -> Report:
 
 
 def show_account(session: Session, named: str | None) -> Report:
-    """Balance and nonce of the user's own account, or of the one that is named."""
+    """Show the balance and nonce of the user's own account, or of the named one."""
     public_key = account_of(named) if named else public_key_of(session.key_file)
     account = session.gateway.account(public_key)
-    value: dict[str, Json] = dict(account.raw)
+    address = address_of(public_key)
+    value: dict[str, Json] = {**account.raw, "address": address}
     lines = [
         f"account {public_key}",
+        f"address {address}",
         f"{format_amount(account.available)} available, {format_amount(account.locked)} locked, "
         f"next nonce {account.nonce}",
     ]
     try:
         stake = Fields(session.gateway.query("/stake", public_key=public_key), "/stake")
     except (GatewayRefuses, GatewayUnavailable):
-        # Networks without stakes do not know the question.
+        # Networks without stakes do not have this query.
         stake = None
     if stake is not None:
         value["stake"] = dict(stake.raw)
@@ -81,7 +83,7 @@ def show_account(session: Session, named: str | None) -> Report:
 
 
 def show_validators(session: Session) -> Report:
-    """All validators, page by page."""
+    """Show all validators, fetched page by page."""
     rows: list[Fields] = []
     after, total = "", 0
     while len(rows) < MAX_VALIDATORS:
@@ -90,7 +92,7 @@ def show_validators(session: Session) -> Report:
         rows += fresh
         total = page.integer("total")
         following = page.raw.get("next_after")
-        # A page that leads back would never end.
+        # A cursor that points backwards would loop forever.
         if not fresh or not isinstance(following, str) or following <= after:
             break
         after = following
@@ -104,7 +106,7 @@ def show_validators(session: Session) -> Report:
 
 
 def show_block(session: Session, which: str) -> Report:
-    """One block with its transactions."""
+    """Show one block with its transactions."""
     if which == "latest":
         height = session.gateway.network().height
     elif _HEIGHT.fullmatch(which):
@@ -123,16 +125,16 @@ def show_block(session: Session, which: str) -> Report:
 
 
 def show_request(session: Session, which: str, wait_seconds: float) -> Report:
-    """An inference request by its id; one of this outbox also by the beginning of its id."""
+    """Show an inference request by its id; one in the outbox also by a prefix of its id."""
     known = session.outbox.get(which) if _ID.fullmatch(which) else session.outbox.find(which)
     if known is None:
         record = session.gateway.request(which)
         if record is None:
-            raise Refused("the gateway knows no such request; it may be too long ago")
+            raise Declined("the gateway knows no such request; it may be too long ago")
         return _request_report(dict(record.raw))
     if known.identity != session.identity:
         raise Misused(f"that was signed for chain {known.chain_id}: choose its gateway or network")
-    # What is known for good, e.g. an answer, is shown from here: chains keep the latest ones only.
+    # A final outcome, such as an answer, comes from the outbox: chains keep only recent ones.
     if known.state in OPEN or waiting_for_answer(known):
         known = ask(session.gateway, session.outbox, known)
         known = follow(session.gateway, session.outbox, known, wait_seconds)
@@ -140,7 +142,7 @@ def show_request(session: Session, which: str, wait_seconds: float) -> Report:
 
 
 def entry_report(session: Session, entry: Entry) -> Report:
-    """What became of something that was signed here; OutcomeUnknown while that is open."""
+    """Show the outcome of a transaction signed here. Raises OutcomeUnknown while it is open."""
     if entry.state in OPEN:
         raise OutcomeUnknown(
             f"{entry.summary} is {entry.state}: not in a block yet, as far as the gateway shows. "
@@ -148,7 +150,7 @@ def entry_report(session: Session, entry: Entry) -> Report:
             application_id=entry.application_id,
         )
     if entry.state != "committed":
-        raise Refused(
+        raise Declined(
             f"{entry.summary}: {entry.state}: {clip(entry.note)}",
             application_id=entry.application_id,
         )
@@ -163,7 +165,7 @@ def entry_report(session: Session, entry: Entry) -> Report:
 
 
 def entry_value(entry: Entry) -> dict[str, Json]:
-    """An entry for scripts. Both identifiers, each under its name."""
+    """An entry as JSON for scripts, with both of its identifiers."""
     return {
         "application_id": entry.application_id,
         "transaction_hash": entry.hash,
@@ -179,13 +181,11 @@ def entry_value(entry: Entry) -> dict[str, Json]:
 
 
 def account_of(text: str) -> str:
-    """A public key given by the user."""
+    """The public key of an account given by the user, as an address or as the plain key."""
     try:
-        return account_key(text)
-    except InvalidPublicKey:
-        raise Misused(
-            f"{clip(text)!r} is not a public key: 66 lowercase hex characters, from 02 or 03"
-        ) from None
+        return read_account(text)
+    except InvalidRequest as error:
+        raise Misused(f"{clip(text)!r} {error.reason}") from None
 
 
 def _request_report(record: dict[str, Json]) -> Report:
@@ -205,5 +205,5 @@ def _request_report(record: dict[str, Json]) -> Report:
 
 
 def printable(text: str) -> str:
-    """An answer without what could steer a terminal; lines stay lines."""
+    """An answer without characters that could control a terminal. Newlines are kept."""
     return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,4 +1,4 @@
-"""What one command works with: the gateway of the meant network, the key, the outbox."""
+"""The resources of one command: the gateway of the chosen network, the key, the outbox."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from meshnode.domain.chain.canonical import Json, encode
 from meshnode.domain.identity import NodeKey
 
 DEFAULT_GATEWAY: Final = "http://127.0.0.1:8000"
+GATEWAY_VARIABLE: Final = "MESHNODE_GATEWAY"
 CLIENT_FOLDER: Final = "client"
 """In the data folder, beside a node's own files: key, outbox, remembered networks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a command tells: ``text`` to people, ``value`` to scripts; ``status`` of the process."""
+    """A command's outcome: ``text`` for people, ``value`` for scripts, ``status`` to exit with."""
 
     text: str
     value: Json
@@ -45,7 +46,7 @@ class Report:
 
 @dataclass
 class Session:
-    """One command. Everything is opened when it is first needed."""
+    """One command's resources, each opened when it is first needed."""
 
     options: Namespace
     data_dir: Path
@@ -54,7 +55,7 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The client's files; made when it is missing."""
+        """The folder of the client's files, created if missing."""
         folder = self.data_dir / CLIENT_FOLDER
         try:
             make_private(folder)
@@ -70,7 +71,7 @@ class Session:
 
     @cached_property
     def key(self) -> NodeKey:
-        """The user's key, opened."""
+        """The user's key."""
         return load_key(self.key_file)
 
     @cached_property
@@ -81,12 +82,12 @@ class Session:
 
     @cached_property
     def pins(self) -> Pins:
-        """Networks by gateway, where no descriptor says which is meant."""
+        """The remembered network of each gateway, for use without a descriptor."""
         return Pins(self.folder)
 
     @cached_property
     def outbox(self) -> Outbox:
-        """What was signed here."""
+        """The transactions that were signed here."""
         return Outbox(self.folder)
 
     @property
@@ -97,7 +98,7 @@ class Session:
             return check_url(flag)
         if self.descriptor is not None:
             return self.descriptor.api
-        return check_url(self.environ.get("MESHNODE_GATEWAY") or DEFAULT_GATEWAY)
+        return check_url(self.environ.get(GATEWAY_VARIABLE) or DEFAULT_GATEWAY)
 
     @cached_property
     def gateway(self) -> Gateway:
@@ -120,18 +121,18 @@ class Session:
 
     @property
     def identity(self) -> Identity:
-        """The network that is meant."""
+        """The network that the user chose, or the gateway's network at first contact."""
         identity = self.gateway.identity
         assert identity is not None  # noqa: S101 - see gateway
         return identity
 
     @property
     def payer(self) -> Payer:
-        """What a payment needs."""
+        """The payer that signs with the user's key."""
         return Payer(self.key, self.gateway, self.outbox, self.say)
 
     def payer_without_key(self) -> Payer:
-        """To send again what was signed before: nothing new can be signed with it."""
+        """A payer that can send earlier transactions again but cannot sign new ones."""
         return Payer(None, self.gateway, self.outbox, self.say)
 
     def profile_string(self, name: str) -> str:
@@ -148,7 +149,7 @@ class Session:
         return strings[name]
 
     def say(self, text: str) -> None:
-        """Progress, for people: on standard error, so that output can be piped."""
+        """Print progress for people, on standard error so that the output can be piped."""
         if not getattr(self.options, "json", False):
             print(text, file=sys.stderr, flush=True)
 
@@ -161,7 +162,7 @@ class Session:
             raise Misused(f"cannot write {path}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the resources that were opened."""
         if "outbox" in self.__dict__:
             self.outbox.close()
 

@@ -1,37 +1,50 @@
-"""One HTTP exchange with a gateway: bounded in bytes and in time, whatever the other side does.
+"""One HTTP exchange with a gateway, bounded in bytes and in time whatever the gateway does.
 
 Terms: a *base* is a URL that paths are appended to. Redirects are not followed: a signed
-transaction goes where it was sent, or nowhere.
+transaction goes only to the gateway that the user chose.
 
-Invariants: an exchange ends within its time, also when bytes drip in one by one; at most
-``MAX_ANSWER`` bytes of an answer are held; a failure says whether anything can have been sent
-(:class:`NotReached`: nothing has).
+Each exchange is one ``trio.run``. Commands are synchronous and ask one thing after another, so
+nothing is gained from a loop that outlives an exchange. The library's synchronous client would be
+simpler, but its timeouts begin anew with every byte; only a cancel scope is a deadline for name
+resolution, TLS and a body that drips in alike.
+
+Invariants: an exchange ends within its deadline; at most ``MAX_ANSWER`` bytes of an answer are
+held; a failure says whether anything can have been sent (:class:`NotReached`: nothing has). The
+library reports failures to connect, TLS included, by exceptions of their own. After any other
+failure, and at the deadline, the request may have been sent.
 """
 
 from __future__ import annotations
 
-import http.client
-import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
+
+import httpx2
+import trio
 
 from meshnode import __version__
 from meshnode.client.errors import GatewayMisbehaves, GatewayUnavailable, Misused, NotReached
 
 MAX_ANSWER: Final = 8 * 1024 * 1024
-"""Bytes; what clients of the public network read at most. A page of full blocks stays below."""
+"""Bytes; the limit of the public network's clients. A page of full blocks is smaller."""
 CONNECT_SECONDS: Final = 10.0
-_CHUNK = 65_536
+"""To connect, and again for TLS; at most a third of the exchange's deadline."""
+NODE_API: Final = "/api/v1"
+MAX_HEADERS: Final = 100
+"""Header lines of an answer; a gateway sends about ten."""
+
+
+_NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Trusts no certificate; for plain http, which does not use any."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Status and body of an answer, read whole; ``retry_after`` in seconds where it was given."""
+    """Status and whole body of an answer; ``retry_after`` is in seconds, if it was given."""
 
     status: int
     body: bytes
@@ -39,7 +52,11 @@ class HttpAnswer:
 
 
 def check_url(url: str) -> str:
-    """A base without its trailing slash; Misused when it is not an http or https URL."""
+    """The base that ``url`` names; Misused when it is not an http or https URL.
+
+    A node shows its URL with ``/api/v1`` at the end, where the node API is. The native API is
+    beside it, so that ending is left out, as is a trailing slash.
+    """
     if any(ord(character) <= 0x20 or ord(character) >= 0x7F for character in url):
         raise Misused("a gateway's URL has neither white space nor characters beyond ASCII")
     try:
@@ -49,108 +66,92 @@ def check_url(url: str) -> str:
         usable = False
     if not usable or parts.username is not None or parts.query or parts.fragment:
         raise Misused(f"{url!r} is not a gateway: give http://HOST:PORT or https://HOST")
-    return url.rstrip("/")
+    return url.rstrip("/").removesuffix(NODE_API).rstrip("/")
 
 
 def exchange(url: str, body: bytes | None, seconds: float) -> HttpAnswer:
-    """GET ``url``, or POST ``body`` to it as JSON, within ``seconds`` after connecting."""
-    parts = urlsplit(url)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    """GET ``url``, or POST ``body`` to it as JSON, within ``seconds``."""
+    try:
+        with _failures_of(url):
+            return trio.run(_exchange, url, body, seconds)
+    except trio.TooSlowError:
+        raise GatewayUnavailable(f"no answer within {seconds:g} s from {url}") from None
+
+
+async def _exchange(url: str, body: bytes | None, seconds: float) -> HttpAnswer:
     headers = {
-        "Host": parts.netloc,
         "Accept": "application/json",
+        # Nothing is unpacked here, so that a small answer cannot become a large one.
+        "Accept-Encoding": "identity",
         "User-Agent": f"meshnode/{__version__}",
     }
     if body is not None:
         headers["Content-Type"] = "application/json"
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    connection = http.client.HTTPConnection(parts.hostname or "", port)
-    with (
-        _connected(parts, port, min(seconds, CONNECT_SECONDS)) as raw,
-        _watchdog(raw, seconds) as late,
-    ):
-        try:
-            connection.sock = _secured(raw, parts)
-            connection.request("GET" if body is None else "POST", path, body, headers)
-            response = connection.getresponse()
-            answer = HttpAnswer(response.status, _read(response), _retry_after(response))
-        except (OSError, http.client.HTTPException) as error:
-            if late.is_set():
-                raise GatewayUnavailable(f"no answer within {seconds:g} s from {url}") from None
-            if isinstance(error, ssl.SSLCertVerificationError):
-                raise NotReached(f"{parts.netloc}: {error.verify_message}") from None
-            raise GatewayUnavailable(f"the connection to {url} broke: {_name(error)}") from None
-        finally:
-            connection.close()
-    # To the library, headers that were cut off are complete, and a body without a length too.
-    if late.is_set():
-        raise GatewayUnavailable(f"no answer within {seconds:g} s from {url}")
-    return answer
+    client = _client(url, min(CONNECT_SECONDS, seconds / 3))
+    with trio.fail_after(seconds):
+        async with client:
+            method = "GET" if body is None else "POST"
+            async with client.stream(method, url, content=body, headers=headers) as response:
+                content = await _read(response)
+                return HttpAnswer(response.status_code, content, _retry_after(response))
 
 
-@contextmanager
-def _connected(parts: SplitResult, port: int, seconds: float) -> Iterator[socket.socket]:
-    try:
-        raw = socket.create_connection((parts.hostname, port), timeout=seconds)
-    except (OSError, UnicodeError) as error:
-        raise NotReached(f"cannot reach {parts.netloc}: {_name(error)}") from None
-    with raw:
-        yield raw
+def _client(url: str, connect_seconds: float) -> httpx2.AsyncClient:
+    https = urlsplit(url).scheme == "https"
+    # Reading the machine's certificates, or those that SSL_CERT_FILE names, is slow.
+    context = ssl.create_default_context() if https else _NO_CERTIFICATES
+    return httpx2.AsyncClient(
+        verify=context,
+        # Everything else has the exchange's deadline. Connecting and TLS have shorter timeouts of
+        # their own, after which it is certain that nothing was sent. A handshake that is cancelled
+        # would also leave its socket open (httpcore2 2.16 closes it after exceptions only).
+        timeout=httpx2.Timeout(None, connect=connect_seconds),
+        follow_redirects=False,
+        # No proxy, and no password file: the gateway is the host that the user named.
+        trust_env=False,
+    )
 
 
-@contextmanager
-def _watchdog(raw: socket.socket, seconds: float) -> Iterator[threading.Event]:
-    """Cut the connection after ``seconds``: a socket's own timeout starts anew with every byte."""
-    late = threading.Event()
-    # A descriptor of its own: TLS takes the first one over.
-    with raw.dup() as handle:
-
-        def cut() -> None:
-            late.set()
-            try:
-                handle.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                # Already closed by the other side; whoever reads notices by itself.
-                return
-
-        timer = threading.Timer(seconds, cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield late
-        finally:
-            timer.cancel()
-            # The handle stays open until nobody uses it.
-            timer.join()
-
-
-def _secured(raw: socket.socket, parts: SplitResult) -> socket.socket:
-    # From here on the watchdog measures.
-    raw.settimeout(None)
-    if parts.scheme == "http":
-        return raw
-    return ssl.create_default_context().wrap_socket(raw, server_hostname=parts.hostname)
-
-
-def _read(response: http.client.HTTPResponse) -> bytes:
-    announced = response.length
-    if announced is not None and announced > MAX_ANSWER:
+async def _read(response: httpx2.Response) -> bytes:
+    if len(response.headers) > MAX_HEADERS:
+        raise GatewayUnavailable("an answer with too many headers")
+    announced = response.headers.get("Content-Length", "")
+    if announced.isdigit() and int(announced) > MAX_ANSWER:
         raise GatewayMisbehaves(f"an answer of {announced} bytes is too large")
     body = bytearray()
-    while chunk := response.read1(_CHUNK):
-        body += chunk
-        if len(body) > MAX_ANSWER:
-            raise GatewayMisbehaves(f"an answer of more than {MAX_ANSWER} bytes is too large")
-    # read1 ends quietly when the connection does.
-    if announced is not None and len(body) != announced:
-        raise GatewayUnavailable("the connection broke in the middle of an answer")
+    with trio.CancelScope() as reading:
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MAX_ANSWER:
+                # This makes the next read end. Leaving the loop in another way would keep the
+                # library's generators open, and trio warns about open generators.
+                reading.cancel()
+    if len(body) > MAX_ANSWER:
+        raise GatewayMisbehaves(f"an answer of more than {MAX_ANSWER} bytes is too large")
     return bytes(body)
 
 
-def _retry_after(response: http.client.HTTPResponse) -> int | None:
+@contextmanager
+def _failures_of(url: str) -> Iterator[None]:
+    """Translate the library's exceptions into those of :mod:`meshnode.client.errors`."""
+    host = urlsplit(url).netloc
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.InvalidURL) as error:
+        raise NotReached(f"cannot reach {host}: {_reason(error)}") from None
+    except httpx2.HTTPError as error:
+        raise GatewayUnavailable(f"the connection to {url} broke: {_reason(error)}") from None
+
+
+def _retry_after(response: httpx2.Response) -> int | None:
     text = response.headers.get("Retry-After", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
 
 
-def _name(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    """The message of the innermost cause, which comes from the system or from TLS."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

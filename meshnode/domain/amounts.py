@@ -1,11 +1,10 @@
-"""Money at the edge of the node API: whole units with decimals there, atoms inside (document, 2.2).
+"""Amounts of money: decimal units in the node API's JSON, atoms inside the node (interface 2.2).
 
 Terms: an *atom* is the smallest amount, one *unit* is 1,000,000 atoms. Inside the node, amounts are
-integer atoms; only a body's JSON numbers are units (decisions/0082).
+integer atoms; only a body's JSON numbers are units (decision 0082).
 
-Invariants: what is read is exactly what the client wrote, or it is refused; nothing is rounded on
-the way in. On the way out an amount is the nearest double, which reads back as the same number of
-atoms below 2**33 units.
+Invariants: an amount is read exactly as the client wrote it or refused, and never rounded. It is
+written as the nearest double, which reads back as the same number of atoms below 2**33 units.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from meshnode.domain.errors import InvalidRequest
 ATOMS_PER_UNIT = 1_000_000
 DECIMALS = 6
 MAX_ATOMS = 2**60
-"""As in the ledger: the largest integer of a transaction."""
+"""The largest integer in a transaction of the ledger."""
 
 
 def units(atoms: int) -> float:
     """Atoms as a JSON number of whole units."""
-    # True division of integers is rounded once, so the shortest text of the double has the atoms.
+    # Dividing integers rounds once, so reading the double's shortest text gives the same atoms.
     return atoms / ATOMS_PER_UNIT
 
 
@@ -30,9 +29,10 @@ def read_amount(value: object, field: str, low: int = 1, high: int = MAX_ATOMS) 
     """Atoms of a JSON number of whole units, from ``low`` to ``high`` atoms.
 
     ``value`` comes from a body that was read with exact numbers: an int or a Decimal. Raises
-    :class:`InvalidRequest` about ``field`` for anything else, a seventh decimal, or out of range.
+    :class:`InvalidRequest` about ``field`` for another type, a seventh decimal, or a value out of
+    range.
     """
-    # A bool is a number only in Python, and a float no longer says what the client wrote.
+    # In Python a bool is an int, and a float has lost the exact number that the client wrote.
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise InvalidRequest(field, "must be a number")
     atoms = value * ATOMS_PER_UNIT if isinstance(value, int) else _scaled(value, field)
@@ -61,7 +61,7 @@ def parse_amount(words: str, field: str) -> int:
 
 
 def _scaled(value: Decimal, field: str) -> int:
-    """The number of atoms, by integer arithmetic: no context rounds it."""
+    """The number of atoms by integer arithmetic, which no decimal context rounds."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise InvalidRequest(field, "must be a number")
@@ -72,7 +72,7 @@ def _scaled(value: Decimal, field: str) -> int:
     zeros = exponent + DECIMALS + len(written) - len(significant)
     if zeros < 0:
         raise InvalidRequest(field, f"must have at most {DECIMALS} decimals")
-    # More than 2**60 has; also keeps an exponent in the thousands from becoming an integer.
+    # A number of more digits than 2**60 is out of range; huge powers of ten are not computed.
     if len(significant) + zeros > len(str(MAX_ATOMS)):
         atoms = MAX_ATOMS + 1
     else:

@@ -1,51 +1,84 @@
-"""Who computes next: continuous batching as a pure state machine (document, section 1).
+"""Continuous batching: a state machine that chooses which session computes next (interface 1).
 
 Terms: a *session* is one generation in the engine, or one session of a pipeline, which computes
-only when a message for it arrives and *rests* between two. The *queue* holds sessions that wait for
-a place; the *batch* holds those that have one. *Prefill* computes a prompt, a *chunk* of positions
-at a time; *decoding* computes one token for every generation at once, *stepping* one position for
-every session of a pipeline that has been sent one.
+only when a message for it arrives and *rests* between two messages. The *queue* holds sessions
+that wait for a place; the *batch* holds those that have one. *Prefilling* computes a prompt, a
+*chunk* of positions at a time; *decoding* computes one token for every generation at once;
+*stepping* computes one position for every session of a pipeline that was sent one.
 
-=============  ==========================================  =======================
-state          moved by                                    next state
-=============  ==========================================  =======================
-(none)         ``submit``, unless the queue is full        waiting
-waiting        ``admit``, when a place and KV bytes free   prefilling, or resting
-resting        ``begin``, for several positions            prefilling
-resting        ``begin``, for one position                 stepping
-prefilling     ``prefilled``, with the last position       decoding, or resting
-stepping       ``rest``                                    resting
-prefilling     ``rest``, of a pipeline's session           resting
-any            ``leave``                                   (none)
-=============  ==========================================  =======================
+==========  ===================================================  ==========
+state       event                                                next
+==========  ===================================================  ==========
+ABSENT      ``submit``, unless the queue is full                 WAITING
+WAITING     ``admit`` of a generation, with a place and memory   PREFILLING
+WAITING     ``admit`` of a pipeline's session, likewise          RESTING
+WAITING     ``leave``                                            ABSENT
+RESTING     ``begin`` with several positions                     PREFILLING
+RESTING     ``begin`` with one position                          STEPPING
+RESTING     ``leave``                                            ABSENT
+PREFILLING  ``prefilled``, with more positions to come           PREFILLING
+PREFILLING  ``prefilled`` with a prompt's last position          DECODING
+PREFILLING  the same of a pipeline's session; ``rest``           RESTING
+PREFILLING  ``leave``                                            ABSENT
+STEPPING    ``rest``                                             RESTING
+STEPPING    ``leave``                                            ABSENT
+DECODING    ``leave``                                            ABSENT
+==========  ===================================================  ==========
 
-Invariants: at most ``max_batch`` sessions have a place, and ``max_queue`` wait beyond those that a
-free place awaits; the KV bytes of the batch never exceed ``kv_bytes`` and are zero when it is
-empty; sessions are admitted in the order of arrival, and prompts take turns, so that nobody
-starves; a chunk's bounds depend on the positions of its own session alone.
+Invariants: at most ``max_batch`` sessions have a place, and at most ``max_queue`` wait beyond those
+for which a place is free; the KV bytes of the batch never exceed ``kv_bytes`` and are zero when it
+is empty; sessions are admitted in the order of arrival, and prompts take turns, so that no session
+starves; the bounds of a chunk depend on the positions of its own session alone.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Generic, TypeVar
+
+from meshnode.domain.transitions import checked
 
 Key = TypeVar("Key")
 
 
+class State(Enum):
+    """The state of a session."""
+
+    ABSENT = "absent"
+    WAITING = "waiting"
+    PREFILLING = "prefilling"
+    RESTING = "resting"
+    STEPPING = "stepping"
+    DECODING = "decoding"
+
+
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.ABSENT: frozenset({State.WAITING}),
+    State.WAITING: frozenset({State.PREFILLING, State.RESTING, State.ABSENT}),
+    State.RESTING: frozenset({State.PREFILLING, State.STEPPING, State.ABSENT}),
+    State.PREFILLING: frozenset({State.PREFILLING, State.DECODING, State.RESTING, State.ABSENT}),
+    State.STEPPING: frozenset({State.RESTING, State.ABSENT}),
+    State.DECODING: frozenset({State.ABSENT}),
+}
+BATCH = (State.DECODING, State.STEPPING, State.PREFILLING, State.RESTING)
+"""The states of a session that has a place. Those that compute come first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """What the engine may use at once."""
+    """Limits on what the engine uses at one time."""
 
     max_batch: int = 16
     """Sessions that have a place."""
     max_queue: int = 64
-    """Sessions that wait for a place. The next one is told to come back later."""
+    """Sessions that wait for a place. The next one is refused with a time to retry after."""
     kv_bytes: int = 1 << 30
     """Memory for keys and values of the sessions that have a place."""
     prefill_chunk: int = 128
-    """Prompt positions computed in one step: how long a prompt may hold the others up."""
+    """Prompt positions computed in one step, which bounds how long other sessions wait for it."""
 
 
 @dataclass(slots=True)
@@ -54,16 +87,17 @@ class _Session:
     start: int
     """Next position to compute during prefill."""
     stop: int
-    """End of the prompt, or of what was sent."""
-    stays: bool
-    """Whether the session rests when it has computed: it is a pipeline's."""
+    """End of the prompt, or of the positions that were sent."""
+    rests: bool
+    """Whether it is a pipeline's session, which rests after computing its positions."""
+    state: State = State.ABSENT
     break_at: int = -1
-    """A position at which a chunk ends, besides the multiples of the chunk's size."""
+    """A position at which a chunk ends, in addition to the multiples of the chunk's size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk(Generic[Key]):
-    """Positions ``start`` to ``stop`` of a session, ``last`` of those that are known."""
+    """Positions ``start`` to ``stop`` of a session; ``last`` if it ends the session's prefill."""
 
     key: Key
     start: int
@@ -72,87 +106,84 @@ class Chunk(Generic[Key]):
 
 
 class Scheduler(Generic[Key]):
-    """The queue and the batch. Keys are the caller's names of its sessions."""
+    """The queue and the batch. Keys are the caller's names for its sessions."""
 
     def __init__(self, limits: EngineLimits) -> None:
         self.limits = limits
-        self._waiting: OrderedDict[Key, _Session] = OrderedDict()
-        self._prefilling: OrderedDict[Key, _Session] = OrderedDict()
-        self._decoding: OrderedDict[Key, _Session] = OrderedDict()
-        self._stepping: OrderedDict[Key, _Session] = OrderedDict()
-        self._resting: OrderedDict[Key, _Session] = OrderedDict()
-        self._batch = (self._decoding, self._stepping, self._prefilling, self._resting)
+        self._in: dict[State, OrderedDict[Key, _Session]] = {
+            state: OrderedDict() for state in State if state is not State.ABSENT
+        }
 
     @property
     def queued(self) -> int:
-        """Sessions that wait for a place."""
-        return len(self._waiting)
+        """Most sessions that wait for a place."""
+        return len(self._in[State.WAITING])
 
     @property
     def computing(self) -> int:
-        """Sessions that have a place, those that rest included."""
-        return sum(len(sessions) for sessions in self._batch)
+        """Number of sessions that have a place, resting ones included."""
+        return sum(len(self._in[state]) for state in BATCH)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to compute, once ``admit`` has been called."""
-        return not (self._prefilling or self._decoding or self._stepping)
+        computing = (State.DECODING, State.STEPPING, State.PREFILLING)
+        return not any(self._in[state] for state in computing)
 
     @property
     def kv_bytes_in_use(self) -> int:
         """KV memory of the batch."""
-        return sum(s.kv_bytes for sessions in self._batch for s in sessions.values())
+        return sum(session.kv_bytes for session in self._placed())
 
     @property
     def full(self) -> bool:
-        """Whether the queue takes nobody in."""
-        # A place in the batch that is free now is as good as one in the queue.
+        """Whether the queue takes no further session."""
+        # Sessions for which a place is free do not count towards the queue's limit.
         free = self.limits.max_batch - self.computing
         return self.queued >= self.limits.max_queue + free
 
     def sessions(self) -> list[Key]:
         """All sessions, those that compute first."""
-        return [key for sessions in (*self._batch, self._waiting) for key in sessions]
+        return [key for state in (*BATCH, State.WAITING) for key in self._in[state]]
 
     def submit(self, key: Key, prompt_tokens: int, kv_bytes: int) -> bool:
-        """Take a generation into the queue; False when that is full.
+        """Take a generation into the queue; False when the queue is full.
 
-        ``kv_bytes`` is all that it may ever need, at most ``limits.kv_bytes``.
+        ``kv_bytes`` is the most that it will ever need, at most ``limits.kv_bytes``.
         """
         if prompt_tokens < 1:
             raise ValueError("a generation that could never be admitted: it has no prompt")
-        return self._submit(key, _Session(kv_bytes, 0, prompt_tokens, stays=False))
+        return self._submit(key, _Session(kv_bytes, 0, prompt_tokens, rests=False))
 
     def submit_resting(self, key: Key, kv_bytes: int) -> bool:
         """Take a pipeline's session into the queue; it will rest until ``begin``."""
-        return self._submit(key, _Session(kv_bytes, 0, 0, stays=True))
+        return self._submit(key, _Session(kv_bytes, 0, 0, rests=True))
 
     def _submit(self, key: Key, session: _Session) -> bool:
         if not 0 < session.kv_bytes <= self.limits.kv_bytes:
             raise ValueError("a session that could never be admitted")
         if self.full:
             return False
-        self._waiting[key] = session
+        self._enter(key, session, State.WAITING)
         return True
 
     def admit(self) -> list[Key]:
-        """Move sessions from the queue into the batch while there is room; returns who moved."""
+        """Move sessions from the queue into the batch while there is room; returns those moved."""
         admitted = []
         used = self.kv_bytes_in_use
-        while self._waiting and self.computing < self.limits.max_batch:
-            key, session = next(iter(self._waiting.items()))
-            # A small session does not overtake a large one, or the large one might wait for ever.
+        while self._in[State.WAITING] and self.computing < self.limits.max_batch:
+            key, session = next(iter(self._in[State.WAITING].items()))
+            # A small session must not overtake a large one, which might then wait forever.
             if used + session.kv_bytes > self.limits.kv_bytes:
                 break
             used += session.kv_bytes
-            del self._waiting[key]
-            (self._resting if session.stays else self._prefilling)[key] = session
+            self._enter(key, session, State.RESTING if session.rests else State.PREFILLING)
             admitted.append(key)
         return admitted
 
     def resize(self, key: Key, kv_bytes: int) -> bool:
         """Change the KV memory of a session in the batch; False when there is no room for it."""
-        session = next(sessions[key] for sessions in self._batch if key in sessions)
+        session = next(self._in[state][key] for state in BATCH if key in self._in[state])
         if self.kv_bytes_in_use - session.kv_bytes + kv_bytes > self.limits.kv_bytes:
             return False
         session.kv_bytes = kv_bytes
@@ -160,47 +191,63 @@ class Scheduler(Generic[Key]):
 
     def begin(self, key: Key, start: int, stop: int, break_at: int = -1) -> None:
         """Let a resting session compute its positions ``start`` to ``stop``."""
-        session = self._resting.pop(key)
+        session = self._in[State.RESTING][key]
         session.start, session.stop, session.break_at = start, stop, break_at
-        (self._stepping if stop - start == 1 else self._prefilling)[key] = session
+        self._enter(key, session, State.STEPPING if stop - start == 1 else State.PREFILLING)
 
     def next_chunk(self) -> Chunk[Key] | None:
-        """The chunk to compute next: of the session that has waited longest for its turn."""
-        if not self._prefilling:
+        """The chunk to compute next, of the session that has waited longest for its turn."""
+        if not self._in[State.PREFILLING]:
             return None
-        key, session = next(iter(self._prefilling.items()))
+        key, session = next(iter(self._in[State.PREFILLING].items()))
         size = self.limits.prefill_chunk
-        # On multiples of the size, however the positions were sent: so they round alike.
+        # Chunks end at multiples of the size, so rounding does not depend on how the positions
+        # were split into messages.
         stop = min((session.start // size + 1) * size, session.stop)
         if session.start < session.break_at < stop:
             stop = session.break_at
         return Chunk(key, session.start, stop, last=stop == session.stop)
 
     def prefilled(self, chunk: Chunk[Key]) -> None:
-        """Note that a chunk has been computed. A session that left meanwhile is passed over."""
-        if chunk.key not in self._prefilling:
+        """Record that a chunk was computed; ignored if its session has left or rests by now."""
+        session = self._in[State.PREFILLING].get(chunk.key)
+        if session is None:
             return
-        session = self._prefilling.pop(chunk.key)
         session.start = chunk.stop
-        then = self._resting if session.stays else self._decoding
-        # Back in line: a short prompt does not wait for all of a long one.
-        (then if chunk.last else self._prefilling)[chunk.key] = session
+        if not chunk.last:
+            # Move it to the end of the line, so that a short prompt does not wait for all of a long
+            # one.
+            self._enter(chunk.key, session, State.PREFILLING)
+        else:
+            self._enter(chunk.key, session, State.RESTING if session.rests else State.DECODING)
 
     def decoding(self) -> list[Key]:
         """The generations that compute their next token now."""
-        return list(self._decoding)
+        return list(self._in[State.DECODING])
 
     def stepping(self) -> list[Key]:
         """The pipelines' sessions that compute one position now."""
-        return list(self._stepping)
+        return list(self._in[State.STEPPING])
 
     def rest(self, key: Key) -> None:
-        """A pipeline's session has computed its step, or is to compute nothing more for now."""
-        for sessions in (self._stepping, self._prefilling):
-            if key in sessions:
-                self._resting[key] = sessions.pop(key)
+        """Let a pipeline's session rest: it has computed its step, or its caller has left."""
+        for state in (State.STEPPING, State.PREFILLING):
+            if key in self._in[state]:
+                self._enter(key, self._in[state][key], State.RESTING)
 
     def leave(self, key: Key) -> None:
         """Forget a session in any state; its place and its memory are free at once."""
-        for sessions in (*self._batch, self._waiting):
-            sessions.pop(key, None)
+        for state in (*BATCH, State.WAITING):
+            if key in self._in[state]:
+                self._enter(key, self._in[state][key], State.ABSENT)
+
+    def _placed(self) -> Iterator[_Session]:
+        return (session for state in BATCH for session in self._in[state].values())
+
+    def _enter(self, key: Key, session: _Session, state: State) -> None:
+        """Move a session to the end of the line of another state, or of its own."""
+        old, session.state = session.state, checked(TRANSITIONS, session.state, state)
+        if old is not State.ABSENT:
+            del self._in[old][key]
+        if state is not State.ABSENT:
+            self._in[state][key] = session

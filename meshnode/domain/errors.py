@@ -1,4 +1,4 @@
-"""Domain errors: one class for each failure that a client can meet (document, section 7).
+"""Domain errors: one class for each failure that a client can meet (interface 7).
 
 Each edge maps these in one table: ``meshnode.http.errors`` to status, code and details,
 ``meshnode.rpc.errors`` to gRPC status codes. Messages are shown to clients, so they never carry
@@ -22,11 +22,11 @@ class InvalidRequest(MeshnodeError):
 
 
 class Unauthorized(MeshnodeError):
-    """The bearer token is missing, unknown, expired or revoked (section 7.1)."""
+    """The bearer token is missing, unknown, expired or revoked (interface 7.1)."""
 
-    def __init__(self) -> None:
-        # One message for all four cases: a caller must not learn which tokens once existed.
-        super().__init__("invalid or expired token")
+    def __init__(self, message: str = "invalid or expired token") -> None:
+        # Every rejected token gets the same message, so a caller cannot learn which ones existed.
+        super().__init__(message)
 
 
 class RateLimited(MeshnodeError):
@@ -63,7 +63,7 @@ class LayersUnavailable(Unavailable):
 
 
 class LayerNotHeld(MeshnodeError):
-    """The addressed layer is not on this node (gRPC NOT_FOUND, section 7.3)."""
+    """The addressed layer is not on this node (gRPC NOT_FOUND, interface 7.3)."""
 
 
 class ComputationFailed(MeshnodeError):

@@ -1,10 +1,10 @@
-"""One text generation: what is asked, what is emitted, how it ended (document, 2.1, 4.1 and 6).
+"""One text generation: its request, its token events and its end (interface 2.1, 4.1 and 6).
 
-Terms: a *token event* is emitted for each generated token, the end-of-text token included, so that
-the number of token events, ``usage.completion_tokens`` and ``tokens_generated`` are always equal
-and the texts of the events, concatenated, are the text of the result (decisions/0007). The text of
-an event may be empty: while a multi-byte character or a possible stop string is incomplete, its
-text is withheld and comes with a later event.
+Terms: a *token event* is emitted for each generated token, the end-of-text token included. So the
+number of token events, ``usage.completion_tokens`` and ``tokens_generated`` are always equal, and
+the texts of the events, concatenated, are the text of the result (decision 0007). The text of an
+event may be empty: while a multi-byte character or a possible stop string is incomplete, its text
+is withheld and comes with a later event.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ class FinishReason(StrEnum):
     """Why a generation ended."""
 
     STOP = "stop"
-    """End-of-text token or a stop string."""
+    """An end-of-text token or a stop string."""
     LENGTH = "length"
-    """``max_tokens`` reached, or the model's context is full."""
+    """``max_tokens`` was reached, or the model's context is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """A validated request. Ranges are the document's: temperature 0 to 2, top_p 0 to 1."""
 
-    prompt: str
+    prompt: str = field(repr=False)
     max_tokens: int = DEFAULT_MAX_TOKENS
     temperature: float = DEFAULT_TEMPERATURE
     top_p: float = DEFAULT_TOP_P
     top_k: int = DEFAULT_TOP_K
-    """0 switches the limit off."""
-    stop: tuple[str, ...] = ()
+    """0 means no limit."""
+    stop: tuple[str, ...] = field(default=(), repr=False)
     seed: int | None = None
-    """Makes sampling repeatable, whatever else is in the batch. Not in the document."""
+    """Makes sampling repeatable, whatever else is in the batch. An addition to the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One generated token. ``text`` is whole UTF-8 and may be empty."""
+    """One generated token. ``text`` has whole characters only and may be empty."""
 
     text: str
     index: int
@@ -83,16 +83,16 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What is known of a loaded model. Memory is in bytes."""
+    """Facts about a loaded model. Memory is in bytes."""
 
     name: str
     num_layers: int
     hidden_dim: int
     vocab_size: int
     context_length: int
-    """The most tokens, prompt and completion together, in one generation."""
+    """Most tokens in one generation, prompt and completion together."""
     parameters: int
-    """Of the whole model, not only of the layers held here."""
+    """Number of parameters of the whole model, not only of the layers held here."""
     layers: tuple[int, ...]
     """Indices held here, ascending and contiguous."""
     layer_bytes: dict[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The node's key and the identity derived from it (document, 2.3: DHTNodeInfo).
+"""The node's key and the identity derived from it (interface 2.3: DHTNodeInfo).
 
 Terms: the *seed* is 64 lowercase hex characters; the secp256k1 private scalar is the SHA-256 of
 that text, so that key files of the existing network can be used here. The *public key* is
@@ -28,7 +28,7 @@ class NodeKey:
 
     @property
     def node_id(self) -> str:
-        """The SHA-1 digest of the public key, 40 hex characters (document, 2.3)."""
+        """The SHA-1 digest of the public key, 40 hex characters (interface 2.3)."""
         return node_id_of(self.public_key)
 
 

@@ -1,16 +1,18 @@
-"""The rules of an inference request (document, section 4.1, "POST /inference body").
+"""The rules of an inference request (interface 4.1, "POST /inference body").
 
 Terms: *fields* is the decoded request, keyed by the document's parameter names; HTTP and gRPC share
 these rules, so that the same request is accepted or refused on both.
 
 Invariants: a request that passes has exactly the types of :class:`GenerationRequest`; a request
 that fails names the first offending field, in the document's order, and never quotes its value.
-Keys that the document does not know are ignored. A parameter that is present must have a value:
-``null`` is refused rather than read as the default (decisions/0023).
+Keys that the document does not define are ignored, and :func:`ignored_keys` names them. A parameter
+that is present must have a value: ``null`` is refused rather than read as the default
+(decision 0023).
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,14 @@ MAX_SEED = 2**63 - 1
 MAX_TEMPERATURE = 2.0
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
+
+MAX_WARNINGS = 8
+"""Most unknown keys that an answer names; it only counts the others."""
+MAX_KEY_CHARS = 40
+"""Longest part of an unknown key that an answer repeats."""
+
+PARAMETERS = ("prompt", "max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "stream")
+"""The document's names, in its order."""
 
 _ABSENT = object()
 
@@ -65,6 +75,27 @@ def wants_stream(fields: Mapping[str, object]) -> bool:
     return value
 
 
+def ignored_keys(fields: Mapping[str, object]) -> list[str]:
+    """A sentence for each key that no rule reads, with the parameter that was probably meant.
+
+    The sentences are bounded in number and length, and have only printable characters
+    (decision 0115).
+    """
+    unknown = [key for key in fields if key not in PARAMETERS]
+    warnings = [_ignored(key) for key in unknown[:MAX_WARNINGS]]
+    if len(unknown) > MAX_WARNINGS:
+        warnings.append(f"{len(unknown) - MAX_WARNINGS} more unknown parameters were ignored")
+    return warnings
+
+
+def _ignored(key: str) -> str:
+    shown = "".join(char if char.isprintable() else "?" for char in key[:MAX_KEY_CHARS])
+    shown += "…" if len(key) > MAX_KEY_CHARS else ""
+    meant = difflib.get_close_matches(key[:MAX_KEY_CHARS].lower(), PARAMETERS, n=1)
+    hint = f"; did you mean {meant[0]}?" if meant else ""
+    return f"the unknown parameter '{shown}' was ignored{hint}"
+
+
 def _optional(fields: Mapping[str, object], name: str) -> object:
     value = fields.get(name, _ABSENT)
     if value is None:
@@ -80,7 +111,7 @@ def _prompt(fields: Mapping[str, object]) -> str:
         raise InvalidRequest("prompt", "must be a string")
     if not prompt:
         raise InvalidRequest("prompt", "must not be empty")
-    # Four bytes is the most that one character takes, so long prompts are refused before encoding.
+    # A character takes at least one byte, so the longest prompts are refused before encoding.
     if len(prompt) > MAX_PROMPT_BYTES or len(_utf8(prompt, "prompt")) > MAX_PROMPT_BYTES:
         raise InvalidRequest("prompt", f"must be at most {MAX_PROMPT_BYTES} bytes of UTF-8")
     return prompt
@@ -90,7 +121,7 @@ def _integer(fields: Mapping[str, object], name: str, default: int, low: int, hi
     value = _optional(fields, name)
     if value is _ABSENT:
         return default
-    # JSON has one number type: 1.0 is an integer value. A bool is a number only in Python.
+    # JSON has one number type, so 1.0 is an integer value; a bool is an int only in Python.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -136,5 +167,5 @@ def _utf8(text: str, name: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        # JSON escapes can spell half of a surrogate pair, which is no character.
+        # JSON escapes can spell half of a surrogate pair, which is not a character.
         raise InvalidRequest(name, "must be valid Unicode: it has a lone surrogate") from None

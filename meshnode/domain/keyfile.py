@@ -1,12 +1,12 @@
 """Key files: a seed with its public key, in the clear or sealed with a passphrase (decision 0094).
 
-The plain form is the backup file of the public network, ``{format, seed, public_key}`` (fact sheet
-1.1). In the sealed form ``sealed`` takes the place of ``seed``: AES-256-GCM under a key that scrypt
-derives from the passphrase; what stands outside of it is authenticated with it. ``format`` is a
-network's name for its key files, and says nothing about how the key is derived.
+The plain form is the backup file of the public network, ``{format, seed, public_key}``
+(native network 1.1). In the sealed form ``sealed`` takes the place of ``seed``: AES-256-GCM under
+a key that scrypt derives from the passphrase; the fields outside ``sealed`` are authenticated too.
+``format`` is a network's name for its key files, and says nothing about how the key is derived.
 
 Invariants: neither seed nor passphrase appears in an error, and no exception that saw them is kept
-as a cause; how much work a file can demand is bounded; the public key belongs to the seed.
+as a cause; the work that a file can demand is bounded; the public key belongs to the seed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DEFAULT_FORMAT: Final = "meshnode-key-v1"
 SALT_BYTES: Final = 16
 NONCE_BYTES: Final = 12
 COST: Final = 2**17
-"""scrypt's N; with r = 8 a try takes 128 MiB and a good third of a second."""
-MOST_COST: Final = 2**20
+"""scrypt's N; with r = 8 one derivation takes 128 MiB and over a third of a second."""
+MAX_COST: Final = 2**20
 BLOCK_SIZE: Final = 8
 
 _FORMAT = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -75,7 +75,10 @@ def sealed_key_file(
     key_format: str = DEFAULT_FORMAT,
     cost: int = COST,
 ) -> bytes:
-    """The file with the seed sealed; ``salt`` (16 bytes) and ``nonce`` (12) are fresh random."""
+    """The file with the seed sealed.
+
+    ``salt`` (16 bytes) and ``nonce`` (12 bytes) must be fresh and random.
+    """
     outside = _outside(key.public_key, key_format)
     cipher = AESGCM(_derive(passphrase, salt, cost))
     sealed: dict[str, Json] = {
@@ -92,7 +95,7 @@ def sealed_key_file(
 
 
 def read_key_file(data: bytes, passphrase: str | None = None) -> NodeKey:
-    """The key of a file of either form; a :class:`KeyFileError` says why there is none."""
+    """The key in a file of either form. Raises :class:`KeyFileError` with the reason."""
     value = _document(data)
     outside = {"format": value["format"], "public_key": value["public_key"]}
     if set(value) == {*outside, "seed"}:
@@ -143,10 +146,10 @@ def _unseal(value: Json, passphrase: str, outside: bytes) -> str:
         raise KeyFileDamaged
     cost = value["n"]
     known = (value["kdf"], value["cipher"], value["r"], value["p"])
-    # Only what was written here is read: a file must not choose how much memory it takes.
+    # Only this module's algorithms are read: a file must not choose how much memory it takes.
     if known != ("scrypt", "aes-256-gcm", BLOCK_SIZE, 1):
         raise KeyFileDamaged
-    if type(cost) is not int or not 2 <= cost <= MOST_COST or cost & (cost - 1):
+    if type(cost) is not int or not 2 <= cost <= MAX_COST or cost & (cost - 1):
         raise KeyFileDamaged
     try:
         salt, nonce, sealed = (
@@ -162,7 +165,7 @@ def _unseal(value: Json, passphrase: str, outside: bytes) -> str:
         raise WrongPassphrase from None
 
 
-# A folder of keys under one passphrase shares a salt, and is opened by one derivation.
+# The keys in a folder that have one passphrase share a salt, so one derivation opens them all.
 @lru_cache(maxsize=4)
 def _derive(passphrase: str, salt: bytes, cost: int) -> bytes:
     return Scrypt(salt=salt, length=32, n=cost, r=BLOCK_SIZE, p=1).derive(

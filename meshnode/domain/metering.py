@@ -1,4 +1,4 @@
-"""Counters behind ``GET /metrics`` (document, section 2.1, "Metrics").
+"""Counters behind ``GET /metrics`` (interface 2.1, "Metrics").
 
 Terms: a request is *admitted* when the executor takes it in, and *finished* when it ends, however
 it ended; its latency is the whole time between the two. Rates look back over the last minute.
@@ -18,7 +18,7 @@ WINDOW_S = 60
 RELATIVE_ERROR = 0.01
 """Bound on the relative error of a percentile, for values inside the histogram's range."""
 MIN_VALUE = 1e-3
-"""Smallest latency that is told apart from zero, in milliseconds: one microsecond."""
+"""Smallest latency that is distinguished from zero, in milliseconds: one microsecond."""
 MAX_VALUE = 1e8
 """Largest latency, in milliseconds: a bit over a day."""
 
@@ -66,18 +66,18 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """Exact mean, 0.0 of nothing."""
+        """Exact mean; 0.0 without values."""
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """Nearest-rank percentile, 0.0 of nothing. ``percent`` is above 0 and at most 100."""
+        """Nearest-rank percentile; 0.0 without values. ``percent`` is above 0 and at most 100."""
         if not self.count:
             return 0.0
         rank = math.ceil(self.count * percent / 100)
         seen = itertools.accumulate(self._buckets)
         index = next(index for index, count in enumerate(seen) if count >= rank)
         middle = MIN_VALUE * self._GROWTH**index * 2 / (self._GROWTH + 1)
-        # The ends are known exactly, so no answer lies outside of what was seen.
+        # Smallest and largest value are known exactly, so the answer is kept between them.
         return min(max(middle, self._low), self._high)
 
 
@@ -105,7 +105,7 @@ class RateWindow:
 
 
 class InferenceMeter:
-    """What the executor counts; one for a node, owned by the executor."""
+    """Counts generations; a node has one, owned by the executor."""
 
     def __init__(self) -> None:
         self._requests = 0
@@ -114,16 +114,16 @@ class InferenceMeter:
         self._latency_ms = Histogram()
 
     def admitted(self, now: float) -> None:
-        """A request was taken in."""
+        """Count a request that the executor has admitted."""
         self._requests += 1
         self._window.add(now)
 
     def token(self) -> None:
-        """One token was generated."""
+        """Count one generated token."""
         self._tokens += 1
 
     def finished(self, now: float, latency_ms: float) -> None:
-        """A request ended after ``latency_ms`` milliseconds, queue included."""
+        """Count a request that ended after ``latency_ms`` milliseconds, queue included."""
         self._latency_ms.add(latency_ms)
 
     def snapshot(self, now: float) -> InferenceFigures:
@@ -138,13 +138,13 @@ class InferenceMeter:
 
 
 class TrafficMeter:
-    """What the node-to-node interface counts: real socket bytes, as server and as client."""
+    """Traffic of the node-to-node interface: socket bytes, as server and as client."""
 
     def __init__(self) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.active_connections = 0
-        """Open now."""
+        """Connections open now."""
         self.rpc_calls = 0
         """Calls begun since the start, served and made."""
 

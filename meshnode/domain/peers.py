@@ -1,11 +1,11 @@
-"""What nodes tell of themselves, and what is kept of it (document, 2.1: Peer; 4.3: GetShardInfo).
+"""Nodes' reports about themselves, and their checks (interface 2.1 and 4.3).
 
 Terms: a *peer* is another node of the network that has answered under its own id. Its *shard info*
-is what it says of itself (decisions/0017), its *capacity* how busy it is (decisions/0018). A
-*holder* of a layer is a peer that has it, of the very model that this node serves.
+is its report about itself (decision 0017), its *capacity* how busy it is (decision 0018). A
+*holder* of a layer is a peer that has this layer of the same model as this node.
 
-Nothing here is trusted further than it goes: a peer's words are checked for form and size by
-:func:`check_shard_info` and :func:`check_capacity`, and what they promise shows when it is used.
+Reports are not trusted: :func:`check_shard_info` and :func:`check_capacity` check only their form
+and size. Whether a peer can do what it reports shows only when it is used.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from itertools import pairwise
 from meshnode.domain.addresses import GRPC_PORT_OFFSET
 from meshnode.domain.errors import InvalidRequest
 
-MOST_LAYERS = 1024
-LONGEST_TEXT = 256
+MAX_LAYERS = 1024
+MAX_TEXT_CHARS = 256
 LARGEST_NUMBER = 2**62
 
 _NODE_ID = re.compile(r"[0-9a-f]{40}")
@@ -27,23 +27,23 @@ _NODE_ID = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How busy a node is. Memory in bytes; zero where a node does not say."""
+    """How busy a node is. Memory is in bytes; a value that the node does not report is zero."""
 
     memory_total: int = 0
     memory_used: int = 0
     kv_total: int = 0
-    """That sessions may hold."""
+    """Bytes of KV cache that sessions may use."""
     kv_used: int = 0
     queue_depth: int = 0
     active_sessions: int = 0
     max_batch: int = 0
     tokens_per_second: float = 0.0
-    """Measured lately, of one session."""
+    """Recent speed of one session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardInfo:
-    """What a node says of itself."""
+    """A node's report about itself."""
 
     node_id: str
     """40 hex characters."""
@@ -52,7 +52,7 @@ class ShardInfo:
     model_hash: str
     total_layers: int
     layers: tuple[int, ...]
-    """Held there, ascending."""
+    """The layers held there, ascending."""
     hidden_dim: int
     vocab_size: int
     context_length: int
@@ -60,43 +60,43 @@ class ShardInfo:
 
     @property
     def role(self) -> str:
-        """It follows from the layers, whatever a node calls itself."""
+        """The role, derived from the layers; a role that the node claims is ignored."""
         return role_of(self.layers, self.total_layers)
 
     @property
     def has_embedding(self) -> bool:
-        """Whether tokens can go in there: the embedding goes with the first layer."""
+        """Whether the node can take tokens as input: the embedding goes with the first layer."""
         return 0 in self.layers
 
     @property
     def has_head(self) -> bool:
-        """Whether logits come out there: the head goes with the last layer."""
+        """Whether the node can produce logits: the head goes with the last layer."""
         return self.total_layers - 1 in self.layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Another node, as this one knows it."""
+    """Another node of the network, with what this node knows about it."""
 
     node_id: str
     """40 hex characters."""
     host: str
     """An IP address, at which it has answered."""
     port: int
-    """Of its HTTP interface."""
+    """The port of its HTTP interface."""
     role: str
     layers: tuple[int, ...]
     total_layers: int
     model_hash: str
     latency_ms: float
-    """Of a small call, averaged; the newest count most."""
+    """Average latency of a small call; recent ones count most."""
     connected_since: float
-    """Since when it has answered without a break: seconds since 1970."""
+    """When its current run of answered calls began, in seconds since 1970."""
     capacity: Capacity | None = None
 
     @property
     def grpc_port(self) -> int:
-        """Where its operations are called."""
+        """The port of its gRPC interface."""
         return self.port + GRPC_PORT_OFFSET
 
     @property
@@ -106,7 +106,7 @@ class Peer:
 
 
 def role_of(layers: tuple[int, ...], total: int) -> str:
-    """The role that follows from the layers held (section 2.3: "driver only", "validator").
+    """The role that follows from the layers held (interface 2.3: "driver only", "validator").
 
     The driver has the embedding, which goes with the first layer; the validator has the head, which
     goes with the last. A node that holds all layers drives.
@@ -117,23 +117,23 @@ def role_of(layers: tuple[int, ...], total: int) -> str:
 
 
 def check_shard_info(info: ShardInfo) -> None:
-    """Raise InvalidRequest unless a node can be like that."""
+    """Raise InvalidRequest unless the report is well-formed and plausible."""
     check_node_id("node_id", info.node_id)
 
-    # Texts are short and printable: they are shown to operators and kept for every peer.
+    # Texts are short and printable, since they are shown to operators and kept for every peer.
     for name in ("version", "model_name", "model_hash"):
         text = getattr(info, name)
-        if len(text) > LONGEST_TEXT or not text.isprintable():
-            raise InvalidRequest(name, f"is printable text of at most {LONGEST_TEXT} characters")
+        if len(text) > MAX_TEXT_CHARS or not text.isprintable():
+            raise InvalidRequest(name, f"is printable text of at most {MAX_TEXT_CHARS} characters")
 
-    # Sizes are of a model that could exist.
+    # Sizes are plausible for a model.
     for name in ("total_layers", "hidden_dim", "vocab_size", "context_length"):
         if not 0 <= getattr(info, name) < 2**31:
             raise InvalidRequest(name, "is not below zero")
-    if info.total_layers > MOST_LAYERS:
-        raise InvalidRequest("total_layers", f"is at most {MOST_LAYERS}")
+    if info.total_layers > MAX_LAYERS:
+        raise InvalidRequest("total_layers", f"is at most {MAX_LAYERS}")
 
-    # The layers are some of the model's, each once and in order.
+    # The layers belong to the model, each listed once and in order.
     check_layers(info.layers, info.total_layers)
     check_capacity(info.capacity)
 
@@ -153,7 +153,7 @@ def check_layers(layers: tuple[int, ...], total: int) -> None:
 
 
 def check_capacity(capacity: Capacity) -> None:
-    """Raise InvalidRequest unless a node can be so busy."""
+    """Raise InvalidRequest unless every value is a number that is not negative."""
     for name in Capacity.__dataclass_fields__:
         value = getattr(capacity, name)
         if not math.isfinite(value) or not 0 <= value <= LARGEST_NUMBER:
@@ -163,7 +163,7 @@ def check_capacity(capacity: Capacity) -> None:
 def parameters_text(count: int) -> str:
     """A number of parameters as people write it: ``1.96M``, ``7.24B``, ``512``."""
     for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
-        # What would be rounded up to a thousand of one unit is one of the next.
+        # A count that would round up to 1000 of one unit is shown as 1 of the next.
         if count >= size * 0.999995:
             return f"{count / size:.2f}{unit}"
     return str(count)

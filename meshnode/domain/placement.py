@@ -1,10 +1,10 @@
-"""Which layers a node should hold, given its memory and what the network lacks (document, 1).
+"""The choice of layers for a node, by its memory and what the network lacks (interface 1).
 
 Terms: the *coverage* of a layer is the number of other nodes that hold it; a *window* is a
 contiguous range of layers, as every node holds one.
 
-Invariants: what is chosen fits the budget; no window that fits holds more of the layers that nobody
-has; among those the least covered are chosen, and the lowest.
+Invariants: the chosen window fits the budget; no window that fits holds more of the layers that
+nobody has; among equals, the least covered window is chosen, and then the lowest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ModelSizes:
 def choose_layers(sizes: ModelSizes, budget: int, coverage: Sequence[int]) -> range:
     """The window to hold within ``budget`` bytes. StartupError when not one layer fits.
 
-    The whole model, if it fits: a node that needs nobody answers fastest.
+    That is the whole model, if it fits: a node that needs no other one answers fastest.
     """
     windows = [
         range(start, stop)
@@ -48,7 +48,7 @@ def choose_layers(sizes: ModelSizes, budget: int, coverage: Sequence[int]) -> ra
 
 
 def _worth(window: range, coverage: Sequence[int]) -> tuple[int, float, int]:
-    """Layers that nobody else has, then relief for those that few have, then the lowest."""
+    """Sort key: layers that nobody else has, then rarely held ones, then the lowest start."""
     missing = sum(coverage[layer] == 0 for layer in window)
     relief = sum(1 / (1 + coverage[layer]) for layer in window)
     return missing, relief, -window.start

@@ -1,13 +1,13 @@
-"""Rate limits (document, section 7.1, ``RATE_LIMITED``): token buckets by key.
+"""Rate limits (interface 7.1, ``RATE_LIMITED``): token buckets by key.
 
-Terms: a key is whatever a limit counts by, an address or a token. A bucket of ``burst`` places
-refills at ``per_second``; a request takes one place or is told how long to wait. A bucket is kept
+Terms: a *key* is what a limit counts by: an address or a token. A bucket of ``burst`` places
+refills at ``per_second``; a request takes one place or learns how long to wait. A bucket is stored
 as a single number, the time at which it will be full again.
 
 Invariants: in any span of ``s`` seconds a key is admitted at most ``burst + s * per_second`` times,
-as long as its bucket is kept; the table never exceeds ``max_keys``. Full buckets are dropped first,
-which loses nothing. When there is none, the fullest go: a key that wants its bucket forgotten has
-the emptiest, so it must first bring ``max_keys`` other keys to a better state than its own.
+as long as its bucket is kept; the table never exceeds ``max_keys``. Full buckets are evicted first,
+which loses nothing. When no bucket is full, the fullest are evicted. A key that wants to lose its
+own, empty bucket would therefore have to fill the table with ``max_keys`` others that are fuller.
 Times are seconds of a monotonic clock, given by the caller.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from meshnode.domain.errors import RateLimited
 
 MAX_KEYS = 16384
-"""About two megabytes of table. A node behind more clients than this still works (see above)."""
+"""About two megabytes of table. With more clients, the fullest buckets are evicted (see above)."""
 
 _IPV6_SITE_PREFIX = 64
 """One customer usually has a /64, and every address inside it for free."""
@@ -50,7 +50,7 @@ class RateLimit:
         return len(self._full_at)
 
     def wait(self, key: str, now: float) -> float:
-        """Seconds until ``key`` may go on: 0.0 when it may now, and then a place is taken."""
+        """Seconds until ``key`` is admitted; 0.0 if it is admitted now, which takes a place."""
         full_at = max(now, self._full_at.get(key, now)) + self._interval
         excess = full_at - now - self._depth
         # A billionth of slack, so that sums of rounded numbers do not refuse the last place.
@@ -88,7 +88,7 @@ class RateLimits:
 def address_key(host: str) -> str:
     """The key of a peer address: an IPv4 address by itself, IPv6 ones by their /64.
 
-    A text that is no address counts as itself.
+    A text that is not an address is its own key.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

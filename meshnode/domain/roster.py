@@ -1,23 +1,23 @@
-"""Who is in the network, and who has left it (document, 2.1: Peer; decisions/0046).
+"""The list of peers, and when one enters or leaves it (interface 2.1: Peer; decision 0046).
 
 Terms: a *beat* is one call to a peer, repeated every BEAT_S; a beat is *missed* when it is not
-answered under the peer's own id. A peer is *suspected* when a call to it failed elsewhere. A
-*candidate* is a node that is said to be at an address, and has not answered there to us.
+answered under the peer's own id. A peer is *suspected* when another call to it failed. A
+*candidate* is a node that was reported at an address and has not answered this node there.
 
 =========  ==========================================  =========  ================================
 node       event                                       next       other effect
 =========  ==========================================  =========  ================================
 (none)     answers, and there is room                  known
 known      answers                                     known      misses forgotten
-known      misses MISSES_MAX beats in a row            (none)     not tried there for a while
+known      misses MAX_MISSES beats in a row            (none)     not tried there for a while
 known      misses one while suspected                  (none)     the same
 known      suspected                                   known      its beat is due at once
 known      said to be at another address               known      its beat is due at once
 =========  ==========================================  =========  ================================
 
 Invariants: a node id is in the roster once, at one address, and keeps it while that address
-answers; at most MOST_PEERS are in it, and nobody who answers makes way for a newcomer; no address
-that failed is tried again within RETRY_BEATS beats, unless it calls.
+answers; the roster has at most MAX_PEERS peers, and a peer that answers is never replaced by a
+newcomer; no address that failed is tried again within RETRY_BEATS beats, unless it calls.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dataclasses import dataclass, field, replace
 
 from meshnode.domain.peers import Capacity, Peer, ShardInfo
 
-MOST_PEERS = 256
-"""As many connections as a server takes; a beat of each is 50 small calls a second."""
+MAX_PEERS = 256
+"""As many as the connections that a server accepts. Their beats are 50 small calls a second."""
 BEAT_S = 5.0
-MISSES_MAX = 2
+MAX_MISSES = 2
 RETRY_BEATS = 3
 CHECK_AGAIN_S = 1.0
-"""Rumours make a peer's beat due no sooner than that after the last one."""
-MOST_FAILED = 1024
+"""Reports of another address make a peer's beat due no sooner than this after the last one."""
+MAX_FAILED = 1024
 NEWEST = 0.25
 """Weight of the newest measurement in the average latency."""
 
@@ -49,26 +49,26 @@ class Entry:
     beaten_at: float = field(default=float("-inf"))
     """When its last beat began."""
     reported_at: float = 0.0
-    """The peer's own time, of the newest report that it sent."""
+    """The time of its newest report, by the peer's own clock."""
 
 
 class Roster:
     """The known peers."""
 
-    def __init__(self, own_id: str, *, most: int = MOST_PEERS, beat_s: float = BEAT_S) -> None:
+    def __init__(self, own_id: str, *, most: int = MAX_PEERS, beat_s: float = BEAT_S) -> None:
         self._own_id = own_id
         self._most = most
         self._beat_s = beat_s
         self._entries: dict[str, Entry] = {}
         self._failed: dict[tuple[str, str, int], float] = {}
-        """Until when not to try whom where; the oldest first."""
+        """Until when each node and address must not be tried again; the oldest first."""
 
     def __len__(self) -> int:
         """How many peers are known."""
         return len(self._entries)
 
     def peers(self) -> list[Peer]:
-        """All, those known longest first."""
+        """All known peers, those known longest first."""
         return [entry.peer for entry in self._entries.values()]
 
     def get(self, node_id: str) -> Peer | None:
@@ -95,12 +95,12 @@ class Roster:
 
     def worth_trying(self, node_id: str, host: str, port: int, now: float) -> bool:
         """Whether to call a candidate, and report to :meth:`answered` or :meth:`missed`."""
-        # A node is not its own peer.
+        # This node is not its own peer.
         if node_id == self._own_id:
             return False
         entry = self._entries.get(node_id)
         if entry is not None:
-            # An id keeps its address while that answers: see whether it does.
+            # An id keeps its address while that answers, so the next beat checks the old address.
             if (entry.peer.host, entry.peer.port) != (host, port):
                 self._check(entry, now)
             return False
@@ -111,9 +111,9 @@ class Roster:
     def answered(
         self, info: ShardInfo, host: str, port: int, latency_ms: float, now: float, wall: float
     ) -> bool:
-        """Take note of an answer under the id that was called. Says whether something changed.
+        """Record an answer under the id that was called. Returns whether something changed.
 
-        ``wall`` is in seconds since 1970. Latency and capacity are no change.
+        ``wall`` is in seconds since 1970. Latency and capacity do not count as a change.
         """
         entry = self._entries.get(info.node_id)
         if entry is None:
@@ -129,38 +129,38 @@ class Roster:
         return _shape(before) != _shape(entry.peer)
 
     def missed(self, node_id: str, host: str, port: int, now: float) -> bool:
-        """Take note of a call that was not answered as it should. Says whether a peer is gone."""
+        """Record a call without a proper answer. Returns whether the peer was removed."""
         entry = self._entries.get(node_id)
         if entry is None or (entry.peer.host, entry.peer.port) != (host, port):
             self._note_failed((node_id, host, port), now)
             return False
         entry.misses += 1
-        if entry.misses < MISSES_MAX and not entry.suspected:
+        if entry.misses < MAX_MISSES and not entry.suspected:
             return False
         del self._entries[node_id]
         self._note_failed((node_id, host, port), now)
         return True
 
     def suspect(self, node_id: str, now: float) -> None:
-        """A call to the peer failed: its beat is due, and if it misses that one it is gone."""
+        """Record a failed call: the peer's beat is due, and one miss now removes the peer."""
         entry = self._entries.get(node_id)
         if entry is not None:
             entry.suspected = True
             entry.due_at = now
 
     def heard_from(self, node_id: str, host: str, port: int, now: float) -> None:
-        """A node says from there that it is the one with this id: see whether it is."""
+        """Note that this address claims the id: it may be tried, and a known peer's beat is due."""
         self._failed.pop((node_id, host, port), None)
         self.worth_trying(node_id, host, port, now)
 
     def reported(
         self, node_id: str, host: str, port: int, capacity: Capacity, timestamp: float
     ) -> str:
-        """Take a peer's report of itself; ``timestamp`` is its own time. Says why not, if not."""
+        """Accept a peer's report about itself, or return why not; ``timestamp`` is its own time."""
         entry = self._entries.get(node_id)
         if entry is None:
             return "not a known peer"
-        # A report is of the node that sends it, from where it is known to be.
+        # A report counts only if it comes from the address where the node is known.
         if (entry.peer.host, entry.peer.port) != (host, port):
             return "the peer is known at another address"
         # An older report never replaces a newer one.
@@ -173,11 +173,11 @@ class Roster:
     def _take_in(
         self, info: ShardInfo, host: str, port: int, latency_ms: float, now: float, wall: float
     ) -> bool:
-        # Nobody who answers makes way for a newcomer.
+        # A peer that answers is never replaced by a newcomer.
         if info.node_id == self._own_id or len(self._entries) >= self._most:
             return False
         self._failed.pop((info.node_id, host, port), None)
-        # Beats are spread by id, so that a network that was found at once is not called at once.
+        # First beats are spread by id, so that peers found together are not all called together.
         first = now + self._beat_s * (0.5 + int(info.node_id[:2], 16) / 510)
         peer = replace(_peer(info, host, port, wall), latency_ms=latency_ms)
         self._entries[info.node_id] = Entry(peer, first, beaten_at=now)
@@ -188,7 +188,7 @@ class Roster:
 
     def _note_failed(self, where: tuple[str, str, int], now: float) -> None:
         self._failed.pop(where, None)
-        if len(self._failed) >= MOST_FAILED:
+        if len(self._failed) >= MAX_FAILED:
             del self._failed[next(iter(self._failed))]
         self._failed[where] = now + RETRY_BEATS * self._beat_s
 

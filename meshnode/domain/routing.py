@@ -1,12 +1,12 @@
-"""Paths through the holders of a model's layers (document, section 1: layers are split over nodes).
+"""Paths through the holders of a model's layers (interface 1: layers are split over nodes).
 
 Terms: a *holder* is a node with a contiguous run of layers; a *hop* is one holder computing some of
 them; a *path* is a sequence of hops that covers the wanted layers, each once and in order. The
 *load* of a holder is the number of sessions that wait or compute there.
 
-Invariants (decisions/0036): a hop runs to the end of its holder's run, as ``PipelineForward`` does;
-so no holder is met twice. A path is the cheapest there is, and the same for the same arguments in
-any order.
+Invariants (decision 0036): a hop runs to the last layer of its holder, as ``PipelineForward`` does,
+so no holder is on a path twice. The chosen path is the cheapest, and does not depend on the order
+of the arguments.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 HOP_MS = 1.0
-"""What a hop costs beside its latency: encoding, decoding and a place in the event loop."""
+"""Cost of a hop in addition to its latency: encoding, decoding and a turn in the event loop."""
 LOAD_MS = 0.5
-"""What each session at a holder costs: it shares the holder's steps."""
+"""Cost of each session at a holder, since sessions share the holder's steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Holder:
 
     @property
     def cost_ms(self) -> float:
-        """What a path pays for one hop over this holder."""
+        """The cost of one hop at this holder."""
         return HOP_MS + max(0.0, self.latency_ms) + LOAD_MS * max(0, self.load)
 
 
@@ -49,9 +49,9 @@ Path = tuple[Hop, ...]
 
 
 def longest_run(layers: Iterable[int]) -> range:
-    """The longest run of consecutive indices, the first of several; empty if there is none.
+    """The longest run of consecutive indices, the first of equally long ones; empty if none.
 
-    Nodes of this network hold one run. Of a stranger's several, one is used.
+    Nodes of this project hold one run. If another implementation holds several, one is used.
     """
     best = run = range(0)
     for layer in sorted(set(layers)):
@@ -66,11 +66,11 @@ def choose_path(
 ) -> Path | None:
     """The cheapest path over layers ``first`` to ``total - 1``; None if some layer has no holder.
 
-    Among equally cheap ones the shorter, then the one with the smaller node ids. ``excluded`` are
-    ids of nodes that are not to be used.
+    Of equally cheap paths it is the shortest, then the one with the smallest node ids. ``excluded``
+    are the ids of nodes that must not be used.
     """
     usable = [holder for holder in holders if holder.node_id not in excluded]
-    # From the end: what is cheapest from each layer on.
+    # Backwards from the last layer: the cheapest path from each layer on.
     best: list[tuple[float, int, tuple[str, ...], Path] | None] = [None] * total
     best.append((0.0, 0, (), ()))
     for layer in range(total - 1, first - 1, -1):
@@ -97,7 +97,7 @@ def choose_path(
 def missing_layers(
     holders: Iterable[Holder], first: int, total: int, excluded: Collection[str] = ()
 ) -> tuple[int, ...]:
-    """The layers ``first`` to ``total - 1`` that nobody holds."""
+    """The layers from ``first`` to ``total - 1`` that no holder has."""
     held = {
         layer
         for holder in holders
@@ -108,7 +108,7 @@ def missing_layers(
 
 
 def spell_layers(layers: Sequence[int]) -> str:
-    """Ascending indices in words: ``2, 4-7``."""
+    """Ascending indices as text: ``2, 4-7``."""
     runs: list[list[int]] = []
     for layer in layers:
         if runs and runs[-1][-1] == layer - 1:

@@ -1,14 +1,14 @@
-"""What a node knows of its accounts' money before the ledger does (document, 2.1 Balance; 4.1).
+"""Money that a node's accounts owe or have pending, not yet on the chain (interface 2.1, 4.1).
 
-Terms: an account *owes* what it was charged for and has not yet paid on the chain. A *flight* is a
-signed transaction whose outcome is unknown; it *lands* when it is in a block, or when it can never
-be. Money is *held* for running generations, and for transactions about to be signed. An *order* is
-an errand of the command line (decisions/0084).
+Terms: an account *owes* what it was charged for and has not yet paid on the chain. A transaction is
+*pending* from its signature until it lands (:mod:`meshnode.domain.landing`). Money is *held* for
+running generations, and for transactions about to be signed. An *order* is a transaction that the
+command line asks the node for (decision 0084).
 
-Invariants: an account has at most one flight, so its nonces are used in turn; what is owed leaves
-with the landing of the settlement that paid it, exactly once; the book is what its records say, in
-their order, and a snapshot of it is a shorter list of records that says the same. Holds are not
-recorded: what they are for does not outlive the process.
+Invariants: an account has at most one pending transaction, so its nonces are used in turn; what is
+owed is paid off when the settlement that pays it is committed, exactly once; the records, applied
+in order, give the book, and a snapshot is a shorter list of records that gives the same book. Holds
+are not recorded, because their purposes do not outlive the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 
 class Outcome(StrEnum):
-    """How a flight landed."""
+    """How a pending transaction landed."""
 
     COMMITTED = "committed"
     REFUSED = "refused"
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """An account is to pay ``atoms``. ``reference`` names the generation, for whoever reads."""
+    """An amount that an account has to pay. ``reference`` names the generation."""
 
     account: str
     atoms: int
@@ -40,10 +40,10 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class PendingTransaction:
     """A signed transaction. ``raw`` is its text, ``hash`` that of these bytes, ``id`` of its body.
 
-    ``spends`` atoms leave the balance when it lands, ``settles`` of them were owed.
+    ``spends`` atoms leave the balance when it is committed; ``settles`` of them were owed.
     """
 
     account: str
@@ -57,8 +57,8 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
-    """The flight of an account ended."""
+class TransactionOutcome:
+    """The pending transaction of an account has landed."""
 
     account: str
     hash: str
@@ -67,18 +67,19 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class OrderEnd:
-    """An order is finished; empty ``outcome`` when nobody can ask for it again."""
+    """An order is finished. ``outcome`` is empty once it can no longer be asked for."""
 
     order: str
     outcome: str
 
 
-Record: TypeAlias = Charge | Flight | Landing | OrderEnd
+Record: TypeAlias = Charge | PendingTransaction | TransactionOutcome | OrderEnd
 
+# "flight" and "landing" are names on the disk, where journals of earlier releases have them.
 KINDS: dict[str, type[Record]] = {
     "charge": Charge,
-    "flight": Flight,
-    "landing": Landing,
+    "flight": PendingTransaction,
+    "landing": TransactionOutcome,
     "order": OrderEnd,
 }
 _NAMES = {kind: name for name, kind in KINDS.items()}
@@ -90,7 +91,7 @@ def encode_record(record: Record) -> dict[str, object]:
 
 
 def decode_record(value: dict[str, object]) -> Record:
-    """The opposite; ValueError, TypeError or KeyError for anything else."""
+    """The record of a JSON object. Raises ValueError, TypeError or KeyError for anything else."""
     fields = dict(value)
     record = KINDS[str(fields.pop("kind"))](**fields)  # type: ignore[arg-type]  # checked below
     for name in record.__slots__:
@@ -100,70 +101,70 @@ def decode_record(value: dict[str, object]) -> Record:
     return record
 
 
-class Book:
-    """All of it, for all accounts. Amounts are atoms, accounts public keys."""
+class AccountBook:
+    """What accounts owe, hold and have pending. Amounts are atoms; public keys name accounts."""
 
     def __init__(self) -> None:
         """Begin with nothing owed."""
         self._owed: defaultdict[str, int] = defaultdict(int)
-        self._flights: dict[str, Flight] = {}
+        self._pending: dict[str, PendingTransaction] = {}
         self._orders: dict[str, str] = {}
         self._held: defaultdict[str, int] = defaultdict(int)
         self._used: dict[str, int] = {}
 
     def apply(self, record: Record) -> None:
-        """Take in a record. ValueError for one that cannot follow; nothing has changed then."""
+        """Apply a record. For one that cannot follow, raises ValueError and changes nothing."""
         match record:
             case Charge():
                 if record.atoms < 1:
                     raise ValueError("a charge is positive")
                 self._owed[record.account] += record.atoms
-            case Flight():
-                if record.account in self._flights or record.settles > self.owed(record.account):
-                    raise ValueError("a flight that cannot begin")
-                self._flights[record.account] = record
-            case Landing():
-                self._land(record)
+            case PendingTransaction():
+                if record.account in self._pending or record.settles > self.owed(record.account):
+                    raise ValueError("a transaction that cannot be pending")
+                self._pending[record.account] = record
+            case TransactionOutcome():
+                self._apply_outcome(record)
             case OrderEnd():
                 if record.outcome:
                     self._orders[record.order] = record.outcome
                 else:
                     self._orders.pop(record.order, None)
 
-    def _land(self, landing: Landing) -> None:
-        flight = self._flights.get(landing.account)
-        if flight is None or flight.hash != landing.hash:
-            raise ValueError("a landing without its flight")
-        del self._flights[landing.account]
-        if landing.outcome != Outcome.REFUSED:
-            self._used[landing.account] = flight.nonce
-        if landing.outcome == Outcome.COMMITTED:
-            self._owed[landing.account] -= flight.settles
-            if flight.order:
-                self._orders[flight.order] = str(landing.outcome)
+    def _apply_outcome(self, outcome: TransactionOutcome) -> None:
+        pending = self._pending.get(outcome.account)
+        if pending is None or pending.hash != outcome.hash:
+            raise ValueError("the outcome of a transaction that is not pending")
+        del self._pending[outcome.account]
+        if outcome.outcome != Outcome.REFUSED:
+            self._used[outcome.account] = pending.nonce
+        if outcome.outcome == Outcome.COMMITTED:
+            self._owed[outcome.account] -= pending.settles
+            if pending.order:
+                self._orders[pending.order] = str(outcome.outcome)
 
     def snapshot(self) -> Iterator[Record]:
         """Records that make an equal book."""
-        # Flights last: one that settles needs what it settles to be owed.
+        # Charges come first: a settlement can be pending only when its amount is owed.
         yield from (Charge(account, atoms) for account, atoms in self._owed.items() if atoms)
-        yield from self._flights.values()
+        yield from self._pending.values()
         yield from (OrderEnd(order, outcome) for order, outcome in self._orders.items())
 
     def owed(self, account: str) -> int:
-        """Charged, and not yet paid on the chain."""
+        """Atoms charged to the account and not yet paid on the chain."""
         return self._owed.get(account, 0)
 
     def debtors(self, least: int) -> list[str]:
         """Accounts that owe at least ``least``."""
         return [account for account, atoms in self._owed.items() if atoms >= least]
 
-    def flight(self, account: str) -> Flight | None:
-        """The account's transaction of unknown outcome."""
-        return self._flights.get(account)
+    def pending(self, account: str) -> PendingTransaction | None:
+        """The account's transaction whose outcome is unknown."""
+        return self._pending.get(account)
 
-    def flights(self) -> list[Flight]:
-        """All of them."""
-        return list(self._flights.values())
+    def all_pending(self) -> list[PendingTransaction]:
+        """The pending transactions of all accounts."""
+        return list(self._pending.values())
 
     def order(self, order: str) -> str | None:
         """The outcome of a finished order."""
@@ -174,7 +175,7 @@ class Book:
         return list(self._orders)
 
     def outdated(self, account: str, nonce: int) -> bool:
-        """Whether a look at the ledger that saw ``nonce`` as next is older than a landing."""
+        """Whether an answer of the ledger with ``nonce`` as the next is older than an outcome."""
         return nonce <= self._used.get(account, -1)
 
     def hold(self, account: str, atoms: int) -> None:
@@ -182,14 +183,14 @@ class Book:
         self._held[account] += atoms
 
     def release(self, account: str, atoms: int) -> None:
-        """Give back what :meth:`hold` took."""
+        """Release money that :meth:`hold` set aside."""
         self._held[account] -= atoms
         if not self._held[account]:
             del self._held[account]
 
     def claimed(self, account: str) -> int:
         """Atoms of the account's balance on the chain that are not free to spend."""
-        flight = self._flights.get(account)
-        # A settlement spends what is owed, which counts by itself.
-        spends = flight.spends - flight.settles if flight is not None else 0
+        pending = self._pending.get(account)
+        # A settlement spends what is owed, and that is counted separately.
+        spends = pending.spends - pending.settles if pending is not None else 0
         return self._held.get(account, 0) + self.owed(account) + spends

@@ -1,12 +1,12 @@
-"""Token pieces into text: whole characters, and nothing of a stop string (document, 4.1 and 6).
+"""From token pieces to text: whole characters, without stop strings (interface 4.1 and 6).
 
 Terms: a *piece* is the bytes that one token adds; text is *withheld* while it may turn out to be
-the beginning of a stop string, or the beginning of a character.
+the beginning of a stop string, or of a character.
 
-Invariants, at every split of the same bytes into pieces: the emitted texts, concatenated, are the
-same; they end just before the stop string that is completed first (of several completed by the same
-character, the longest); nothing of it is emitted and nothing before it is lost. Bytes that are not
-UTF-8 become U+FFFD.
+Invariants, however the same bytes are split into pieces: the emitted texts, concatenated, are the
+same; they end just before the stop string that is completed first (the longest one, if the same
+character completes several); no part of it is emitted, and nothing before it is lost. Bytes that
+are not valid UTF-8 become U+FFFD.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class TextStream:
         """Whether a stop string has been completed. Nothing is emitted after that."""
 
     def push(self, piece: bytes) -> str:
-        """Add a token's bytes; return the text that is now certain, perhaps none."""
+        """Add a token's bytes. Returns the text that is now certain, which may be empty."""
         return self._emit(self._decoder.decode(piece))
 
     def finish(self) -> str:
-        """The text withheld so far, for a generation that ends without a stop string."""
+        """Return the withheld text, when a generation ends without a stop string."""
         text = self._emit(self._decoder.decode(b"", final=True)) + self._withheld
         self._withheld = ""
         return "" if self.stopped else text
@@ -50,16 +50,16 @@ class TextStream:
 
 
 class _Matcher:
-    """Knuth, Morris and Pratt's: how much of ``pattern`` the text so far ends with."""
+    """Knuth-Morris-Pratt matching: how much of ``pattern`` the text so far ends with."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._borders = _borders(pattern)
         self.length = 0
-        """Length of the longest prefix of the pattern, short of all of it, that ends the text."""
+        """Length of the longest proper prefix of the pattern with which the text ends."""
 
     def advance(self, character: str) -> int:
-        """Read one character. Returns the pattern's length if it is complete now, else 0."""
+        """Read one character. Returns the pattern's length if this completes it, else 0."""
         while self.length and self._pattern[self.length] != character:
             self.length = self._borders[self.length - 1]
         if self._pattern[self.length] == character:

@@ -1,11 +1,12 @@
-"""Bearer tokens (document, section 5: "an invalid or expired token yields 401").
+"""Bearer tokens (interface 5: "an invalid or expired token yields 401").
 
-How a token is issued is not shown; decisions/0028 says how here. Terms: the *secret* is the text
-that a client sends; the *record* is what the node keeps, with a digest of the secret in its place.
+The document does not show how a token is issued; decision 0028 defines it. Terms: the *secret* is
+the text that a client sends; the *record* is the part that the node stores, with only a digest of
+the secret.
 
-Invariants: a secret cannot be had from a record; whether a token is unknown, expired or revoked
-cannot be told from the answer or from the time that it takes. Times are seconds since the epoch,
-given by the caller, as is randomness.
+Invariants: a secret cannot be derived from a record; neither an answer nor its timing reveals
+whether a token is unknown, expired or revoked. The caller supplies randomness and the time, in
+seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PREFIX = "mn_"
 SECRET_BYTES = 32
 ID_BYTES = 6
 MAX_BEARER_CHARS = 512
-"""Longest bearer text that is looked at."""
+"""A longer bearer text is refused without being hashed."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -35,7 +36,7 @@ _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """What is kept of a token."""
+    """The stored part of a token."""
 
     id: str
     name: str
@@ -53,7 +54,7 @@ class TokenRecord:
 def new_token(
     name: str, random: bytes, now: float, ttl_s: float | None = None
 ) -> tuple[TokenRecord, str]:
-    """Make a token: its record and, the only time that it is seen, its secret.
+    """Make a token: its record, and its secret, which exists nowhere else.
 
     ``random`` is ``SECRET_BYTES + ID_BYTES`` random bytes. ``ttl_s`` None means that it does not
     expire. Raises :class:`InvalidRequest` for a bad name or lifetime.
@@ -102,8 +103,8 @@ def bearer_secret(authorization: str | None) -> str:
     characters of RFC 6750, 2.1.
     """
     scheme, _, secret = (authorization or "").partition(" ")
-    if scheme.lower() != "bearer" or len(secret) > MAX_BEARER_CHARS:
-        raise Unauthorized
-    if not _BEARER.fullmatch(secret):
+    if scheme.lower() != "bearer" or not secret:
+        raise Unauthorized("a bearer token is required")
+    if len(secret) > MAX_BEARER_CHARS or not _BEARER.fullmatch(secret):
         raise Unauthorized
     return secret

@@ -1,12 +1,12 @@
-"""Messages between a sponsor and its workers (document, 4.2: ``/work/*``; fact sheet, section 4).
+"""Messages between a sponsor and its workers (interface 4.2: ``/work/*``; native network 4).
 
 Every message is a signed envelope whose body has the network's work domain, the chain, a kind and
 the time. Terms: an *assignment* is the sponsor's message to one worker; its *job id* is the digest
 of its body. An assignment's *request* names the *operation*: ``features`` in stage 0, ``update`` in
 stage 1.
 
-Invariants: a message is good for a minute either way by the reader's clock; an assignment is good
-only if it says what the chain says, so that a worker believes the chain and never a sponsor.
+Invariants: a message is valid if its time is within a minute of the reader's clock; an assignment
+is valid only if it agrees with the chain, so that a worker never has to trust a sponsor.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from meshnode.domain.chain.errors import Rejected
 
 POLL, RESULT, ASSIGNMENT = "poll", "result", "assignment"
 OPERATIONS: Final = ("features", "update")
-"""By stage."""
+"""The operation of each stage."""
 WINDOW_S: Final = 60
-"""How far a message's time may be from the reader's."""
-MOST_RESULT_BYTES: Final = 2_000_000
+"""How far a message's time may be from the reader's clock."""
+MAX_RESULT_BYTES: Final = 2_000_000
 
 
 class WorkRefused(Rejected):
@@ -57,7 +57,7 @@ class ForeignTask(WorkRefused):
 
 @dataclass(frozen=True, slots=True)
 class WorkNetwork:
-    """Where messages belong: a chain, and the domain that its profile gives to work."""
+    """The chain that messages belong to, and the work domain of its profile."""
 
     domain: str
     chain_id: str
@@ -68,27 +68,27 @@ class WorkNetwork:
         return {**common, "kind": kind, "time": int(now_s), **fields}
 
     def open(self, value: Json, kind: str, now_s: float) -> Envelope:
-        """Check signature, network, kind and time. ForeignMessage, or what the envelope lacks."""
+        """Check signature, network, kind and time. Raises ForeignMessage or an envelope's error."""
         envelope = open_envelope(value)
         body = envelope.body
         time = body.get("time")
         ours = {"domain": self.domain, "chain_id": self.chain_id, "kind": kind}
-        # Fields beyond these are for others to understand.
+        # Fields beyond these are checked elsewhere.
         if any(body.get(name) != text for name, text in ours.items()):
             raise ForeignMessage
-        # As integers: one of any size may stand there.
+        # Compared as integers, because a huge one does not fit a float.
         if type(time) is not int or abs(int(now_s) - time) > WINDOW_S:
             raise ForeignMessage
         return envelope
 
 
 def job_id(assignment: Envelope) -> str:
-    """By what a result names its assignment."""
+    """The id by which a result names its assignment."""
     return digest(assignment.body)
 
 
 def read_stage(body: Mapping[str, Json]) -> int:
-    """The stage that a poll asks work for. UnknownStage."""
+    """The stage for which a poll asks for work. Raises UnknownStage."""
     stage = body.get("stage")
     if type(stage) is not int or not 0 <= stage < len(OPERATIONS):
         raise UnknownStage
@@ -98,18 +98,19 @@ def read_stage(body: Mapping[str, Json]) -> int:
 def check_assignment(
     assignment: Envelope, worker: str, stage: int, task: Mapping[str, Any], height: int
 ) -> dict[str, Any]:
-    """The request of an assignment to ``worker``, if ``task`` says the same. WorkRefused.
+    """The request of an assignment to ``worker``. Raises WorkRefused if it differs from ``task``.
 
-    ``task`` is the chain's answer to ``/task``, ``height`` its height, by the worker's own asking.
+    ``task`` is the chain's answer to ``/task`` and ``height`` the chain's height; the worker has
+    queried both itself.
     """
     lease = task["lease"]
-    # The sponsor holds the lease, this worker is named for this stage, and there is time left.
+    # The sponsor must hold a lease that has not expired and that names this worker for this stage.
     if lease is None or assignment.signer != lease["owner"] or height > lease["expires"]:
         raise NotLeased
     addressed = (assignment.body.get("worker"), assignment.body.get("stage"))
     if addressed != (worker, stage) or lease["workers"][stage] != worker:
         raise NotLeased
-    # What is to be computed is the next round of the chain, and nothing else.
+    # The work must be the chain's next round.
     request = assignment.body.get("request")
     expected = {
         "task_id": lease["task_id"],

@@ -1,7 +1,7 @@
-"""Transactions from other nodes (document, 4.3: GossipTransaction, GossipStake; decision 0016).
+"""Transactions from other nodes (interface 4.3: GossipTransaction, GossipStake; decision 0016).
 
-The block maker checks and keeps them, a follower passes them on with a ttl that is one less. The
-same bytes again are the same transaction: they are answered alike, and wait once.
+The block maker checks and queues them; a follower passes them on with the ttl reduced by one. The
+same bytes again are the same transaction: they get the same answer and are queued once.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from meshnode.services.ledger import Ledger
 
 STAKE_KINDS = ("stake", "unstake")
-MOST_TTL = 8
-"""Larger ones are taken as this: what a node asks of others is bounded here, not there."""
+MAX_TTL = 8
+"""A larger ttl counts as this one, so that this node bounds the work that it causes at others."""
 MAX_SENDER_CHARS = 128
 
 
-class ChainService(NodeServiceServicer):
+class ChainServicer(NodeServiceServicer):
     """GossipTransaction and GossipStake."""
 
     def __init__(self, find: Callable[[], Ledger]) -> None:
-        """Submit to the ledger that ``find`` gives, or Unavailable while there is none."""
+        """Submit to the ledger that ``find`` gives; it raises Unavailable while there is none."""
         self._find = find
 
     async def GossipTransaction(  # noqa: N802 - the document's name
         self, input_message: pb.GossipTransactionRequest
     ) -> pb.GossipTransactionResponse:
-        """Take a transaction of any kind; what the ledger refuses is ``accepted`` false."""
+        """Take a transaction of any kind; ``accepted`` is false if the ledger refuses it."""
         result = await self._submit(input_message)
         return pb.GossipTransactionResponse(
             accepted=result.code == 0,
@@ -68,11 +68,11 @@ class ChainService(NodeServiceServicer):
             raise InvalidRequest("sender_id", f"must be at most {MAX_SENDER_CHARS} characters")
         if message.ttl < 0:
             raise InvalidRequest("ttl", "must not be negative")
-        return await ledger.submit(raw, ttl=min(message.ttl, MOST_TTL) - 1)
+        return await ledger.submit(raw, ttl=min(message.ttl, MAX_TTL) - 1)
 
 
 def _require_stake(raw: bytes) -> None:
-    """Look at the kind alone; everything else is the ledger's to refuse."""
+    """Check only the kind; the ledger checks everything else."""
     try:
         envelope = parse(raw[: _LIMITS.size + 1], _LIMITS)
     except Rejected as refusal:

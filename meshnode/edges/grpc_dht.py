@@ -1,11 +1,12 @@
-"""The DHT operations over gRPC (document, 2.3 and 4.3: DHTPing, DHTStore, DHTFindNode,
+"""The DHT operations over gRPC (interface 2.3 and 4.3: DHTPing, DHTStore, DHTFindNode,
 DHTFindValue).
 
-The sender of a request is its id and port at the address of its socket (decisions/0051). Answers
-carry that address back as ``observed-address``, so that a node can learn its own (decisions/0045).
+The sender of a request is the node with the id and port in the request, at the address of its
+socket (decision 0051). Answers carry that address back as ``observed-address``, so that a node can
+learn its own (decision 0045).
 
-Invariants: no request above REQUEST_BYTES is read; what is malformed is INVALID_ARGUMENT, what is
-too much RESOURCE_EXHAUSTED.
+Invariants: no request above REQUEST_BYTES is read; a malformed request is INVALID_ARGUMENT, one
+above a limit RESOURCE_EXHAUSTED.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ REQUEST_BYTES = 4096
 _AGE = re.compile(r"[0-9]{1,9}")
 
 
-class DhtService(NodeServiceServicer):
+class DhtServicer(NodeServiceServicer):
     """The four operations."""
 
     def __init__(self, dht: Dht) -> None:
@@ -41,7 +42,7 @@ class DhtService(NodeServiceServicer):
     async def DHTPing(  # noqa: N802 - the document's name
         self, input_message: pb.DHTPingRequest
     ) -> pb.DHTPingResponse:
-        """Say who is here."""
+        """Answer with this node's id."""
         self._dht.meet(input_message.sender, _observe().ip)
         return pb.DHTPingResponse(responder=self._responder())
 
@@ -82,7 +83,7 @@ class DhtService(NodeServiceServicer):
         return pb.DHTStoreResponse(responder=self._responder(), success=stored)
 
     def _responder(self) -> pb.DHTNodeInfo:
-        # The caller reached this node there, so that is where it is for this caller.
+        # The caller reached this node at this address, so it is the right one for this caller.
         return self._dht.messenger.own_info(caller().here)
 
 

@@ -1,11 +1,11 @@
-"""Inference over gRPC (document, sections 4.3 and 7.3; decisions/0013).
+"""Inference over gRPC (interface 4.3 and 7.3; decision 0013).
 
 Terms: a *generation* is one request and its answer. ``UnaryInference`` answers it whole,
 ``StreamInference`` answers one message for each token and a final one. A stream may carry several
 requests; each is answered to its end before the next is read.
 
-Invariants: a request is accepted or refused by the same rules as over HTTP; a call that is
-cancelled frees its place in the batch within one step; while the node drains, no generation begins.
+Invariants: a request is validated by the same rules as over HTTP; a call that is cancelled frees
+its place in the batch within one step; while the node drains, no generation begins.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from meshnode.domain.errors import ComputationFailed, InvalidRequest, Unavailabl
 from meshnode.domain.generation import Finished, TokenEvent
 from meshnode.domain.inference_rules import generation_request
 from meshnode.rpc.caller import answer_metadata, caller
-from meshnode.rpc.metadata import MOST_VALUE_CHARS
+from meshnode.rpc.metadata import MAX_VALUE_CHARS
 from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
     from meshnode.services.executor import Executor, Generation
     from meshnode.services.pipeline import Pipeline
+    from meshnode.services.pipeline.records import HopRecorder
     from meshnode.supervise import Drain
 
 MAX_REQUEST_ID_CHARS = 256
-"""It is repeated with every token, so that a long one would cost the node more than the caller."""
+"""The id is repeated with every token, so a long one would cost the node more than the caller."""
 TRACE = "meshnode-trace"
-"""Metadata: ``1`` in a request asks for it, an answer has it beside the status."""
+"""Metadata: ``1`` in a request asks for the hops' times, which come with the answer's status."""
 OPTIONAL_FIELDS = ("max_tokens", "temperature", "top_p", "top_k", "seed")
 
 
-class InferenceService(NodeServiceServicer):
+class InferenceServicer(NodeServiceServicer):
     """UnaryInference and StreamInference."""
 
     def __init__(
-        self, *, executor: Executor, drain: Drain, pipeline: Pipeline | None = None
+        self, *, generations: Executor | Pipeline, drain: Drain, hops: HopRecorder
     ) -> None:
-        """Ask ``pipeline``, or else ``executor``, for generations until ``drain`` has begun."""
-        self._generations = pipeline or executor
-        self._pipeline = pipeline
+        """Open generations with ``generations`` until ``drain`` has begun; ``hops`` has traces."""
+        self._generations = generations
         self._drain = drain
+        self._hops = hops
 
     async def UnaryInference(  # noqa: N802 - the document's name
         self, input_message: pb.InferenceRequest
@@ -57,13 +58,13 @@ class InferenceService(NodeServiceServicer):
                     answer.text = "".join(text)
                     return answer
                 text.append(event.text)
-        # A generation that ends without saying how has failed.
+        # A generation that ends without a final event has failed.
         raise ComputationFailed
 
     async def StreamInference(  # noqa: N802 - the document's name
         self, input_messages: AsyncIterator[pb.InferenceRequest]
     ) -> AsyncIterator[pb.InferenceResponse]:
-        """Generate for each request in turn, a message a token."""
+        """Generate for each request in turn, with one message for each token."""
         async for request in input_messages:
             async with await self._open(request) as generation:
                 async for event in generation:
@@ -79,12 +80,12 @@ class InferenceService(NodeServiceServicer):
         return await self._generations.open(generation_request(_fields(message)))
 
     def _trace(self, generation_id: str) -> None:
-        """Tell a caller who wants to know what every hop took (decisions/0039)."""
-        if self._pipeline is None or caller().metadata.get(TRACE) != "1":
+        """Answer how long each hop took, if the caller asked for it (decision 0039)."""
+        if caller().metadata.get(TRACE) != "1":
             return
-        hops = self._pipeline.trace(generation_id)
-        # Metadata is bounded: the hops of a very long way stay in the log.
-        if hops is not None and len(hops) <= MOST_VALUE_CHARS:
+        hops = self._hops.line(generation_id)
+        # Metadata is bounded, so the trace of a very long path is only in the log.
+        if hops is not None and len(hops) <= MAX_VALUE_CHARS:
             answer_metadata(TRACE, hops)
 
 

@@ -1,8 +1,8 @@
-"""What nodes tell each other of themselves, over gRPC (document, 4.3: GetShardInfo, GetSwarmStatus,
-UpdatePeerCapacity; decisions/0017, 0018, 0046).
+"""What nodes report about themselves over gRPC (interface 4.3: GetShardInfo, GetSwarmStatus,
+UpdatePeerCapacity; decisions 0017, 0018, 0046).
 
-Invariant: a report is taken only from a known peer, of itself, from the address at which this node
-knows it; nothing in a report is believed that GetShardInfo says.
+Invariant: a report is accepted only from a known peer, about itself, and from the address at which
+this node knows it; facts that GetShardInfo gives are never taken from a report.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REQUEST_BYTES = 64 * 1024
 """A report with 1024 layers, and room for fields of later versions."""
 
 
-class PeersService(NodeServiceServicer):
+class PeersServicer(NodeServiceServicer):
     """GetShardInfo, GetSwarmStatus and UpdatePeerCapacity."""
 
     def __init__(
@@ -42,7 +42,7 @@ class PeersService(NodeServiceServicer):
         drain: Drain,
         training: Callable[[], pb.TrainingStatus | None] = lambda: None,
     ) -> None:
-        """Answer for what ``book`` knows, and for this node's ``training``."""
+        """Answer from ``book``, and from this node's ``training``."""
         self._training = training
         self._book = book
         self._drain = drain
@@ -84,7 +84,7 @@ class PeersService(NodeServiceServicer):
         if not math.isfinite(timestamp) or timestamp < 0:
             raise InvalidRequest("timestamp", "is in seconds since 1970")
         port = _port_in(input_message.address)
-        # Nobody speaks for another address: the host is that of the socket.
+        # The host is that of the socket, so that no node can report another address.
         refusal = self._book.take_report(
             input_message.node_id, caller().ip, port, capacity, timestamp
         )
@@ -93,7 +93,7 @@ class PeersService(NodeServiceServicer):
 
 def _port_in(address: str) -> int:
     text = address.rpartition(":")[2]
-    # The HTTP port, as in GET /peers, so that gRPC can be 1000 above it (document, 1).
+    # The HTTP port, as in GET /peers, so that gRPC can be 1000 above it (interface 1).
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 64535):
         raise InvalidRequest("address", "is HOST:PORT, with a port of 1 to 64535")
     return int(text)

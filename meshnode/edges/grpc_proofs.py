@@ -1,7 +1,7 @@
-"""Proofs over gRPC: GossipProof, RequestProofValidation, GossipValidationVote (document, 4.3).
+"""Proofs over gRPC: GossipProof, RequestProofValidation, GossipValidationVote (interface 4.3).
 
-What is refused is an answer with a reason, as in gradient gossip (decision 0015); only a message
-that is no such message at all is a status of the call.
+A refusal is an answer with a reason, as in gradient gossip (decision 0015). Only a malformed
+message ends the call with an error status.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from meshnode.wire import node_pb2 as pb
 if TYPE_CHECKING:
     from meshnode.services.proofs.service import Proofs
 
-MOST_MESSAGE = 16 * 1024
+MAX_MESSAGE = 16 * 1024
 """Statements are 4 KiB at most."""
-MOST_ID = 128
+MAX_ID = 128
 
 
-class ProofsService(NodeServiceServicer):
+class ProofsServicer(NodeServiceServicer):
     """The three operations of proofs."""
 
     def __init__(self, proofs: Proofs) -> None:
-        """Ask ``proofs``, which says Unavailable while there is no chain."""
+        """Ask ``proofs``, which raises Unavailable while there is no chain."""
         self._proofs = proofs
 
-    @requests_up_to(MOST_MESSAGE)
+    @requests_up_to(MAX_MESSAGE)
     async def GossipProof(  # noqa: N802 - the document's name
         self, input_message: pb.GossipProofRequest
     ) -> pb.GossipProofResponse:
@@ -41,13 +41,13 @@ class ProofsService(NodeServiceServicer):
             accepted=not taken.reason, reason=taken.reason, proof_id=taken.proof_id
         )
 
-    @requests_up_to(MOST_MESSAGE)
+    @requests_up_to(MAX_MESSAGE)
     async def RequestProofValidation(  # noqa: N802 - the document's name
         self, input_message: pb.ProofValidationRequest
     ) -> pb.ProofValidationResponse:
-        """Give a validator what it needs to compute this node's work again."""
+        """Give a validator what it needs to recompute this node's work."""
         given = await self._proofs.give(
-            input_message.proof_id[:MOST_ID], input_message.validator_id[:MOST_ID], caller().ip
+            input_message.proof_id[:MAX_ID], input_message.validator_id[:MAX_ID], caller().ip
         )
         if isinstance(given, str):
             return pb.ProofValidationResponse(error_message=given)
@@ -59,7 +59,7 @@ class ProofsService(NodeServiceServicer):
             output_shape=given.output_shape,
         )
 
-    @requests_up_to(MOST_MESSAGE)
+    @requests_up_to(MAX_MESSAGE)
     async def GossipValidationVote(  # noqa: N802 - the document's name
         self, input_message: pb.ValidationVoteRequest
     ) -> pb.ValidationVoteResponse:

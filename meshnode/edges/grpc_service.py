@@ -1,6 +1,6 @@
-"""All that the gRPC port serves: the node service, health, reflection (document, section 4.3).
+"""All that the gRPC port serves: the node service, health, reflection (interface 4.3).
 
-The node service is put together from parts, each of which overrides the operations of one noun. An
+The node service consists of parts, each of which overrides the operations on one subject. An
 operation that no part overrides is UNIMPLEMENTED.
 """
 

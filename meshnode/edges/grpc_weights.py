@@ -1,4 +1,4 @@
-"""GetWeights over gRPC (document, sections 2.3 and 4.3; decisions/0047)."""
+"""GetWeights over gRPC (interface 2.3 and 4.3; decision 0047)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
-    from meshnode.services.weights import Weights
+    from meshnode.services.weights import WeightServer
 
 
-class WeightsService(NodeServiceServicer):
+class WeightsServicer(NodeServiceServicer):
     """The weights of the layers that this node holds, a unit at a time."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: WeightServer) -> None:
         """Ask ``weights`` for every unit."""
         self._weights = weights
 
     async def GetWeights(  # noqa: N802 - the document's name
         self, input_message: pb.WeightRequest
     ) -> pb.WeightResponse:
-        """Answer a unit; NOT_FOUND for layers of others, INVALID_ARGUMENT for what is too large."""
+        """Answer a unit; NOT_FOUND if this node lacks its layer, INVALID_ARGUMENT if too large."""
         return pb.WeightResponse(weights_data=await self._weights.read(input_message.shard_range))

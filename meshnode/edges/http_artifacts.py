@@ -1,7 +1,7 @@
-"""``/artifacts/sha256/<hex>``: bytes by their hash (document, 4.2; decision 0080).
+"""``/artifacts/sha256/<hex>``: bytes by their hash (interface 4.2; decision 0080).
 
-The address fixes the bytes, so an answer may be kept for ever, and its hash is its ETag. One range
-of bytes may be asked for, which resumes a download; callers check what they got against the hash.
+The address determines the bytes, so an answer may be cached for ever, and the hash is its ETag. A
+client may ask for one range, which resumes a download; it checks the whole against the hash.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from quart import request
 
 from meshnode.domain.errors import Unavailable
 from meshnode.http.exchange import hold
+from meshnode.http.fields import Digest
 from meshnode.http.native import NotThere, bytes_response, variable
-from meshnode.http.routes import Route
+from meshnode.http.routes import Reply, Route
 
 if TYPE_CHECKING:
     from meshnode.http.app import Response
     from meshnode.services.artifacts import Artifact, Artifacts
 
 CHUNK_BYTES = 256 * 1024
-"""Read at a time: large enough for the disk, small beside a connection's other buffers."""
+"""How much is read at a time: enough for the disk, small beside a connection's other buffers."""
+BYTES_TYPE = "application/octet-stream"
 FOREVER = "public, max-age=31536000, immutable"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -40,7 +42,7 @@ class ArtifactsApi:
     async def get_artifact(self) -> Response:
         """The whole, one range (206), or nothing new (304)."""
         name = variable("sha256")
-        # Anything else is no hash, whatever a file system would make of it.
+        # Other text is not a hash, and must not reach the file system.
         artifact = self.artifacts.find(name) if _SHA256.fullmatch(name) else None
         if artifact is None:
             raise NotThere("this node has no such artifact")
@@ -65,7 +67,7 @@ class ArtifactsApi:
 
 def asked_range(header: str, size: int) -> range | None:
     """The bytes that a Range header asks for: None for all, empty for none that are there."""
-    # Several ranges, other units and nonsense may be answered as if nothing was asked (RFC 9110).
+    # Several ranges, other units and malformed headers may be ignored (RFC 9110).
     match = _RANGE.fullmatch(header.replace(" ", ""))
     if match is None:
         return None
@@ -106,7 +108,7 @@ class _FileBytes(AsyncIterator[bytes]):
             raise StopAsyncIteration
         chunk = await self._file.read(min(CHUNK_BYTES, self._left))
         if not chunk:
-            # Fewer bytes than announced: the connection is cut, and the client sees that they lack.
+            # Fewer bytes than announced: the connection is cut, so that the client notices.
             raise Unavailable("the artifact ends early")
         self._left -= len(chunk)
         return chunk
@@ -117,4 +119,19 @@ def _tags(name: str) -> set[str]:
     return {part.strip().removeprefix("W/") for part in text.split(",")}
 
 
-ROUTES = (Route("GET", "/artifacts/sha256/<sha256>", ArtifactsApi.get_artifact),)
+ROUTES = (
+    Route(
+        "GET",
+        "/artifacts/sha256/<sha256>",
+        ArtifactsApi.get_artifact,
+        "Bytes by their SHA-256, or a range of them",
+        (
+            Reply(200, "All bytes.", {BYTES_TYPE: bytes}, ("ETag",)),
+            Reply(206, "A range of the bytes.", {BYTES_TYPE: bytes}, ("ETag", "Content-Range")),
+            Reply(304, "The client has these bytes already.", headers=("ETag",)),
+            Reply(416, "The range holds no bytes.", headers=("Content-Range",)),
+        ),
+        variables={"sha256": Digest},
+        errors=(404,),
+    ),
+)

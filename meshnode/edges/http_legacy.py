@@ -1,4 +1,4 @@
-"""What is left of older editions (document, 4.2 rule 8 and section 9; decision 0081).
+"""What is left of older editions (interface 4.2 rule 8 and interface 9; decision 0081).
 
 ==========================================  ================================================
 registration, login and credit interfaces   410, whatever the method, and where to go instead
@@ -28,7 +28,7 @@ from meshnode.http.native import (
     native_response,
     variable,
 )
-from meshnode.http.routes import Route
+from meshnode.http.routes import Reply, Route, TextParameter
 
 if TYPE_CHECKING:
     from meshnode.http.app import Response
@@ -38,12 +38,18 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 GONE_NAMES = "login, register, signup, token, users, waitlist, chat, admin, wallet"
 OLD_PAGES = ("signup", "login", "register", "dashboard", "download", "token")
 
+MOVED = (Reply(302, "See /join.", headers=("Location",)),)
+PAGE = (Reply(200, "The page.", {"text/html": str}),)
+
 MAX_VIEW_BYTES = 8 << 20
 """As much as a client of the existing network reads of one answer."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]{1,128}(?:\.json)?")
-_KEYED = {"account": "public_key", "inference/request": "id"}
-"""Views that ask for one thing, and by what."""
+_KEYED = {
+    "account": TextParameter("public_key"),
+    "inference/request": TextParameter("id"),
+}
+"""Views of a single object, and the query parameter that names the object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +112,42 @@ async def _read(path: Path) -> bytes:
 
 ROUTES = (
     *(
-        Route(method, path, LegacyApi.gone)
+        Route(
+            method,
+            path,
+            LegacyApi.gone,
+            "Accounts and API keys of older editions",
+            (),
+            errors=(410,),
+        )
         for method in METHODS
         for start in ("/api/auth", f"/api/<any({GONE_NAMES}):name>")
         for path in (start, start + "/", start + "/<path:rest>")
     ),
     *(
-        Route("GET", f"/{name}{slash}", LegacyApi.redirect)
+        Route("GET", f"/{name}{slash}", LegacyApi.redirect, "A page of older editions", MOVED)
         for name in OLD_PAGES
         for slash in ("", "/")
     ),
-    Route("GET", "/join", LegacyApi.get_join),
-    Route("GET", "/reference/v03/api/<path:view>", LegacyApi.get_reference),
+    Route("GET", "/join", LegacyApi.get_join, "How to take part, as a page", PAGE),
+    Route(
+        "GET",
+        "/reference/v03/api/<path:view>",
+        LegacyApi.get_reference,
+        "A view of an older chain, if its export is kept here",
+        dict,
+        query=tuple(_KEYED.values()),
+        errors=(404,),
+    ),
     *(
-        Route(method, "/reference/v03/api/<path:view>", LegacyApi.refuse)
+        Route(
+            method,
+            "/reference/v03/api/<path:view>",
+            LegacyApi.refuse,
+            "Refused: the older chain can only be read",
+            (),
+            errors=(403,),
+        )
         for method in METHODS
         if method != "GET"
     ),

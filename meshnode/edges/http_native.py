@@ -1,14 +1,14 @@
-"""The native API's resources over HTTP (document, 4.2, except ``/rpc``, ``/work`` and artifacts).
+"""The native API's resources over HTTP (interface 4.2, except ``/rpc``, ``/work`` and artifacts).
 
 Reading only: every route is a GET without credentials, and asks :class:`NativeReader`. Numbers in
-queries have one spelling and stated bounds; a refusal of the state machine is a 400 in its words.
+queries have one spelling and stated bounds; a refusal by the state machine is a 400 with its text.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import trio
 
@@ -23,7 +23,32 @@ from meshnode.http.native import (
     native_response,
     variable,
 )
-from meshnode.http.routes import Route
+from meshnode.http.native_bodies import (
+    AFTER,
+    BEFORE,
+    BLOCKS,
+    MAX_INT64,
+    PUBLIC_KEY,
+    RECORDS,
+    REQUEST_ID,
+    VALIDATORS,
+    AdapterCheckpoint,
+    Block,
+    Blocks,
+    ChainAccount,
+    ChainState,
+    ChainValidators,
+    Dataset,
+    Genesis,
+    InferenceJob,
+    InferenceTerms,
+    Manifest,
+    ModelFacts,
+    NotReady,
+    TrainingUpdates,
+)
+from meshnode.http.routes import JSON_TYPE, Reply, Route
+from meshnode.http.schema import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -32,13 +57,9 @@ if TYPE_CHECKING:
     from meshnode.services.gateway.reader import NativeReader
 
 ANSWER_S = 10.0
-"""For the ledger to answer: longer than a block with a generation in it takes to execute."""
+"""Deadline for the ledger's answer: longer than it takes to execute a block with a generation."""
 HEALTH_S = 2.0
-"""For the ledger to answer those who decide whether to send this node any traffic."""
-
-MAX_INT64 = 2**63 - 1
-MOST_RECORDS, MOST_BLOCKS, MOST_VALIDATORS = 100, 20, 100
-"""Largest ``limit`` of each list."""
+"""The same for health checks, which decide whether this node gets any traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +98,13 @@ class NativeApi:
     async def get_training(self) -> Response:
         """``/api/training``; ``before`` is a round number (decision 0077)."""
         query = Parameters()
-        limit = query.integer("limit", 50, 1, MOST_RECORDS)
-        before = query.integer("before", MAX_INT64, 0, MAX_INT64)
+        limit, before = query.integer(RECORDS), query.integer(BEFORE)
         return await _answer(self.reader.training(limit, before))
 
     async def get_blocks(self) -> Response:
         """``/api/blocks``; ``before`` is a height."""
         query = Parameters()
-        limit = query.integer("limit", 10, 1, MOST_BLOCKS)
-        before = query.integer("before", MAX_INT64, 0, MAX_INT64)
+        limit, before = query.integer(BLOCKS), query.integer(BEFORE)
         return await _answer_large(self.reader.blocks(limit, before))
 
     async def get_block(self) -> Response:
@@ -98,13 +117,13 @@ class NativeApi:
 
     async def get_account(self) -> Response:
         """``/api/account``."""
-        return await _answer(self.reader.account(Parameters().required("public_key")))
+        return await _answer(self.reader.account(Parameters().required(PUBLIC_KEY)))
 
     async def get_validators(self) -> Response:
         """``/api/validators``; ``after`` is the consensus key that the page before ended with."""
         query = Parameters()
-        options: dict[str, Json] = {"limit": query.integer("limit", 100, 1, MOST_VALIDATORS)}
-        after = query.text("after")
+        options: dict[str, Json] = {"limit": query.integer(VALIDATORS)}
+        after = query.text(AFTER.name)
         if after is not None:
             options["after"] = after
         return await _answer(self.reader.validators(options))
@@ -115,7 +134,7 @@ class NativeApi:
 
     async def get_request(self) -> Response:
         """``/api/inference/request``."""
-        return await _answer(self.reader.request(Parameters().required("id")))
+        return await _answer(self.reader.request(Parameters().required(REQUEST_ID)))
 
     async def get_genesis(self) -> Response:
         """``/network/genesis.json``, byte for byte."""
@@ -139,18 +158,95 @@ async def _answer_large(value: Awaitable[dict[str, Json]]) -> Response:
 
 
 ROUTES = (
-    Route("GET", "/healthz", NativeApi.get_health),
-    Route("GET", "/api/network", NativeApi.get_network),
-    Route("GET", "/api/manifest", NativeApi.get_manifest),
-    Route("GET", "/api/model", NativeApi.get_model),
-    Route("GET", "/api/model/checkpoint.json", NativeApi.get_checkpoint),
-    Route("GET", "/api/training", NativeApi.get_training),
-    Route("GET", "/api/blocks", NativeApi.get_blocks),
-    Route("GET", "/api/block/<height>", NativeApi.get_block),
-    Route("GET", "/api/account", NativeApi.get_account),
-    Route("GET", "/api/validators", NativeApi.get_validators),
-    Route("GET", "/api/inference", NativeApi.get_inference),
-    Route("GET", "/api/inference/request", NativeApi.get_request),
-    Route("GET", "/network/genesis.json", NativeApi.get_genesis),
-    Route("GET", "/network/dataset.json", NativeApi.get_dataset),
+    Route(
+        "GET",
+        "/healthz",
+        NativeApi.get_health,
+        "Whether the node is ready; never rate limited",
+        (
+            Reply(200, "The node is ready.", {JSON_TYPE: ChainState}),
+            Reply(503, "The node is not ready.", {JSON_TYPE: NotReady}),
+        ),
+        limited=False,
+    ),
+    Route("GET", "/api/network", NativeApi.get_network, "The chain's state", ChainState),
+    Route("GET", "/api/manifest", NativeApi.get_manifest, "The genesis manifest", Manifest),
+    Route("GET", "/api/model", NativeApi.get_model, "The model and its adapters", ModelFacts),
+    Route(
+        "GET",
+        "/api/model/checkpoint.json",
+        NativeApi.get_checkpoint,
+        "The latest training adapter",
+        AdapterCheckpoint,
+    ),
+    Route(
+        "GET",
+        "/api/training",
+        NativeApi.get_training,
+        "Accepted updates of the adapter, newest first",
+        TrainingUpdates,
+        query=(RECORDS, BEFORE),
+    ),
+    Route(
+        "GET",
+        "/api/blocks",
+        NativeApi.get_blocks,
+        "Blocks, newest first",
+        Blocks,
+        query=(BLOCKS, BEFORE),
+    ),
+    Route(
+        "GET",
+        "/api/block/<height>",
+        NativeApi.get_block,
+        "One block",
+        Block,
+        variables={"height": Annotated[int, Limits(minimum=1, maximum=MAX_INT64)]},
+        errors=(400, 404),
+    ),
+    Route(
+        "GET",
+        "/api/account",
+        NativeApi.get_account,
+        "An account's balance and nonce",
+        ChainAccount,
+        query=(PUBLIC_KEY,),
+    ),
+    Route(
+        "GET",
+        "/api/validators",
+        NativeApi.get_validators,
+        "The validators, by key",
+        ChainValidators,
+        query=(VALIDATORS, AFTER),
+    ),
+    Route(
+        "GET",
+        "/api/inference",
+        NativeApi.get_inference,
+        "What a paid question costs, and who answers it",
+        InferenceTerms,
+    ),
+    Route(
+        "GET",
+        "/api/inference/request",
+        NativeApi.get_request,
+        "A paid question, and what became of it",
+        InferenceJob,
+        query=(REQUEST_ID,),
+    ),
+    Route(
+        "GET",
+        "/network/genesis.json",
+        NativeApi.get_genesis,
+        "The genesis document, byte for byte",
+        Genesis,
+    ),
+    Route(
+        "GET",
+        "/network/dataset.json",
+        NativeApi.get_dataset,
+        "The tokenised data set of the genesis, byte for byte",
+        Dataset,
+    ),
 )

@@ -1,4 +1,4 @@
-"""``/rpc`` over HTTP: one permitted call for each POST (document, 4.2 rules 1 to 3).
+"""``/rpc`` over HTTP: one permitted call for each POST (interface 4.2 rules 1 to 3).
 
 The order of checks: size, JSON, envelope, method, parameters (all in the tables of
 ``services.gateway.rpc_table``), the rate limit of what is asked, then the call. A refusal is a 400
@@ -15,6 +15,7 @@ import trio
 from meshnode.domain.chain.errors import Rejected
 from meshnode.domain.errors import InvalidRequest
 from meshnode.http.native import NativeGate, large_response, native_response, read_body
+from meshnode.http.native_bodies import RpcRequest, RpcResult
 from meshnode.http.routes import Route
 from meshnode.services.gateway.rpc_table import REQUEST_LIMITS, parse_call
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from meshnode.services.gateway.rpc_calls import RpcCalls
 
 CALL_S = 90.0
-"""For a call, as on the public network."""
+"""Deadline of a call, as on the public network."""
 
 FOLLOWING = frozenset({"status", "block", "commit", "validators"})
-"""What a node that follows this one asks for, thousands of times while it catches up."""
+"""Methods that a following node calls thousands of times while it catches up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +51,14 @@ class RpcApi:
         return await large_response(answer) if call.method == "block" else native_response(answer)
 
 
-ROUTES = (Route("POST", "/rpc", RpcApi.post_rpc),)
+ROUTES = (
+    Route(
+        "POST",
+        "/rpc",
+        RpcApi.post_rpc,
+        "One JSON-RPC call to the chain",
+        RpcResult,
+        body=RpcRequest,
+        example={"jsonrpc": "2.0", "id": 1, "method": "status"},
+    ),
+)

@@ -1,68 +1,131 @@
-"""The training-verification routes (document, sections 2.1 and 4.1; no version prefix)."""
+"""The training-verification routes (interface 2.1 and 4.1; no version prefix)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from meshnode.http.app import Response, json_response
+from meshnode.http.fields import Count, Share, Trend
 from meshnode.http.routes import Route
 from meshnode.services.training.overview import GlobalTraining, survey
 
 if TYPE_CHECKING:
-    from meshnode.services.training.trainer import Training
+    from meshnode.services.training.trainer import TrainingService
+
+
+class LocalTraining(TypedDict):
+    """What this node has trained."""
+
+    node_id: str
+    training_rounds: Count
+    current_loss: float
+    is_training: bool
+
+
+class DilocoState(TypedDict):
+    """Where this node is in its round."""
+
+    enabled: bool
+    inner_step_count: Count
+    inner_steps_total: Count
+    progress: Share
+    outer_step_count: Count
+
+
+class GlobalVerification(TypedDict):
+    """Global training verification (interface 2.1)."""
+
+    global_avg_loss: float
+    global_min_loss: float
+    hash_agreement_rate: Share
+    total_nodes_training: Count
+    successful_syncs: Count
+    failed_syncs: Count
+    sync_success_rate: Share
+    global_steps: Count
+    global_tokens: Count
+    data_shards_covered: list[Count]
+    is_converging: bool
+    training_verified: bool
+    loss_trend: Trend
+    local: LocalTraining
+    diloco: DilocoState
+
+
+class WorkingMetrics(TypedDict):
+    """What shows that training works."""
+
+    loss_trend: Trend
+    hash_agreement: str
+    global_loss: float
+
+
+class TrainingWorks(TypedDict):
+    """Quick verification, when training works (interface 2.1)."""
+
+    is_working: Literal[True]
+    reason: str
+    metrics: WorkingMetrics
+
+
+class TrainingProblem(TypedDict):
+    """Quick verification, when training does not work (interface 2.1)."""
+
+    is_working: Literal[False]
+    reason: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingApi:
     """Answers from what this node and its peers have measured."""
 
-    training: Training
+    training: TrainingService
 
     async def get_global(self) -> Response:
-        """Global training verification (2.1)."""
+        """Global training verification (interface 2.1)."""
         found, training = survey(self.training), self.training
         rounds, part, total = training.rounds, training.part, training.inner_steps
-        loss = part.progress.loss if part else rounds.progress.loss if rounds else 0.0
-        inner = rounds.progress.inner_step if rounds else 0
-        return json_response(
-            {
-                "global_avg_loss": found.avg_loss,
-                "global_min_loss": found.min_loss,
-                "hash_agreement_rate": found.hash_agreement_rate,
-                "total_nodes_training": found.nodes,
-                "successful_syncs": found.successful_syncs,
-                "failed_syncs": found.failed_syncs,
-                "sync_success_rate": found.sync_success_rate,
-                "global_steps": found.steps,
-                "global_tokens": found.tokens,
-                "data_shards_covered": list(found.shards),
-                "is_converging": found.is_converging,
-                "training_verified": found.verified,
-                "loss_trend": found.trend,
-                "local": {
-                    "node_id": training.node_id,
-                    "training_rounds": rounds.replica.tally.rounds if rounds else 0,
-                    "current_loss": loss,
-                    "is_training": training.enabled,
-                },
-                "diloco": {
-                    # In a pipeline every step is synchronous: nothing is exchanged afterwards.
-                    "enabled": training.enabled and part is None,
-                    "inner_step_count": inner,
-                    "inner_steps_total": total,
-                    "progress": min(1.0, inner / total),
-                    "outer_step_count": rounds.replica.kept.version if rounds else 0,
-                },
-            }
-        )
+        loss = part.progress.loss if part else rounds.learner.progress.loss if rounds else 0.0
+        inner = rounds.learner.progress.inner_step if rounds else 0
+        answer: GlobalVerification = {
+            "global_avg_loss": found.avg_loss,
+            "global_min_loss": found.min_loss,
+            "hash_agreement_rate": found.hash_agreement_rate,
+            "total_nodes_training": found.nodes,
+            "successful_syncs": found.successful_syncs,
+            "failed_syncs": found.failed_syncs,
+            "sync_success_rate": found.sync_success_rate,
+            "global_steps": found.steps,
+            "global_tokens": found.tokens,
+            "data_shards_covered": list(found.shards),
+            "is_converging": found.is_converging,
+            "training_verified": found.verified,
+            "loss_trend": cast("Trend", found.trend),
+            "local": {
+                "node_id": training.node_id,
+                "training_rounds": rounds.replica.tally.rounds if rounds else 0,
+                "current_loss": loss,
+                "is_training": training.enabled,
+            },
+            "diloco": {
+                # In a pipeline every step is synchronous: nothing is exchanged afterwards.
+                "enabled": training.enabled and part is None,
+                "inner_step_count": inner,
+                "inner_steps_total": total,
+                "progress": min(1.0, inner / total),
+                "outer_step_count": rounds.replica.kept.version if rounds else 0,
+            },
+        }
+        return json_response(answer)
 
     async def get_verify(self) -> Response:
         """Quick verification: the success shape, or the problem shape with what to do."""
         return json_response(verdict(survey(self.training)))
 
 
-def verdict(found: GlobalTraining) -> dict[str, object]:
+def verdict(found: GlobalTraining) -> TrainingWorks | TrainingProblem:
     """Whether training works, in the document's two shapes."""
     if not found.nodes:
         return {
@@ -83,7 +146,7 @@ def verdict(found: GlobalTraining) -> dict[str, object]:
         "is_working": True,
         "reason": _success(found),
         "metrics": {
-            "loss_trend": found.trend,
+            "loss_trend": cast("Trend", found.trend),
             "hash_agreement": f"{found.hash_agreement_rate:.0%}",
             "global_loss": found.avg_loss,
         },
@@ -100,6 +163,20 @@ def _success(found: GlobalTraining) -> str:
 
 
 ROUTES = (
-    Route("GET", "/api/training/global", TrainingApi.get_global),
-    Route("GET", "/api/training/verify", TrainingApi.get_verify),
+    Route(
+        "GET",
+        "/api/training/global",
+        TrainingApi.get_global,
+        "Global training verification",
+        GlobalVerification,
+        name="getGlobalTraining",
+    ),
+    Route(
+        "GET",
+        "/api/training/verify",
+        TrainingApi.get_verify,
+        "Quick verification",
+        TrainingWorks | TrainingProblem,
+        name="verifyTraining",
+    ),
 )

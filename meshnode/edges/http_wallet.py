@@ -1,4 +1,4 @@
-"""The wallet over HTTP (document, sections 2.1, 3 and 4.1; decisions/0082, 0084 to 0086).
+"""The wallet over HTTP (interface 2.1, 3 and 4.1; decisions 0082, 0084 to 0086).
 
 Amounts in bodies are whole units with at most six decimals; everything behind this edge counts
 atoms. Checks come in the order of the document's fields, all of them before money is asked for.
@@ -15,55 +15,67 @@ from typing import TYPE_CHECKING
 import trio
 from quart import request
 
+from meshnode.domain.account_address import read_account
 from meshnode.domain.amounts import read_amount, units
-from meshnode.domain.chain.envelope import account_key
-from meshnode.domain.chain.errors import InvalidPublicKey
 from meshnode.domain.errors import InvalidRequest, Unavailable
+from meshnode.domain.units import SECOND_NS
 from meshnode.http.access import bearer
 from meshnode.http.app import Response, json_response
 from meshnode.http.body import read_json_object
 from meshnode.http.routes import Route
 from meshnode.http.values import query_integer, timestamp, timestamp_now
-from meshnode.services.wallet.service import SECOND_NS, date_of
+from meshnode.http.wallet_bodies import (
+    LIMIT,
+    MAX_DAYS,
+    MAX_MEMO_CHARS,
+    OFFSET,
+    BalanceAnswer,
+    SendRequest,
+    StakeRequest,
+    StakeResult,
+    Staking,
+    TransactionEntry,
+    Transactions,
+    TransferResult,
+    UnstakeRequest,
+    UnstakeResult,
+)
+from meshnode.services.wallet.service import date_of
 
 if TYPE_CHECKING:
     from meshnode.services.index.entries import HistoryEntry
-    from meshnode.services.wallet.sending import Facts, Work
+    from meshnode.services.signer.accounts import AccountState
+    from meshnode.services.signer.submission import Submission
     from meshnode.services.wallet.service import Wallet
     from meshnode.supervise import Drain
 
 BASE = "/api/v1/wallet"
 CONFIRM_WITHIN_S = 20.0
-"""For a transaction to be in a block; a block comes within a second where the chain is well."""
-MAX_MEMO_CHARS = 256
-DEFAULT_LIMIT, MAX_LIMIT = 20, 100
-MAX_OFFSET = 2**31 - 1
-MAX_DAYS = 36_500
-"""Longest duration that is looked at; the network's own limit is below."""
+"""Deadline for a transaction to be in a block; usually a block comes within a second."""
+EXAMPLE_ACCOUNT = "02fc9b11d0ce24506121dcbad78d9a809fd52770ae77230e46b00b6249eb624161"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalletApi:
-    """The routes, and whom they ask."""
+    """The routes, and the services that they use."""
 
     wallet: Wallet
     drain: Drain
 
     async def get_balance(self) -> Response:
-        """Balance (2.1)."""
+        """Balance (interface 2.1)."""
         balance = await self.wallet.balance(bearer())
-        return json_response(
-            {
-                "address": balance.account,
-                "balances": {
-                    "available": units(balance.available),
-                    "staked": units(balance.facts.staked),
-                    "pending": units(balance.pending),
-                    "total": units(balance.total),
-                },
-                "staking": _staking(balance.facts),
-            }
-        )
+        answer: BalanceAnswer = {
+            "address": balance.account,
+            "balances": {
+                "available": units(balance.available),
+                "staked": units(balance.state.staked),
+                "pending": units(balance.pending),
+                "total": units(balance.total),
+            },
+            "staking": _staking(balance.state),
+        }
+        return json_response(answer)
 
     async def post_send(self) -> Response:
         """Pay another account; answers when it is in a block, or says that it is not yet."""
@@ -74,33 +86,31 @@ class WalletApi:
         work = self.wallet.send(bearer(), to, atoms)
         confirmed = await _confirm(work)
         time = timestamp(work.time_ns) if confirmed else timestamp_now()
-        return json_response(
-            {
-                "transaction_id": work.transaction_id,
-                "from": work.account,
-                "to": to,
-                "amount": units(atoms),
-                "fee": units(self.wallet.fee),
-                "memo": memo,
-                # A 503 would be taken as leave to pay again.
-                "status": "confirmed" if confirmed else "pending",
-                "timestamp": time,
-            }
-        )
+        answer: TransferResult = {
+            "transaction_id": work.transaction_id,
+            "from": work.account,
+            # As the client wrote it: a transfer result repeats the request.
+            "to": str(fields["to"]),
+            "amount": units(atoms),
+            "fee": units(self.wallet.fee),
+            "memo": memo,
+            # A client that got a 503 would pay again.
+            "status": "confirmed" if confirmed else "pending",
+            "timestamp": time,
+        }
+        return json_response(answer)
 
     async def get_transactions(self) -> Response:
         """The account's history, newest first."""
-        limit = query_integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
-        offset = query_integer("offset", 0, 0, MAX_OFFSET)
+        limit, offset = query_integer(LIMIT), query_integer(OFFSET)
         entries, total = await self.wallet.transactions(bearer(), limit, offset)
-        return json_response(
-            {
-                "transactions": [_entry(entry) for entry in entries],
-                "total": total,
-                "limit": limit,
-                "offset": offset,
-            }
-        )
+        answer: Transactions = {
+            "transactions": [_entry(entry) for entry in entries],
+            "total": total,
+            "limit": limit,
+            "offset": offset,
+        }
+        return json_response(answer)
 
     async def post_stake(self) -> Response:
         """Stake for a number of days (Stake result, 2.1)."""
@@ -109,16 +119,15 @@ class WalletApi:
         days = _integer(_required(fields, "duration_days"), "duration_days", 1, MAX_DAYS)
         await _require_confirmed(self.wallet.stake(bearer(), atoms, days))
         balance = await self.wallet.balance(bearer())
-        return json_response(
-            {
-                "success": True,
-                "stake": _staking(balance.facts),
-                "new_balance": {
-                    "available": units(balance.available),
-                    "staked": units(balance.facts.staked),
-                },
-            }
-        )
+        answer: StakeResult = {
+            "success": True,
+            "stake": _staking(balance.state),
+            "new_balance": {
+                "available": units(balance.available),
+                "staked": units(balance.state.staked),
+            },
+        }
+        return json_response(answer)
 
     async def post_unstake(self) -> Response:
         """Start a cooldown (Unstake result, 2.1)."""
@@ -128,16 +137,15 @@ class WalletApi:
         await _require_confirmed(work)
         days = self.wallet.cooldown_days
         available = datetime.fromtimestamp(work.time_ns // SECOND_NS, UTC) + timedelta(days=days)
-        return json_response(
-            {
-                "success": True,
-                "unstake": {
-                    "amount": units(atoms),
-                    "cooldown_days": days,
-                    "available_date": available.strftime("%Y-%m-%d"),
-                },
-            }
-        )
+        answer: UnstakeResult = {
+            "success": True,
+            "unstake": {
+                "amount": units(atoms),
+                "cooldown_days": days,
+                "available_date": available.strftime("%Y-%m-%d"),
+            },
+        }
+        return json_response(answer)
 
     async def _read(self) -> dict[str, object]:
         if self.drain.draining:
@@ -146,29 +154,81 @@ class WalletApi:
 
 
 ROUTES = (
-    Route("GET", BASE + "/balance", WalletApi.get_balance, auth=True),
-    Route("POST", BASE + "/send", WalletApi.post_send, auth=True),
-    Route("GET", BASE + "/transactions", WalletApi.get_transactions, auth=True),
-    Route("POST", BASE + "/stake", WalletApi.post_stake, auth=True),
-    Route("POST", BASE + "/unstake", WalletApi.post_unstake, auth=True),
+    Route(
+        "GET",
+        BASE + "/balance",
+        WalletApi.get_balance,
+        "Balance",
+        BalanceAnswer,
+        name="getBalance",
+        auth=True,
+        errors=(503,),
+    ),
+    Route(
+        "POST",
+        BASE + "/send",
+        WalletApi.post_send,
+        "Pay another account",
+        TransferResult,
+        name="sendPayment",
+        auth=True,
+        body=SendRequest,
+        example={"to": EXAMPLE_ACCOUNT, "amount": 2.5, "memo": "thanks"},
+        errors=(402, 503),
+    ),
+    Route(
+        "GET",
+        BASE + "/transactions",
+        WalletApi.get_transactions,
+        "The account's history, newest first",
+        Transactions,
+        name="getTransactions",
+        auth=True,
+        query=(LIMIT, OFFSET),
+        errors=(503,),
+    ),
+    Route(
+        "POST",
+        BASE + "/stake",
+        WalletApi.post_stake,
+        "Stake for a number of days",
+        StakeResult,
+        name="stake",
+        auth=True,
+        body=StakeRequest,
+        example={"amount": 1000, "duration_days": 30},
+        errors=(402, 503),
+    ),
+    Route(
+        "POST",
+        BASE + "/unstake",
+        WalletApi.post_unstake,
+        "Start the cooldown of staked money",
+        UnstakeResult,
+        name="unstake",
+        auth=True,
+        body=UnstakeRequest,
+        example={"amount": 1000},
+        errors=(402, 409, 503),
+    ),
 )
 
 
-async def _confirm(work: Work) -> bool:
-    """Wait for the block, within reason. What is signed by then goes on without the caller."""
+async def _confirm(work: Submission) -> bool:
+    """Wait for the block until the deadline; a transaction signed by then goes on afterwards."""
     try:
         with trio.move_on_after(CONFIRM_WITHIN_S):
             await work.wait()
             return True
     finally:
-        # Also for a client that has gone: what nobody waits for is not begun any more.
+        # Also when the client has left: a transaction that is not signed yet is withdrawn.
         withdrawn = work.withdraw()
     if withdrawn:
         raise Unavailable("nothing was signed: the account's last transaction is still under way")
     return False
 
 
-async def _require_confirmed(work: Work) -> None:
+async def _require_confirmed(work: Submission) -> None:
     if not await _confirm(work):
         raise Unavailable(
             f"transaction {work.transaction_id} is signed and not in a block yet: "
@@ -176,22 +236,22 @@ async def _require_confirmed(work: Work) -> None:
         )
 
 
-def _staking(facts: Facts) -> dict[str, object]:
-    """The ``staking`` object. Without a stake: nothing, free since the latest block."""
-    start_ns, unlock_ns = facts.start_ns, facts.unlock_ns
-    if not facts.staked:
-        start_ns = unlock_ns = facts.time_ns
+def _staking(state: AccountState) -> Staking:
+    """The ``staking`` object. Without a stake it is zero, and unlocked since the latest block."""
+    start_ns, unlock_ns = state.start_ns, state.unlock_ns
+    if not state.staked:
+        start_ns = unlock_ns = state.time_ns
     return {
-        "amount": units(facts.staked),
-        "duration_days": facts.duration_days if facts.staked else 0,
+        "amount": units(state.staked),
+        "duration_days": state.duration_days if state.staked else 0,
         "start_date": date_of(start_ns),
         "unlock_date": date_of(unlock_ns),
-        "multiplier": facts.multiplier_millionths / 1_000_000,
+        "multiplier": state.multiplier_millionths / 1_000_000,
     }
 
 
-def _entry(entry: HistoryEntry) -> dict[str, object]:
-    shown: dict[str, object] = {
+def _entry(entry: HistoryEntry) -> TransactionEntry:
+    shown: TransactionEntry = {
         "id": entry.id,
         "type": entry.kind,
         "amount": units(entry.amount),
@@ -199,11 +259,11 @@ def _entry(entry: HistoryEntry) -> dict[str, object]:
     }
     if entry.kind == "reward":
         details = entry.details
-        shown["details"] = {"proof_id": details["proof_id"], "role": details["role"]}
+        shown["details"] = {"proof_id": str(details["proof_id"]), "role": str(details["role"])}
     elif entry.kind == "send":
-        shown["to"] = entry.counterparty
+        shown["to"] = entry.counterparty or ""
     elif entry.kind == "receive":
-        shown["from"] = entry.counterparty
+        shown["from"] = entry.counterparty or ""
     return shown
 
 
@@ -216,11 +276,7 @@ def _required(fields: Mapping[str, object], name: str) -> object:
 
 def _account(fields: Mapping[str, object]) -> str:
     value = _required(fields, "to")
-    try:
-        return account_key(value if isinstance(value, str) else "")
-    except InvalidPublicKey:
-        reason = "must be an account: a compressed public key, 66 lowercase hex characters"
-        raise InvalidRequest("to", reason) from None
+    return read_account(value if isinstance(value, str) else "", "to")
 
 
 def _memo(fields: Mapping[str, object]) -> str:
@@ -229,7 +285,7 @@ def _memo(fields: Mapping[str, object]) -> str:
         raise InvalidRequest("memo", "must be a string")
     if len(memo) > MAX_MEMO_CHARS:
         raise InvalidRequest("memo", f"must be at most {MAX_MEMO_CHARS} characters")
-    # JSON escapes can spell half of a surrogate pair, which is no character.
+    # JSON escapes can spell half of a surrogate pair, which is not a character.
     if any("\ud800" <= character <= "\udfff" for character in memo):
         raise InvalidRequest("memo", "must be valid Unicode: it has a lone surrogate")
     return memo

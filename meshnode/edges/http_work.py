@@ -1,4 +1,4 @@
-"""``/work/*``: the signed outbound worker protocol (document, 4.2 rule 7; fact sheet, section 4).
+"""``/work/*``: the signed outbound worker protocol (interface 4.2 rule 7; native network 4).
 
 A worker calls out and needs no address of its own: it polls for an assignment and brings back a
 result, each in an envelope that it signs. What envelopes mean is the sponsor's business
@@ -17,6 +17,7 @@ from quart import request
 from meshnode.domain.chain.canonical import Json, JsonLimits
 from meshnode.domain.errors import InvalidRequest
 from meshnode.http.native import BODY_BYTES, native_response, read_body
+from meshnode.http.native_bodies import WorkAccepted, WorkAssignment, WorkEnvelope, WorkStatus
 from meshnode.http.routes import Route
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 POLL_LIMITS = JsonLimits(BODY_BYTES["/work/poll"])
 RESULT_LIMITS = JsonLimits(BODY_BYTES["/work/result"])
 WORK_S = 20.0
-"""For the sponsor to check a result; a worker that hears nothing sends the same result again."""
+"""Deadline for checking a result; a worker without an answer sends the same result again."""
 
 
 class Sponsor(Protocol):
@@ -35,7 +36,7 @@ class Sponsor(Protocol):
         """The body of ``/work/status``."""
 
     async def poll(self, envelope: Json) -> dict[str, Json]:
-        """An assignment for whoever signed, or none."""
+        """An assignment for the signer, or none."""
 
     async def result(self, envelope: Json) -> dict[str, Json]:
         """Take a result; the first one of a job counts."""
@@ -67,7 +68,28 @@ class WorkApi:
 
 
 ROUTES = (
-    Route("GET", "/work/status", WorkApi.get_status),
-    Route("POST", "/work/poll", WorkApi.post_poll),
-    Route("POST", "/work/result", WorkApi.post_result),
+    Route(
+        "GET",
+        "/work/status",
+        WorkApi.get_status,
+        "What the sponsor has left to hand out; takes no query",
+        WorkStatus,
+        errors=(400,),
+    ),
+    Route(
+        "POST",
+        "/work/poll",
+        WorkApi.post_poll,
+        "Ask for an assignment, in a signed envelope",
+        WorkAssignment,
+        body=WorkEnvelope,
+    ),
+    Route(
+        "POST",
+        "/work/result",
+        WorkApi.post_result,
+        "Bring back a result, in a signed envelope",
+        WorkAccepted,
+        body=WorkEnvelope,
+    ),
 )

@@ -1,6 +1,6 @@
-"""Who may use a route, and how often (document, sections 5 and 7.1; decisions/0029).
+"""Authentication and rate limits of the node API (interface 5 and 7.1; decision 0029).
 
-Addresses are those of the connections: a forwarded one is not believed.
+A client's address is that of its connection; forwarded addresses are not believed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meshnode.domain.tokens import TokenRecord, bearer_secret
 
 
 class Access:
-    """Counts and recognises the clients of an application."""
+    """Limits and authenticates the clients of the node API."""
 
     def __init__(self, authenticate: Callable[[str], TokenRecord], limits: RateLimits) -> None:
         """``authenticate`` gives the record of a secret, or raises Unauthorized."""
@@ -29,7 +29,7 @@ class Access:
         self._unlimited.add(path)
 
     async def count_address(self) -> None:
-        """Count the current request, known path or not, against its address. Or RateLimited."""
+        """Count the current request against its address, on any path. Raises RateLimited."""
         if request.url_rule is None or request.url_rule.rule not in self._unlimited:
             self._limits.per_address.check(client_key(), trio.current_time())
 
@@ -46,6 +46,6 @@ def bearer() -> TokenRecord:
 
 
 def client_key() -> str:
-    """What the current request's address counts as."""
+    """The key that the current request's address counts against."""
     client = request.scope["client"]
     return address_key(client[0]) if client else "local"

@@ -1,4 +1,4 @@
-"""Reading a JSON request body (document, section 5: ``Content-Type: application/json`` on bodies).
+"""Reading a JSON request body (interface 5: ``Content-Type: application/json`` on bodies).
 
 Order of checks: media type, size and time of arrival (while it is read), JSON, object.
 """

@@ -1,16 +1,16 @@
-"""The node API's error body, and the one table from failures to status and code (section 7.1).
+"""The node API's error body, and the one table from failures to status and code (interface 7.1).
 
-The document shows three codes; the others are this project's (decisions/0025). Every answer that is
+The document shows three codes; the others are this project's (decision 0025). Every answer that is
 not a success has the body ``{"error": {"code", "message", "details"?}}``, whichever layer found the
-fault: the HTTP parser, the router, the edge or the domain. Nothing of the inside of the node is in
-it; what is unexpected goes to the log, under the id that the client reads in ``X-Request-Id``.
+fault: the HTTP parser, the router, the edge or the domain. It shows nothing of the node's insides;
+an unexpected exception goes to the log, under the id that the client reads in ``X-Request-Id``.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from werkzeug.exceptions import HTTPException
 
@@ -25,6 +25,8 @@ from meshnode.domain.errors import (
     Unauthorized,
     Unavailable,
 )
+from meshnode.http.schema import Limits
+from meshnode.wire import json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_UNAVAILABLE_S = 5
-"""``Retry-After`` of a node that drains or lacks a part: about a restart."""
+"""``Retry-After`` of a node that drains or lacks a part: about the time of a restart."""
 
 MAX_TEXT_CHARS = 200
 """Longest text in an error body."""
@@ -54,6 +56,40 @@ class Failure:
         if self.details is not None:
             error["details"] = self.details
         return {"error": error}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """How one of the HTTP port's two APIs words its failures."""
+
+    failure: Callable[[Exception, str], Failure]
+    """What an exception means, and the id of the request that it ended."""
+    body: Callable[[Failure], bytes]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """What every answer of the API has, errors included."""
+
+
+class ErrorDetails(TypedDict):
+    """What was wrong with the request, for a program to read."""
+
+    code: str
+    message: str
+    details: NotRequired[
+        Annotated[
+            dict[str, Any],
+            Limits(
+                description="field and reason of an INVALID_REQUEST, retry_after seconds of a "
+                "RATE_LIMITED, required and available of an INSUFFICIENT_BALANCE, unlock_date of "
+                "a FUNDS_LOCKED."
+            ),
+        ]
+    ]
+
+
+class Error(TypedDict):
+    """The node API's error body."""
+
+    error: ErrorDetails
 
 
 INTERNAL_ERROR = Failure(500, "INTERNAL_ERROR", "internal error")
@@ -135,7 +171,7 @@ HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
 
 
 def failure_of(error: Exception) -> Failure:
-    """Look an exception up. Whatever is in neither table is an internal error."""
+    """The failure for an exception. One that is in neither table is an internal error."""
     for kind in type(error).__mro__:
         row = DOMAIN_ERRORS.get(kind)
         if row is not None:
@@ -160,9 +196,13 @@ def http_failure(status: int, headers: Mapping[str, str] | None = None) -> Failu
 
 
 def report(error: Exception, request_id: str) -> Failure:
-    """Look an exception up, and log it when the fault is the node's."""
+    """The failure for an exception, which is logged when the fault is the node's."""
     failure = failure_of(error)
     if failure.status == 500:
         fields = {"fields": {"request_id": request_id}}
         log.error("a request failed unexpectedly", exc_info=error, extra=fields)
     return failure
+
+
+NODE_ERRORS = ErrorForm(report, lambda failure: json.dumps(failure.body()))
+"""The node API's form."""

@@ -1,15 +1,15 @@
 """One request and its response, between Hypercorn's events and a Quart-Trio application.
 
-What is put right here, once for every route:
+Corrected here, once for every route:
 
 - Quart-Trio cancels a request's tasks at the disconnect event, and Hypercorn sends that event after
   every response, in the middle of the send that would have recycled or closed the connection. The
   event is withheld once the response is complete, so keep-alive and ``Connection: close`` work.
 - Body events that arrive after the response are taken in and dropped, so that the connection's
   reader never waits for an application that has ended.
-- What a handler holds for its response (a generation) lives in the exchange, not in the handler or
-  in an async generator: it is let go as soon as the exchange ends, however that happens.
-- Whatever goes wrong outside of the handler still gets the documented error body.
+- Resources that a response needs (a generation) are held by the exchange, not by the handler or an
+  async generator: they are released as soon as the exchange ends, however that happens.
+- A failure outside of the handler is still answered with the documented error body.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 from quart import request
+from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import BadRequest
 
-from meshnode.http.errors import Failure, report
-from meshnode.http.native import HEADERS, failure_body, is_native, native_failure
-from meshnode.wire import json
+from meshnode.http.access_log import RequestRecord, log_request
+from meshnode.http.errors import ErrorForm, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 REQUEST_ID_HEADER = "X-Request-Id"
 
 _HELD = "meshnode.held"
-_REQUEST_ID = "meshnode.request_id"
+_RECORD = "meshnode.record"
 
 T = TypeVar("T")
 Headers = list[tuple[bytes, bytes]]
@@ -54,7 +54,12 @@ async def hold(resource: AbstractAsyncContextManager[T]) -> T:
 
 def request_id() -> str:
     """The id of the current request, as its response will carry it."""
-    return cast("str", _own(request.scope)[_REQUEST_ID])
+    return request_record().id
+
+
+def request_record() -> RequestRecord:
+    """What the access log will say of the current request."""
+    return cast("RequestRecord", _own(request.scope)[_RECORD])
 
 
 def new_request_id() -> str:
@@ -62,18 +67,16 @@ def new_request_id() -> str:
     return secrets.token_hex(8)
 
 
-def error_message(
-    failure: Failure, identifier: str, *, native: bool = False
-) -> tuple[Headers, bytes]:
+def error_message(form: ErrorForm, failure: Failure, identifier: str) -> tuple[Headers, bytes]:
     """Headers and body of an error answered below the application."""
-    body = failure_body(failure) if native else json.dumps(failure.body())
+    body = form.body(failure)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
         (REQUEST_ID_HEADER.lower().encode(), identifier.encode()),
     ]
-    more = {**failure.headers, **(HEADERS if native else {})}
+    more = {**failure.headers, **form.headers}
     headers += [(name.lower().encode(), text.encode()) for name, text in more.items()]
     return headers, body
 
@@ -81,41 +84,77 @@ def error_message(
 class Exchange(TrioASGIHTTPConnection):
     """Runs the application for one request."""
 
+    app: ApiApp
+
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Serve the request; returns when the response is sent or the client has gone."""
-        identifier = new_request_id()
-        started = finished = False
+        began = trio.current_time()
+        record = RequestRecord(new_request_id(), str(self.scope["method"]), began)
+        try:
+            await self._serve(record, receive, send)
+        finally:
+            if self.app.log_requests:
+                log_request(record, trio.current_time())
+
+    async def _serve(
+        self, record: RequestRecord, receive: ASGIReceiveCallable, send: ASGISendCallable
+    ) -> None:
 
         async def receive_unless_finished() -> ASGIReceiveEvent:
             event = await receive()
-            while finished and event["type"] != "http.disconnect":
+            while record.complete and event["type"] != "http.disconnect":
                 event = await receive()
-            if finished:
+            if record.complete:
                 # Quart-Trio ends the exchange itself once its last send has returned.
                 await trio.sleep_forever()
             return event
 
         async def send_with_id(event: ASGISendEvent) -> None:
-            nonlocal started, finished
             if event["type"] == "http.response.start":
-                started = True
-                event["headers"] = _with_id(event["headers"], identifier)
+                record.status = event["status"]
+                event["headers"] = _with_id(event["headers"], record.id)
             elif event["type"] == "http.response.body":
-                finished = not event.get("more_body", False)
+                record.complete = not event.get("more_body", False)
             await send(event)
 
         try:
             _normalise_target(self.scope)
             async with AsyncExitStack() as held:
-                _own(self.scope).update({_HELD: held, _REQUEST_ID: identifier})
+                _own(self.scope).update({_HELD: held, _RECORD: record})
                 await super().__call__(receive_unless_finished, send_with_id)
         except Exception as error:  # noqa: BLE001 - the outermost guard of the HTTP edge
-            path = str(self.scope["path"])
-            made = native_failure if is_native(path) else report
-            failure = made(_only(error), identifier)
-            if not started:
-                headers, body = error_message(failure, identifier, native=is_native(path))
+            form = self.app.errors
+            failure = form.failure(_only(error), record.id)
+            if record.status is None:
+                headers, body = error_message(form, failure, record.id)
+                record.status, record.complete = failure.status, True
                 await _answer(send, failure.status, headers, body)
+
+
+def origin_path(target: str) -> str | None:
+    """The path in a request's target: ``/path`` or ``http://host/path``. None if it has neither."""
+    if target.startswith("/"):
+        return target
+    scheme, separator, rest = target.partition("://")
+    if not separator or scheme.lower() not in ("http", "https"):
+        return None
+    _, slash, tail = rest.partition("/")
+    return slash + tail or "/"
+
+
+class ApiApp(QuartTrio):
+    """The application of one API, which words its errors in its own form."""
+
+    asgi_http_class = Exchange
+
+    def __init__(self, errors: ErrorForm, *, log_requests: bool = False) -> None:
+        super().__init__("meshnode", static_folder=None, template_folder=None)
+        self.errors = errors
+        self.log_requests = log_requests
+
+    def errors_for(self, target: str) -> ErrorForm:
+        """The form of an error about a request with this target: always the API's own."""
+        return self.errors
 
 
 def _own(scope: object) -> dict[str, Any]:
@@ -136,14 +175,10 @@ def _with_id(headers: Any, identifier: str) -> Headers:
 
 def _normalise_target(scope: Any) -> None:
     """Bring ``http://host/path`` to ``/path``; refuse what is neither that nor a path."""
-    path: str = scope["path"]
-    if path.startswith("/"):
-        return
-    scheme, separator, rest = path.partition("://")
-    if not separator or scheme.lower() not in ("http", "https"):
+    path = origin_path(scope["path"])
+    if path is None:
         raise BadRequest
-    _, slash, tail = rest.partition("/")
-    scope["path"] = slash + tail or "/"
+    scope["path"] = path
 
 
 async def _answer(

@@ -1,25 +1,115 @@
-"""An inference as HTTP shows it: one result (section 2.1), or server-sent events (section 6).
+"""An inference as HTTP shows it: one result (interface 2.1), or server-sent events (interface 6).
 
-A client that sends ``X-Meshnode-Trace: 1`` is told what every hop of the pipeline took: in a header
-of the same name, or in a comment of the stream just before its final event (decisions/0039).
+A client that sends ``X-Meshnode-Trace: 1`` learns how long each hop of the pipeline took: from a
+header of the same name, or from a comment of the stream before its final event (decision 0039).
 
-Invariants: both show the same text and the same usage; a stream that began ends with its final
-event, with an event that has the documented error body, or with the connection, never in silence.
+Invariants: both show the same text and the same usage; a stream that has begun ends with its final
+event, with an event that has the documented error body, or with the end of the connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, Protocol, TypedDict, cast
 
 from meshnode.domain.generation import Finished, TokenEvent, Usage
 from meshnode.http.app import Response, event_stream
-from meshnode.http.errors import report
-from meshnode.http.exchange import request_id
+from meshnode.http.errors import Error, report
+from meshnode.http.exchange import request_record
+from meshnode.http.fields import Amount, Count
+from meshnode.http.schema import Limits, NamedSchema, reference
 from meshnode.wire import sse
 
 if TYPE_CHECKING:
     from meshnode.domain.generation import Timing
+    from meshnode.http.access_log import RequestRecord
+
+Warnings = Annotated[
+    list[str],
+    Limits(description="Keys of the request that were ignored; absent if there are none."),
+]
+FinishReasons = Literal["stop", "length"]
+
+
+class InferenceUsage(TypedDict):
+    """How many tokens a generation read and made (interface 2.1)."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+
+
+class Cost(TypedDict):
+    """What was charged, in whole units."""
+
+    amount: Amount
+    currency: str
+
+
+class InferenceTiming(TypedDict):
+    """How long a generation waited, and took."""
+
+    queue_ms: Amount
+    inference_ms: Amount
+    total_ms: Amount
+
+
+class InferenceResult(TypedDict):
+    """A generation as one answer (interface 2.1)."""
+
+    id: str
+    text: str
+    tokens_generated: Count
+    finish_reason: FinishReasons
+    usage: InferenceUsage
+    cost: Cost
+    timing: InferenceTiming
+    warnings: NotRequired[Warnings]
+
+
+class TokenData(TypedDict):
+    """The event of one token (interface 6)."""
+
+    token: Annotated[
+        str,
+        Limits(
+            description="Text of one token. Empty while a character or a stop string is incomplete."
+        ),
+    ]
+    index: Count
+
+
+class FinalData(TypedDict):
+    """The final event of a stream (interface 6)."""
+
+    token: Literal["[DONE]"]
+    finish_reason: FinishReasons
+    usage: InferenceUsage
+    warnings: NotRequired[Warnings]
+
+
+INFERENCE_EVENT = NamedSchema(
+    "InferenceEvent",
+    {
+        "type": "object",
+        "description": (
+            "One event of a stream, when stream is true: a token, the end, or an error that broke "
+            "the stream off."
+        ),
+        "required": ["data"],
+        "properties": {
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {
+                    "oneOf": [reference(kind.__name__) for kind in (TokenData, FinalData, Error)]
+                },
+            }
+        },
+    },
+    (TokenData, FinalData, Error),
+)
+"""Before OpenAPI 3.2, the schema of an event stream is that of each event."""
 
 TRACE_HEADER = "X-Meshnode-Trace"
 
@@ -39,43 +129,61 @@ class Generation(Protocol):
 
 
 async def collect(
-    generation: Generation, currency: str, cost: Callable[[], float] = lambda: 0.0
-) -> dict[str, object]:
+    generation: Generation,
+    currency: str,
+    cost: Callable[[], float] = lambda: 0.0,
+    warnings: Sequence[str] = (),
+) -> InferenceResult:
     """Wait for the end and make the inference result.
 
-    ``cost`` is asked at the end, for whole units; without it the generation costs nothing.
+    ``cost`` is called at the end and gives whole units; without it the generation costs nothing.
     """
     texts: list[str] = []
+    record = request_record()
     async for event in generation:
         if isinstance(event, TokenEvent):
+            record.count_token()
             texts.append(event.text)
         else:
             finished = event
-    return {
+    record.tokens = finished.usage.completion_tokens
+    result: InferenceResult = {
         "id": generation.id,
         "text": "".join(texts),
         "tokens_generated": finished.usage.completion_tokens,
-        "finish_reason": str(finished.finish_reason),
+        "finish_reason": cast("FinishReasons", str(finished.finish_reason)),
         "usage": _usage(finished.usage),
         "cost": {"amount": cost(), "currency": currency},
         "timing": _timing(finished.timing),
     }
+    if warnings:
+        result["warnings"] = list(warnings)
+    return result
 
 
-def stream(generation: Generation, trace: Trace | None = None) -> Response:
+def stream(
+    generation: Generation, trace: Trace | None = None, warnings: Sequence[str] = ()
+) -> Response:
     """The events of ``generation``, as they are made; with its ``trace``, if one is wanted."""
-    return event_stream(_Events(generation, request_id(), trace))
+    return event_stream(_Events(generation, request_record(), trace, warnings))
 
 
 class _Events(AsyncIterator[bytes]):
     """Encodes events. It holds nothing; the generation belongs to the exchange."""
 
-    def __init__(self, generation: Generation, identifier: str, trace: Trace | None) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        record: RequestRecord,
+        trace: Trace | None,
+        warnings: Sequence[str],
+    ) -> None:
         self._generation = generation
         self._events = aiter(generation)
         self._trace = trace
-        self._identifier = identifier
+        self._record = record
         self._ended = False
+        self._warnings = warnings
 
     async def __anext__(self) -> bytes:
         if self._ended:
@@ -83,26 +191,29 @@ class _Events(AsyncIterator[bytes]):
         try:
             event = await anext(self._events)
         except Exception as error:  # noqa: BLE001 - an edge guard: the client must hear of it
-            # The status line is long gone: the event is the only place left to say it.
+            # The status line has been sent: an event is the only place left for the error.
             self._ended = True
-            return sse.encode_event(report(error, self._identifier).body())
+            return sse.encode_event(report(error, self._record.id).body())
         if isinstance(event, TokenEvent):
+            self._record.count_token()
             return sse.encode_event({"token": event.text, "index": event.index})
         self._ended = True
-        return self._comment() + sse.encode_event(
-            {
-                "token": sse.DONE,
-                "finish_reason": str(event.finish_reason),
-                "usage": _usage(event.usage),
-            }
-        )
+        self._record.tokens = event.usage.completion_tokens
+        final: FinalData = {
+            "token": "[DONE]",
+            "finish_reason": cast("FinishReasons", str(event.finish_reason)),
+            "usage": _usage(event.usage),
+        }
+        if self._warnings:
+            final["warnings"] = list(self._warnings)
+        return self._comment() + sse.encode_event(final)
 
     def _comment(self) -> bytes:
         hops = self._trace(self._generation.id) if self._trace is not None else None
         return b"" if hops is None else sse.encode_comment(f"trace {hops}")
 
 
-def _usage(usage: Usage) -> dict[str, int]:
+def _usage(usage: Usage) -> InferenceUsage:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -110,7 +221,7 @@ def _usage(usage: Usage) -> dict[str, int]:
     }
 
 
-def _timing(timing: Timing) -> dict[str, float]:
+def _timing(timing: Timing) -> InferenceTiming:
     return {
         "queue_ms": round(timing.queue_ms, 3),
         "inference_ms": round(timing.inference_ms, 3),

@@ -1,7 +1,7 @@
-"""``/join``: one plain page for people who followed an old link (document, 4.2 rule 8).
+"""``/join``: one plain page for people who followed an old link (interface 4.2 rule 8).
 
-No script, no fonts, nothing loaded from elsewhere: it must work from a node without a network, for
-a screen reader as for a text browser. What comes from the chain is escaped.
+It has no scripts, no fonts, and loads nothing from elsewhere: it must work on a node without other
+network access, in a screen reader and in a text browser. Values from the chain are escaped.
 """
 
 from __future__ import annotations

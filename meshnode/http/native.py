@@ -1,11 +1,8 @@
-"""What all answers of the native API have in common (document, 2.2, 4.2, 7.2; decision 0076).
-
-Terms: a path is *native* when it belongs to the public native API or to what is left of its older
-editions; every other path is the node API's, with the node API's error body.
+"""What all answers of the native API have in common (interface 2.2, 4.2, 7.2; decision 0076).
 
 Invariants: an answer is canonical JSON and is never cached, unless its handler says otherwise; the
-body of a refusal is ``{"error": text}``, whichever layer found the fault; any page of any origin
-may read the answers, since none of them depends on who asks.
+body of a refusal is ``{"error": text}``, whichever layer found the fault; pages of every origin
+may read the answers, since no answer depends on the client's identity.
 """
 
 from __future__ import annotations
@@ -26,28 +23,14 @@ from meshnode.domain.chain.canonical import Json, JsonLimits, encode, parse
 from meshnode.domain.chain.errors import Rejected
 from meshnode.domain.errors import InvalidRequest, MeshnodeError, RateLimited, Unavailable
 from meshnode.domain.ratelimit import address_key
-from meshnode.http.errors import Failure, report
+from meshnode.http.errors import ErrorForm, Failure, report
+from meshnode.http.routes import IntegerParameter, TextParameter
 
 UNREACHABLE = "Native full node unavailable; query your request id before retrying"
-"""What a client hears when the outcome of its request is not known."""
-
-_NATIVE = re.compile(
-    r"/(?:healthz|rpc|join)"
-    r"|/(?:network|artifacts|work|reference)/.*"
-    r"|/(?:signup|login|register|dashboard|download|token)/?"
-    r"|/native-preview(?:/.*)?"
-    # Not the node API's version prefix, nor its two routes without one.
-    r"|/api/(?!v1(?:/|$)|training/(?:global|verify)(?:/|$)|/).+",
-    re.DOTALL,
-)
+"""The error text when the outcome of a request is not known."""
 
 BODY_BYTES: Mapping[str, int] = {"/work/poll": 4096, "/work/result": 2_000_000, "/rpc": 32_768}
 """The largest body that each path takes."""
-
-
-def is_native(path: str) -> bool:
-    """Whether the native API answers for ``path``."""
-    return _NATIVE.fullmatch(path) is not None
 
 
 class NotThere(MeshnodeError):
@@ -58,7 +41,7 @@ class NotAllowed(MeshnodeError):
     """The path can be read and nothing else."""
 
 
-class NodeRequest(TrioRequest):
+class NativeRequest(TrioRequest):
     """A request whose body is bounded by what its path takes."""
 
     def __init__(
@@ -83,19 +66,19 @@ def native_response(value: Json, status: int = 200) -> Response:
 
 
 async def large_response(value: Json) -> Response:
-    """A canonical JSON answer of up to some megabytes, which other requests need not wait for."""
+    """A canonical JSON answer of some megabytes, encoded in a thread: others need not wait."""
     return document_response(await trio.to_thread.run_sync(encode, value))
 
 
 def document_response(data: bytes, status: int = 200) -> Response:
-    """A JSON document that is bytes already."""
+    """An answer of JSON that is encoded already."""
     response = Response(data, status, content_type="application/json")
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
 class _Chunks(ResponseBody):
-    """Hands pieces on as they are read. It holds nothing: what they come from is the exchange's."""
+    """Passes pieces on as they are read. The exchange holds what they are read from."""
 
     def __init__(self, pieces: AsyncIterable[bytes]) -> None:
         self._pieces = pieces
@@ -110,7 +93,7 @@ class _Chunks(ResponseBody):
 def bytes_response(
     body: bytes | AsyncIterable[bytes], status: int, headers: Mapping[str, str]
 ) -> Response:
-    """Bytes of no particular kind; ``headers`` may say their length."""
+    """An answer of bytes; ``headers`` may state their length and type."""
     content = body if isinstance(body, bytes) else _Chunks(body)
     response = Response(content, status, content_type="application/octet-stream")
     response.timeout = None
@@ -122,17 +105,11 @@ HEADERS: Mapping[str, str] = {
     "Access-Control-Allow-Origin": "*",
     "X-Content-Type-Options": "nosniff",
 }
-"""Pages of any origin may read the answer, and nobody guesses at its type."""
-
-
-def add_native_headers(response: Response) -> Response:
-    """What every native answer has."""
-    response.headers.update(dict(HEADERS))
-    return response
+"""Pages of every origin may read the answer, and browsers must not guess its type."""
 
 
 def native_failure(error: Exception, identifier: str) -> Failure:
-    """What becomes of an exception: status and text. Unexpected ones go to the log."""
+    """The status and text for an exception. Unexpected exceptions go to the log."""
     for kind in type(error).__mro__:
         status = ERRORS.get(kind)
         if status is not None:
@@ -158,16 +135,10 @@ ERRORS: Mapping[type[Exception], int] = {
 }
 
 
-def failure_body(failure: Failure) -> bytes:
-    """The native error body."""
-    return encode({"error": failure.message})
-
-
-def failure_answer(failure: Failure) -> Response:
-    """The native error answer."""
-    response = document_response(failure_body(failure), failure.status)
-    response.headers.update(dict(failure.headers))
-    return response
+NATIVE_ERRORS = ErrorForm(
+    native_failure, lambda failure: encode({"error": failure.message}), HEADERS
+)
+"""The native API's form."""
 
 
 def _plain(text: str) -> str:
@@ -178,38 +149,39 @@ def _plain(text: str) -> str:
 
 
 class Parameters:
-    """The query of the current request. What is not asked for by name is ignored."""
+    """The query of the current request. Parameters that no route reads are ignored."""
 
     def __init__(self) -> None:
         self._values = request.args
 
     def text(self, name: str) -> str | None:
-        """A parameter as it was sent; None without it. InvalidRequest when it is there twice."""
+        """A parameter as it was sent; None without it. InvalidRequest if it is there twice."""
         found = self._values.getlist(name)
         if len(found) > 1:
             raise InvalidRequest(name, "is given more than once")
         return found[0] if found else None
 
-    def required(self, name: str) -> str:
-        """A parameter that must be there; its quoted name says that it is not."""
-        value = self.text(name)
+    def required(self, parameter: TextParameter) -> str:
+        """A parameter that must be there. The error text for a missing one is its quoted name."""
+        value = self.text(parameter.name)
         if value is None:
-            raise InvalidRequest(None, repr(name))
+            raise InvalidRequest(None, repr(parameter.name))
         return value
 
-    def integer(self, name: str, default: int, low: int, high: int) -> int:
+    def integer(self, parameter: IntegerParameter) -> int:
         """A decimal number within bounds."""
+        name, low, high = parameter.name, parameter.low, parameter.high
         value = self.text(name)
         if value is None:
-            return default
-        # No sign, no blanks, no digits of other scripts: one number has one spelling.
+            return parameter.default
+        # Signs, blanks and digits of other scripts would give one number several spellings.
         if not re.fullmatch(r"(?:0|[1-9][0-9]{0,18})", value) or not low <= int(value) <= high:
             raise InvalidRequest(name, f"must be an integer from {low} to {high}")
         return int(value)
 
 
 def variable(name: str) -> str:
-    """A variable of the route's path."""
+    """The value of a variable in the route's path."""
     return str((request.view_args or {})[name])
 
 
@@ -246,14 +218,14 @@ class WindowLimit:
     def check(self, key: str, now: float) -> None:
         """Count a request, or raise RateLimited. ``now`` is in seconds of a monotonic clock."""
         if now - self._since >= self._window_s:
-            # All windows end together, so there is nothing to tidy key by key.
+            # All windows end at the same time, so no key needs a window of its own.
             self._since, self._counts = now, {}
         used = self._counts.get(key, 0)
         if used >= self._count:
             wait = int(self._since + self._window_s - now) + 1
             raise RateLimited(wait, "Too many requests")
-        # Whoever has more addresses than the table has rows is not held up by this limit anyway,
-        # and refusing newcomers would let them lock out everybody else.
+        # A client with more addresses than the table has rows gets past this limit anyway, and
+        # refusing new keys would let such a client lock out everybody else.
         if key in self._counts or len(self._counts) < self._max_keys:
             self._counts[key] = used + 1
 
@@ -268,7 +240,7 @@ class NativeGate:
         self._limit = WindowLimit(requests_per_minute)
         self._following = WindowLimit(following_per_minute)
 
-    def admit(self) -> Response | None:
+    async def admit(self) -> Response | None:
         """Answer the current request here, or let it go on. Raises RateLimited."""
         if request.method == "OPTIONS":
             response = Response(b"", 204)
@@ -282,24 +254,24 @@ class NativeGate:
     def count(self, *, following: bool = False) -> None:
         """Count the current request, or raise RateLimited."""
         address, forwarded = client_address()
-        # Whom no proxy forwards is on this machine: its operator, or a proxy that says nothing of
-        # its clients, who would all share one client's allowance.
+        # A request from this machine that no proxy forwarded is the operator's, or comes through a
+        # proxy that does not name its clients, who would all share one client's allowance.
         generous = following or (not forwarded and address == LOCAL)
         limit = self._following if generous else self._limit
         limit.check(address, trio.current_time())
 
 
 UNCOUNTED = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/rpc")})
-"""A node under load must not be taken for a dead one; ``/rpc`` counts by what is asked of it."""
+"""Health checks must pass under load; ``/rpc`` counts its requests itself, by their method."""
 
 
 LOCAL = "this machine"
 
 
 def client_address() -> tuple[str, bool]:
-    """Whom the current request counts against, and whether a proxy says so.
+    """The key that the current request counts against, and whether a proxy stated it.
 
-    A proxy on this machine is believed about whom it forwards; anybody else speaks for themselves.
+    Only a proxy on this machine is believed when it states the address of its client.
     """
     client = request.scope["client"]
     host = client[0] if client else "127.0.0.1"

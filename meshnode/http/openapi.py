@@ -1,61 +1,129 @@
-"""The OpenAPI 3.1 description of the node API (document, sections 2.1 to 7.1).
+"""The OpenAPI 3.1 description of the HTTP port, made of its tables of routes (interface 4.1, 4.2).
 
-One entry for each route of the node API, and no other; a test holds the two together. The schemas
-of bodies are in :mod:`meshnode.http.schemas`.
+Paths, parameters, bodies and answers are what the routes say of themselves; the schemas are those
+of their types. Added here is what follows from the API that a route belongs to: its error body, its
+headers, and the errors that each of its routes can answer with.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
-from meshnode.http.errors import HTTP_ERRORS
-from meshnode.http.schemas import SCHEMAS, ref
-
-Json = dict[str, Any]
+from meshnode.http.errors import HTTP_ERRORS, Error
+from meshnode.http.routes import JSON_TYPE, Reply, Route
+from meshnode.http.schema import Json, Kind, Schemas
 
 _PHRASES = {
-    401: "invalid or expired token",
-    402: "balance too low for the operation",
+    401: "the bearer token is missing, invalid or expired",
+    402: "the balance is too low for the operation",
+    403: "the path can only be read",
     409: "the stake is locked until its unlock date",
+    410: "this interface is gone; the text says what to use instead",
     429: "too many requests",
     500: "internal error",
+    503: "the node is draining, or lacks what the request needs",
 }
-
-_RETRY_AFTER = {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}
-_HEADERS_OF: dict[int, Json] = {
-    401: {"WWW-Authenticate": {"$ref": "#/components/headers/WWWAuthenticate"}},
-    429: _RETRY_AFTER,
-    503: _RETRY_AFTER,
-}
-_REQUEST_ID = {"X-Request-Id": {"$ref": "#/components/headers/RequestId"}}
 
 _ALWAYS = (429, 500)
 _WITH_AUTH = (401,)
-_WITH_BODY = (400, 408, 413, 415)
+_WITH_QUERY = (400,)
+_WITH_BODY = (400, 408, 413)
+
+HEADERS: dict[str, Json] = {
+    "X-Request-Id": {
+        "description": "Names this exchange in the node's log.",
+        "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    },
+    "Retry-After": {
+        "description": "Seconds to wait before another attempt.",
+        "schema": {"type": "string", "pattern": "^[0-9]+$"},
+    },
+    "WWW-Authenticate": {
+        "description": "The scheme to use.",
+        "schema": {"type": "string", "pattern": "^Bearer"},
+    },
+    "Location": {
+        "description": "The page that replaced this one.",
+        "schema": {"type": "string", "format": "uri-reference"},
+    },
+    "ETag": {"description": "The digest of the bytes.", "schema": {"type": "string"}},
+    "Content-Range": {
+        "description": "Which bytes these are, and of how many.",
+        "schema": {"type": "string"},
+    },
+}
+_ERROR_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
+
+_VARIABLE = re.compile(r"<(?:\w+(?:\(([^)]*)\))?:)?(\w+)>")
+"""A variable in Quart's notation: ``<name>``, ``<path:name>`` or ``<any(a, b):name>``."""
 
 
-def openapi_document(version: str) -> Json:
+class NativeError(TypedDict):
+    """The error body of the native API."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The routes of one API, and what its routes have in common."""
+
+    tag: str
+    description: str
+    routes: tuple[Route[Any], ...]
+    error: Kind = Error
+    error_headers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    always: tuple[int, ...] = _ALWAYS
+    with_body: tuple[int, ...] = (*_WITH_BODY, 415)
+
+
+def node_section(routes: Iterable[Route[Any]]) -> Section:
+    """The node API."""
+    headers = {**_ERROR_HEADERS, 503: ("Retry-After",)}
+    text = "The node API: inference, wallet, peers, configuration."
+    return Section("node", text, tuple(routes), error_headers=headers)
+
+
+def native_section(routes: Iterable[Route[Any]]) -> Section:
+    """The public native API, whose routes answer 503 until the node has a chain."""
+    text = "The public native API: the chain, without credentials."
+    always, body = (*_ALWAYS, 503), _WITH_BODY
+    return Section("native", text, tuple(routes), NativeError, _ERROR_HEADERS, always, body)
+
+
+def openapi_document(version: str, sections: Iterable[Section]) -> Json:
     """The whole document. ``version`` is the node's."""
+    schemas = Schemas()
+    responses: Json = {}
+    paths: dict[str, Json] = {}
+    sections = tuple(sections)
+    for section in sections:
+        for route in section.routes:
+            methods = paths.setdefault(template(route.path), {})
+            methods[route.method.lower()] = _operation(route, section, schemas)
+            for status in _error_statuses(route, section):
+                responses[_error_name(status, section)] = _error(status, section, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Node API",
+            "title": "meshnode HTTP API",
             "version": version,
             "description": (
-                "HTTP interface of a node in a distributed model network. Every response carries "
-                "X-Request-Id; every failure has the body described by Error."
+                "The HTTP port of a node in a distributed model network. Every response carries "
+                "X-Request-Id. A failure has the body Error on the node API, and NativeError on "
+                "the native API."
             ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": _paths(),
+        "tags": [{"name": each.tag, "description": each.description} for each in sections],
+        "paths": paths,
         "components": {
-            "schemas": SCHEMAS,
-            "headers": {
-                "RequestId": _header("Names this exchange in the node's log.", "^[0-9a-f]{16}$"),
-                "RetryAfter": _header("Seconds to wait before trying again.", "^[0-9]+$"),
-                "WWWAuthenticate": _header("The scheme to use.", "^Bearer"),
-            },
-            "responses": {f"Error{status}": _error(status) for status in _error_statuses()},
+            "schemas": schemas.named,
+            "headers": {name: {"required": True, **header} for name, header in HEADERS.items()},
+            "responses": responses,
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -67,182 +135,102 @@ def openapi_document(version: str) -> Json:
     }
 
 
-def _paths() -> Json:
-    inference_content = {
-        "application/json": {"schema": ref("InferenceResult")},
-        # Before OpenAPI 3.2, the schema of an event stream is that of each event.
-        "text/event-stream": {"schema": ref("InferenceEvent")},
-    }
-    return {
-        "/api/v1/status": {"get": _operation("getStatus", "Node status", "NodeStatus")},
-        "/api/v1/metrics": {"get": _operation("getMetrics", "Metrics", "Metrics")},
-        "/api/v1/health": {"get": _health()},
-        "/api/v1/inference": {
-            "post": _operation(
-                "createInference",
-                "Generate text",
-                content=inference_content,
-                auth=True,
-                body="InferenceRequest",
-                example={"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0.7},
-                extra=(402, 503),
-            )
-        },
-        **_wallet_paths(),
-        "/api/v1/peers": {
-            "get": _operation("getPeers", "Other nodes that this one knows", "Peers", auth=True)
-        },
-        "/api/v1/network": {"get": _operation("getNetwork", "Network statistics", "Network")},
-        "/api/v1/layers": {
-            "get": _operation("getLayers", "Layers held by this node", "Layers", auth=True)
-        },
-        "/api/v1/proofs": {"get": _proofs_operation()},
-        "/api/v1/config": {
-            "get": _operation("getConfig", "Configuration", "Configuration", auth=True),
-            "patch": _operation(
-                "patchConfig",
-                "Change some keys of the configuration, all or none of them",
-                "ConfigurationChanged",
-                auth=True,
-                body="ConfigurationPatch",
-                example={"training": {"batch_size": 16}},
-            ),
-        },
-        "/api/training/global": {
-            "get": _operation("getGlobalTraining", "Global training verification", "GlobalTraining")
-        },
-        "/api/training/verify": {
-            "get": _operation("verifyTraining", "Quick verification", "QuickVerification")
-        },
-        "/openapi.json": {"get": _operation("getOpenapi", "This document", "OpenapiDocument")},
-    }
+def template(path: str) -> str:
+    """A route's path in OpenAPI's notation."""
+    return _VARIABLE.sub(r"{\2}", path)
 
 
-def _wallet_paths() -> Json:
-    account = "02fc9b11d0ce24506121dcbad78d9a809fd52770ae77230e46b00b6249eb624161"
-    history = _operation(
-        "getTransactions", "The account's history", "Transactions", auth=True, extra=(400, 503)
-    )
-    history["parameters"] = [
-        _query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
-        _query("offset", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0}),
-    ]
-    return {
-        "/api/v1/wallet/balance": {
-            "get": _operation("getBalance", "Balance", "Balance", auth=True, extra=(503,))
-        },
-        "/api/v1/wallet/send": {
-            "post": _operation(
-                "sendPayment",
-                "Pay another account",
-                "TransferResult",
-                auth=True,
-                body="SendRequest",
-                example={"to": account, "amount": 2.5, "memo": "thanks"},
-                extra=(402, 503),
-            )
-        },
-        "/api/v1/wallet/transactions": {"get": history},
-        "/api/v1/wallet/stake": {
-            "post": _operation(
-                "stake",
-                "Stake for a number of days",
-                "StakeResult",
-                auth=True,
-                body="StakeRequest",
-                example={"amount": 1000, "duration_days": 30},
-                extra=(402, 503),
-            )
-        },
-        "/api/v1/wallet/unstake": {
-            "post": _operation(
-                "unstake",
-                "Start the cooldown of staked money",
-                "UnstakeResult",
-                auth=True,
-                body="UnstakeRequest",
-                example={"amount": 1000},
-                extra=(402, 409, 503),
-            )
-        },
-    }
-
-
-def _proofs_operation() -> Json:
-    operation = _operation(
-        "getProofs",
-        "This node's claims of work, newest first, and sums over all of them",
-        "Proofs",
-        auth=True,
-        extra=(400, 503),
-    )
-    operation["parameters"] = [
-        _query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20})
-    ]
-    return operation
-
-
-def _query(name: str, schema: Json) -> Json:
-    return {"name": name, "in": "query", "required": False, "schema": schema}
-
-
-def _operation(
-    operation_id: str,
-    summary: str,
-    schema: str = "",
-    *,
-    content: Json | None = None,
-    auth: bool = False,
-    body: str = "",
-    example: Json | None = None,
-    extra: tuple[int, ...] = (),
-) -> Json:
-    content = content or {"application/json": {"schema": ref(schema)}}
-    statuses = {*_ALWAYS, *(_WITH_AUTH if auth else ()), *(_WITH_BODY if body else ()), *extra}
-    errors = {str(n): {"$ref": f"#/components/responses/Error{n}"} for n in sorted(statuses)}
-    success = {"description": "Success.", "headers": _REQUEST_ID, "content": content}
+def _operation(route: Route[Any], section: Section, schemas: Schemas) -> Json:
     operation: Json = {
-        "operationId": operation_id,
-        "summary": summary,
-        "security": [{"bearer": []}] if auth else [],
-        "responses": {"200": success, **errors},
+        "operationId": route.name or _made_name(route),
+        "summary": route.summary,
+        "tags": [section.tag],
+        "security": [{"bearer": []}] if route.auth else [],
     }
-    if body:
-        media = {"schema": ref(body), "example": example}
-        operation["requestBody"] = {"required": True, "content": {"application/json": media}}
+    parameters = [*_variables(route, schemas), *_query(route, schemas)]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        media: Json = {"schema": schemas.of(route.body)}
+        if route.example is not None:
+            media["example"] = route.example
+        operation["requestBody"] = {"required": True, "content": {JSON_TYPE: media}}
+    operation["responses"] = {
+        **{str(reply.status): _reply(reply, schemas) for reply in route.replies},
+        **{
+            str(status): {"$ref": f"#/components/responses/{_error_name(status, section)}"}
+            for status in _error_statuses(route, section)
+        },
+    }
     return operation
 
 
-def _health() -> Json:
-    operation = _operation("getHealth", "Health; never rate limited", "Health")
-    content = {"application/json": {"schema": ref("Health")}}
-    del operation["responses"]["429"]
-    operation["responses"]["503"] = {
-        "description": "The node is not fit to be sent work, or it is draining.",
-        "headers": _REQUEST_ID,
-        "content": content,
+def _made_name(route: Route[Any]) -> str:
+    """An operation's id from its path: no two operations have the same."""
+    words = re.findall(r"[A-Za-z0-9]+", template(route.path))
+    slash = "Slash" if route.path.endswith("/") else ""
+    return route.method.lower() + "".join(word.capitalize() for word in words) + slash
+
+
+def _variables(route: Route[Any], schemas: Schemas) -> list[Json]:
+    found = []
+    for choices, name in _VARIABLE.findall(route.path):
+        schema = schemas.of(route.variables.get(name, str))
+        if choices:
+            schema = {"type": "string", "enum": choices.split(", ")}
+        found.append({"name": name, "in": "path", "required": True, "schema": schema})
+    return found
+
+
+def _query(route: Route[Any], schemas: Schemas) -> list[Json]:
+    return [
+        {
+            "name": parameter.name,
+            "in": "query",
+            "required": parameter.required,
+            "schema": schemas.of(parameter.kind),
+        }
+        for parameter in route.query
+    ]
+
+
+def _reply(reply: Reply, schemas: Schemas) -> Json:
+    response: Json = {
+        "description": reply.description,
+        "headers": _headers("X-Request-Id", *reply.headers),
     }
-    return operation
+    if reply.content:
+        response["content"] = {
+            media: {"schema": schemas.of(kind)} for media, kind in reply.content.items()
+        }
+    return response
 
 
-def _error_statuses() -> list[int]:
-    return sorted({*_ALWAYS, *_WITH_AUTH, *_WITH_BODY, 402, 409, 503})
+def _error_statuses(route: Route[Any], section: Section) -> list[int]:
+    statuses = {*section.always, *route.errors}
+    statuses |= set(_WITH_AUTH) if route.auth else set()
+    statuses |= set(_WITH_QUERY) if route.query else set()
+    # A text that a variable does not take makes another path.
+    statuses |= {404} if _VARIABLE.search(route.path) else set()
+    statuses |= set(section.with_body) if route.body is not None else set()
+    if not route.limited:
+        statuses.discard(429)
+    return sorted(statuses - {reply.status for reply in route.replies})
 
 
-def _error(status: int) -> Json:
+def _error_name(status: int, section: Section) -> str:
+    return f"{section.tag.capitalize()}Error{status}"
+
+
+def _error(status: int, section: Section, schemas: Schemas) -> Json:
     phrase = _PHRASES.get(status) or HTTP_ERRORS[status][1]
-    if status == 503:
-        phrase = "the node is draining, or lacks what the request needs"
+    more = section.error_headers.get(status, ())
     return {
         "description": phrase[0].upper() + phrase[1:] + ".",
-        "headers": {**_REQUEST_ID, **_HEADERS_OF.get(status, {})},
-        "content": {"application/json": {"schema": ref("Error")}},
+        "headers": _headers("X-Request-Id", *more),
+        "content": {JSON_TYPE: {"schema": schemas.of(section.error)}},
     }
 
 
-def _header(description: str, pattern: str) -> Json:
-    return {
-        "description": description,
-        "required": True,
-        "schema": {"type": "string", "pattern": pattern},
-    }
+def _headers(*names: str) -> Json:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -1,20 +1,65 @@
-"""Tables of routes, and how an edge puts one into the application (document, section 4).
+"""Tables of routes: what serves a request, and how the OpenAPI document describes it (interface 4).
 
 Each HTTP edge has one table, ``ROUTES``, whose handlers are methods of what owns the answers. The
-OpenAPI document describes exactly the routes of the node API; a test holds the two together.
+OpenAPI document and the index of the API are made of these tables and of nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+
+from meshnode.http.schema import Kind, Limits
 
 if TYPE_CHECKING:
+    from quart_trio.wrappers import TrioResponse as Response
+
     from meshnode.http.access import Access
-    from meshnode.http.app import QuartTrio, Response
+    from meshnode.http.exchange import ApiApp
 
 Api = TypeVar("Api")
+
+JSON_TYPE = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class TextParameter:
+    """A text in a query."""
+
+    name: str
+    kind: Kind = str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerParameter:
+    """A decimal number in a query. Without it, the number is ``default``."""
+
+    name: str
+    default: int
+    low: int
+    high: int
+    required: bool = False
+    shown_default: bool = True
+    """Whether a reader learns anything from the default."""
+
+    @property
+    def kind(self) -> Kind:
+        """The number's type."""
+        default = self.default if self.shown_default else None
+        return Annotated[int, Limits(minimum=self.low, maximum=self.high, default=default)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One status that a route answers with, errors aside."""
+
+    status: int
+    description: str
+    content: Mapping[str, Kind] = field(default_factory=dict)
+    """Types by media type; none for an answer without a body."""
+    headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +69,62 @@ class Route(Generic[Api]):
     method: str
     path: str
     handler: Callable[[Api], Awaitable[Response]]
+    summary: str
+    answer: Kind = Any
+    """The type of a JSON answer with status 200, or a tuple of :class:`Reply`."""
+    name: str = ""
+    """The operation's id in the OpenAPI document; without it, one is made of the path."""
     auth: bool = False
     """Whether a bearer token is needed; the handler finds its record with ``access.bearer()``."""
     limited: bool = True
     """Whether requests count against their address."""
+    body: Kind = None
+    """The type of the JSON body, if the route takes one."""
+    example: Any = None
+    """A body that the route accepts."""
+    query: tuple[TextParameter | IntegerParameter, ...] = ()
+    variables: Mapping[str, Kind] = field(default_factory=dict)
+    """Types of the path's variables; text, if not named here."""
+    errors: tuple[int, ...] = ()
+    """Statuses besides those that follow from the fields above."""
+
+    @property
+    def replies(self) -> tuple[Reply, ...]:
+        """What the route answers, errors aside."""
+        if isinstance(self.answer, tuple):
+            return self.answer
+        return (Reply(200, "Success.", {JSON_TYPE: self.answer}),)
 
 
-def add_routes(app: QuartTrio, api: Api, routes: Iterable[Route[Api]], access: Access) -> None:
-    """Serve ``routes`` by asking ``api``."""
+def add_routes(
+    app: ApiApp, api: Api, routes: Iterable[Route[Api]], access: Access | None = None
+) -> None:
+    """Serve ``routes`` by asking ``api``. Without ``access``, none of them may need a token."""
     add_late_routes(app, lambda: api, routes, access)
 
 
 def add_late_routes(
-    app: QuartTrio, find: Callable[[], Api], routes: Iterable[Route[Api]], access: Access
+    app: ApiApp,
+    find: Callable[[], Api],
+    routes: Iterable[Route[Api]],
+    access: Access | None = None,
 ) -> None:
-    """Serve ``routes`` by asking what ``find`` gives, which may be Unavailable for now."""
+    """Serve ``routes`` by asking what ``find`` returns; it may raise Unavailable for now."""
     for route in routes:
         endpoint = f"{route.method} {route.path}"
         app.add_url_rule(route.path, endpoint, _view(find, route, access), methods=[route.method])
-        if not route.limited:
+        if access is not None and not route.limited:
             access.exempt(route.path)
 
 
 def _view(
-    find: Callable[[], Api], route: Route[Api], access: Access
+    find: Callable[[], Api], route: Route[Api], access: Access | None
 ) -> Callable[..., Awaitable[Response]]:
+    if route.auth and access is None:
+        raise ValueError(f"{route.path} needs a token, and nothing checks tokens")
+
     async def view(**_: object) -> Response:
-        if route.auth:
+        if route.auth and access is not None:
             access.authorize()
         return await route.handler(find())
 

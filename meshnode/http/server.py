@@ -13,29 +13,32 @@ import errno
 import logging
 import socket
 from functools import partial
-from typing import Any
 
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
+from meshnode.domain.connections import ConnectionTable, share_of
 from meshnode.domain.errors import StartupError
-from meshnode.http.errors import http_failure
+from meshnode.http.errors import ErrorForm, http_failure
 from meshnode.http.exchange import error_message, new_request_id
-from meshnode.http.transport import Connection
+from meshnode.http.transport import Application, Connection
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 900
-"""Below the usual limit of 1024 open files; the rest is for the node's files and peers."""
+SHARE_OF_CONNECTIONS = 0.5
+"""The share of all connections that one address may have; this machine may have all."""
+MAX_REFUSALS = 32
+"""Most clients that are sent a 503 at one time. Further ones are closed without an answer, because
+each answer keeps a descriptor for up to a second."""
 MAX_HEAD_BYTES = 16 * 1024
 """Request line and headers together."""
 BACKLOG = 256
 
 
 async def serve_http(
-    app: Any,
+    app: Application,
     host: str,
     port: int,
     *,
@@ -48,21 +51,27 @@ async def serve_http(
 
     Reports the real address through ``task_status``; port 0 takes a free one. After ``shutdown`` is
     set it stops accepting, closes idle connections, gives responses in flight ``grace_s`` seconds,
-    closes what is left, stalled readers included, and returns. Cancelling it does the last at once.
+    closes what is left, stalled readers included, and returns. When cancelled, it closes everything
+    at once.
 
     Raises :class:`StartupError` in one line when it cannot listen.
     """
     listeners = await _open_listeners(host, port)
     context = WorkerContext(None)
-    connections: set[Connection] = set()
-    wrapped, config = ASGIWrapper(app), _config()
+    connections: ConnectionTable[Connection] = ConnectionTable(
+        max_connections, lambda ip: share_of(max_connections, SHARE_OF_CONNECTIONS, ip)
+    )
+    refusals = trio.CapacityLimiter(MAX_REFUSALS)
+    config = _config()
 
     async def serve_connection(stream: trio.SocketStream) -> None:
-        if len(connections) >= max_connections:
-            await _refuse(stream)
+        connection = Connection(app, config, context, stream)
+        admitted, replaced = connections.admit(connection)
+        if replaced is not None:
+            replaced.drain()
+        if not admitted:
+            await _refuse(stream, app.errors_for(""), refusals)
             return
-        connection = Connection(wrapped, config, context, stream)
-        connections.add(connection)
         try:
             await connection.run()
         except* Exception:
@@ -83,7 +92,7 @@ async def serve_http(
             accepting.cancel_scope.cancel()
         # From here on a connection closes after its response instead of waiting for the next.
         await context.terminated.set()
-        for connection in tuple(connections):
+        for connection in connections:
             connection.drain()
         handlers.cancel_scope.deadline = trio.current_time() + grace_s
 
@@ -95,7 +104,7 @@ async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
     except socket.gaierror:
         raise StartupError(f"cannot listen on {host}: there is no such address") from None
     except OSError as error:
-        # With several addresses the first cause is what the operator can act on.
+        # With several addresses, the first cause is the one that the operator can act on.
         code = error.errno or getattr(error.__cause__, "errno", None)
         if code == errno.EADDRINUSE:
             raise StartupError(f"port {port} is already in use on {host}") from None
@@ -103,16 +112,22 @@ async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
         raise StartupError(f"cannot listen on port {port} of {host}: {reason}") from None
 
 
-async def _refuse(stream: trio.SocketStream) -> None:
-    headers, body = error_message(http_failure(503), new_request_id())
+async def _refuse(
+    stream: trio.SocketStream, form: ErrorForm, refusals: trio.CapacityLimiter
+) -> None:
+    if refusals.available_tokens == 0:
+        await trio.aclose_forcefully(stream)
+        return
+    headers, body = error_message(form, http_failure(503), new_request_id())
     lines = [b"HTTP/1.1 503 Service Unavailable", b"connection: close"]
     lines += [name + b": " + value for name, value in headers]
     with trio.move_on_after(1):
-        with contextlib.suppress(trio.BrokenResourceError):
-            await stream.send_all(b"\r\n".join(lines) + b"\r\n\r\n" + body)
-            await stream.send_eof()
-            # A request that was never read would turn the close into a reset.
-            await stream.receive_some(MAX_HEAD_BYTES)
+        async with refusals:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await stream.send_all(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+                await stream.send_eof()
+                # A request that was never read would turn the close into a reset.
+                await stream.receive_some(MAX_HEAD_BYTES)
     await trio.aclose_forcefully(stream)
 
 

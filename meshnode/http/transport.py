@@ -17,7 +17,7 @@ a parser error cuts an       the answer that has begun is finished; what comes i
 answer that has begun        read and dropped
 HTTP/2 with prior knowledge  refused with 505
 an ``Upgrade`` is taken      it is ignored, and the request answered as HTTP/1.1
-                             (decisions/0026)
+                             (decision 0026)
 ===========================  ==============================================================
 
 States of a connection: *idle* (waiting for a request's head, at most ``KEEP_ALIVE_S``, however
@@ -29,11 +29,12 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 import h11
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
@@ -42,31 +43,39 @@ from hypercorn.utils import parse_socket_addr
 
 from meshnode.http.errors import http_failure
 from meshnode.http.exchange import error_message, new_request_id
-from meshnode.http.native import is_native
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from hypercorn.config import Config
     from hypercorn.events import Event
     from hypercorn.protocol.events import Event as StreamEvent
     from hypercorn.trio.worker_context import WorkerContext
-    from hypercorn.typing import AppWrapper
+    from hypercorn.typing import (
+        AppWrapper,
+        ASGIReceiveCallable,
+        ASGISendCallable,
+        Scope,
+    )
+
+    from meshnode.http.errors import ErrorForm
 
 RECEIVE_BYTES = 64 * 1024
 HEADER_EXTRA = len(b": \r\n")
 BEGINNING_BYTES = 256
-"""Of a request: enough to see which API it is for."""
+"""How much is kept of a request's beginning: enough to see which API its path belongs to."""
 KEEP_ALIVE_S = 20.0
-"""For the next request's head to arrive in full, the first one's included."""
+"""Deadline for a request's head to arrive in full, counted from the answer before or the accept."""
 STALL_S = 30.0
-"""For a client to take anything at all of what is being sent."""
+"""A client that accepts no byte for this long is disconnected."""
 LINGER_S = 2.0
-"""For a client to stop sending after its answer."""
+"""How long input is still read and dropped after the last answer."""
 CLOSE_S = 5.0
-"""For the tasks of a connection to end once it is closed."""
+"""Deadline for the tasks of a closed connection."""
 
 
 class _HeadRefused(Exception):
-    """The head of a request is well formed, and not served."""
+    """The head of a request is well formed, but the server does not serve it."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -74,7 +83,7 @@ class _HeadRefused(Exception):
 
 
 class _Parser(h11.Connection):
-    """Remembers how the current request begins: a head that is not understood is gone."""
+    """Keeps the beginning of the current request, since h11 drops a head that it cannot parse."""
 
     beginning = b""
 
@@ -83,6 +92,18 @@ class _Parser(h11.Connection):
         if self.their_state is h11.IDLE:
             self.beginning = self.trailing_data[0][:BEGINNING_BYTES]
         return super().next_event()
+
+
+class Application(Protocol):
+    """What the server serves: an ASGI application that also knows the form of its errors."""
+
+    def __call__(
+        self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
+    ) -> Awaitable[None]:
+        """Answer one request."""
+
+    def errors_for(self, target: str) -> ErrorForm:
+        """The form of an error about a request with this target, which may not be a path."""
 
 
 _REQUEST_LINE = re.compile(rb"\s*[^\s]+ +(?:https?://[^/?\s]*)?(/[^?\s]*)", re.IGNORECASE)
@@ -97,8 +118,9 @@ def path_of(beginning: bytes) -> str:
 class _Protocol(H11Protocol):
     """Hypercorn's HTTP/1 protocol alone, and with a body in its own errors."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, errors_for: Callable[[str], ErrorForm], *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._errors_for = errors_for
         self._parser = _Parser(h11.SERVER, self.config.h11_max_incomplete_size)
         self.connection = self._parser
 
@@ -110,8 +132,8 @@ class _Protocol(H11Protocol):
             await self.send(Closed())
 
     async def stream_send(self, event: StreamEvent) -> None:
-        # Hypercorn sends a 500 for an application that ended without an answer, and takes one that
-        # was cancelled while its answer was being sent for such a one.
+        # Hypercorn sends a 500 for an application that ended without an answer. It would mistake an
+        # application that was cancelled while it was sending for one of those.
         await trio.lowlevel.checkpoint_if_cancelled()
         await super().stream_send(event)
 
@@ -121,7 +143,7 @@ class _Protocol(H11Protocol):
         lines = sum(len(name) + len(value) + HEADER_EXTRA for name, value in event.headers)
         if len(event.target) + lines > self.config.h11_max_incomplete_size:
             raise _HeadRefused(431)
-        # RFC 9112, 6.1: two statements of one body's length are how requests are smuggled.
+        # RFC 9112, 6.1: requests are smuggled by stating a body's length in two ways.
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
             raise _HeadRefused(400)
 
@@ -137,16 +159,16 @@ class _Protocol(H11Protocol):
         await super()._create_stream(request)
 
     async def _send_error_response(self, status_code: int) -> None:
-        native = is_native(path_of(self._parser.beginning))
+        form = self._errors_for(path_of(self._parser.beginning))
         failure = http_failure(status_code)
-        headers, body = error_message(failure, new_request_id(), native=native)
+        headers, body = error_message(form, failure, new_request_id())
         headers += [(b"connection", b"close"), *self.config.response_headers("h11")]
         answer = (
             h11.Response(status_code=status_code, headers=headers),
             h11.Data(data=body),
             h11.EndOfMessage(),
         )
-        # At once: an application that answers meanwhile must not come in between.
+        # In one send: an answer of the application must not come in between.
         data = b""
         # The answer to HEAD has no body.
         with suppress(h11.LocalProtocolError):
@@ -169,9 +191,10 @@ class Connection:
     """One accepted connection. ``run`` serves it to its end; ``drain`` lets it go early."""
 
     def __init__(
-        self, app: AppWrapper, config: Config, context: WorkerContext, stream: trio.SocketStream
+        self, app: Application, config: Config, context: WorkerContext, stream: trio.SocketStream
     ) -> None:
-        self._app = app
+        self._errors_for = app.errors_for
+        self._app: AppWrapper = ASGIWrapper(app)
         self._config = config
         self._context = context
         self._socket = stream.socket
@@ -180,6 +203,10 @@ class Connection:
         self._reading = trio.CancelScope()
         self._deadline = trio.current_time() + KEEP_ALIVE_S
         self._idle = True
+        self.idle_since = trio.current_time()
+        """When the latest answer was finished, or the connection was accepted."""
+        self.ip = _peer_ip(stream.socket)
+        """The client's address; empty if it had left before it was looked at."""
         self._closing = False
         self._ignoring = False
         self._draining = False
@@ -191,13 +218,14 @@ class Connection:
             client = parse_socket_addr(self._socket.family, self._socket.getpeername())
             server = parse_socket_addr(self._socket.family, self._socket.getsockname())
         except OSError:
-            # The client was gone before it was looked at.
+            # The client left before the connection was served.
             self._socket.close()
             return
         try:
             with self._scope:
                 async with TaskGroup() as tasks:
                     self._protocol = _Protocol(
+                        self._errors_for,
                         self._app,
                         self._config,
                         self._context,
@@ -212,8 +240,13 @@ class Connection:
         finally:
             self._socket.close()
 
+    @property
+    def idle(self) -> bool:
+        """Whether no request has arrived in full that is not answered yet."""
+        return self._idle
+
     def drain(self) -> None:
-        """End as soon as no response is in the making: at once, if idle."""
+        """End as soon as no response is being made; an idle connection ends at once."""
         self._draining = True
         if self._idle:
             self._read_until(-math.inf)
@@ -224,8 +257,8 @@ class Connection:
             if not self._closing and not self._ignoring:
                 await self._protocol.handle(RawData(data))
             data = await self._receive()
-        # The client has gone, or is let go: the application hears of it and ends. Whatever does
-        # not listen is cancelled.
+        # The client has left, or the connection is drained. The application gets the disconnect
+        # event and ends; one that does not is cancelled at the deadline.
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_S)
         await self._protocol.handle(Closed())
 
@@ -247,6 +280,7 @@ class Connection:
             await self._send(event.data)
         elif isinstance(event, Updated):
             self._idle = event.idle
+            self.idle_since = trio.current_time()
             if not event.idle:
                 self._read_until(math.inf)
             elif self._draining:
@@ -271,12 +305,12 @@ class Connection:
             pass
         finally:
             if sent < len(data):
-                # What is on the wire is cut in the middle, so nothing may ever follow it.
+                # The last message is cut in the middle, so nothing may follow it.
                 self._socket.close()
                 self._scope.cancel()
 
     async def _close(self) -> None:
-        """The server's wish to close: after an error, or after the last response."""
+        """Close from this side, after an error or after the last response."""
         if self._closing:
             return
         self._closing = True
@@ -289,7 +323,15 @@ class Connection:
         # Closing while the client still sends would reset the connection, and the reset could
         # overtake the answer.
         self._read_until(-math.inf if self._protocol.request_complete else now + LINGER_S)
-        # A reader that waits for a pipelined request to get its turn would wait for ever.
+        # A reader that waits for a pipelined request's turn would otherwise wait for ever.
         self._scope.deadline = now + LINGER_S + CLOSE_S
         if self._protocol.stream is not None:
             await self._protocol.handle(Closed())
+
+
+def _peer_ip(sock: trio.socket.SocketType) -> str:
+    try:
+        client = parse_socket_addr(sock.family, sock.getpeername())
+    except OSError:
+        return ""
+    return client[0] if client else ""

@@ -1,4 +1,4 @@
-"""Values that routes of the node API read and write alike (document, sections 2 and 4.1)."""
+"""Values that several routes of the node API read or write (interface 2 and 4.1)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from datetime import UTC, datetime
 from quart import request
 
 from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.units import SECOND_NS
+from meshnode.http.routes import IntegerParameter
 
-SECOND_NS = 1_000_000_000
 
-
-def query_integer(name: str, default: int, low: int, high: int) -> int:
+def query_integer(parameter: IntegerParameter) -> int:
     """A parameter of the current request's query. Raises InvalidRequest."""
+    name, low, high = parameter.name, parameter.low, parameter.high
     values = request.args.getlist(name)
     if not values:
-        return default
+        return parameter.default
     text = values[0]
-    # One value, plain digits: int() would also take signs, spaces, underscores and other scripts.
+    # int() alone would also accept signs, spaces, underscores and digits of other scripts.
     if len(values) > 1 or not (text.isascii() and text.isdigit()) or len(text) > 10:
         raise InvalidRequest(name, "must be an integer")
     if not low <= int(text) <= high:
@@ -33,5 +34,5 @@ def timestamp(time_ns: int) -> str:
 
 
 def timestamp_now() -> str:
-    """The same for the present moment."""
+    """The present moment as ISO 8601 in UTC, to the millisecond."""
     return timestamp(time.time_ns())

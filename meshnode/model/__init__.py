@@ -1,15 +1,15 @@
 """The model: decoder, loading, KV cache, sampling. torch is allowed; trio and network are not.
 
 Importing this package before torch makes torch's threads sleep while they wait for one another
-instead of spinning (decisions/0070). A node shares its processors with its event loop and with
-whatever else the machine does, and a spinning thread keeps the one that it waits for from running.
-For the same reason numpy, with which the chain's arithmetic is done (decisions/0087), multiplies
-matrices in the thread that asks.
+instead of spinning (decision 0070). Torch shares the cores with the node's event loop and with
+other programs, and a spinning thread can take the core of the very thread that it waits for. For
+the same reason numpy, which does the chain's arithmetic (decision 0087), multiplies matrices in the
+calling thread.
 """
 
 import os
 
-# Read once, when torch loads its OpenMP runtime. A setting of the operator's own is left alone.
+# Read once, when torch loads its OpenMP runtime. The operator's own setting takes precedence.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# Likewise, when numpy loads its library: its threads spin, and these matrices are small.
+# Read once, when numpy loads its library. Its threads spin too, and these matrices are small.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

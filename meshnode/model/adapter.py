@@ -1,12 +1,12 @@
-"""The part of the model that the chain trains: an adapter before the head (fact sheet, section 6).
+"""The part of the model that the chain trains: an adapter before the head (native network 6).
 
 Terms: with features ``h`` the head reads ``h + (h A^T) B^T`` instead; ``a`` is ``[4, hidden]``,
 ``b`` is ``[hidden, 4]``, both float32. The *root* of a tensor or an adapter is the digest of its
 JSON. One *round* is one update from one sequence: next-token cross-entropy, the gradient clipped
 to a norm of 1, plain descent.
 
-Invariants: exact arithmetic throughout (``model.exact``), so that roots and losses are the same on
-every machine; an adapter is never changed; ``Adapter.read(adapter.document()) == adapter``.
+Invariants: all arithmetic is exact (``model.exact``), so that roots and losses are the same on
+every machine; an adapter never changes; ``Adapter.read(adapter.document()) == adapter``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Adapter:
 
     @classmethod
     def read(cls, document: Json, hidden: int) -> Adapter:
-        """From ``{a, b}``. Raises InvalidTensor."""
+        """Read ``{a, b}``. Raises InvalidTensor."""
         if not isinstance(document, dict) or set(document) != {"a", "b"}:
             raise InvalidTensor("an adapter has the members a and b")
         a, b = document["a"], document["b"]
@@ -79,11 +79,11 @@ class Adapter:
         return digest(self.document())
 
     def __eq__(self, other: object) -> bool:
-        """Equal bits."""
+        """Adapters are equal if their bits are."""
         return isinstance(other, Adapter) and self.root == other.root
 
     def __hash__(self) -> int:
-        """Of the root."""
+        """The hash of the root."""
         return hash(self.root)
 
     @cached_property
@@ -126,7 +126,7 @@ def update(adapter: Adapter, head: Fixed, features: Float32, tokens: Sequence[in
     weights = exponential_weights(logits, logits.shape[1], None)
     places = np.arange(rows)
     loss = _mean(weights.log_total[:, 0] - logits[places, targets])
-    # From the loss back: logits, what the head reads, and from there to either matrix.
+    # Backpropagation: from the loss to the logits, the head's input, and each of the two matrices.
     error = weights.shares
     error[places, targets] -= 1.0
     back = product_of_rows(error / rows, head, bits_for(head.integers.shape[1]))
@@ -153,7 +153,7 @@ def tensor_document(tensor: Float32) -> dict[str, Json]:
 
 
 def read_tensor(document: Json, shape: tuple[int, ...]) -> Float32:
-    """The opposite of :func:`tensor_document`, for a known shape. Raises InvalidTensor."""
+    """The inverse of :func:`tensor_document`, for a known shape. Raises InvalidTensor."""
     if not isinstance(document, dict) or set(document) != {"shape", "data"}:
         raise InvalidTensor("a tensor has the members shape and data")
     sizes, text = document["shape"], document["data"]
@@ -161,7 +161,7 @@ def read_tensor(document: Json, shape: tuple[int, ...]) -> Float32:
     if not well_typed or tuple(sizes) != shape:  # type: ignore[arg-type]
         raise InvalidTensor(f"expected a tensor of shape {list(shape)}")
     size = 4 * math.prod(shape)
-    # The text's length first, so that nothing large is decoded.
+    # The text's length is checked first, so that nothing large is decoded.
     if not isinstance(text, str) or len(text) != (size + 2) // 3 * 4:
         raise InvalidTensor("the tensor's data has the wrong length")
     try:
@@ -179,8 +179,8 @@ def read_tensor(document: Json, shape: tuple[int, ...]) -> Float32:
 def seeded_normal(domain: str, seed: int, count: int) -> Array:
     """``count`` normal numbers from SHA-256, the same everywhere.
 
-    The digest of ``domain:seed:i`` gives two uniform numbers of 53 bits, which Box and
-    Muller make normal.
+    The digest of ``domain:seed:i`` gives two uniform numbers of 53 bits, which the Box-Muller
+    transform makes normal.
     """
     pairs = (count + 1) // 2
     digests = [hashlib.sha256(f"{domain}:{seed}:{i}".encode()).digest() for i in range(pairs)]

@@ -1,10 +1,10 @@
-"""A checkpoint as it travels and as it is kept: an LZ4 frame of safetensors (2.3, section 8).
+"""A checkpoint as sent and as stored: an LZ4 frame of safetensors (interface 2.3, 8).
 
 Terms: a checkpoint holds an anchor's weights under their names, and its outer momentum under the
-same names behind ``velocity.``; its *version* is the round that made it (decisions/0097).
+same names behind ``velocity.``; its *version* is the round that made it (decision 0097).
 
-Invariants: nothing is ever unpickled; what is read has exactly the names, shapes and type of the
-model, is finite, and its weights have the hash that was promised.
+Invariants: nothing is ever unpickled; the tensors that are read have exactly the model's names,
+shapes and type, are finite, and the weights have the announced hash.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest
-from meshnode.model.replica import Anchor
+from meshnode.model.trained_model import Anchor
 
 VELOCITY = "velocity."
 FIELD = "checkpoint_data"
 HEADER_BYTES = 1 << 20
-"""For names and offsets: some ten thousand tensors."""
+"""Space for names and offsets, enough for some ten thousand tensors."""
 
 
 def dump_anchor(anchor: Anchor, version: int) -> bytes:
-    """Safetensors of an anchor, without a frame."""
+    """Serialise an anchor as safetensors, without the LZ4 frame."""
     momentum = {VELOCITY + name: tensor for name, tensor in anchor.velocity.items()}
     tensors = {**anchor.weights, **momentum}
     metadata = {"version": str(version), "model_hash": anchor.model_hash}
@@ -34,13 +34,13 @@ def dump_anchor(anchor: Anchor, version: int) -> bytes:
 
 
 def largest(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Bytes that a checkpoint of these tensors can have at most, without a frame."""
+    """The largest size, in bytes, of a checkpoint of these tensors, without the LZ4 frame."""
     elements = sum(torch.Size(shape).numel() for shape in shapes.values())
     return 2 * 4 * elements + HEADER_BYTES
 
 
 def read_anchor(data: bytes, shapes: Mapping[str, tuple[int, ...]], model_hash: str) -> Anchor:
-    """An anchor whose weights have ``model_hash``. Raises InvalidRequest for anything else."""
+    """Parse an anchor whose weights have ``model_hash``. Raises InvalidRequest otherwise."""
     try:
         tensors = safetensors.torch.load(data)
     except (SafetensorError, ValueError, KeyError, RuntimeError):

@@ -1,12 +1,12 @@
-"""The shape of a decoder, read from and written as a Hugging Face ``config.json`` (section 1).
+"""The shape of a decoder, read from and written as a Hugging Face ``config.json`` (interface 1).
 
 Terms: *hidden* is the width of the residual stream; several query *heads* may share one
 *key-value head* (grouped-query attention); a model's *context* is the most tokens, prompt and
 completion together, that it can attend to.
 
-Invariant: a ``DecoderConfig`` describes a model that ``model.decoder`` computes exactly. Whatever
-it would compute differently (another activation, a sliding window, quantised weights) is refused
-here, by name, and never ignored.
+Invariant: a ``DecoderConfig`` describes a model that ``model.decoder`` computes exactly. A setting
+that it would compute differently (another activation, a sliding window, quantised weights) is
+refused here, by name, and never ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST = {
     "head_dim": 1 << 16,
     "context_length": 1 << 30,
 }
-"""Far beyond any model; a broken file must not make the node build a billion layers."""
+"""Limits far beyond any model: a broken file must not make the node build a billion layers."""
 _MODEL_TYPES = {LLAMA: "llama", QWEN2: "qwen2"}
 
 
@@ -59,9 +59,9 @@ class DecoderConfig:
     norm_eps: float = DEFAULT_NORM_EPS
     rope: Rope = field(default_factory=Rope)
     tied_head: bool = False
-    """The output head is the embedding matrix."""
+    """Whether the output head is the embedding matrix."""
     attention_bias: bool = False
-    """Biases in all four matrices of attention (Llama)."""
+    """Whether all four matrices of attention have biases (Llama)."""
     mlp_bias: bool = False
     architecture: str = LLAMA
     bos_token_id: int | None = None
@@ -70,7 +70,7 @@ class DecoderConfig:
     """Standard deviation of freshly initialised weights."""
 
     def __post_init__(self) -> None:
-        """Refuse shapes that cannot be computed, whoever made them."""
+        """Refuse shapes that cannot be computed, from a file or from code."""
         for name, most in _MOST.items():
             size = getattr(self, name)
             if size < 1:

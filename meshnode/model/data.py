@@ -1,8 +1,8 @@
-"""What a node trains on, and how nodes share it (document, 2.1: data_shards_covered).
+"""A node's training data, and how nodes divide it (interface 2.1: data_shards_covered).
 
-Terms: a *sequence* is a row of tokens, each of which but the first is a target; a *shard* is every
-``SHARDS``-th sequence, so shards are alike; nodes that train at the same time share the shards out
-by the order of their ids.
+Terms: a *sequence* is a row of tokens, all of which but the first are targets; a *shard* is every
+``SHARDS``-th sequence, so that shards are alike. Nodes that train at the same time divide the
+shards among themselves in the order of their ids.
 
 Invariant: together the nodes of a round read every shard, and each shard has one reader.
 """
@@ -24,11 +24,11 @@ from meshnode.model.training import Batch
 
 SHARDS = 16
 VALIDATION_SHARE = 50
-"""One sequence of so many of a folder is held out."""
+"""One of every ``VALIDATION_SHARE`` sequences of a folder is held out."""
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".text"})
-MOST_FILE_BYTES = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 PIECE_CHARS = 1 << 14
-"""What is encoded at once: what a large list of numbers costs, everybody waits for."""
+"""Characters that are encoded at a time. All threads wait while a list of ids is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TokenData:
     def of_sequences(
         cls, train: Sequence[Sequence[int]], validation: Sequence[Sequence[int]]
     ) -> TokenData:
-        """From rows of equal length."""
+        """Make tensors of rows, which must all have the same length."""
         return cls(torch.tensor(train), torch.tensor(validation))
 
     @classmethod
@@ -51,15 +51,18 @@ class TokenData:
     ) -> TokenData:
         """The text files of a folder, in the order of their names, cut every ``length`` tokens.
 
-        Raises StartupError when they are too few, or not UTF-8.
+        Raises StartupError if there is too little text, or if it is not UTF-8.
         """
+        if not folder.is_dir():
+            # The reason is also shown to clients without a token, who must not learn paths.
+            raise StartupError(f"there is no folder {folder.name}")
         closing = [] if end_of_text is None else [end_of_text]
         parts: list[NDArray[np.int32]] = []
-        for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
+        for path in sorted(folder.rglob("*")):
             if path.suffix not in TEXT_SUFFIXES or not path.is_file():
                 continue
-            if path.stat().st_size > MOST_FILE_BYTES:
-                raise StartupError(f"{path}: larger than {MOST_FILE_BYTES >> 20} MiB")
+            if path.stat().st_size > MAX_FILE_BYTES:
+                raise StartupError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
             try:
                 text = path.read_text("utf-8")
                 for number, piece in enumerate(_pieces(text)):
@@ -81,7 +84,7 @@ class TokenData:
 
     @property
     def shards(self) -> int:
-        """How many shards there are."""
+        """The number of shards."""
         return min(SHARDS, len(self.train))
 
     def batches(self, shards: Sequence[int], batch_size: int, seed: int) -> Iterator[Shuffled]:
@@ -104,7 +107,7 @@ class TokenData:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces that are quickly encoded, cut after a line, or else after a word."""
+    """The text in pieces that are quick to encode, cut after a line or, failing that, a word."""
     start = 0
     while len(text) - start > PIECE_CHARS:
         end = start + PIECE_CHARS
@@ -124,13 +127,13 @@ class Shuffled:
 
 
 def batch_of(rows: Tensor) -> Batch:
-    """Every token predicts the next."""
+    """A batch of rows in which every token predicts the next one."""
     return Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
 
 
 def shards_of(node_id: str, trainers: Sequence[str], shards: int) -> tuple[int, ...]:
-    """The shards of one node among the ``trainers``, itself among them."""
+    """The shards of one node among the ``trainers``, which include it."""
     order = sorted({*trainers, node_id})
-    # More nodes than shards: several read the same one.
+    # With more nodes than shards, several nodes read the same shard.
     place = order.index(node_id) % shards
     return tuple(range(place, shards, min(len(order), shards)))

@@ -1,8 +1,8 @@
-"""What a chain trains on: sequences of tokens that its genesis binds (fact sheet, section 5).
+"""A chain's training data: token sequences to which its genesis commits (native network 5).
 
-The text ships with the package; each chain cuts it with its own model's tokenizer, so the data set
-is as much a part of a chain as its model. Terms: the *training* sequences take turns, one a round,
-the *validation* sequences measure every round; all have 64 tokens.
+The text ships with the package; each chain splits it with its own model's tokenizer, so the data
+set is as much a part of a chain as its model. Terms: each round trains on one of the *training*
+sequences and is measured on all *validation* sequences; every sequence has 64 tokens.
 
 Invariant: the published bytes are canonical JSON, and ``Dataset.read(dataset.data) == dataset``.
 """
@@ -26,7 +26,7 @@ SEQUENCE_LENGTH = 64
 TRAINING_SEQUENCES = 128
 VALIDATION_SEQUENCES = 4
 _LIMITS = JsonLimits(size=1 << 20, depth=8, fractions=False)
-"""132 sequences take some 60 KB."""
+"""132 sequences take about 60 KB."""
 
 Sequence = tuple[int, ...]
 
@@ -52,7 +52,7 @@ class Dataset:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the published bytes."""
+        """SHA-256 of the published bytes, in hex."""
         return hashlib.sha256(self.data).hexdigest()
 
     def _content(self) -> dict[str, Json]:
@@ -65,7 +65,7 @@ class Dataset:
 
     @classmethod
     def read(cls, data: bytes, vocab_size: int) -> Dataset:
-        """From published bytes. Raises ModelUnreadable unless this model can be trained on them."""
+        """Read published bytes. Raises ModelUnreadable unless this model can be trained on them."""
         try:
             document = parse(data, _LIMITS)
         except MalformedJson as error:
@@ -86,9 +86,9 @@ class Dataset:
 
 
 def make_dataset(tokenizer: Tokenizer, revision: str, end_of_text: int | None) -> Dataset:
-    """Cut the corpus that ships with the package: documents in order, each closed by its end.
+    """Cut the packaged corpus into sequences; ``end_of_text``, if any, follows each document.
 
-    Raises ModelUnreadable if the tokenizer makes too few tokens of it.
+    Raises ModelUnreadable if the tokenizer makes too few tokens of the corpus.
     """
     text = CORPUS.read_bytes()
     closing = [] if end_of_text is None else [end_of_text]

@@ -1,14 +1,15 @@
-"""A decoder of the Llama family, or a contiguous range of its layers (section 1, 2.3).
+"""A decoder of the Llama family, or a contiguous range of its layers (interface 1, 2.3).
 
 Reads from top to bottom: normalisation, attention, feed-forward, layer, decoder. Terms: *hidden
 states* ``[batch, seq, hidden]`` enter and leave every layer. The holder of layer 0 also holds the
 embedding, so its input is token ids; the holder of the last layer also holds the final norm and
 the head, so its output is logits. Any holder in between maps hidden states to hidden states.
 
-A decoder also runs any contiguous range of the layers that it holds, as one shard of several.
+A decoder can also run any contiguous range of the layers that it holds, for one of several shards.
 
-Invariants: cutting the layers over several decoders does not change a bit of the logits; positions
-that are computed *singly* get the bits that a step of their own would have given them.
+Invariants: splitting the layers over several decoders does not change a bit of the logits;
+positions that are computed *stepwise* get the same bits as if each were computed in a step of its
+own.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ class RMSNorm(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """Where the rows of a batch stand: row ``i`` continues ``caches[i]``.
+class CacheBatch:
+    """The caches of a batch's rows: row ``i`` continues ``caches[i]``.
 
-    ``masks[i]`` is bool ``[seq, length + seq]``, or None where a row sees all that came before.
-    ``singly`` asks for attention position by position, as if each were a step of its own.
+    ``masks[i]`` is bool ``[seq, length + seq]``, or None if the row attends to all before it.
+    ``stepwise`` computes attention position by position, as if each were a step of its own.
     """
 
     caches: Sequence[KVCache]
     masks: Sequence[Tensor | None]
-    singly: bool = False
+    stepwise: bool = False
 
     @classmethod
-    def of(cls, caches: Sequence[KVCache], seq: int, *, singly: bool = False) -> Past:
+    def of(cls, caches: Sequence[KVCache], seq: int, *, stepwise: bool = False) -> CacheBatch:
         """The state before ``seq`` new positions are appended to every cache."""
-        if seq == 1 or singly:
-            return cls(caches, [None] * len(caches), singly=singly and seq > 1)
+        if seq == 1 or stepwise:
+            return cls(caches, [None] * len(caches), stepwise=stepwise and seq > 1)
         return cls(
             caches,
             [torch.ones(seq, c.length + seq, dtype=torch.bool).tril(c.length) for c in caches],
@@ -63,7 +64,7 @@ class Past:
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention with rotary positions. Query, key and value are one matrix."""
+    """Causal grouped-query attention with rotary positions. Query, key and value share a matrix."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -74,8 +75,10 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, width + 2 * kv_width, bias=config.qkv_bias)
         self.output = nn.Linear(width, config.hidden_size, bias=config.output_bias)
 
-    def forward(self, hidden: Tensor, rotation: Rotation, past: Past | None, layer: int) -> Tensor:
-        """``[batch, seq, hidden]`` to the same. ``layer`` is its place in the caches."""
+    def forward(
+        self, hidden: Tensor, rotation: Rotation, past: CacheBatch | None, layer: int
+    ) -> Tensor:
+        """``[batch, seq, hidden]`` to the same. ``layer`` is its index in the caches."""
         batch, seq, _ = hidden.shape
         heads = self.qkv(hidden).view(batch, seq, -1, self.head_dim)
         rotated = rotation.apply(heads[:, :, : self.num_heads + self.num_kv_heads]).transpose(1, 2)
@@ -84,8 +87,8 @@ class Attention(nn.Module):
         if past is None:
             mixed = self._attend(query, key, value, None, causal=True)
         else:
-            # Row by row: each has its own length, and no row's rounding may depend on another.
-            attend = self._attend_singly if past.singly else self._attend
+            # Row by row: rows differ in length, and no row's rounding may depend on another row.
+            attend = self._attend_stepwise if past.stepwise else self._attend
             rows = [
                 attend(query[i, None], *cache.append(layer, key[i], value[i]), mask)
                 for i, (cache, mask) in enumerate(zip(past.caches, past.masks, strict=True))
@@ -112,8 +115,10 @@ class Attention(nn.Module):
             enable_gqa=self.num_heads != self.num_kv_heads,
         )
 
-    def _attend_singly(self, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None) -> Tensor:
-        """Each position with the very product that a step of its own would have computed."""
+    def _attend_stepwise(
+        self, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None
+    ) -> Tensor:
+        """Attention, computed for each position with the product that a single step would use."""
         seq, stop = query.shape[2], key.shape[2]
         ends = range(stop - seq + 1, stop + 1)
         positions = [
@@ -124,7 +129,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU. Gate and up projection are one matrix."""
+    """SwiGLU. Gate and up projection share a matrix."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -150,22 +155,24 @@ class Layer(nn.Module):
         self.feed_forward_norm = RMSNorm(config.hidden_size, config.norm_eps)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, hidden: Tensor, rotation: Rotation, past: Past | None, layer: int) -> Tensor:
-        """``[batch, seq, hidden]`` to the same. ``layer`` is its place in the caches."""
+    def forward(
+        self, hidden: Tensor, rotation: Rotation, past: CacheBatch | None, layer: int
+    ) -> Tensor:
+        """``[batch, seq, hidden]`` to the same. ``layer`` is its index in the caches."""
         hidden = hidden + self.attention(self.attention_norm(hidden), rotation, past, layer)
         result: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return result
 
 
 def _embedding(config: DecoderConfig) -> nn.Embedding:
-    # The usual initialisation is left out: on the meta device it imports torch's compiler, which
-    # takes a second and 70 MB.
+    # This skips the usual initialisation, which on the meta device imports torch's compiler, at a
+    # cost of a second and 70 MB.
     rows, columns = config.vocab_size, config.hidden_size
     return nn.Embedding(rows, columns, _weight=torch.empty(rows, columns))
 
 
 class Decoder(nn.Module):
-    """The layers ``held`` of a model, with the embedding and the head where they belong."""
+    """The layers ``held`` of a model. The first has the embedding, the last the head."""
 
     def __init__(self, config: DecoderConfig, held: range | None = None) -> None:
         super().__init__()
@@ -178,8 +185,8 @@ class Decoder(nn.Module):
             nn.Linear(config.hidden_size, config.vocab_size, bias=False) if self.is_last else None
         )
         self.tie_head()
-        # Not a buffer: it follows from the configuration, so no checkpoint carries it. It is real
-        # even where the weights are made on the meta device.
+        # Not a buffer: it follows from the configuration, so checkpoints do not contain it. It is
+        # computed even if the weights are created on the meta device.
         with torch.device("cpu"):
             self.frequencies = config.rope.frequencies(config.head_dim)
         self.magnitude = config.rope.magnitude()
@@ -195,7 +202,7 @@ class Decoder(nn.Module):
         return self.held.stop == self.config.num_layers
 
     def tie_head(self) -> None:
-        """Share the embedding's matrix with the head, if the model ties them and both are held."""
+        """Share the embedding's matrix with the head if the model ties them and both are held."""
         if self.config.tied_head and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
@@ -220,19 +227,21 @@ class Decoder(nn.Module):
         caches: Sequence[KVCache] | None = None,
         *,
         last_only: bool = False,
-        singly: bool = False,
+        stepwise: bool = False,
     ) -> Tensor:
-        """Run ``layers``, some of those held, as ``forward`` does all of them.
+        """Run ``layers``, which are some of those held, as ``forward`` runs all of them.
 
         Inputs are token ids if ``layers`` begin with the first of the model, outputs are logits if
-        they end with the last. The caches hold ``len(layers)`` layers. ``singly`` is for replay.
+        they end with the last. The caches have ``len(layers)`` layers. ``stepwise`` is for replay.
         Raises LayerNotHeld.
         """
         if layers.start not in self.held or layers[-1] not in self.held:
             raise LayerNotHeld(f"layers {layers.start} to {layers[-1]} are not all held here")
         hidden = self.embedding(inputs) if self.embedding and layers.start == 0 else inputs
         first = layers.start - self.held.start
-        hidden = self.transform(hidden, caches, range(first, first + len(layers)), singly=singly)
+        hidden = self.transform(
+            hidden, caches, range(first, first + len(layers)), stepwise=stepwise
+        )
         if layers.stop < self.config.num_layers:
             return hidden
         return self.predict(hidden[:, -1:] if last_only else hidden)
@@ -241,23 +250,23 @@ class Decoder(nn.Module):
         self,
         hidden: Tensor,
         caches: Sequence[KVCache] | None,
-        places: range,
+        layer_indices: range,
         *,
-        singly: bool = False,
+        stepwise: bool = False,
     ) -> Tensor:
-        """Run the held layers at ``places``, counted from 0, on ``[batch, seq, hidden]``."""
+        """Run the held layers at ``layer_indices``, counted from 0, on ``[batch, seq, hidden]``."""
         seq = hidden.shape[1]
         starts = torch.tensor([[cache.length] for cache in caches] if caches else [[0]])
         rotation = Rotation.at(starts + torch.arange(seq), self.frequencies, self.magnitude)
-        past = Past.of(caches, seq, singly=singly) if caches else None
-        for index, place in enumerate(places):
-            hidden = self.layers[place](hidden, rotation, past, index)
+        past = CacheBatch.of(caches, seq, stepwise=stepwise) if caches else None
+        for index, layer_index in enumerate(layer_indices):
+            hidden = self.layers[layer_index](hidden, rotation, past, index)
         for cache in caches or ():
             cache.advance(seq)
         return hidden
 
     def predict(self, hidden: Tensor) -> Tensor:
-        """Logits ``[..., vocab]`` of the last layer's ``[..., hidden]``, or LayerNotHeld."""
+        """Logits ``[..., vocab]`` of the last layer's ``[..., hidden]``. Raises LayerNotHeld."""
         if self.norm is None or self.head is None:
             raise LayerNotHeld("the model's head is not held here")
         logits: Tensor = self.head(self.norm(hidden))
@@ -265,7 +274,7 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator | None = None) -> None:
-        """Fresh weights: normal with the configured deviation; norms 1, biases 0.
+        """Initialise the weights: normal with the configured deviation; norms 1, biases 0.
 
         Matrices that write to the residual stream are scaled down by the square root of the number
         of writes, so that its variance does not grow with depth.

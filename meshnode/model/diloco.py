@@ -1,11 +1,11 @@
-"""The outer step of DiLoCo: many pseudo-gradients in, one update out (document, 1 and 2.3).
+"""The outer step of DiLoCo: combines many pseudo-gradients into one update (interface 1 and 2.3).
 
 Terms: a *pseudo-gradient* is the anchor minus the weights after a node's inner steps; a *rule*
-makes one of many. A node is *Byzantine* when it may send anything.
+combines many into one. A *Byzantine* node may send anything.
 
-Invariants: results depend on the values and their order alone, not on threads or on batches: every
-operation is element by element, in the order of the contributions, a product and a sum at a time;
-so replicas that apply the same set to the same anchor have the same bits. With ``f`` Byzantine
+Invariants: results depend only on the values and their order, not on threads or batches. Every
+operation works element by element, in the order of the contributions, one product and one sum at a
+time, so replicas that apply the same set to the same anchor get the same bits. With ``f`` Byzantine
 nodes among ``n``, ``f`` no more than :func:`tolerated`, every element that ``TRIMMED_MEAN`` and
 ``MEDIAN`` give lies between those of honest nodes.
 """
@@ -24,13 +24,13 @@ Gradients = Mapping[str, Tensor]
 
 
 class Rule(StrEnum):
-    """How pseudo-gradients become one."""
+    """How pseudo-gradients are combined into one."""
 
     TRIMMED_MEAN = "trimmed_mean"
     MEDIAN = "median"
     KRUM = "krum"
     MEAN = "mean"
-    """Trusts everybody."""
+    """Not robust: a single Byzantine contribution can change it at will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class OuterStep:
     def apply(
         self, anchor: Gradients, velocity: Gradients, gradient: Gradients
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The new anchor and the new velocity; what is given stays as it is."""
+        """Return the new anchor and the new velocity. The arguments are not modified."""
         weights, velocities = {}, {}
         for name, value in anchor.items():
             moved = velocity[name].mul(self.momentum).add(gradient[name])
@@ -59,9 +59,9 @@ def tolerated(count: int) -> int:
 
 
 def aggregate(rule: Rule, contributions: Sequence[Gradients]) -> dict[str, Tensor]:
-    """Make one pseudo-gradient of many, of equal names and shapes and all finite.
+    """Combine pseudo-gradients, which have equal names and shapes and are finite, into one.
 
-    Raises ValueError without any contribution.
+    Raises ValueError if there are no contributions.
     """
     if not contributions:
         raise ValueError("nothing to aggregate")
@@ -84,7 +84,7 @@ def _mean(values: list[Tensor], spare: int) -> Tensor:
 
 
 def _trimmed_mean(values: list[Tensor], spare: int) -> Tensor:
-    # Stable, so that of 0.0 and -0.0 the same one is left on every machine.
+    # A stable sort keeps the same one of 0.0 and -0.0 on every machine.
     ordered = torch.stack(values).sort(dim=0, stable=True).values
     return _mean(list(ordered[spare : len(values) - spare]), spare)
 
@@ -102,7 +102,7 @@ _COMBINE: Mapping[Rule, Callable[[list[Tensor], int], Tensor]] = {
 
 
 def _krum(contributions: Sequence[Gradients], spare: int) -> int:
-    """The contribution that is nearest to those next to it; of equals the first."""
+    """The index of the contribution closest to its nearest neighbours; the first of equals."""
     count = len(contributions)
     neighbours = max(1, count - spare - 2)
     scores = []
@@ -117,5 +117,5 @@ def _krum(contributions: Sequence[Gradients], spare: int) -> int:
 
 
 def _squared_distance(a: Gradients, b: Gradients) -> float:
-    # In float64, so that no machine's order of summation decides but in an exact tie.
+    # In float64, so that a machine's order of summation can matter only in an exact tie.
     return sum(float((a[name].double() - b[name].double()).square().sum()) for name in a)

@@ -1,18 +1,18 @@
 """Computing many sessions together: one chunk of positions, or one position for each, per call.
 
-Knows nothing of text, queues or clocks. Terms: a *session* is one generation's tokens, cache and
-sampler; a *shard* is what a session of a pipeline has here, some of the held layers and a cache of
-their own; an *outcome* is what a session or shard got, or the failure that befell it alone.
+The engine knows nothing of text, queues or clocks. Terms: a *session* is one generation's tokens,
+cache and sampler; a *shard* is the part of a pipeline's session on this node: some of the held
+layers and a cache for them; an *outcome* is the result of one session or shard, or its own failure.
 
 Invariants: a session's tokens, and a shard's states, depend on nothing but its own inputs and
-sampler (decisions/0008); a call that fails leaves every cache as long as it was, so that the others
-can go on and the failed one can be repeated.
+sampler (decision 0008); a failed call leaves the length of every cache unchanged, so that the other
+sessions can continue and the failed call can be retried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from meshnode.model.kv import KVCache, kv_bytes_per_token
 from meshnode.model.sampler import Sampler
 
 ComputationError = (RuntimeError, MemoryError, ArithmeticError)
-"""What torch, a full memory and non-finite numbers raise. Anything else is a bug of ours."""
+"""Errors of torch, out of memory, and non-finite numbers. Any other exception is a bug."""
 
 Failure = RuntimeError | MemoryError | ArithmeticError
 Outcome = int | Failure
@@ -33,18 +33,18 @@ ShardOutcome = Tensor | Failure
 
 
 class NonFiniteStates(ArithmeticError):
-    """A shard computed NaN or infinity: its input was out of range, or its weights are broken."""
+    """A shard computed NaN or infinity: its input was out of range, or its weights are corrupt."""
 
 
 @dataclass(slots=True)
 class Session:
     """One generation. ``prompt`` is int64 ``[tokens]``."""
 
-    prompt: Tensor
+    prompt: Tensor = field(repr=False)
     cache: KVCache
     sampler: Sampler
-    latest: int = -1
-    """The token that the next step computes from; -1 during prefill."""
+    latest: int = field(default=-1, repr=False)
+    """The token that is the next step's input; -1 during prefill."""
 
 
 @dataclass(slots=True)
@@ -53,32 +53,23 @@ class Shard:
 
     layers: range
     cache: KVCache
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """How a shard is to be continued."""
-
-    shard: Shard
-    inputs: Tensor
-    """Token ids ``[1, seq]`` for layers that begin with the first, else ``[1, seq, hidden]``."""
     capacity: int
-    """Positions that the cache must have room for; it is made larger first if it has not."""
+    """Positions that the cache must have room for: the next step enlarges a smaller cache."""
 
 
 class Engine:
-    """Runs a decoder. Its calls block, and must not overlap."""
+    """Runs a decoder. Calls block, and must not overlap."""
 
     def __init__(self, decoder: Decoder, max_batch: int) -> None:
-        """Takes the time of some ``max_batch`` steps, to find out how rows may be computed."""
+        """Test how rows may be computed, which takes about as long as ``max_batch`` steps."""
         self._decoder = decoder
         self.batches = rows_are_independent(decoder, max_batch)
-        """Whether rows are computed together; otherwise one after another."""
+        """Whether rows are computed together. Otherwise they are computed one after another."""
         self.replays = replays_exactly(decoder)
-        """Whether a replay is computed in one go; otherwise position after position."""
+        """Whether a replay is computed in one call. Otherwise each position takes a call."""
 
     def kv_bytes(self, positions: int, num_layers: int | None = None) -> int:
-        """Memory that so many positions take in ``num_layers`` layers, by default all held."""
+        """Memory for ``positions`` in ``num_layers`` layers, by default in all held layers."""
         layers = len(self._decoder.held) if num_layers is None else num_layers
         return positions * kv_bytes_per_token(self._decoder.config, layers)
 
@@ -108,7 +99,7 @@ class Engine:
         except ComputationError as error:
             if len(sessions) == 1:
                 return [error]
-            # One by one, so that only those fail that cannot be computed.
+            # Computed one by one, so that only those that cannot be computed fail.
             return [outcome for session in sessions for outcome in self.decode([session])]
         return [self._choose(s, row) for s, row in zip(sessions, logits, strict=True)]
 
@@ -128,7 +119,8 @@ class Engine:
 
     def shard(self, layers: range, capacity: int) -> Shard:
         """A shard with room for ``capacity`` positions. May raise a ComputationError."""
-        return Shard(layers, KVCache.allocate(self._decoder.config, len(layers), capacity))
+        cache = KVCache.allocate(self._decoder.config, len(layers), capacity)
+        return Shard(layers, cache, capacity)
 
     def validate_layers(self, layers: range) -> None:
         """Raises LayerNotHeld unless ``layers`` are some of those held, without gaps."""
@@ -158,42 +150,44 @@ class Engine:
             raise InvalidRequest("hidden_states", "must have a position")
 
     @torch.inference_mode()
-    def extend(self, step: Step, *, singly: bool = False) -> ShardOutcome:
-        """Continue one shard by a chunk. ``singly`` computes as one step for each position would.
+    def extend(self, shard: Shard, inputs: Tensor, *, stepwise: bool = False) -> ShardOutcome:
+        """Continue one shard by a chunk. ``stepwise`` computes as one step for each position would.
 
+        ``inputs`` are token ids ``[1, seq]`` for layers that begin with the model's first, else
+        hidden states ``[1, seq, hidden]``.
         The outcome is ``[1, seq, hidden]``, or logits ``[1, 1, vocab]`` from the last layer.
         """
-        shard, length = step.shard, step.shard.cache.length
+        length = shard.cache.length
         try:
-            shard.cache.grow(step.capacity)
-            if singly and not self.replays:
-                states = self._one_by_one(shard, step.inputs)
+            shard.cache.grow(shard.capacity)
+            if stepwise and not self.replays:
+                states = self._one_by_one(shard, inputs)
             else:
-                states = self._run(shard.layers, step.inputs, [shard.cache], singly=singly)
+                states = self._run(shard.layers, inputs, [shard.cache], stepwise=stepwise)
             return _finite(states)
         except ComputationError as error:
             shard.cache.length = length
             return error
 
     @torch.inference_mode()
-    def step(self, steps: Sequence[Step]) -> list[ShardOutcome]:
-        """Continue shards, which all have the same layers, by one position each."""
-        if len(steps) == 1:
-            return [self.extend(steps[0])]
-        if self.batches:
-            caches = [step.shard.cache for step in steps]
+    def step(self, shards: Sequence[Shard], inputs: Sequence[Tensor]) -> list[ShardOutcome]:
+        """Continue shards, which all have the same layers, by one position each.
+
+        ``inputs`` has one tensor for each shard, as ``extend`` takes it.
+        """
+        if len(shards) > 1 and self.batches:
+            caches = [shard.cache for shard in shards]
             lengths = [cache.length for cache in caches]
             try:
-                for step in steps:
-                    step.shard.cache.grow(step.capacity)
-                inputs = torch.cat([step.inputs for step in steps])
-                states = _finite(self._run(steps[0].shard.layers, inputs, caches))
-                return [states[row : row + 1] for row in range(len(steps))]
+                for shard in shards:
+                    shard.cache.grow(shard.capacity)
+                states = _finite(self._run(shards[0].layers, torch.cat(list(inputs)), caches))
+                return [states[row : row + 1] for row in range(len(shards))]
             except ComputationError:
                 for cache, length in zip(caches, lengths, strict=True):
                     cache.length = length
-        # One by one, so that only those fail that cannot be computed.
-        return [self.extend(step) for step in steps]
+        # Computed one by one, so that only those that cannot be computed fail.
+        return [self.extend(shard, one) for shard, one in zip(shards, inputs, strict=True)]
 
     def _one_by_one(self, shard: Shard, inputs: Tensor) -> Tensor:
         seq = inputs.shape[1]
@@ -202,12 +196,12 @@ class Engine:
         return rows[-1] if is_last else torch.cat(rows, dim=1)
 
     def _run(
-        self, layers: range, inputs: Tensor, caches: Sequence[KVCache], *, singly: bool = False
+        self, layers: range, inputs: Tensor, caches: Sequence[KVCache], *, stepwise: bool = False
     ) -> Tensor:
-        """Run ``layers``; when that fails the caches are as long as before."""
+        """Run ``layers``. If that fails, the lengths of the caches are unchanged."""
         lengths = [cache.length for cache in caches]
         try:
-            return self._decoder.run(layers, inputs, caches, last_only=True, singly=singly)
+            return self._decoder.run(layers, inputs, caches, last_only=True, stepwise=stepwise)
         except ComputationError:
             for cache, length in zip(caches, lengths, strict=True):
                 cache.length = length

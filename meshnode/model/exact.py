@@ -1,14 +1,14 @@
-"""Arithmetic with one result: the same bits on every machine (document, 4.2; decisions/0087).
+"""Arithmetic with one result: the same bits on every machine (interface 4.2; decision 0087).
 
 Terms: a *fixed* matrix has rows of integers, each with one power of two as its scale. The integers
 are so small that any sum of their products stays below 2**53, where doubles are exact, so that a
 matrix product has one result whatever the order of summation, the number of threads, the width of
-vectors, or the library. What is left is done element by element with the operations that IEEE 754
-defines to the last bit (+, -, *, /, sqrt, rint); ``exp``, ``log`` and ``sin``, which it does not
-define, are polynomials of these.
+vectors, or the library. Everything else is done element by element with the operations that IEEE
+754 defines to the last bit (+, -, *, /, sqrt, rint); ``exp``, ``log`` and ``sin``, which it does
+not define, are computed as polynomials of these.
 
-Invariants: every value is a float64; a row's result depends on that row alone; no function of the
-system's mathematical library has a say.
+Invariants: every value is a float64; a row's result depends on that row alone; no result depends on
+the system's mathematical library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array: TypeAlias = NDArray[np.float64]
 EXACT_BITS = 53
 """Integers up to 2**53 are exact in a double."""
 _LEAST_EXPONENT = -400
-"""Rows smaller than this are taken as zero; far from where doubles lose bits."""
+"""Least exponent of a row, so that tiny rows round to zero; far from where doubles lose bits."""
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
@@ -51,17 +51,17 @@ class Fixed:
 
     @property
     def transposed(self) -> Fixed:
-        """With the axes before the last swapped in both; for operands of a stack of products."""
+        """Integers and scales with their last two axes swapped, for stacks of products."""
         return Fixed(self.integers.swapaxes(-1, -2), self.scale.swapaxes(-1, -2))
 
 
 def bits_for(length: int) -> int:
-    """Bits for both operands of a sum of ``length`` products."""
+    """Bits that each operand may have in a sum of ``length`` products."""
     return (EXACT_BITS - (length - 1).bit_length()) // 2
 
 
 def fix(values: Array, bits: int) -> Fixed:
-    """Round each row to integers of at most 2**bits; the largest of a row uses them all."""
+    """Round each row to integers of at most 2**bits; a row's largest value uses all the bits."""
     largest = np.abs(values).max(axis=-1, keepdims=True)
     exponent = np.maximum(np.frexp(largest)[1], _LEAST_EXPONENT) - bits
     scale = np.ldexp(1.0, exponent)
@@ -80,8 +80,8 @@ def product(left: Array, right: Fixed) -> Array:
 def product_of_rows(left: Array, right: Fixed, right_bits: int) -> Array:
     """``left`` ``[m, n]`` times ``right`` ``[n, k]``, whose scales belong to the summed axis.
 
-    They are taken into ``left``, and ``left`` is cut into two parts, so that a long sum, which
-    leaves few bits to each, costs no precision.
+    The scales are multiplied into ``left``, and ``left`` is split into two parts: a long sum leaves
+    few bits to each, and two parts keep the precision.
     """
     rest = left * right.scale[:, 0]
     bits = EXACT_BITS - (rest.shape[-1] - 1).bit_length() - right_bits
@@ -101,7 +101,7 @@ def mean_square(values: Array) -> Array:
 
 
 def exp(values: Array) -> Array:
-    """The exponential; arguments beyond +-80 are taken as that."""
+    """The exponential; arguments are clipped to +-80."""
     clipped = np.clip(values, -_EXP_RANGE, _EXP_RANGE)
     turns = np.rint(clipped * _LOG2_E)
     rest = clipped - turns * _LN2_HIGH - turns * _LN2_LOW
@@ -119,7 +119,7 @@ def log(values: Array) -> Array:
 
 
 def sine_cosine(angles: Array) -> tuple[Array, Array]:
-    """Sine and cosine of angles of up to some thousand radians."""
+    """Sine and cosine of angles of up to a few thousand radians."""
     turns = np.rint(angles * _HALF_PI_INVERSE)
     rest = angles - turns * _HALF_PI_HIGH - turns * _HALF_PI_LOW
     square = rest * rest
@@ -139,8 +139,8 @@ def sigmoid(values: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """The exponentials of a row against its largest, as counts that sum up exactly."""
+class SoftmaxWeights:
+    """A row's exponentials relative to its largest value, as integer counts with an exact sum."""
 
     counts: Array
     total: Array
@@ -158,10 +158,12 @@ class Weights:
         return log(self.total * self.unit) + self.largest
 
 
-def exponential_weights(values: Array, length: int, seen: NDArray[np.bool_] | None) -> Weights:
+def exponential_weights(
+    values: Array, length: int, seen: NDArray[np.bool_] | None
+) -> SoftmaxWeights:
     """Weights along the last axis; ``length`` is the most entries that a row can ever have.
 
-    Only entries that are ``seen`` count. ``length`` sets the grid, so that a row has the same
+    Only entries that are ``seen`` count. ``length`` sets the resolution, so that a row has the same
     weights whether or not unseen entries follow.
     """
     bits = EXACT_BITS - 1 - (length - 1).bit_length()
@@ -170,11 +172,13 @@ def exponential_weights(values: Array, length: int, seen: NDArray[np.bool_] | No
     counts = np.rint(np.ldexp(exp(masked - largest), bits))
     if seen is not None:
         counts = np.where(seen, counts, 0.0)
-    return Weights(counts, counts.sum(axis=-1, keepdims=True), largest, math.ldexp(1.0, -bits))
+    return SoftmaxWeights(
+        counts, counts.sum(axis=-1, keepdims=True), largest, math.ldexp(1.0, -bits)
+    )
 
 
 def _polynomial(coefficients: tuple[float, ...], values: Array) -> Array:
-    # Each product and each sum is an operation of its own: nothing can fuse the two.
+    # Product and sum are separate operations, so that nothing can fuse them.
     result = np.full_like(values, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         result = result * values + coefficient

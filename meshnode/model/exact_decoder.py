@@ -1,12 +1,12 @@
-"""The decoder in exact arithmetic, for what the chain must repeat (document, 4.2; decisions/0087).
+"""The decoder in exact arithmetic, for what the chain must repeat (interface 4.2; decision 0087).
 
-The same model as ``model.decoder``, computed by ``model.exact``: some ten times slower, and to the
-same bit on every machine. Terms: a *row* is one position; *features* are the final norm's output,
-rounded to float32, the last hidden state that the head reads.
+The same model as ``model.decoder``, computed by ``model.exact``: about ten times slower, with the
+same bits on every machine. Terms: a *row* is one position; *features* are the final norm's output,
+rounded to float32, which the head reads.
 
-Invariants: a row's features depend on the tokens up to it and on nothing else: not on how the
-tokens are cut into calls, not on what follows. A decoder is never changed once it is built, and can
-be used from several threads, each with a past of its own.
+Invariants: a row's features depend only on the tokens up to it, and not on how the tokens are split
+into calls or on what follows. A decoder never changes once it is built, and several threads can use
+it, each with its own past.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from meshnode.model.exact import (
 )
 from meshnode.model.rope import Rope, RopeKind
 
-MOST_PARAMETERS = 1 << 28
-"""Weights are doubles here; this many take 2 GiB beside the engine's own."""
+MAX_PARAMETERS = 1 << 28
+"""Weights are doubles here; this many take 2 GiB in addition to the engine's copy."""
 
 Float32 = NDArray[np.float32]
 
@@ -50,7 +50,7 @@ class Linear:
 
     @classmethod
     def of(cls, module: nn.Linear) -> Linear:
-        """From a layer that is not packed."""
+        """Convert a layer that is not packed."""
         bias: Tensor | None = module.bias
         return cls(fixed_rows(_array(module.weight)), None if bias is None else _array(bias))
 
@@ -82,8 +82,8 @@ class _LayerWeights:
 
 
 @dataclass(slots=True)
-class Past:
-    """Keys and values so far: for each layer integers and scales of both, growing by position."""
+class ExactCache:
+    """The keys and values of all positions so far, for each layer as integers and scales."""
 
     length: int = 0
     layers: list[tuple[Fixed, Fixed]] = field(default_factory=list)
@@ -95,7 +95,7 @@ class ExactDecoder:
     def __init__(self, decoder: Decoder, positions: int) -> None:
         """Copy the weights of ``decoder``, which must not be packed.
 
-        Raises ModelUnreadable for a model that is not complete, or too large.
+        Raises ModelUnreadable for a model that is incomplete or too large.
         """
         config = decoder.config
         if len(decoder.held) != config.num_layers:
@@ -115,24 +115,24 @@ class ExactDecoder:
         )
         sine, cosine = sine_cosine(angles)
         magnitude = config.rope.magnitude()
-        # One row for a position, one column for a pair of dimensions, twice.
+        # Each position has a row, in which each pair of dimensions has two columns.
         self._sine = np.concatenate((-sine, sine), axis=1)[:, None] * magnitude
         self._cosine = np.concatenate((cosine, cosine), axis=1)[:, None] * magnitude
         self._position_bits = bits_for(self.positions)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the weights: doubles, and the embedding once more as it is looked up."""
+        """Bytes of the weights: doubles, except for the embedding, which is float32."""
         table = self._embedding.nbytes
         tied = 2 * table if self.config.tied_head else 0
         return 8 * self.config.parameters - 2 * table + tied + table
 
-    def features(self, tokens: list[int], past: Past | None = None) -> Float32:
+    def features(self, tokens: list[int], past: ExactCache | None = None) -> Float32:
         """``[rows, hidden]`` features of ``tokens``, which continue ``past``.
 
-        Raises ArithmeticError for a model that computes no finite numbers.
+        Raises ArithmeticError if the model's features are not finite numbers.
         """
-        past = Past() if past is None else past
+        past = ExactCache() if past is None else past
         start, stop = past.length, past.length + len(tokens)
         if stop > self.positions:
             raise ValueError(f"{stop} positions, and room for {self.positions}")
@@ -155,7 +155,9 @@ class ExactDecoder:
     def _normalise(self, hidden: Array, weight: Array) -> Array:
         return hidden / np.sqrt(mean_square(hidden) + self.config.norm_eps) * weight
 
-    def _attention(self, weights: _LayerWeights, hidden: Array, past: Past, layer: int) -> Array:
+    def _attention(
+        self, weights: _LayerWeights, hidden: Array, past: ExactCache, layer: int
+    ) -> Array:
         config = self.config
         rows, groups = hidden.shape[0], config.num_heads // config.num_kv_heads
         heads = weights.qkv(hidden).reshape(rows, -1, config.head_dim)
@@ -177,7 +179,7 @@ class ExactDecoder:
         total = scores.shape[-1]
         seen = np.arange(total) <= np.arange(past.length, past.length + rows)[:, None]
         shares = exponential_weights(scores, self.positions, seen).shares
-        # A value's scale belongs to its position, which is what is summed over.
+        # The sum is over positions, so each position's scale goes into its share first.
         weighed = fix(shares * values.transposed.scale[:, None], self._position_bits)
         mixed = (weighed.integers @ values.integers[:, None]) * weighed.scale
         by_row = mixed.reshape(config.num_heads, rows, config.head_dim).transpose(1, 0, 2)
@@ -191,9 +193,9 @@ class ExactDecoder:
 
 def require_executable(config: DecoderConfig) -> None:
     """Raise ModelUnreadable for a model that exact arithmetic does not cover."""
-    if config.parameters > MOST_PARAMETERS:
+    if config.parameters > MAX_PARAMETERS:
         raise ModelUnreadable(
-            f"the chain executes models of up to {MOST_PARAMETERS} weights, "
+            f"the chain executes models of up to {MAX_PARAMETERS} weights, "
             f"this one has {config.parameters}"
         )
     frequencies(config.rope, config.head_dim)
@@ -202,7 +204,7 @@ def require_executable(config: DecoderConfig) -> None:
 def frequencies(rope: Rope, head_dim: int) -> Array:
     """Angle per position for each pair of dimensions: float64 ``[head_dim / 2]``.
 
-    Raises ModelUnreadable for a scaling that exact arithmetic does not have.
+    Raises ModelUnreadable for a scaling that exact arithmetic does not support.
     """
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     plain = exp(-exponents * log(np.array(rope.theta)))
@@ -228,8 +230,8 @@ def _feed_forward(weights: _LayerWeights, hidden: Array) -> Array:
     return weights.down(gate * sigmoid(gate) * up)
 
 
-def _remember(past: Past, layer: int, key: Fixed, value: Fixed) -> tuple[Fixed, Fixed]:
-    """Append one layer's new positions; the keys and values of all positions."""
+def _remember(past: ExactCache, layer: int, key: Fixed, value: Fixed) -> tuple[Fixed, Fixed]:
+    """Append one layer's new positions; returns the keys and values of all positions."""
     if layer == len(past.layers):
         past.layers.append((key, value))
     else:

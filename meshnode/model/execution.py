@@ -1,12 +1,12 @@
-"""What the chain asks of the model, computed: answers, features, training steps (fact sheet, 6).
+"""What the chain computes with a model: answers, features, training steps (native network 6).
 
 Terms: the *profile* is everything that an answer's or a step's bits depend on besides the model and
-the adapter: the arithmetic of ``model.exact``, greedy choice, lengths, the rule of the update. A
+the adapter: the arithmetic of ``model.exact``, greedy choice, lengths, the update rule. A
 *task* is one round's work in two *stages*: features, then the update; each stage has a *receipt*,
 the body that its worker signs.
 
-Invariants: nothing here reads a clock, a file or a random number; equal questions have equal
-answers on every machine that passes :func:`profile_vector`.
+Invariants: nothing here reads a clock, a file or a random number; equal inputs have equal results
+on every machine whose :func:`profile_vector` is the expected one.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from meshnode.model.adapter import (
 from meshnode.model.config import DecoderConfig, ModelUnreadable
 from meshnode.model.dataset import SEQUENCE_LENGTH, Dataset
 from meshnode.model.decoder import Decoder
-from meshnode.model.exact_decoder import ExactDecoder, Float32, Past
+from meshnode.model.exact_decoder import ExactCache, ExactDecoder, Float32
 from meshnode.model.tokenizer import Tokenizer
 
 ARITHMETIC = "meshnode-exact-v1"
 PROMPT_TOKENS = 256
 PROFILE_VECTOR = "85628e6c554890c39f16ccf59a8dcb335e9c8cf740359451531dc43ebb040a26"
-"""What :func:`profile_vector` gives on a machine that computes as the chain does."""
+"""The result of :func:`profile_vector` on a machine that computes as the chain does."""
 CONFORMANCE_PROMPT = "What is the capital of France?"
 CONFORMANCE_TOKENS = 16
 CONFORMANCE_STEPS = 3
 REMEMBERED_FEATURES = 160
-"""All sequences of a data set; 32 KB each for 128 wide hidden states."""
+"""Enough for all sequences of a data set; 32 KB each with a hidden size of 128."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RoundUpdate:
     """One round's update, with what its receipts say."""
 
     adapter: Adapter
@@ -57,7 +57,7 @@ class Step:
     loss_hex: str
 
     def update_document(self) -> dict[str, Json]:
-        """What the receipt of the second stage says beyond that of the first."""
+        """The fields that the second stage's receipt adds to those of the first."""
         return {
             "result_root": self.adapter.root,
             "gradient_root": self.gradient_root,
@@ -76,14 +76,14 @@ class ChainModel:
         dataset: Dataset,
         output_tokens: int,
     ) -> None:
-        """Copies the weights of an unpacked ``decoder``. Raises ModelUnreadable."""
+        """Copy the weights of an unpacked ``decoder``. Raises ModelUnreadable."""
         if decoder.config.context_length < SEQUENCE_LENGTH:
             raise ModelUnreadable(f"the model's context is shorter than {SEQUENCE_LENGTH} tokens")
         self.decoder = ExactDecoder(decoder, PROMPT_TOKENS + output_tokens)
         self.dataset = dataset
         self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
-        # As many as there are sequences: the model is frozen, so each is computed once.
+        # The cache has room for all sequences: the model is frozen, so each is computed once.
         self._features = lru_cache(maxsize=REMEMBERED_FEATURES)(self._compute_features)
 
     @property
@@ -102,7 +102,7 @@ class ChainModel:
         return tokens
 
     def answer(self, adapter: Adapter, prompt: str, max_tokens: int) -> dict[str, Json]:
-        """The most likely token again and again, up to ``max_tokens`` or an end-of-text token."""
+        """Generate greedily, up to ``max_tokens`` tokens or an end-of-text token."""
         tokens = self.prompt_tokens(prompt, max_tokens)
         chosen = greedy(self.decoder, adapter, tokens, max_tokens, self._eos_token_ids)
         text = b"".join(self._tokenizer.piece(token) for token in chosen)
@@ -122,11 +122,11 @@ class ChainModel:
         """Features ``[n, hidden]`` of a training sequence."""
         return self._features(tuple(tokens))
 
-    def step(self, adapter: Adapter, tokens: Sequence[int], features: Float32) -> Step:
+    def step(self, adapter: Adapter, tokens: Sequence[int], features: Float32) -> RoundUpdate:
         """One update from ``features`` ``[n, hidden]`` of ``tokens``."""
         done = update(adapter, self.decoder.head, features, tokens)
         root = digest(features_document(features))
-        return Step(done.adapter, root, done.gradient_root, done.loss.hex())
+        return RoundUpdate(done.adapter, root, done.gradient_root, done.loss.hex())
 
     def validation_loss(self, adapter: Adapter) -> float:
         """Mean loss over the validation sequences."""
@@ -152,7 +152,7 @@ class ChainModel:
 
     def _compute_features(self, tokens: tuple[int, ...]) -> Float32:
         features = self.decoder.features(list(tokens))
-        # Shared by all who ask.
+        # All callers share the cached array.
         features.flags.writeable = False
         return features
 
@@ -164,8 +164,8 @@ def greedy(
     max_tokens: int,
     eos_token_ids: frozenset[int],
 ) -> list[int]:
-    """The completion's tokens, an end-of-text token included. Of equal logits the first wins."""
-    past, chosen, latest = Past(), list[int](), prompt
+    """The completion's tokens, including an end-of-text token. The first of equal logits wins."""
+    past, chosen, latest = ExactCache(), list[int](), prompt
     while len(chosen) < max_tokens:
         features = decoder.features(latest, past)[-1:]
         token = int(adapter.logits(features, decoder.head)[0].argmax())
@@ -195,7 +195,7 @@ def feature_receipt(
 
 
 def update_receipt(
-    task_id: str, model_root: str, tokens: Sequence[int], step: Step
+    task_id: str, model_root: str, tokens: Sequence[int], step: RoundUpdate
 ) -> dict[str, Json]:
     """What the second stage's worker signs."""
     first = feature_receipt(task_id, model_root, tokens, step.feature_root)
@@ -203,10 +203,10 @@ def update_receipt(
 
 
 def profile_vector() -> str:
-    """The digest of a small made-up model's answer and steps: the arithmetic, and nothing else.
+    """The digest of a small synthetic model's answer and steps, which tests only the arithmetic.
 
-    All its weights come from SHA-256. A machine on which this is not ``PROFILE_VECTOR`` would part
-    from the others sooner or later.
+    All its weights come from SHA-256. A machine on which this is not ``PROFILE_VECTOR`` would
+    sooner or later disagree with the others.
     """
     config = DecoderConfig(
         vocab_size=96,

@@ -1,12 +1,13 @@
-"""Whether a row's rounding depends on its batch, found out on the machine at hand (decisions/0008).
+"""Whether a row's rounding depends on its batch, tested on the machine at hand (decision 0008).
 
-A seed promises the same tokens alone and among others, so logits must be the same bits. The kernels
-of ``model.linear`` keep that promise where it was tested; whether they and all that runs between
-them keep it on this processor, at these shapes, with this number of threads, is computed here once
-at start. Where they do not, the engine computes row by row: slower, and still true.
+A seed promises the same tokens whether a request runs alone or in a batch, so the logits must be
+equal to the bit. The kernels of ``model.linear`` keep this promise where they were tested. This
+module tests once, at the start, whether they and all operations between them keep it on this
+processor, with these shapes and this number of threads. If they do not, the engine computes row by
+row: slower, but exact.
 
-The same goes for a replay, which computes in one go the positions that were computed in as many
-steps (decisions/0034).
+The same test is made for a replay, which computes in one call the positions that were first
+computed in one step each (decision 0034).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from meshnode.model.decoder import Decoder
 from meshnode.model.kv import KVCache
 
 _LENGTHS = (0, 1, 2, 5, 17, 33, 64, 101)
-"""Positions that the probe's sessions have behind them, in turn: short, odd, and beyond a block."""
+"""Lengths of the probe's sessions, in turn: short ones, odd ones, and longer than a block."""
 
 _REPLAYED = 37
-"""Positions of the probe of replay: no multiple of any vector's width."""
+"""Positions of the probe for replay; not a multiple of any vector width."""
 
 
 @torch.inference_mode()
@@ -54,13 +55,13 @@ def rows_are_independent(decoder: Decoder, most_rows: int) -> bool:
 
 @torch.inference_mode()
 def replays_exactly(decoder: Decoder) -> bool:
-    """Whether positions computed singly in one call get the bits of as many steps."""
+    """Whether positions computed stepwise in one call get the same bits as in separate steps."""
     random = torch.Generator().manual_seed(1)
     seq = min(_REPLAYED, decoder.config.context_length)
     hidden = torch.randn(1, seq, decoder.config.hidden_size, generator=random)
     stepped, replayed = (KVCache.allocate(decoder.config, 1, seq) for _ in range(2))
     steps = [decoder.transform(hidden[:, i : i + 1], [stepped], range(1)) for i in range(seq)]
-    states = decoder.transform(hidden, [replayed], range(1), singly=True)
+    states = decoder.transform(hidden, [replayed], range(1), stepwise=True)
     return torch.equal(states, torch.cat(steps, dim=1)) and torch.equal(
         replayed.storage, stepped.storage
     )

@@ -1,16 +1,16 @@
-"""Keys and values that a session's attention has computed (section 2.3, ``past_key_values``).
+"""Keys and values that a session's attention has computed (interface 2.3, ``past_key_values``).
 
-Terms: a *session* is one generation; its cache holds, for every held layer, the rotated keys and
-the values of all positions so far; *capacity* is the number of positions it has room for.
+Terms: a *session* is one generation; its cache has, for every held layer, the rotated keys and the
+values of all positions so far; *capacity* is the number of positions that it has room for.
 
 Invariants: ``length <= capacity``; positions below ``length`` never change, so that a step that
-failed half-way can be repeated; a cache grows only where its owner asks, so that admission decides
-all memory.
+failed half-way can be retried; a cache grows only when its owner asks for it, so that admission
+controls all memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -34,24 +34,24 @@ class CacheFull(RuntimeError):
 class KVCache:
     """One session's cache. ``storage`` is ``[layers, 2, kv_heads, capacity, head_dim]``."""
 
-    storage: Tensor
+    storage: Tensor = field(repr=False)
     length: int = 0
 
     @classmethod
     def allocate(cls, config: DecoderConfig, num_layers: int, capacity: int) -> KVCache:
-        """An empty cache. Memory that is never written is never touched."""
+        """An empty cache. Pages that are never written take no memory."""
         return cls(
             torch.empty(num_layers, 2, config.num_kv_heads, capacity, config.head_dim),
         )
 
     @property
     def capacity(self) -> int:
-        """Positions that there is room for."""
+        """The number of positions that the cache has room for."""
         return self.storage.shape[3]
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved."""
+        """The size of the storage in bytes."""
         return self.storage.nbytes
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,7 +63,7 @@ class KVCache:
         """
         stop = self.length + key.shape[1]
         if stop > self.capacity:
-            # Said here, because a slice beyond the end would silently be an empty one.
+            # Checked here, because a slice beyond the end would silently be empty.
             raise CacheFull(f"{stop} positions, and room for {self.capacity}")
         keys, values = self.storage[layer, :, :, :stop]
         keys[:, self.length :] = key
@@ -71,7 +71,7 @@ class KVCache:
         return keys[None], values[None]
 
     def grow(self, capacity: int) -> None:
-        """Make room for ``capacity`` positions. Both storages exist while one is copied."""
+        """Make room for ``capacity`` positions. Old and new storage both exist while copying."""
         if capacity > self.capacity:
             layers, two, heads, _, head_dim = self.storage.shape
             storage = torch.empty(layers, two, heads, capacity, head_dim)
@@ -79,5 +79,5 @@ class KVCache:
             self.storage = storage
 
     def advance(self, positions: int) -> None:
-        """Count positions that every held layer has appended."""
+        """Add ``positions``, which every held layer has appended, to the length."""
         self.length += positions

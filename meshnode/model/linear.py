@@ -1,16 +1,16 @@
-"""Matrix products that round a row the same way whatever rows it shares a batch with.
+"""Matrix products whose rounding of a row does not depend on the other rows of the batch.
 
 Terms: a *row* is one position's hidden state. Weights are *packed* when oneDNN has reordered them
 into the blocks that its kernels read.
 
 Why not ``nn.Linear``: its backend picks a kernel by the number of rows, and each kernel sums in its
-own order, so that a token could depend on who else is being served (decisions/0008). oneDNN's
+own order, so that a token could depend on who else is being served (decision 0008). oneDNN's
 packed product sums each output in one order for any number of rows from two on, and a lone row is
 padded to ``FEWEST_ROWS``. It also reads weights two to three times faster.
 
 The operators are those that ``torch.compile`` emits for packed weights. They are not a public
-interface, which is why only this module knows them, ``pyproject.toml`` bounds torch's version, and
-``model.invariance`` checks what they promise on the machine at hand.
+interface. Therefore only this module uses them, ``pyproject.toml`` bounds torch's version, and
+``model.invariance`` checks on the machine at hand that they behave as described.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn import functional
 from meshnode.model.decoder import FeedForward
 
 FEWEST_ROWS = 4
-"""Two would do for the order of summation; four is where the kernels are fastest."""
+"""Two rows are enough for a fixed order of summation; from four rows on, kernels are fastest."""
 
 
 class PackedLinear(nn.Module):
@@ -47,22 +47,22 @@ class PackedLinear(nn.Module):
         return result
 
     def product_times(self, rows: Tensor, factors: Tensor) -> Tensor:
-        """``[rows, in]`` to ``[rows, out]``, multiplied with ``factors`` ``[rows, out]``."""
+        """``[rows, in]`` to ``[rows, out]``, multiplied by ``factors`` ``[rows, out]``."""
         result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             rows, factors, self.weight, self.bias, "mul"
         )
         return result
 
     def dense(self) -> Tensor:
-        """The weight as it was before packing, ``[out, in]``."""
+        """The weight before packing, ``[out, in]``."""
         return self.weight.to_dense()
 
 
 class PackedFeedForward(nn.Module):
     """An inference-only ``FeedForward`` whose activation and product run inside the kernels.
 
-    As operators of their own they would round by place: torch cuts a large tensor among its threads
-    anywhere, and computes the elements next to a cut with another exponential function.
+    As separate operators, their rounding would depend on an element's place: torch splits a large
+    tensor among its threads, and computes elements next to a split with a different exponential.
     """
 
     def __init__(self, dense: FeedForward) -> None:
@@ -81,7 +81,7 @@ class PackedFeedForward(nn.Module):
 
 
 def pack(module: nn.Module) -> None:
-    """Replace every matrix inside ``module``, a few at a time, so that memory peaks by those.
+    """Replace the matrices inside ``module``, a few at a time, to keep the peak of memory low.
 
     Does nothing where torch was built without oneDNN.
     """
@@ -97,7 +97,7 @@ def pack(module: nn.Module) -> None:
 
 
 def _rows(hidden: Tensor) -> Tensor:
-    """``[..., in]`` as ``[rows, in]``, padded with zeros up to the fewest rows."""
+    """``[..., in]`` as ``[rows, in]``, padded with zeros to at least ``FEWEST_ROWS`` rows."""
     rows = hidden.reshape(-1, hidden.shape[-1])
     missing = FEWEST_ROWS - rows.shape[0]
     return functional.pad(rows, (0, 0, 0, missing)) if missing > 0 else rows

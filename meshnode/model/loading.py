@@ -1,4 +1,4 @@
-"""A model directory in Hugging Face's layout, loaded as a whole or by layers (section 1).
+"""A model directory in Hugging Face's layout, loaded as a whole or by layers (interface 1).
 
 ``config.json`` gives the shape, ``tokenizer.json`` the vocabulary, safetensors the weights, and
 ``generation_config.json``, where there is one, further end-of-text tokens.
@@ -41,7 +41,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     decoder: Decoder
     eos_token_ids: frozenset[int]
-    """Tokens that end a text."""
+    """The tokens that end a text."""
     weight_bytes: int
     """Memory that the weights take."""
 
@@ -99,7 +99,7 @@ def _load_decoder(directory: Path, config: DecoderConfig, held: range) -> Decode
         with Checkpoint(directory) as checkpoint:
             load_weights(decoder, checkpoint)
     except (MemoryError, RuntimeError) as error:
-        # torch says RuntimeError when an allocation fails.
+        # torch raises RuntimeError when an allocation fails.
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
         raise ModelUnreadable(f"{directory}: the model does not fit in memory") from None

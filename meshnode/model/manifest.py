@@ -1,8 +1,8 @@
-"""Which weights a model has, and their digest (document, 2.3: ``model_hash``, WeightRequest).
+"""Which weights a model has, and their digest (interface 2.3: ``model_hash``, WeightRequest).
 
 Terms: the *manifest* lists every tensor of a model by its checkpoint name, with its shape and the
 SHA-256 of its values; the *model hash* is the SHA-256 of the manifest's lines in name order, so it
-stands for all weights, and any part of them can be checked against it (decisions/0047).
+stands for all weights, and any part of them can be checked against it (decision 0047).
 
 Invariant: values are hashed as row-major little-endian float32, so a model has one hash whatever
 type its files store.
@@ -42,7 +42,7 @@ class TensorFacts:
 
     @property
     def line(self) -> bytes:
-        """What the model hash covers."""
+        """The tensor's line in the text that the model hash covers."""
         return f"{self.name} {'x'.join(map(str, self.shape))} {self.sha256}\n".encode()
 
 
@@ -59,13 +59,13 @@ class Manifest:
         return hashlib.sha256(b"".join(lines)).hexdigest()
 
     def document(self) -> dict[str, Any]:
-        """The manifest as JSON. :func:`read_manifest` is the opposite."""
+        """The manifest as JSON. :func:`read_manifest` is the inverse."""
         facts = [self.tensors[name] for name in sorted(self.tensors)]
         tensors = [{"name": f.name, "shape": list(f.shape), "sha256": f.sha256} for f in facts]
         return {"format": FORMAT, "model_hash": self.model_hash, "tensors": tensors}
 
     def check(self, name: str, tensor: Tensor) -> None:
-        """ModelUnreadable unless ``tensor`` is what the manifest says of ``name``."""
+        """Raise ModelUnreadable unless ``tensor`` matches the manifest's entry for ``name``."""
         facts = self.tensors.get(name)
         if facts is None or facts != tensor_facts(name, tensor):
             raise ModelUnreadable(f"tensor {name} is not the one that the model's hash stands for")
@@ -92,7 +92,7 @@ def parts_of(config: DecoderConfig, held: range | None = None) -> dict[str, Part
 
 
 def manifest_of_directory(directory: Path, config: DecoderConfig, cache: Path) -> Manifest:
-    """The manifest of a model directory. ``cache`` spares a large model being read at each start.
+    """The manifest of a model directory. ``cache`` saves reading a large model at each start.
 
     A directory that came from the network brings the manifest with it. Raises ModelUnreadable.
     """
@@ -106,7 +106,7 @@ def manifest_of_directory(directory: Path, config: DecoderConfig, cache: Path) -
         if known["identity"] == identity:
             return read_manifest(json.dumps(known["manifest"]).encode())
     except (OSError, ValueError, KeyError, TypeError, ModelUnreadable):
-        # No cache, or one that says nothing: the files themselves are read.
+        # Without a usable cache, the files themselves are read.
         known = None
     with Checkpoint(directory) as checkpoint:
         wanted = parts_of(config).values()
@@ -124,7 +124,7 @@ def _open_private(path: Path) -> IO[str]:
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """A manifest from its JSON. ModelUnreadable when it is not one, or belies its own hash."""
+    """Parse a manifest. Raises ModelUnreadable if it is invalid or does not match its hash."""
     try:
         document = json.loads(data)
         tensors = [

@@ -1,4 +1,4 @@
-"""How the decoder's parameters are called in Hugging Face checkpoints.
+"""The names of the decoder's parameters in Hugging Face checkpoints.
 
 Terms: a *part* is one tensor of a checkpoint; a parameter of ours is one part, or several stacked
 along their first dimension where one matrix product computes them all.
@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """A linear map of ours: the parts that it stacks, each with its rows."""
+    """One of the decoder's linear maps: the parts that it stacks, each with its rows."""
 
     name: str
     parts: tuple[tuple[str, int], ...]

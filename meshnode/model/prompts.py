@@ -1,4 +1,4 @@
-"""From a prompt to its tokens, within the context (document, 4.1)."""
+"""Turns a prompt into tokens that fit into the context (interface 4.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from meshnode.model.loading import LoadedModel
 
 
 class Prompts:
-    """Tokenizes prompts for one model whose context holds ``context_length`` tokens."""
+    """Tokenises prompts for one model whose context has room for ``context_length`` tokens."""
 
     def __init__(self, model: LoadedModel, context_length: int) -> None:
         self._model = model
@@ -16,12 +16,12 @@ class Prompts:
     def tokens(self, prompt: str) -> list[int]:
         """The prompt's tokens. Raises InvalidRequest if they leave no room for a completion.
 
-        Takes long for a long prompt; may be called from several threads.
+        A long prompt takes long. Safe to call from several threads.
         """
         tokenizer = self._model.tokenizer
         fewest = tokenizer.fewest_tokens(prompt)
         if fewest >= self._context:
-            # Not even worth the time to tokenize it.
+            # Not tokenised, because it is certainly too long.
             raise self._too_long(f"at least {fewest}")
         try:
             tokens = tokenizer.encode(prompt) or self._beginning()
@@ -32,7 +32,7 @@ class Prompts:
         return tokens
 
     def _beginning(self) -> list[int]:
-        """What an empty prompt stands for: the token that texts begin with."""
+        """The tokens of an empty prompt: the token that texts begin with."""
         bos = self._model.decoder.config.bos_token_id
         for token in (bos, *sorted(self._model.eos_token_ids)):
             if token is not None and 0 <= token < self._model.card.vocab_size:

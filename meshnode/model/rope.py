@@ -23,7 +23,7 @@ class RopeKind(StrEnum):
     DEFAULT = "default"
     LINEAR = "linear"
     DYNAMIC = "dynamic"
-    """Unscaled up to the model's context, which is the most that a generation here may use."""
+    """Unscaled up to the model's context, which no generation here may exceed."""
     LLAMA3 = "llama3"
     YARN = "yarn"
 
@@ -96,7 +96,7 @@ class Rope:
         return (1 - keep) * frequencies / self.factor + keep * frequencies
 
     def _blend_by_rotations(self, frequencies: Tensor, head_dim: int) -> Tensor:
-        """yarn: keep pairs that turn often in the trained context, stretch those that do not."""
+        """yarn: keep pairs that turn often in the trained context, stretch the others."""
         low = self._pair_turning(self.beta_fast, head_dim)
         high = self._pair_turning(self.beta_slow, head_dim)
         if self.truncate:
@@ -123,7 +123,7 @@ class Rotation:
 
     cosine: Tensor
     signed_sine: Tensor
-    """Sine, negated in the first half, so that swapping halves is all that is left to do."""
+    """Sine, negated in the first half, so that a rotation only needs to swap the halves."""
 
     @classmethod
     def at(cls, positions: Tensor, frequencies: Tensor, magnitude: float) -> Rotation:

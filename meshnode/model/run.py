@@ -1,11 +1,11 @@
-"""A training run of one process: steps, checkpoints, progress (document, 2.1 ``training``).
+"""A training run of one process: steps, checkpoints, progress (interface 2.1 ``training``).
 
-Terms: a run's *settings* are a JSON object of everything that its steps depend on besides the
-code; its *checkpoint* is one safetensors file with the trainer's state, the settings and what was
-measured.
+Terms: a run's *settings* are a JSON object of everything that its steps depend on besides the code;
+its *checkpoint* is one safetensors file with the trainer's state, the settings and the
+measurements.
 
-Invariants: a run that was stopped anywhere and resumed gives the same weights as one that was not;
-a checkpoint is replaced whole; one of other settings is refused.
+Invariants: a run that was stopped at any point and resumed gives the same weights as an
+uninterrupted one; a checkpoint is replaced atomically; a checkpoint with other settings is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from meshnode.domain.errors import StartupError
-from meshnode.model.training import Batch, Recipe, Trainer, TrainingStateMismatch
+from meshnode.model.training import Batch, InnerTrainer, Recipe, TrainingStateMismatch
 
 CHECKPOINT_SECONDS = 120.0
 RECENT_STEPS = 50
-"""Over which the loss that is shown is averaged."""
+"""The number of steps over which the displayed loss is averaged."""
 LOG_EVERY = 100
 TERMINAL_EVERY = 1
 
@@ -37,18 +37,18 @@ class TrainingRun:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: InnerTrainer,
         checkpoint: Path,
         *,
         settings: dict[str, Any],
         steps: int,
         recipe: Callable[[int], Recipe],
     ) -> None:
-        """``recipe`` gives what the step of that number goes by."""
+        """``recipe`` returns the recipe of the step with the given number."""
         self.trainer = trainer
         self.steps = steps
         self.seconds = 0.0
-        """Spent on steps, in all processes that worked on the run."""
+        """Seconds spent on steps, summed over all processes that worked on the run."""
         self.recent: list[float] = []
         self._checkpoint = checkpoint
         self._settings = json.loads(json.dumps(settings))
@@ -60,7 +60,7 @@ class TrainingRun:
         return sum(self.recent) / len(self.recent)
 
     def resume(self) -> bool:
-        """Go on from the checkpoint; False if there is none. StartupError if it is another's."""
+        """Load the checkpoint; False if there is none. StartupError if it is of another run."""
         if not self._checkpoint.exists():
             return False
         try:
@@ -69,7 +69,8 @@ class TrainingRun:
                 settings = json.loads(notes["settings"])
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             if settings != self._settings:
-                raise StartupError(f"{self._checkpoint} was made with other settings")
+                changes = _changes(settings, self._settings)
+                raise StartupError(f"{self._checkpoint} was made with other settings: {changes}")
             self.trainer.restore(state)
             self.seconds = float(notes["seconds"])
             self.recent = [float(loss) for loss in json.loads(notes.get("recent", "[]"))]
@@ -96,13 +97,13 @@ class TrainingRun:
         progress: Callable[[TrainingRun], None] = lambda run: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Do the steps that are left. ``batches`` are those of the whole run.
+        """Do the remaining steps. ``batches`` are those of the whole run.
 
-        Once ``stop`` says so, a step that has begun is the last one; it is in the checkpoint.
+        After ``stop`` returns true, the current step is finished and saved as the last one.
         """
         started = saved = time.monotonic()
         before = self.seconds
-        # A resumed run reads again what it has already learned from: seconds, not minutes.
+        # A resumed run skips the batches that it has trained on. This takes seconds, not minutes.
         for batch in islice(batches, self.trainer.step_count, self.steps):
             self.trainer.recipe = self._recipe(self.trainer.step_count)
             report = self.trainer.step(batch)
@@ -118,7 +119,7 @@ class TrainingRun:
 
 
 def show_progress(run: TrainingRun) -> None:
-    """A bar on the terminal, or now and then a line where there is none."""
+    """Show a progress bar on a terminal; elsewhere, print a line from time to time."""
     terminal = sys.stderr.isatty()
     step, last = run.trainer.step_count, run.trainer.step_count == run.steps
     if not (last or step % (TERMINAL_EVERY if terminal else LOG_EVERY) == 0):
@@ -129,3 +130,10 @@ def show_progress(run: TrainingRun) -> None:
     line = f"{bar}step {step}/{run.steps}  loss {run.loss:.3f}  {left:.0f} s left"
     end = "\n" if last or not terminal else ""
     print(f"\r{line}\x1b[K" if terminal else line, end=end, file=sys.stderr, flush=True)
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The settings that differ, with both values."""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    shown = [f"{name} was {before.get(name)!r}, is now {now.get(name)!r}" for name in names]
+    return "; ".join(shown)

@@ -1,10 +1,10 @@
-"""From logits to a token (document, 4.1: temperature, top_k, top_p).
+"""From logits to a token (interface 4.1: temperature, top_k, top_p).
 
 The order is the usual one: temperature, then the ``top_k`` most likely tokens, then the smallest
 set of those whose probability reaches ``top_p``. Temperature 0 takes the most likely token.
 
-Invariant: one request has one sampler with a random generator of its own, and draws one number for
-each token, so that a seed repeats the same choices whatever else is being served.
+Invariant: each request has a sampler with its own random generator, which draws one number for each
+token, so that a seed repeats the same choices whatever else is being served.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sampler:
         if self._temperature == 0:
             return int(logits.argmax())
         candidates, tokens = self._candidates(logits)
-        # The maximum comes off first: a tiny temperature must not overflow.
+        # The maximum is subtracted first, so that a tiny temperature does not overflow.
         weights = ((candidates.double() - candidates.max()) / self._temperature).exp()
         cumulative = weights.cumsum(0)
         if self._top_p < 1:
@@ -50,12 +50,12 @@ class Sampler:
             kept = max(1, int((before < self._top_p * cumulative[-1]).sum()))
             cumulative = cumulative[:kept]
         draw = torch.rand((), generator=self._generator, dtype=torch.float64) * cumulative[-1]
-        # Rounding may put the draw on the last bound, which belongs to no token.
+        # Rounding may put the draw on the last bound, where no token is left.
         place = min(int(torch.searchsorted(cumulative, draw, right=True)), len(cumulative) - 1)
         return place if tokens is None else int(tokens[place])
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits to choose from, and their token ids unless they are all in place."""
+        """The logits to choose from, and their token ids, or None if the indices are the ids."""
         if 0 < self._top_k < len(logits):
             return logits.topk(self._top_k)
         if self._top_p < 1:

@@ -4,8 +4,8 @@ Terms: a *piece* is the bytes that one token adds to the text. A token may be a 
 character, so pieces are bytes and never strings; ``domain.textstream`` puts them together. Special
 tokens (begin and end of text) have empty pieces.
 
-Invariant: the pieces of a text's tokens, concatenated, are that text in UTF-8, after whatever the
-tokenizer normalises.
+Invariant: the pieces of a text's tokens, concatenated, are that text in UTF-8, after the
+tokenizer's normalisation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshnode.model.config import ModelUnreadable, read_document
 
 _FALLBACK_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_MARK = "\u2581"
-"""How vocabularies made by SentencePiece write a space."""
+"""The character that stands for a space in SentencePiece vocabularies."""
 
 
 class Tokenizer:
@@ -37,7 +37,7 @@ class Tokenizer:
         document = json.loads(backend.to_str())
         scheme = _Scheme.of(document.get("decoder"))
         self._pieces = _pieces(backend, scheme)
-        # Other schemes may drop text (white space, say), so that no length of it bounds anything.
+        # Other schemes may drop text, such as white space, so its length would not be a bound.
         lossless = scheme is _Scheme.BYTE_LEVEL and document.get("normalizer") is None
         self._longest = self._longest_match() if lossless else 0
 
@@ -70,9 +70,9 @@ class Tokenizer:
         return ids
 
     def encode_part(self, text: str, *, special: bool) -> list[int]:
-        """The token ids of a part of a long text; ``special`` of the first one.
+        """The token ids of a part of a long text; ``special`` adds special tokens (first part).
 
-        Other threads go on meanwhile: the library sees to that for batches only.
+        Other threads keep running meanwhile, which the library allows for batches only.
         """
         [encoding] = self._backend.encode_batch([text], add_special_tokens=special)
         ids: list[int] = encoding.ids
@@ -127,7 +127,7 @@ class _Scheme(Enum):
     def spell(self, token: str) -> bytes:
         """The bytes of one token of the vocabulary."""
         if self is _Scheme.BYTE_LEVEL:
-            # A character that stands for no byte can only be text itself.
+            # A character that stands for no byte stands for itself.
             return b"".join(_BYTE_OF.get(character, character.encode()) for character in token)
         match = _FALLBACK_BYTE.fullmatch(token)
         return bytes.fromhex(match[1]) if match else token.replace(_SPACE_MARK, " ").encode()

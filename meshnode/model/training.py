@@ -1,7 +1,7 @@
-"""The inner training loop: AdamW on batches of tokens (section 2.1, ``training``).
+"""The inner training loop: AdamW on batches of tokens (interface 2.1, ``training``).
 
 Terms: a *batch* is inputs and targets, where a target of ``IGNORED`` does not count; a *recipe* is
-everything that decides an update besides the weights and the batch; the *state* of a trainer is
+everything that determines an update besides the weights and the batch; the *state* of a trainer is
 its weights, both moments of AdamW and the step count, as named tensors.
 
 Invariants: the same recipe, state and batches give the same weights, bit for bit, on one machine
@@ -31,12 +31,12 @@ Forward = Callable[[Tensor], Tensor]
 
 
 class TrainingStateMismatch(ValueError):
-    """A state that belongs to another model: names the first tensor that does not fit."""
+    """A state belongs to another model. The message names the first tensor that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step reads: int64 ``inputs`` and ``targets``, both ``[batch, seq]``."""
+    """The data of one step: int64 ``inputs`` and ``targets``, both ``[batch, seq]``."""
 
     inputs: Tensor
     targets: Tensor
@@ -52,9 +52,9 @@ class Recipe:
     """Hyperparameters. The learning rate rises linearly, stays, and falls along a cosine."""
 
     learning_rate: float = 1e-4
-    """At the top of the schedule."""
+    """The peak of the schedule."""
     total_steps: int | None = None
-    """Where the cosine ends. None keeps the learning rate constant after the warm-up."""
+    """Step at which the cosine ends. None keeps the learning rate constant after the warm-up."""
     warmup_steps: int = 0
     decay_steps: int | None = None
     """Length of the cosine. None lets it begin right after the warm-up.
@@ -63,18 +63,18 @@ class Recipe:
     made longer or shorter until its decay begins.
     """
     first_step: int = 0
-    """Step at which the schedule begins. A trainer may go on with another recipe from there."""
+    """Step at which the schedule begins. A trainer may change to another recipe there."""
     final_fraction: float = 0.1
-    """Of the learning rate, at and after the end of the cosine."""
+    """Fraction of the learning rate at and after the end of the cosine."""
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: float = 1e-8
     weight_decay: float = 0.1
-    """Of matrices only. Norms and biases do not decay."""
+    """Applies to matrices only. Norms and biases do not decay."""
     clip_norm: float = 1.0
     """Bound of the L2 norm of the whole gradient."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a schedule."""
+        """Refuse values that do not make a schedule."""
         if not (self.learning_rate > 0 and self.clip_norm > 0 and self.weight_decay >= 0):
             raise ValueError("learning_rate and clip_norm must be positive, weight_decay not less")
         if self.warmup_steps < 0 or (self.decay_steps is not None and self.decay_steps < 0):
@@ -104,7 +104,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one update saw. ``loss`` is the mean cross-entropy in nats, before the update."""
+    """Measurements of one update. ``loss`` is the mean cross-entropy in nats before it."""
 
     step: int
     loss: float
@@ -134,10 +134,10 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     )
 
 
-class Trainer:
+class InnerTrainer:
     """Updates the weights of ``model`` in place, one batch at a time.
 
-    ``forward`` stands in for calling the model, for a compiled version of it, say. Tied parameters
+    ``forward`` replaces the call of the model, for instance by a compiled version. Tied parameters
     are updated, and appear in the state, once.
     """
 
@@ -180,15 +180,15 @@ class Trainer:
     def update(self, gradients: Mapping[str, Tensor], norm: float) -> None:
         """One update by gradients from elsewhere, one for each parameter, by name.
 
-        ``norm`` is the L2 norm of the whole gradient, of which these may be a part: so the parts of
-        a model that are updated apart are clipped as the whole would be. Raises FloatingPointError,
-        with all unchanged, if it is not finite.
+        ``norm`` is the L2 norm of the whole gradient, of which these may be a part, so that parts
+        of a model that are updated separately are clipped like the whole. Raises
+        FloatingPointError, with all unchanged, if ``norm`` is not finite.
         """
         if not math.isfinite(norm):
             raise FloatingPointError(f"gradient is not finite at step {self.step_count}")
         for group in self._optimizer.param_groups:
             group["lr"] = self.recipe.rate(self.step_count)
-        # As torch's own clipping has it, to the bit.
+        # The same formula as torch's own clipping, to the bit.
         share = min(1.0, self.recipe.clip_norm / (norm + 1e-6))
         for name, parameter in self._parameters.items():
             parameter.grad = gradients[name] * share
@@ -210,7 +210,7 @@ class Trainer:
         return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state. Raises TrainingStateMismatch, with all unchanged, if it cannot fit."""
+        """Load a state. Raises TrainingStateMismatch, with all unchanged, if it does not fit."""
         expected = {_STEP: torch.Size([])} | {
             prefix + name: parameter.shape
             for name, parameter in self._parameters.items()
@@ -227,7 +227,7 @@ class Trainer:
             for name, parameter in self._parameters.items():
                 parameter.copy_(state[_WEIGHT + name])
                 self._optimizer.state[parameter] = {
-                    # AdamW counts in float32; exact up to 2**24 steps.
+                    # AdamW counts steps in float32, which is exact up to 2**24.
                     "step": torch.tensor(float(self.step_count)),
                     "exp_avg": state[_FIRST + name].to(parameter).clone(),
                     "exp_avg_sq": state[_SECOND + name].to(parameter).clone(),

@@ -1,10 +1,10 @@
-"""Weights as they travel: the ``weights_data`` of GetWeights (document, 2.3: WeightRequest).
+"""Weights as sent to peers: the ``weights_data`` of GetWeights (interface 2.3: WeightRequest).
 
-Terms: a *unit* is what ``shard_range`` names (decisions/0047):
+Terms: a *unit* is what ``shard_range`` names (decision 0047):
 
 ==========================  ====================================================================
 ``4-7``, ``4``              layers, as safetensors under their checkpoint names
-``embedding``, ``head``     what comes with the first and with the last layer, likewise
+``embedding``, ``head``     tensors that come with the first and the last layer, likewise
 ``NAME``                    one tensor, likewise
 ``NAME[128:256]``           rows of one tensor, likewise, for one that is too large for a message
 ``manifest``                the manifest, as JSON
@@ -12,7 +12,7 @@ Terms: a *unit* is what ``shard_range`` names (decisions/0047):
 ==========================  ====================================================================
 
 Invariants: tensors travel in the type in which they are stored, nothing is ever unpickled; no
-answer is larger than ``MOST_BYTES``: a larger unit is refused with what to ask for instead.
+answer is larger than ``MAX_BYTES``: the refusal of a larger unit names smaller units to request.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from meshnode.model.loading import CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
 from meshnode.model.manifest import Manifest, parts_of
 from meshnode.model.weights import Checkpoint
 
-MOST_BYTES = 64 * 1024 * 1024
-"""Well below the largest message (section 8), since a receiver holds it several times over."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Well below the largest message (interface 8), since a receiver holds several copies of it."""
 MANIFEST = "manifest"
 EMBEDDING_UNIT, HEAD_UNIT = "embedding", "head"
 FILES = (CONFIG_FILE, TOKENIZER_FILE, GENERATION_FILE)
@@ -68,15 +68,15 @@ class WeightFiles:
         self._own = parts_of(config, held)
 
     def read(self, unit: str) -> bytes:
-        """The bytes of a unit. Blocks. InvalidRequest, or LayerNotHeld."""
+        """Read the bytes of a unit. Blocks. Raises InvalidRequest or LayerNotHeld."""
         if unit == MANIFEST:
             return json.dumps(self._manifest.document()).encode()
         if unit in FILES:
             return self._file(unit)
         pieces = self._pieces(unit)
         size = sum(4 * self._elements(piece) for piece in pieces)
-        if size > MOST_BYTES:
-            # Bound by float32 before anything is read: a stored type is at most that.
+        if size > MAX_BYTES:
+            # Checked as float32, the largest stored type, before anything is read.
             raise InvalidRequest(FIELD, self._advice(unit, pieces, size))
         with Checkpoint(self._directory) as checkpoint:
             tensors = {p.name: checkpoint.rows(self._all[p.name], p.first, p.stop) for p in pieces}
@@ -87,7 +87,7 @@ class WeightFiles:
             data = (self._directory / name).read_bytes()
         except FileNotFoundError:
             raise InvalidRequest(FIELD, f"the model has no {name}") from None
-        if len(data) > MOST_BYTES:
+        if len(data) > MAX_BYTES:
             raise InvalidRequest(FIELD, f"{name} is too large to be sent")
         return data
 
@@ -111,7 +111,7 @@ class WeightFiles:
         return [Piece(name, first, stop)]
 
     def _names(self, unit: str) -> list[str] | None:
-        """The tensors of a named unit; None if ``unit`` is no such name."""
+        """The tensors of a named unit; None if ``unit`` is not such a name."""
         layers = _LAYERS.fullmatch(unit)
         if layers:
             first, last = int(layers[1]), int(layers[2] or layers[1])
@@ -139,13 +139,13 @@ class WeightFiles:
         return (piece.stop - piece.first) * rest
 
     def _advice(self, unit: str, pieces: list[Piece], size: int) -> str:
-        mib = f"{unit} may take {size >> 20} MiB, more than {MOST_BYTES >> 20}"
+        mib = f"{unit} may take {size >> 20} MiB, more than {MAX_BYTES >> 20}"
         if len(pieces) > 1:
             names = ", ".join(piece.name for piece in pieces[:3])
             smaller = "a single layer, or " if "-" in unit else ""
             return f"{mib}; ask for {smaller}single tensors: {names}, ..."
         piece = pieces[0]
-        rows = max(1, (piece.stop - piece.first) * MOST_BYTES // size)
+        rows = max(1, (piece.stop - piece.first) * MAX_BYTES // size)
         return f"{mib}; ask for rows: {piece.name}[{piece.first}:{piece.first + rows}]"
 
 
@@ -170,7 +170,7 @@ def head_names(config: DecoderConfig) -> list[str]:
 
 
 def read_tensors(data: bytes) -> dict[str, Tensor]:
-    """Tensors that a peer sent. ModelUnreadable when they are not safetensors of floats."""
+    """Parse a peer's tensors. Raises ModelUnreadable if they are not safetensors of floats."""
     try:
         tensors = safetensors.torch.load(data)
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:

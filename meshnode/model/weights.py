@@ -3,7 +3,7 @@
 Terms: a *checkpoint* is all the weights of a model, in one or several files.
 
 Invariants: files are mapped into memory and only the tensors asked for are read; nothing is ever
-unpickled; whatever can be wrong with the files ends as one ``ModelUnreadable`` line.
+unpickled; any fault of the files is reported as one ``ModelUnreadable`` line.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Checkpoint:
             raise ModelUnreadable(f"{self._single}: no such file{hint}")
 
     def __enter__(self) -> Self:
-        """Open nothing yet: files are opened when a tensor of theirs is asked for."""
+        """Open nothing yet: each file is opened when one of its tensors is first requested."""
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -54,10 +54,10 @@ class Checkpoint:
         self._stack.close()
 
     def parameter(self, parts: list[Part]) -> Tensor:
-        """The parts, stacked, as a float32 tensor of its own memory. Raises ModelUnreadable."""
+        """The parts, stacked, as a new float32 tensor. Raises ModelUnreadable."""
         if len(parts) == 1:
             return self._read(parts[0]).to(torch.float32, copy=True)
-        # torch.cat converts and copies in one go, so no part exists twice.
+        # torch.cat converts and copies in one operation, so no part is in memory twice.
         stacked = torch.empty(sum(p.shape[0] for p in parts), *parts[0].shape[1:])
         return torch.cat([self._read(part) for part in parts], out=stacked)
 
@@ -100,7 +100,7 @@ class Checkpoint:
 
 
 def load_weights(decoder: Decoder, checkpoint: Checkpoint) -> None:
-    """Give a decoder made on the meta device its weights. Raises ModelUnreadable."""
+    """Load the weights into a decoder made on the meta device. Raises ModelUnreadable."""
     weights = {
         name: checkpoint.parameter(parts)
         for name, parts in decoder_parameters(decoder.config, decoder.held)
@@ -127,7 +127,7 @@ def checkpoint_tensors(decoder: Decoder) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def set_checkpoint_tensors(decoder: Decoder, tensors: Mapping[str, Tensor]) -> None:
-    """The opposite of :func:`checkpoint_tensors`, in place; all names, of the right shapes."""
+    """The inverse of :func:`checkpoint_tensors`, in place. Needs all names and right shapes."""
     own = dict(decoder.named_parameters(remove_duplicate=False))
     for name, parts in decoder_parameters(decoder.config, decoder.held):
         own[name].copy_(torch.cat([tensors[part.name] for part in parts]))
@@ -143,7 +143,7 @@ def _weight_map(index: Path) -> dict[str, Path]:
     if not isinstance(names, dict):
         raise ModelUnreadable(f"{index}: weight_map is missing")
     for name, file in names.items():
-        # An index must not point out of its own folder.
+        # An index must not name a file outside its own folder.
         if not isinstance(file, str) or Path(file).name != file:
             raise ModelUnreadable(f"{index}: {name} is not in a file of this folder")
     return {name: index.parent / file for name, file in names.items()}

@@ -1,1 +1,1 @@
-"""The gRPC adapter: the only importer of purerpc, and the home of each of its workarounds."""
+"""The gRPC adapter: the only package that imports purerpc, with all workarounds for it."""

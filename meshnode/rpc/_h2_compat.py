@@ -1,20 +1,20 @@
-"""What purerpc and h2 need before they work together; import purerpc only after this module.
+"""Patches that let purerpc and h2 work together; import purerpc only after this module.
 
-What is changed, each held by a test on both h2 lines:
+The patches, each covered by a test on both h2 release lines, and their reasons:
 
 1. purerpc 0.8.0 names ``h2.events.PingAcknowledged``, which h2 4.4 calls ``PingAckReceived``. That
-   is its only import error there (decisions/0019).
-2. h2 treats a received GOAWAY as the end of everything: it forgets what it had to send and refuses
-   later frames. In HTTP/2 the streams up to the last one named go on to their end (RFC 9113, 6.8),
+   is its only import error there (decision 0019).
+2. h2 treats a received GOAWAY as the end of the connection: it drops its unsent data and refuses
+   later frames. In HTTP/2 the streams up to the last one named run to their end (RFC 9113, 6.8),
    and gRPC servers that shut down gracefully rely on it.
-3. h2 gathers a frame before it looks at its length: 16 MiB for each connection that nobody counts.
-   Of a header block it gathers 65 frames.
-4. h2 writes every frame that arrives out in full for a log that nobody reads: a quarter of the time
-   that a large message takes.
-5. h2 keeps settings that it does not know, and goes through all of them whenever others arrive: one
-   frame of 65536 costs 50 MB, and each empty one after it 4 ms.
-6. The peer chooses how many of our headers are remembered, and hpack looks through all of them for
-   each header that is sent.
+3. h2 buffers a whole frame before it checks the length, up to 16 MiB a connection that no limit
+   counts. It buffers up to 65 frames of a header block.
+4. h2 formats every received frame in full for a debug log that nobody reads, which takes a quarter
+   of the time that a large message needs.
+5. h2 keeps unknown settings and goes through all of them whenever a SETTINGS frame arrives: a frame
+   with 65536 settings costs 50 MB, and every empty one after it costs 4 ms.
+6. The peer chooses the size of the table that remembers our headers, and hpack searches the whole
+   table for each header that is sent.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from h2.connection import H2Connection
 
 KNOWN_SETTINGS = frozenset(map(int, SettingCodes))
-MOST_TABLE_BYTES = 4096
-"""Remembered of our headers: what HTTP/2 begins with, some hundred entries."""
+MAX_TABLE_BYTES = 4096
+"""Largest table of remembered headers: HTTP/2's initial size, about a hundred entries."""
 
 vars(h2.events).setdefault("PingAcknowledged", h2.events.PingAckReceived)
 
@@ -40,12 +40,12 @@ def _describe(frame: DataFrame) -> str:
     return f"DataFrame(stream_id={frame.stream_id}, bytes={len(frame.data)})"
 
 
-# In the class itself, since hyperframe makes the frames.
+# Patched on the class itself, since hyperframe creates the frames.
 DataFrame.__repr__ = _describe  # type: ignore[method-assign,assignment]
 
 
 def keep_streams_after_goaway(connection: H2Connection) -> None:
-    """Make a received GOAWAY an event and nothing more."""
+    """Make a received GOAWAY emit its event and have no other effect."""
 
     def receive_goaway(frame: GoAwayFrame) -> tuple[list[Any], list[h2.events.Event]]:
         event = h2.events.ConnectionTerminated()
@@ -59,7 +59,7 @@ def keep_streams_after_goaway(connection: H2Connection) -> None:
 
 
 def ignore_unknown_settings(connection: H2Connection) -> None:
-    """Let h2 see the settings that it knows."""
+    """Remove settings that h2 does not know before it handles a SETTINGS frame."""
     receive: Any = connection._frame_dispatch_table[SettingsFrame]
 
     def receive_settings(frame: SettingsFrame) -> Any:
@@ -71,35 +71,35 @@ def ignore_unknown_settings(connection: H2Connection) -> None:
 
 
 class SmallTableEncoder(Encoder):
-    """An encoder that takes no larger table than it began with, whatever the peer would hold."""
+    """An encoder whose table never exceeds its initial size, even if the peer allows more."""
 
     @property
     def header_table_size(self) -> int:
-        """Bytes."""
+        """The largest size of the table, in bytes."""
         return self.header_table.maxsize
 
     @header_table_size.setter
     def header_table_size(self, value: int) -> None:
-        size = min(value, MOST_TABLE_BYTES)
-        # A size that is set again would hide from hpack that the peer was not told yet.
+        size = min(value, MAX_TABLE_BYTES)
+        # Setting the same size again would clear hpack's note that the peer must still be informed.
         if size != self.header_table.maxsize:
             self.header_table.maxsize = size
             self.table_size_changes.append(size)
 
 
 def awaits_overlong_frame(connection: H2Connection) -> bool:
-    """Whether what is gathered of a frame, or of a header block, is longer than a frame may be."""
+    """Whether the buffered part of a frame or header block exceeds the largest frame size."""
     buffer: Any = connection.incoming_buffer
     gathered = sum(len(frame.data) for frame in buffer._headers_buffer)
     if gathered > connection.max_inbound_frame_size:
         return True
-    # Named "data" before h2 4.
+    # The attribute was called "data" before h2 4.
     begin = bytes((buffer._data if hasattr(buffer, "_data") else buffer.data)[:3])
     return len(begin) == 3 and int.from_bytes(begin, "big") > connection.max_inbound_frame_size
 
 
 def goaway_frame(last_stream_id: int, error_code: int) -> bytes:
-    """A GOAWAY frame that h2 does not know of: its own way would end the connection at once."""
+    """Build a GOAWAY frame without h2, which would end the connection at once on sending one."""
     frame = GoAwayFrame(0)
     frame.last_stream_id = last_stream_id
     frame.error_code = error_code

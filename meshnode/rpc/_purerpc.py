@@ -1,8 +1,9 @@
-"""The border to purerpc, which has no types: what is used of it, and the names it has here.
+"""Typed access to purerpc, which has no type annotations: the parts that the node uses.
 
-Of purerpc the node uses the protocol connection (settings, header blocks, statuses, on h2), the
-signatures of operations, and the plugin that generates the service code. Its server, channel,
-streams and buffers are replaced: they hold most rows of the list of faults (decisions/0020).
+The node uses purerpc's protocol connection (settings, header blocks and statuses, built on h2), its
+operation signatures, and the plugin that generates the service code. This package replaces
+purerpc's server, channel, streams and buffers, which have most of the listed faults
+(decision 0020).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-# First, so that the import of purerpc works on h2 4.4.
+# Imported first, so that the import of purerpc works on h2 4.4.
 from meshnode.rpc import _h2_compat
 from meshnode.rpc.errors import Code
 from meshnode.rpc.limits import RpcLimits
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 Cardinality: Any = purerpc.Cardinality
 USER_AGENT = "meshnode"
 CONNECTION_WINDOW = 2**31 - 1 - 2**16
-"""The largest there is, less the initial one: streams and the count of bytes are the limits, and a
-stalled call must not hold up the others of its connection."""
+"""The largest increment that HTTP/2 allows over the initial window. Stream windows and the byte
+count limit memory instead, so that a stalled call does not hold up others on its connection."""
 
 
 class Signature(Protocol):
-    """``purerpc.RPCSignature``: kind and message types of an operation."""
+    """``purerpc.RPCSignature``: the cardinality and message types of an operation."""
 
     cardinality: Any
     request_type: Any
@@ -40,7 +41,7 @@ class Signature(Protocol):
 
 
 def signature(cardinality: Any, request_type: Any, response_type: Any) -> Signature:
-    """``purerpc.RPCSignature(...)``."""
+    """Create a ``purerpc.RPCSignature``."""
     return cast("Signature", purerpc.RPCSignature(cardinality, request_type, response_type))
 
 
@@ -50,9 +51,9 @@ class _Connection(GRPCConnection):  # type: ignore[misc]
     def __init__(self, config: Any, limits: RpcLimits) -> None:
         self._limits = limits
         super().__init__(config)
-        # Any byte is a character, so that no header block ends the connection.
+        # In Latin-1 every byte is a character, so no header block can end the connection.
         self.h2_connection.config.header_encoding = "latin-1"
-        # Ours are well-formed; the peer's are checked.
+        # This node's headers are well-formed; only the peer's need checks.
         self.h2_connection.config.normalize_outbound_headers = False
         self.h2_connection.config.validate_outbound_headers = False
         self.h2_connection.encoder = _h2_compat.SmallTableEncoder()
@@ -79,7 +80,7 @@ class _Connection(GRPCConnection):  # type: ignore[misc]
 
 
 class GrpcConnection(Protocol):
-    """What the adapter calls on purerpc's connection; methods only write into its buffer."""
+    """The part of purerpc's connection that the adapter uses; methods only write to its buffer."""
 
     h2_connection: H2Connection
 
@@ -87,7 +88,7 @@ class GrpcConnection(Protocol):
         """Write the preface and the settings."""
 
     def data_to_send(self) -> bytes:
-        """Take what has been written."""
+        """Return the bytes written since the last call, and clear the buffer."""
 
     def start_request(
         self,
@@ -114,11 +115,11 @@ class GrpcConnection(Protocol):
     def respond_status(
         self, stream_id: int, status: Any, *, custom_metadata: Iterable[tuple[str, str]] = ()
     ) -> None:
-        """Write a response that is nothing but a status."""
+        """Write a response that consists of a status only."""
 
 
 def grpc_connection(*, client_side: bool, limits: RpcLimits) -> GrpcConnection:
-    """A connection that has not written anything yet."""
+    """Make a connection that has not written anything yet."""
     config = GRPCConfiguration(
         client_side=client_side,
         user_agent=USER_AGENT if client_side else None,

@@ -1,8 +1,8 @@
-"""Who calls, and what is told to them beside the answer, for handlers (document, section 4.3).
+"""The caller of the current call and the metadata of its answer, for handlers (interface 4.3).
 
-gRPC carries no credentials here (document, 5), so the address of the socket is all that is known of
-a caller. Invariant: both functions speak of the call in whose task they are used, or in whose
-nursery; elsewhere they raise RuntimeError.
+gRPC carries no credentials here (interface 5), so a caller is known by its socket address only.
+Invariant: both functions refer to the call that the running task, or a parent task, serves; outside
+a call they raise RuntimeError.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ class Caller:
     """The other end of a call."""
 
     ip: str
-    """Of its socket, in canonical form: never an IPv4 address wrapped in an IPv6 one."""
+    """Its socket's IP address in canonical form, never an IPv4 address mapped into IPv6."""
     port: int
-    """Of its socket, which is not a port that it listens on."""
+    """Its socket's port, which is not a port that it listens on."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Of the request: lower-case keys, readable values, bounded."""
+    """Metadata of the request: lower-case keys, readable values, bounded in size."""
     here: str = ""
     """The address of this node at which the caller reached it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A call as its handler may see it."""
+    """The caller and the answer metadata of one call."""
 
     caller: Caller
     answer: dict[str, str]
-    """Metadata to be sent with the status."""
+    """Metadata to send with the status."""
 
 
 _exchange: ContextVar[Exchange] = ContextVar("exchange")
@@ -46,14 +46,14 @@ def enter(exchange: Exchange) -> None:
 
 
 def caller() -> Caller:
-    """Who made the call that is being served."""
+    """The caller of the call that is being served."""
     return _current().caller
 
 
 def answer_metadata(key: str, value: str) -> None:
-    """Send an entry with the status of the call, whatever that will be; the last value counts.
+    """Send an entry with the call's status, success or failure; the last value for a key counts.
 
-    Raises ValueError for what is not metadata.
+    Raises ValueError if the key or value is not valid metadata.
     """
     answer = _current().answer
     sent_metadata({**answer, key: value})

@@ -1,8 +1,8 @@
-"""One call that this node serves: from its head to its status (document, sections 4.3 and 7.3).
+"""One call that this node serves, from its headers to its status (interface 4.3 and 7.3).
 
-Invariants: every call ends with exactly one status, unless the peer reset it or went away; the
-caller's deadline holds around everything that is done for it, and a reset ends that within one
-checkpoint; an error that nobody foresaw is logged here and INTERNAL there.
+Invariants: every call ends with exactly one status, unless the peer reset it or disconnected; all
+work for a call runs under the caller's deadline, and a reset cancels it within one checkpoint; an
+unexpected error is logged here, and the caller sees INTERNAL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from h2.exceptions import ProtocolError
 from meshnode.domain.errors import MeshnodeError
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller, Exchange, enter
-from meshnode.rpc.errors import NOT_IMPLEMENTED, Code, Refused, status_of
+from meshnode.rpc.errors import NOT_IMPLEMENTED, CallRefused, Code, status_of
 from meshnode.rpc.stubs import NotOffered, Operation
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ log = logging.getLogger(__name__)
 STOPPING = (Code.UNAVAILABLE, "the node is stopping")
 TOO_LATE = (Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
 NO_ERROR = 0
-"""HTTP/2 error code by which a server says that it wants no more of a request."""
+"""HTTP/2 error code by which a server tells the peer not to send the rest of a request."""
 
 
 class Requests:
-    """The messages of a request, decoded. An async iterator.
+    """An async iterator over the decoded messages of a request.
 
-    One that has begun has ``arrival_s`` to arrive; between two the caller may take its time.
+    Once a message has begun it must arrive within ``arrival_s``; the pause between two messages is
+    not limited.
     """
 
     def __init__(
@@ -49,27 +50,27 @@ class Requests:
         self._arrival_s = arrival_s
 
     def __aiter__(self) -> Requests:
-        """Itself: a request can be read once."""
+        """Return itself, since a request can be read only once."""
         return self
 
     async def __anext__(self) -> Message:
-        """The next message. Raises Refused when it cannot be had."""
+        """The next message. Raises CallRefused if it is late or cannot be decoded."""
         await self._stream.wait_begun()
         with trio.move_on_after(self._arrival_s):
             data = await self._stream.receive()
             if data is None:
                 raise StopAsyncIteration
             return self._decode(data)
-        raise Refused(*TOO_LATE)
+        raise CallRefused(*TOO_LATE)
 
     async def only(self) -> Message:
-        """The one message of a unary operation; it is held until the call has ended."""
+        """The single message of a unary operation; it counts as held until the call ends."""
         with trio.move_on_after(self._arrival_s):
             data = await self._stream.receive()
             if data is None or await self._stream.receive(keep=True) is not None:
-                raise Refused(Code.INTERNAL, "a unary operation takes one message")
+                raise CallRefused(Code.INTERNAL, "a unary operation takes one message")
             return self._decode(data)
-        raise Refused(*TOO_LATE)
+        raise CallRefused(*TOO_LATE)
 
     def _decode(self, data: bytearray) -> Message:
         message = self._type()
@@ -77,12 +78,12 @@ class Requests:
             message.ParseFromString(data)  # type: ignore[arg-type]
         except DecodeError:
             name = self._type.DESCRIPTOR.name
-            raise Refused(Code.INVALID_ARGUMENT, f"the message is not {name}") from None
+            raise CallRefused(Code.INVALID_ARGUMENT, f"the message is not {name}") from None
         return message
 
 
 class ServerCall:
-    """A call in the hands of its handler."""
+    """A call that is being served."""
 
     def __init__(
         self,
@@ -92,33 +93,33 @@ class ServerCall:
         timeout_s: float | None,
         caller: Caller,
     ) -> None:
-        """``operation`` is None when the node has none of the name that was called."""
+        """``operation`` is None when the node has no operation of the requested name."""
         self.stream = stream
-        # A client has a deadline of its own; a caller may have none, and stop.
+        # Unlike this node's own calls, a caller may have no deadline and stop reading.
         stream.window_stall_s = connection.limits.stall_s
         self._connection = connection
         self._operation = operation
         self._exchange = Exchange(caller, {})
         self._responded = False
         self._ended_early = (Code.DEADLINE_EXCEEDED, "deadline exceeded")
-        """What the caller is told when the call does not come to its own end."""
+        """The status to send when the call is cut short."""
         self._scope = trio.CancelScope()
         if timeout_s is not None:
             self._scope.deadline = trio.current_time() + timeout_s
 
     def cancel(self) -> None:
-        """The caller has gone, or will not read the answer."""
+        """Cancel the call: the caller has disconnected or will not read the answer."""
         self._scope.cancel()
 
     def stop(self) -> None:
-        """The server closes: take no further message, and end at once what would never end."""
+        """Stop reading messages as the server closes; end a call at once if it is endless."""
         self.stream.fail(*STOPPING)
         if self._operation is not None and not self._operation.ends:
             self._ended_early = STOPPING
             self._scope.cancel()
 
     async def run(self) -> None:
-        """Serve the call and say how it ended."""
+        """Serve the call and send its status."""
         enter(self._exchange)
         try:
             self._end(*await self._guarded())
@@ -127,7 +128,7 @@ class ServerCall:
 
     async def _guarded(self) -> tuple[Code, str]:
         try:
-            # Inside of the guard: what a nursery raises beside its cancellation is an error too.
+            # Inside the ``try``, since a nursery may raise other errors besides its cancellation.
             with self._scope:
                 if self._operation is None:
                     return NOT_IMPLEMENTED
@@ -150,7 +151,7 @@ class ServerCall:
         if not operation.takes_stream:
             argument = await requests.only()
         answer = operation.handler(argument)
-        # A message may be 100 MiB: none is kept longer than it is used.
+        # A message may be 100 MiB, so none is kept longer than it is used.
         del argument
         if inspect.isawaitable(answer):
             await self._send((await answer).SerializeToString(), more=True)
@@ -189,6 +190,6 @@ class ServerCall:
             # The connection has ended.
             return
         self.stream.local_ended = True
-        # What the caller still sends is of no use: without this it would go on sending.
+        # The reset keeps the caller from sending the rest of its request.
         self.stream.reset(NO_ERROR)
         self._connection.transmit()

@@ -1,12 +1,12 @@
-"""A client's connection to a peer's gRPC interface (document, sections 4.3, 7.3 and 8).
+"""A client's connection to a peer's gRPC interface (interface 4.3, 7.3 and 8).
 
-Terms: a *channel* is one connection; it is not made again when it breaks. Its user opens another,
-or goes to another peer.
+Terms: a *channel* is one connection. It does not reconnect when it breaks; its user opens another
+or tries another peer.
 
-Invariants: every call has a deadline, the caller's own or that of the limits, and the peer is told;
-a call that is left before its end is reset at the peer; a call that waits when the peer goes away,
-says goodbye or stops answering pings ends with UNAVAILABLE. No more calls run at a time than both
-sides allow; the others wait within their deadlines.
+Invariants: every call has a deadline, the caller's own or the default of the limits, and it is sent
+to the peer; leaving a call before its end resets it at the peer; calls in flight end with
+UNAVAILABLE when the peer disconnects, sends a GOAWAY that excludes them, or stops answering pings.
+No more calls run at a time than both sides allow; others wait within their deadlines.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.headers import sent_timeout
 from meshnode.rpc.limits import ByteCount, RpcLimits
 from meshnode.rpc.metadata import NONE, sent_metadata
+from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.transport import Transport
 
 Takes = TypeVar("Takes", bound=Message)
@@ -37,11 +38,11 @@ class ClientCall(Generic[Takes, Gives]):
     """One call. An async context manager: leaving it early resets the call at the peer."""
 
     first: Takes | None = None
-    """Sent, as the only message, when the call is entered."""
+    """The only message, sent when the call is entered; None if messages are sent later."""
     metadata: Mapping[str, str] = NONE
-    """Sent with the head of the request."""
+    """Metadata sent with the headers of the request."""
     most_bytes: int | None = None
-    """The largest message to take, where that is less than the limits allow."""
+    """The largest message to accept, if less than the limits allow."""
 
     def __init__(
         self,
@@ -63,8 +64,8 @@ class ClientCall(Generic[Takes, Gives]):
     async def __aenter__(self) -> ClientCall[Takes, Gives]:
         """Begin the call, as soon as the connection has room for it."""
         now = trio.current_time()
-        self._deadline = min(trio.current_effective_deadline(), now + MOST_S)
-        if self._deadline >= now + MOST_S:
+        self._deadline = min(trio.current_effective_deadline(), now + MAX_CALL_S)
+        if self._deadline >= now + MAX_CALL_S:
             self._deadline = now + self._default_s
         self._stream = await self._in_time(self._begin())
         sent = False
@@ -72,7 +73,7 @@ class ClientCall(Generic[Takes, Gives]):
             if self.first is not None:
                 await self.send(self.first, last=True)
             else:
-                # Without a message to travel with, the head leaves now.
+                # No message follows that the headers could be sent with, so they are sent now.
                 self._channel.connection.transmit()
             sent = True
         finally:
@@ -90,7 +91,7 @@ class ClientCall(Generic[Takes, Gives]):
 
     @property
     def answer_metadata(self) -> Mapping[str, str]:
-        """What the peer has sent beside its messages: complete when it has ended the call."""
+        """The metadata that the peer has sent so far; complete once it has ended the call."""
         return self._open.metadata
 
     def end(self) -> None:
@@ -98,7 +99,7 @@ class ClientCall(Generic[Takes, Gives]):
         self._open.end()
 
     async def receive(self) -> Gives | None:
-        """The next message, None after the last. Raises CallFailed."""
+        """The next message, or None after the last. Raises CallFailed."""
         stream = self._open
         data = await self._in_time(stream.receive())
         if data is None:
@@ -111,14 +112,14 @@ class ClientCall(Generic[Takes, Gives]):
         return message
 
     async def receive_only(self) -> Gives:
-        """The one message of an operation that answers one. Raises CallFailed."""
+        """The single message of a unary response. Raises CallFailed."""
         message = await self.receive()
         if message is None or await self.receive() is not None:
             raise CallFailed(Code.INTERNAL, "the peer did not answer one message")
         return message
 
     def __aiter__(self) -> ClientCall[Takes, Gives]:
-        """The messages, until the last."""
+        """Iterate over the messages until the last."""
         return self
 
     async def __anext__(self) -> Gives:
@@ -149,7 +150,8 @@ class ClientCall(Generic[Takes, Gives]):
     async def _in_time(self, step: Awaitable[T]) -> T:
         with trio.CancelScope(deadline=self._deadline):
             return await step
-        # Only the deadline ends the scope; a caller's own, at the same time, is seen first.
+        # Only this scope's deadline leads here; a caller's own scope that expires at the same time
+        # has raised Cancelled above.
         self._leave()
         raise CallFailed(Code.DEADLINE_EXCEEDED, "the peer did not answer in time")
 
@@ -202,7 +204,7 @@ class Channel:
         deadline: float,
         metadata: Mapping[str, str] = NONE,
     ) -> ClientStream:
-        """Write the head of a request; the caller transmits it."""
+        """Write the headers of a request; the caller transmits them."""
         connection, custom = self.connection, sent_metadata(metadata)
         service, operation = path
         timeout = sent_timeout(deadline - trio.current_time())
@@ -223,12 +225,17 @@ class Channel:
 
 @asynccontextmanager
 async def open_channel(
-    host: str, port: int, *, traffic: TrafficMeter, limits: RpcLimits | None = None
+    host: str,
+    port: int,
+    *,
+    traffic: TrafficMeter,
+    limits: RpcLimits | None = None,
+    peer_log: PeerLog | None = None,
 ) -> AsyncIterator[Channel]:
-    """Connect to ``host:port`` without encryption, and keep the connection while inside.
+    """Connect to ``host:port`` without encryption, and keep the connection inside the context.
 
-    Raises CallFailed with UNAVAILABLE when nobody answers there, or not with HTTP/2. The caller
-    sets a deadline around entering.
+    Raises CallFailed with UNAVAILABLE if nothing there answers with HTTP/2. The caller sets a
+    deadline for entering. Connections may share a ``peer_log``.
     """
     limits = limits or RpcLimits()
     try:
@@ -238,10 +245,10 @@ async def open_channel(
     try:
         transport = Transport(sock, traffic, stall_s=limits.stall_s)
     except OSError as error:
-        # It has gone already.
+        # The peer has disconnected already.
         sock.close()
         raise CallFailed(Code.UNAVAILABLE, f"{host}:{port} hung up") from error
-    connection = ClientConnection(transport, limits, ByteCount(limits.bytes_in_flight))
+    connection = ClientConnection(transport, limits, ByteCount(limits.bytes_in_flight), peer_log)
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -253,7 +260,7 @@ async def open_channel(
                 authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                 yield Channel(connection, authority, traffic)
             except Exception as error:  # noqa: BLE001 - raised again below, outside of the nursery
-                # The nursery would wrap it, and a channel's user is not to see that one exists.
+                # The nursery would wrap the error in a group; callers should see it unwrapped.
                 failure = error
             connection.say_goodbye()
             nursery.cancel_scope.cancel()
@@ -263,10 +270,10 @@ async def open_channel(
         raise failure
 
 
-MOST_S = 30 * 24 * 3600.0
-"""A deadline further away than a month is none."""
+MAX_CALL_S = 30 * 24 * 3600.0
+"""A deadline further away than 30 days counts as no deadline."""
 
 
 def _detach(stream: trio.SocketStream) -> socket.socket:
-    """The plain socket under a stream that is used no more."""
+    """Take the plain socket out of a stream that is no longer used."""
     return socket.socket(fileno=stream.socket.detach())

@@ -1,7 +1,8 @@
-"""The client's side of a connection: its calls, and how the peer ended them (document, 4.3, 7.3).
+"""The client's side of a connection: its calls, and how the peer ended them (interface 4.3, 7.3).
 
-Invariant: when the peer goes away, says goodbye or stops answering pings, every call that waits for
-it ends with UNAVAILABLE; calls that a peer has begun before its goodbye go on to their end.
+Invariant: when the peer disconnects or stops answering pings, every call in flight ends with
+UNAVAILABLE; after a GOAWAY, calls that the peer had begun run to their end and the others end with
+UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from meshnode.rpc.headers import ResponseEnd, parse_response, parse_trailers
 from meshnode.rpc.keepalive import Keepalive
 from meshnode.rpc.limits import ByteCount, RpcLimits
 from meshnode.rpc.metadata import NONE
+from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.transport import Transport
 
 CANCEL = 8
-"""HTTP/2 error code of a call that its caller gives up."""
+"""HTTP/2 error code of a call that its caller abandons."""
 
 
 class ClientStream(MessageStream):
@@ -29,9 +31,9 @@ class ClientStream(MessageStream):
 
     outcome: ResponseEnd | None = None
     metadata: Mapping[str, str] = NONE
-    """What the peer sent beside its messages so far."""
+    """The metadata that the peer has sent so far."""
     most_bytes: int | None = None
-    """In one message, where that is less than the limits allow."""
+    """The largest message to accept, if less than the limits allow."""
 
     def set_encoding(self, encoding: str) -> None:
         """The message encoding, known only when the response begins."""
@@ -43,11 +45,17 @@ class ClientConnection(Connection):
 
     streams: dict[int, ClientStream]  # type: ignore[assignment]
 
-    def __init__(self, transport: Transport, limits: RpcLimits, held: ByteCount) -> None:
-        """Wait for :meth:`wait_known` before the first call: the peer's settings limit them."""
-        super().__init__(transport, limits, held, client_side=True)
+    def __init__(
+        self,
+        transport: Transport,
+        limits: RpcLimits,
+        held: ByteCount,
+        peer_log: PeerLog | None = None,
+    ) -> None:
+        """Await :meth:`wait_known` before the first call, as the peer's settings limit calls."""
+        super().__init__(transport, limits, held, client_side=True, peer_log=peer_log)
         self.gone: str | None = None
-        """Why no further call can be made, if so."""
+        """Why no further call can be made; None while calls can be made."""
         self.ended = trio.Event()
         """Set when no call is left and none can be made."""
         self.room = trio.lowlevel.ParkingLot()
@@ -68,7 +76,7 @@ class ClientConnection(Connection):
     def has_room(self) -> bool:
         """Whether one more call may begin."""
         most = min(self.limits.calls_per_connection, self.h2.remote_settings.max_concurrent_streams)
-        # Counted by h2 too: a stream may live on there until its last frame has come.
+        # h2's own count matters too: there a stream stays open until its last frame has arrived.
         return len(self.streams) < most and self.h2.open_outbound_streams < most
 
     def lost(self, reason: str) -> None:
@@ -82,7 +90,7 @@ class ClientConnection(Connection):
         self.ended.set()
 
     def forget(self, stream_id: int) -> None:
-        """A call is over, another may begin."""
+        """Forget a call that is over, so that another may begin."""
         super().forget(stream_id)
         self.room.unpark()
         self._end_when_idle()
@@ -94,7 +102,7 @@ class ClientConnection(Connection):
         head = parse_response(text_headers(event.headers), ended=event.stream_ended is not None)
         if isinstance(head, ResponseEnd):
             if event.stream_ended is None:
-                # The body of an answer that is no gRPC may be endless.
+                # The body of an answer that is not gRPC may be endless.
                 stream.reset(CANCEL)
             self._outcome(stream, head)
         else:
@@ -143,7 +151,7 @@ class ClientConnection(Connection):
         last = event.last_stream_id or 0
         for stream in list(self.streams.values()):
             if stream.id > last:
-                # The peer has not looked at these: they may be made again elsewhere.
+                # The peer has not processed these calls, so they can be retried elsewhere.
                 stream.fail(Code.UNAVAILABLE, self.gone)
                 stream.stop_listening()
         self.room.unpark_all()

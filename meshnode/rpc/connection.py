@@ -1,12 +1,12 @@
-"""One HTTP/2 connection that carries calls: what server and client share.
+"""One HTTP/2 connection that carries calls: the part that server and client share.
 
-The reader gives bytes to purerpc's connection and hands h2's events on; everything that they cause
-is synchronous. It stops reading while the peer does not take what is answered to it, and hangs up
-on a peer that keeps sending frames without messages, so that a flood of pings, settings or frames
-of dead streams costs the flooder, and neither memory nor other peers' time here.
+The reader feeds received bytes to purerpc's connection and dispatches h2's events; all event
+handlers are synchronous. It stops reading while the peer does not read the answers, and hangs up on
+a peer that keeps sending frames without messages. A flood of pings, settings or frames of dead
+streams therefore costs this node no memory and other peers no time.
 
-Invariants: every stream that the connection knows is told when the connection ends; a peer that
-breaks HTTP/2 gets a GOAWAY and loses this connection only.
+Invariants: every stream of the connection is notified when the connection ends; a peer that
+violates HTTP/2 gets a GOAWAY and loses only this connection.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from meshnode.rpc._h2_compat import awaits_overlong_frame, goaway_frame
 from meshnode.rpc._purerpc import grpc_connection
 from meshnode.rpc.errors import Code
 from meshnode.rpc.limits import ByteCount, LeakyBucket, RpcLimits
+from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.streams import UNSENT_BYTES, MessageStream
 from meshnode.rpc.transport import LARGE_READ, SMALL_READ, Transport
 
@@ -36,12 +37,12 @@ BROKEN = (ProtocolError, ValueError, LookupError)
 NO_ERROR = 0
 ENHANCE_YOUR_CALM = 11
 BYTES_AN_EVENT = 256
-"""Below this mean the peer sends small frames, and small reads keep the event loop quick."""
+"""A smaller mean indicates small frames; small reads then keep the event loop responsive."""
 FRAME_SIZE_ERROR = 6
 
 
 def text_headers(headers: Any) -> list[tuple[str, str]]:
-    """A header block. h2 was told to decode it, which its types do not know."""
+    """A header block as text. h2 is configured to decode it, which its types do not show."""
     return list(headers or ())
 
 
@@ -52,7 +53,7 @@ CARRIERS = (
     h2.events.StreamEnded,
     h2.events.StreamReset,
 )
-"""What belongs to calls, which have limits of their own."""
+"""Events of calls. They do not count as a flood, because calls have limits of their own."""
 
 
 def _carries_nothing(event: h2.events.Event) -> bool:
@@ -65,10 +66,17 @@ class Connection:
     """State of a connection, and the events that both sides have."""
 
     def __init__(
-        self, transport: Transport, limits: RpcLimits, held: ByteCount, *, client_side: bool
+        self,
+        transport: Transport,
+        limits: RpcLimits,
+        held: ByteCount,
+        *,
+        client_side: bool,
+        peer_log: PeerLog | None = None,
     ) -> None:
-        """``held`` may be shared with other connections."""
+        """``held`` and ``peer_log`` may be shared with other connections."""
         self.transport = transport
+        self._peer_log = PeerLog(log) if peer_log is None else peer_log
         self.limits = limits
         self.held = held
         self.grpc = grpc_connection(client_side=client_side, limits=limits)
@@ -88,8 +96,14 @@ class Connection:
             h2.events.ConnectionTerminated: self._goaway_received,
         }
 
+    def __repr__(self) -> str:
+        """The peer's address, whether it speaks HTTP/2, and the calls in flight."""
+        ip, port = self.transport.peer
+        known = "known" if self.peer_is_known else "new"
+        return f"<{type(self).__name__} {ip}:{port} {known} calls={len(self.streams)}>"
+
     async def read(self) -> None:
-        """Serve the connection until it ends. Ends all its streams then."""
+        """Serve the connection until it ends, then end all its streams."""
         self.grpc.initiate_connection()
         self.transmit()
         size = SMALL_READ
@@ -98,7 +112,7 @@ class Connection:
                 try:
                     events = self.h2.receive_data(data)
                 except BROKEN as error:
-                    log.info("peer broke HTTP/2: %r", error)
+                    self.complain(logging.INFO, f"does not speak valid HTTP/2: {error!r}")
                     self.transmit()
                     return
                 for event in events:
@@ -110,13 +124,17 @@ class Connection:
                     return
                 self.transmit()
                 if self._floods(events):
-                    log.warning("a peer sends too many frames without messages: hanging up")
+                    self.complain(logging.WARNING, "sends too many frames without messages")
                     self.say_goodbye(ENHANCE_YOUR_CALM)
                     return
                 size = LARGE_READ if len(events) * BYTES_AN_EVENT <= len(data) else SMALL_READ
                 await self.transport.wait_room(BACKLOG_BYTES)
         finally:
             self.lost("connection lost")
+
+    def complain(self, level: int, text: str) -> None:
+        """Log the peer's fault with its address, at most once a minute for each address."""
+        self._peer_log.write(level, self.transport.peer[0], text, trio.current_time())
 
     def _floods(self, events: list[h2.events.Event]) -> bool:
         """Whether the peer sends more frames without a message than its messages account for."""
@@ -126,7 +144,7 @@ class Connection:
         return count > 0 and self._control.overflows(trio.current_time(), count)
 
     def lost(self, reason: str) -> None:
-        """Fail the streams with UNAVAILABLE whose peer has not said its last word."""
+        """Fail with UNAVAILABLE the streams that the peer has not ended."""
         for stream in list(self.streams.values()):
             if not stream.remote_ended:
                 stream.fail(Code.UNAVAILABLE, reason)
@@ -138,7 +156,7 @@ class Connection:
         self.transport.write(self.grpc.data_to_send())
 
     def acknowledge(self, stream_id: int, size: int) -> None:
-        """Give bytes of the windows back to the peer, with the next transmission."""
+        """Reopen the windows by ``size`` bytes for the peer, with the next transmission."""
         try:
             self.h2.acknowledge_received_data(size, stream_id)
         except ProtocolError:
@@ -155,12 +173,12 @@ class Connection:
         self.transmit()
 
     def forget(self, stream_id: int) -> None:
-        """A call is over."""
+        """Forget a call that is over."""
         self.streams.pop(stream_id, None)
         self.transmit()
 
     def say_goodbye(self, error_code: int = NO_ERROR) -> None:
-        """Send a GOAWAY that lets the calls that have begun go on."""
+        """Send a GOAWAY that lets calls in flight continue."""
         self.transport.write(goaway_frame(self.h2.highest_inbound_stream_id, error_code))
 
     # -- events -----------------------------------------------------------------------------------
@@ -202,7 +220,7 @@ class Connection:
             stream.window_opened()
 
     def _ping_acknowledged(self, event: h2.events.PingAckReceived) -> None:
-        """Only who pings looks at it."""
+        """Do nothing; a side that sends pings overrides this."""
 
     def _goaway_received(self, event: h2.events.ConnectionTerminated) -> None:
-        """A client that says goodbye ends its calls itself."""
+        """Do nothing: a client that sends a GOAWAY ends its calls itself."""

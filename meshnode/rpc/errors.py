@@ -1,11 +1,11 @@
-"""gRPC status codes, and what each failure becomes (document, section 7.3).
+"""gRPC status codes, and the mapping of failures to them (interface 7.3).
 
-Terms: a handler *refuses* a call by raising :class:`Refused` or a domain error of the table below;
-a call that we made has *failed* with :class:`CallFailed`. They are two classes, so that the failure
-of a call to a peer is never passed on to our own caller as if it were ours.
+Terms: a handler *refuses* a call by raising :class:`CallRefused` or a domain error of the table
+below; a call that we made has *failed* with :class:`CallFailed`. They are two classes, so that
+the failure of a call to a peer is never passed on to our own caller as if it were ours.
 
-Invariant: what is not in the table reaches the caller as INTERNAL "internal error", with nothing of
-its text; the log has the rest.
+Invariant: an error that is not in the table reaches the caller as INTERNAL "internal error", with
+none of its text; the log has the details.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class RpcError(domain.MeshnodeError):
         self.message = message
 
 
-class Refused(RpcError):
-    """A handler's answer to a call that it does not serve."""
+class CallRefused(RpcError):
+    """Raised by a handler to refuse a call."""
 
 
 class CallFailed(RpcError):
@@ -66,17 +66,17 @@ CODES: tuple[tuple[type[domain.MeshnodeError], Code], ...] = (
     (domain.Unavailable, Code.UNAVAILABLE),
     (domain.LayerNotHeld, Code.NOT_FOUND),
 )
-"""Domain errors whose message the caller may read. All others are INTERNAL."""
+"""Domain errors whose message is shown to the caller. All others become INTERNAL."""
 
 INTERNAL_MESSAGE = "internal error"
 
 
 def status_of(error: Exception) -> tuple[Code, str]:
-    """Code and message that a caller gets for an error of a handler."""
+    """The code and message that a caller gets for a handler's error."""
     # A nursery inside the handler wraps what its tasks raise.
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    if isinstance(error, Refused):
+    if isinstance(error, CallRefused):
         return error.code, error.message
     for kind, code in CODES:
         if isinstance(error, kind):
@@ -94,12 +94,12 @@ HTTP_STATUS_CODES = {
     503: Code.UNAVAILABLE,
     504: Code.UNAVAILABLE,
 }
-"""What an HTTP answer without a gRPC status means, by the gRPC protocol. Others are UNKNOWN."""
+"""The gRPC code for an HTTP status without a gRPC one, by the protocol. Others are UNKNOWN."""
 
 RESET_CODES = {
-    7: Code.UNAVAILABLE,  # REFUSED_STREAM: nothing was done yet
+    7: Code.UNAVAILABLE,  # REFUSED_STREAM: the peer has not processed the call
     8: Code.CANCELLED,  # CANCEL
     11: Code.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
     12: Code.PERMISSION_DENIED,  # INADEQUATE_SECURITY
 }
-"""What a reset of the stream (HTTP/2 error code) means, by the gRPC protocol. Others: INTERNAL."""
+"""The gRPC code for a stream reset, by HTTP/2 error code. All others are INTERNAL."""

@@ -1,9 +1,9 @@
-"""Length-prefixed messages of gRPC, put together from pieces of any size (gRPC over HTTP/2).
+"""Length-prefixed gRPC messages, reassembled from pieces of any size (gRPC over HTTP/2).
 
 A message on the wire is one byte of flags, four of length (big-endian), and the message.
 
-Invariants: whatever the split into pieces, the same messages come out; a bad prefix is found as
-soon as it is complete and nothing behind it is kept; nothing is allocated for bytes that have not
+Invariants: the messages do not depend on how the bytes are split; a bad prefix is reported as soon
+as it is complete and nothing after it is kept; no memory is allocated for bytes that have not
 arrived.
 """
 
@@ -17,7 +17,7 @@ PREFIX = struct.Struct(">BI")
 
 
 class FramingError(Exception):
-    """The stream of messages cannot be read on. ``code`` is the status that says so."""
+    """The rest of the message stream cannot be read. ``code`` is the status that reports this."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -33,17 +33,17 @@ class MessageReader:
         self._encoding = encoding
         self._buffer = bytearray()
         self._length: int | None = None
-        """Of the message at the head of the buffer, once its prefix has been read off."""
+        """Length of the first message in the buffer; None until its prefix has been removed."""
         self.problem: FramingError | None = None
 
     @property
     def waiting(self) -> bool:
-        """Whether a complete message waits to be taken."""
+        """Whether a complete message is in the buffer."""
         return self._length is not None and len(self._buffer) >= self._length
 
     @property
     def ready(self) -> bool:
-        """Whether :meth:`take` gives a message or raises."""
+        """Whether :meth:`take` can return a message or raise the problem."""
         return self.problem is not None or self.waiting
 
     @property
@@ -52,20 +52,20 @@ class MessageReader:
         return not self.ready and (self._length is not None or len(self._buffer) > 0)
 
     def feed(self, data: bytes) -> None:
-        """Add bytes of the call. After a problem they are dropped."""
+        """Add received bytes. After a problem they are dropped."""
         if self.problem is None:
             self._buffer += data
             self._read_prefix()
 
     def take(self) -> bytearray:
-        """The next message. Only when :attr:`ready`; raises the problem if there is one."""
+        """Return the next message, or raise the problem. Call it only when :attr:`ready`."""
         if self.problem is not None:
             raise self.problem
         length = self._length
         if length is None or len(self._buffer) < length:
             raise RuntimeError("no message is complete")
         if len(self._buffer) == length:
-            # The common case, and always that of a large unary message: nothing is copied.
+            # The common case, and the only one for a large unary message: nothing is copied.
             message, self._buffer = self._buffer, bytearray()
         else:
             message = self._buffer[:length]
@@ -75,7 +75,7 @@ class MessageReader:
         return message
 
     def discard(self) -> None:
-        """Drop what is buffered."""
+        """Drop all buffered bytes."""
         self._buffer = bytearray()
         self._length = None
 

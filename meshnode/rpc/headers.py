@@ -1,10 +1,10 @@
-"""Header blocks of gRPC requests and responses, checked (gRPC over HTTP/2).
+"""Parsing of the header blocks of gRPC requests and responses (gRPC over HTTP/2).
 
-purerpc's own parser raises on what it does not expect, and the connection with all its calls dies
-of it. Here a request that is not gRPC gets an answer of its own: an HTTP status when the peer does
-not speak gRPC, a gRPC status when it does.
+purerpc's own parser raises on unexpected headers, which ends the connection and all its calls. Here
+only the bad request is refused: with an HTTP status when the peer does not speak gRPC, with a gRPC
+status when it does.
 
-Invariant: any list of pairs gives a head or a refusal, never an exception.
+Invariant: parsing any list of pairs returns a head or a refusal and never raises.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PATH = re.compile(r"/([^/]+)/([^/]+)")
 # The message format is always protobuf; "application/grpc-web" and "+json" are other protocols.
 _CONTENT_TYPE = re.compile(r"application/grpc(\+proto)?(\s*;.*)?", re.IGNORECASE)
-MOST_MICROSECONDS = 10**8
-"""More than eight digits are not allowed, so that seconds take over."""
+MAX_MICROSECONDS = 10**8
+"""A timeout has at most eight digits, so longer ones are sent in a larger unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What a request says before its messages."""
+    """The parsed header block of a request."""
 
     service: str
     method: str
@@ -44,7 +44,7 @@ class RequestHead:
 
 @dataclass(frozen=True, slots=True)
 class BadHead:
-    """A request that is refused before a handler sees it: an HTTP status or a gRPC one."""
+    """The refusal of a request before a handler sees it: an HTTP or a gRPC status."""
 
     http_status: int
     code: Code
@@ -53,7 +53,7 @@ class BadHead:
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """The begin of a response that has messages."""
+    """The header block of a response that has messages."""
 
     encoding: str
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class ResponseEnd:
 
 
 def parse_request(headers: Headers) -> RequestHead | BadHead:
-    """Check the header block of a request. Of a repeated header the first counts."""
+    """Check the header block of a request. If a header is repeated, the first one counts."""
     fields = _first(headers)
     if fields.get(":method") != "POST":
         return BadHead(405, Code.UNKNOWN, "gRPC calls use POST")
@@ -116,17 +116,17 @@ def parse_trailers(headers: Headers) -> ResponseEnd:
 
 
 def sent_timeout(seconds: float) -> timedelta:
-    """A timeout as it is sent: never shorter, at most a tenth longer.
+    """Round a timeout up to two digits for sending: never shorter, at most a tenth longer.
 
-    Two digits are enough, since the caller keeps its deadline itself; the header compression finds
-    a value again, where microseconds would be new in every call. purerpc writes it in at most eight
-    digits then, as the protocol wants.
+    Two digits are enough, since the caller enforces its own deadline. Header compression can reuse
+    a rounded value, while exact microseconds would differ in every call. purerpc then writes at
+    most eight digits, as the protocol requires.
     """
-    # Less than nothing is left, infinitely less, to a caller that is being cancelled.
+    # The time left is minus infinity for a caller that is being cancelled.
     microseconds = math.ceil(max(seconds, 1e-6) * 1e6)
     grain = 10 ** max(0, len(str(microseconds)) - 2)
     microseconds = -(-microseconds // grain) * grain
-    if microseconds < MOST_MICROSECONDS:
+    if microseconds < MAX_MICROSECONDS:
         return timedelta(microseconds=microseconds)
     return timedelta(seconds=min(-(-microseconds // 1_000_000), 99_999_999))
 

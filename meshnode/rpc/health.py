@@ -1,8 +1,8 @@
 """The standard health service, ``grpc.health.v1.Health``: for load balancers and orchestrators.
 
-The whole server (the empty name) and the services that it was told of are SERVING until the node
-drains, then NOT_SERVING. Of another name ``Check`` says NOT_FOUND, and ``Watch`` SERVICE_UNKNOWN
-for as long as it is watched, as the protocol has it.
+The whole server (the empty name) and the registered services are SERVING until the node drains,
+then NOT_SERVING. For any other name ``Check`` fails with NOT_FOUND, and ``Watch`` answers
+SERVICE_UNKNOWN once and stays open, as the protocol requires.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import replace
 
 import trio
 
-from meshnode.rpc.errors import Code, Refused
+from meshnode.rpc.errors import CallRefused, Code
 from meshnode.rpc.health_grpc import HealthServicer as Generated
 from meshnode.rpc.stubs import Service, requests_up_to
 from meshnode.wire import health_pb2 as pb
 
 WHOLE_SERVER = ""
-MOST_MESSAGE = 4096
-"""A request is a name, and that of a watch is held for as long as it is watched."""
+MAX_MESSAGE = 4096
+"""A request holds only a service name, and a watch keeps its request in memory while it lasts."""
 
 
 class HealthServicer(Generated):
-    """Health of the named services, which is that of the node."""
+    """Reports the node's health for each of the named services."""
 
     def __init__(
         self,
@@ -32,25 +32,25 @@ class HealthServicer(Generated):
         serving: Callable[[], bool],
         wait_stopping: Callable[[], Awaitable[None]],
     ) -> None:
-        """``wait_stopping`` returns when ``serving`` turns false, which it does at most once."""
+        """``wait_stopping`` returns when ``serving`` becomes false, which happens at most once."""
         self._services = {WHOLE_SERVER, *services}
         self._serving = serving
         self._wait_stopping = wait_stopping
 
-    @requests_up_to(MOST_MESSAGE)
+    @requests_up_to(MAX_MESSAGE)
     async def Check(  # noqa: N802 - the protocol's name
         self, input_message: pb.HealthCheckRequest
     ) -> pb.HealthCheckResponse:
-        """The state now."""
+        """Return the current state."""
         if input_message.service not in self._services:
-            raise Refused(Code.NOT_FOUND, "unknown service")
+            raise CallRefused(Code.NOT_FOUND, "unknown service")
         return self._state()
 
-    @requests_up_to(MOST_MESSAGE)
+    @requests_up_to(MAX_MESSAGE)
     async def Watch(  # noqa: N802 - the protocol's name
         self, input_message: pb.HealthCheckRequest
     ) -> AsyncIterator[pb.HealthCheckResponse]:
-        """The state now, and each later one."""
+        """Yield the current state, and each later one."""
         if input_message.service not in self._services:
             yield pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_UNKNOWN)
             await trio.sleep_forever()

@@ -1,7 +1,7 @@
-"""HTTP/2 pings of a client: a peer that stopped answering is noticed (document, section 8).
+"""A client's HTTP/2 pings, which detect a peer that has stopped answering (interface 8).
 
-A ping every 30 s, with or without calls; a peer that does not answer within 10 s is gone, and the
-calls that wait for it end with UNAVAILABLE.
+A ping is sent every 30 s, with or without calls. If the peer does not answer within 10 s, the
+connection is lost and its calls end with UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from meshnode.rpc.connection import Connection
 
 PING_DATA = b"meshnode"
-"""Eight bytes, as HTTP/2 wants. Pings never overlap, so that they need no numbers."""
+"""Eight bytes, as HTTP/2 requires. Pings never overlap, so they need no numbers."""
 
 
 class Keepalive:
     """Sends the pings of one connection."""
 
     def __init__(self) -> None:
-        """Nothing is sent before :meth:`run`."""
+        """Send nothing before :meth:`run`."""
         self._answered = trio.Event()
 
     def answered(self) -> None:
-        """The peer has answered."""
+        """Note that the peer has answered."""
         self._answered.set()
 
     async def run(self, connection: Connection) -> None:

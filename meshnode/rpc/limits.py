@@ -1,4 +1,4 @@
-"""Limits of the gRPC interface, and the count of the bytes it holds (document, section 8).
+"""Limits of the gRPC interface, and the count of the bytes that it holds (interface 8).
 
 Invariant: the bytes of messages that wait here, in all calls together, never exceed
 ``RpcLimits.bytes_in_flight``; a call that would exceed them ends with RESOURCE_EXHAUSTED.
@@ -6,11 +6,12 @@ Invariant: the bytes of messages that wait here, in all calls together, never ex
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
+from meshnode.domain.connections import share_of
+
 MAX_MESSAGE_BYTES = 100 * 1024 * 1024
-"""Largest message, both ways (section 8)."""
+"""Largest message, both ways (interface 8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,69 +20,70 @@ class RpcLimits:
 
     message_bytes: int = MAX_MESSAGE_BYTES
     bytes_in_flight: int = 4 * MAX_MESSAGE_BYTES
-    """Four of the largest messages, or some hundred hidden states."""
+    """Most bytes held: four of the largest messages, or some hundred hidden states."""
     calls_per_connection: int = 128
-    """Advertised as MAX_CONCURRENT_STREAMS. Above the 100 that clients assume by custom."""
+    """Advertised as MAX_CONCURRENT_STREAMS; more than the 100 that clients usually assume."""
     calls: int = 1024
-    """Of all connections together."""
+    """Most calls on all connections together."""
     connections: int = 256
-    """Accepted at one time; about three from each of eighty peers (section 8)."""
+    """Most connections at a time; about three from each of eighty peers (interface 8)."""
     share: float = 0.5
-    """Of calls and of connections, for one address; those of this machine may have all."""
+    """Share of calls and connections that one address may use; this machine's may use all."""
     stream_window: int = 4 * 1024 * 1024
     """Bytes that a peer may send ahead of the reader on one stream: a few milliseconds' worth."""
     frame_bytes: int = 1024 * 1024
-    """Largest frame taken. h2 gathers a frame outside of the count, so it stays small."""
+    """Largest frame accepted. The byte count does not cover h2's frame buffer, so it is small."""
     handshake_s: float = 10.0
-    """For a new peer to prove that it speaks HTTP/2."""
+    """Time for a new peer to prove that it speaks HTTP/2."""
     arrival_s: float = 60.0
-    """For a message to arrive, counted from the call where there is one only, and else from its
-    first bytes; 100 MiB in it is 14 Mbit/s."""
+    """Time for a message to arrive: from the start of a unary call, or from the first bytes of a
+    message in a stream. 100 MiB in this time is 14 Mbit/s."""
     stall_s: float = 60.0
-    """A peer that takes no byte for this long is gone; a caller that opens no window, its call."""
+    """A peer that reads nothing for this long loses its connection; a caller that opens no window
+    for this long loses its call."""
     keepalive_s: float = 30.0
     keepalive_timeout_s: float = 10.0
-    """Both from section 8."""
+    """Time for a ping's answer. Interface 8 sets this value and the one above."""
     default_call_s: float = 5.0
-    """For a unary call whose caller set no deadline: section 8 recommends it."""
+    """Deadline of a unary call whose caller sets none, as interface 8 recommends."""
     default_stream_s: float = 600.0
-    """The same for a streaming call: long enough for the slowest generation."""
+    """Deadline of a streaming call whose caller sets none; enough for the slowest generation."""
     resets_burst: int = 512
     resets_per_s: float = 64.0
-    """Calls that a peer may abandon: a whole pool at once, and then a steady trickle."""
+    """Calls per second that a peer may abandon, after a burst as large as a whole pool."""
     control_burst: int = 2000
     control_per_s: float = 500.0
-    """Frames that carry no message: pings, settings, priorities, windows."""
+    """Frames without a message per second: pings, settings, priorities and window updates."""
     free_per_bytes: int = 1024
-    """Bytes moved, either way, that allow one more such frame: windows open as messages pass."""
+    """One more such frame is allowed for this many bytes moved, since messages need window
+    updates."""
 
     def of_one(self, whole: int, ip: str) -> int:
-        """How many out of ``whole`` an address may have."""
-        here = ipaddress.ip_address(ip.partition("%")[0]).is_loopback
-        return whole if here else max(1, int(whole * self.share))
+        """The part of ``whole`` that one address may use."""
+        return share_of(whole, self.share, ip)
 
 
 class ByteCount:
-    """Bytes held, and the most that may be."""
+    """Counts the bytes held, up to a maximum."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.held = 0
 
     def take(self, size: int) -> bool:
-        """Count ``size`` more bytes; false, and nothing counted, when they do not fit."""
+        """Count ``size`` more bytes. Returns False and counts nothing when they do not fit."""
         if self.held + size > self.capacity:
             return False
         self.held += size
         return True
 
     def give(self, size: int) -> None:
-        """Bytes are gone again."""
+        """Return ``size`` bytes to the count."""
         self.held -= size
 
 
 class LeakyBucket:
-    """Counts what a peer may do in bursts, but not for long. ``now`` is monotonic seconds."""
+    """Limits a rate while allowing bursts. ``now`` is in seconds of a monotonic clock."""
 
     def __init__(self, burst: int, per_s: float) -> None:
         self._burst = burst
@@ -90,7 +92,7 @@ class LeakyBucket:
         self._at = 0.0
 
     def overflows(self, now: float, count: float = 1.0) -> bool:
-        """Count ``count`` more; true when the peer does it faster than it may."""
+        """Count ``count`` more events; True when they exceed the limit."""
         self._level = max(0.0, self._level - (now - self._at) * self._per_s) + count
         self._at = now
         return self._level > self._burst

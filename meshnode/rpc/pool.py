@@ -1,22 +1,23 @@
-"""Connections to peers, kept while they are used (document, section 8: a client pool).
+"""Connections to peers, kept while they are used (interface 8: a client pool).
 
-Terms: a *link* is what the pool knows of one address: a connection that is being made, one that can
-be used, or one that only waits for its last calls.
+Terms: a *link* is the pool's connection to one address: one that is being opened, one that can be
+used, or one that only waits for its last calls.
 
 =========  ============================================  =======================================
 link       event                                         next
 =========  ============================================  =======================================
 (none)     :meth:`ChannelPool.stub`                      opening
 opening    the peer speaks HTTP/2                        open
-opening    nobody answers for CONNECT_S                  (none); who waits gets UNAVAILABLE
-open       the peer leaves, or says that it will         (none), once its calls have ended
+opening    nobody answers for CONNECT_S                  (none); its waiters get UNAVAILABLE
+open       the peer disconnects or sends a GOAWAY        (none), once its calls have ended
 open       no call for IDLE_S                            (none)
 open       :meth:`ChannelPool.distrust`                  (none), once its calls have ended
 =========  ============================================  =======================================
 
-Invariants: one link an address can be used; at most MOST_LINKS exist, and where they are full the
-longest idle gives way; the connections live in the pool's own nursery, so that a caller who is
-cancelled harms nobody who uses the same one, and none outlives the pool.
+Invariants: each address has at most one usable link; at most ``max_links`` links exist, and when
+the limit is reached, the longest idle one is closed for a new one. The connections live in the
+pool's own nursery, so cancelling one caller does not harm others on the same connection, and no
+connection outlives the pool.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import trio
 from meshnode.rpc.channel import Channel, open_channel
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.rpc.peer_log import PeerLog
 
 if TYPE_CHECKING:
     from meshnode.domain.metering import TrafficMeter
@@ -38,15 +40,17 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 2.0
 IDLE_S = 60.0
-"""Longer than the pause between two heartbeats; a stranger that was pinged once is let go."""
-MOST_LINKS = 512
-"""Each peer of a full book, and as many addresses that are tried. A link is a socket and 100 kB."""
+"""Longer than the pause between two heartbeats, so that links to known peers stay open. A link to a
+stranger that was pinged once is soon closed."""
+MAX_LINKS = 512
+"""One for each peer of a full roster, and as many for addresses being tried. A link takes a socket
+and 100 kB."""
 
 Address = tuple[str, int]
 
 
 class _Link:
-    """One connection. ``settled`` is set when it is known whether it can be used."""
+    """One connection. ``settled`` is set once connecting has succeeded or failed."""
 
     def __init__(self, address: Address, now: float) -> None:
         self.address = address
@@ -55,6 +59,13 @@ class _Link:
         self.failure = f"cannot connect to {address[0]}:{address[1]}"
         self.used_at = now
         self.scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        """Address and state."""
+        state = "opening"
+        if self.settled.is_set():
+            state = "open" if self.usable else "closing"
+        return f"<link {self.address[0]}:{self.address[1]} {state}>"
 
     @property
     def usable(self) -> bool:
@@ -66,30 +77,33 @@ class _Link:
 
 
 class ChannelPool:
-    """Handle of the service."""
+    """The handle of the connection pool."""
 
     def __init__(
         self,
         to_open: trio.MemorySendChannel[_Link],
         traffic: TrafficMeter,
         limits: RpcLimits | None,
+        max_links: int,
     ) -> None:
-        """Made by :func:`serve_pool`, which starts ``keep`` for each link in ``to_open``."""
+        """:func:`serve_pool` makes it, and starts ``keep`` for each link in ``to_open``."""
         self._to_open = to_open
         self._traffic = traffic
         self._limits = limits
+        self._max_links = max_links
+        self._peer_log = PeerLog(log)
         self._links: dict[Address, _Link] = {}
         self._all: set[_Link] = set()
         self._closed = False
 
     def __len__(self) -> int:
-        """How many connections there are, those being opened and closed included."""
+        """The number of connections, including those being opened or closed."""
         return len(self._all)
 
     async def stub(self, host: str, grpc_port: int) -> NodeServiceStub:
-        """The operations of the node at an address, connected.
+        """A connected stub for the node at an address.
 
-        Waits for a connection at most CONNECT_S, and as long as the caller may. Raises CallFailed:
+        Waits for a connection at most CONNECT_S, within the caller's deadline. Raises CallFailed:
         UNAVAILABLE when nobody answers, RESOURCE_EXHAUSTED when too many connections are in use.
         """
         address = (host, grpc_port)
@@ -103,17 +117,17 @@ class ChannelPool:
         return NodeServiceStub(link.channel)
 
     def distrust(self, host: str, grpc_port: int) -> None:
-        """A call there got no answer in time: the next one gets a connection of its own.
+        """Drop a connection on which a call got no answer in time; the next call opens another.
 
-        One that went through a cut keeps waiting long after a new one would work. One that is just
-        being made is new: the call was another one's.
+        After a network failure, an old connection can hang long after a new one would work. A
+        connection that is still being opened is kept, since the call used an earlier one.
         """
         link = self._links.get((host, grpc_port))
         if link is not None and link.settled.is_set():
             self._forget(link)
 
     def close(self) -> None:
-        """Connect nobody any more; those who wait are told."""
+        """Open no more connections, and wake all who wait for one."""
         self._closed = True
         for link in list(self._all):
             self._end(link)
@@ -121,7 +135,7 @@ class ChannelPool:
     def _open(self, address: Address) -> _Link:
         if self._closed:
             raise CallFailed(Code.UNAVAILABLE, "the node is stopping")
-        if len(self._all) >= MOST_LINKS:
+        if len(self._all) >= self._max_links:
             self._make_room()
         link = _Link(address, trio.current_time())
         self._links[address] = link
@@ -139,7 +153,7 @@ class ChannelPool:
         longest.scope.cancel()
 
     async def keep(self, link: _Link) -> None:
-        """Hold one connection, from its making to its end."""
+        """Open one connection and hold it until it ends."""
         link.scope.deadline = trio.current_time() + CONNECT_S
         try:
             with link.scope:
@@ -147,17 +161,19 @@ class ChannelPool:
         except CallFailed as error:
             link.failure = error.message
         except Exception:
-            # The guard of the client side: a peer that finds a fault ends its own connection.
+            # Catch everything here, so that a peer that triggers a defect ends only its connection.
             log.exception("connection to %s:%d failed", *link.address)
         finally:
             self._end(link)
 
     async def _hold(self, link: _Link) -> None:
         host, port = link.address
-        async with open_channel(host, port, traffic=self._traffic, limits=self._limits) as channel:
+        async with open_channel(
+            host, port, traffic=self._traffic, limits=self._limits, peer_log=self._peer_log
+        ) as channel:
             link.scope.deadline = float("inf")
             link.channel = channel
-            # Whoever waits for it has had no time yet to call.
+            # The idle time starts now, since the waiters have had no chance to call yet.
             link.used_at = trio.current_time()
             link.failure = "connection lost"
             link.settled.set()
@@ -188,6 +204,7 @@ async def serve_pool(
     traffic: TrafficMeter,
     *,
     limits: RpcLimits | None = None,
+    max_links: int = MAX_LINKS,
     task_status: trio.TaskStatus[ChannelPool] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep connections to peers until cancelled; starts with the :class:`ChannelPool`.
@@ -195,13 +212,13 @@ async def serve_pool(
     When it ends, calls in flight end with UNAVAILABLE.
     """
     async with trio.open_nursery() as nursery:
-        # There are never more links than that, so sending never has to wait.
-        to_open, opened = trio.open_memory_channel[_Link](MOST_LINKS)
-        pool = ChannelPool(to_open, traffic, limits)
+        # There are never more links than the channel holds, so sending never has to wait.
+        to_open, opened = trio.open_memory_channel[_Link](max_links)
+        pool = ChannelPool(to_open, traffic, limits, max_links)
         task_status.started(pool)
         try:
             async for link in opened:
                 nursery.start_soon(pool.keep, link)
         finally:
-            # Links may wait that nobody has begun to make.
+            # Some links may still be queued, with tasks waiting for them.
             pool.close()

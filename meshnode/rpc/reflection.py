@@ -1,7 +1,7 @@
 """The standard reflection service, v1 and v1alpha: ``grpcurl`` lists and calls what is served.
 
-Both versions have the same messages under two packages. What is asked for and does not exist is
-answered with an error message of the protocol, and the stream goes on.
+Both versions have the same messages under two packages. A request for something that does not exist
+is answered with the protocol's error message, and the stream stays open.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from meshnode.rpc.reflection_v1alpha_grpc import ServerReflectionServicer as Ser
 from meshnode.rpc.stubs import Service, requests_up_to
 from meshnode.wire import reflection_pb2, reflection_v1alpha_pb2
 
-MOST_MESSAGE = 4096
-"""A question is a name, and the answer repeats it."""
+MAX_MESSAGE = 4096
+"""Bytes. A request holds only a name, and the answer repeats it."""
 
 
 def reflection_services(served: Iterable[Service]) -> list[Service]:
@@ -31,10 +31,10 @@ def reflection_services(served: Iterable[Service]) -> list[Service]:
 
 
 class Index:
-    """The files behind the services, by name and by the symbols that they define."""
+    """The descriptor files of the services, by name and by the symbols that they define."""
 
     def __init__(self) -> None:
-        """Nothing is served yet."""
+        """Start without services."""
         self._services: set[str] = set()
         self._files: dict[str, Any] = {}
         self._symbols: dict[str, Any] = {}
@@ -62,7 +62,7 @@ class Index:
         elif kind is None:
             _answer_error(response, Code.INVALID_ARGUMENT, "empty request")
         else:
-            # proto3 messages, as all here, have no extensions.
+            # All messages here are proto3, which has no extensions.
             _answer_error(response, Code.NOT_FOUND, "no extensions")
         return response
 
@@ -72,7 +72,7 @@ class Index:
             return
         copy = FileDescriptorProto()
         file.CopyToProto(copy)
-        # None of the files imports another, so that one is all that the caller needs.
+        # No file imports another, so the caller needs only this one.
         response.file_descriptor_response.file_descriptor_proto.append(copy.SerializeToString())
 
     def _add_file(self, file: Any) -> None:
@@ -106,11 +106,11 @@ class ReflectionV1(ServicerV1):
         """Answer from ``index``."""
         self._index = index
 
-    @requests_up_to(MOST_MESSAGE)
+    @requests_up_to(MAX_MESSAGE)
     async def ServerReflectionInfo(  # noqa: N802 - the protocol's name
         self, input_messages: AsyncIterator[reflection_pb2.ServerReflectionRequest]
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
-        """Answer each question in turn."""
+        """Answer each request in turn."""
         async for request in input_messages:
             yield self._index.answer(request, reflection_pb2)
 
@@ -122,10 +122,10 @@ class ReflectionV1Alpha(ServicerV1Alpha):
         """Answer from ``index``."""
         self._index = index
 
-    @requests_up_to(MOST_MESSAGE)
+    @requests_up_to(MAX_MESSAGE)
     async def ServerReflectionInfo(  # noqa: N802 - the protocol's name
         self, input_messages: AsyncIterator[reflection_v1alpha_pb2.ServerReflectionRequest]
     ) -> AsyncIterator[reflection_v1alpha_pb2.ServerReflectionResponse]:
-        """Answer each question in turn."""
+        """Answer each request in turn."""
         async for request in input_messages:
             yield self._index.answer(request, reflection_v1alpha_pb2)

@@ -1,11 +1,12 @@
-"""The gRPC server: listener, connections, and which call goes where (document, 4.3, 7.3 and 8).
+"""The gRPC server: its listener, its connections and the dispatch of calls (interface 4.3, 7.3 and
+8).
 
 Terms: a connection is *known* once its peer has sent HTTP/2 settings. The server *closes* when its
-``shutdown`` event is set: it accepts nothing more, tells the peers (GOAWAY), lets calls in flight
+``shutdown`` event is set: it accepts nothing more, sends the peers a GOAWAY, lets calls in flight
 end within ``grace_s``, and returns.
 
-Invariants: no connection outlives ``serve_grpc``; whatever a peer sends ends at most its own
-connection; connections, calls and bytes in flight are bounded by the limits.
+Invariants: no connection outlives ``serve_grpc``; a peer's bytes can end no connection but its own;
+connections, calls and bytes in flight are bounded by the limits.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ import h2.events
 import trio
 from h2.exceptions import ProtocolError
 
+from meshnode.domain.connections import ConnectionTable
 from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller
 from meshnode.rpc.calls import ServerCall
 from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection, text_headers
-from meshnode.rpc.errors import Code, Refused
+from meshnode.rpc.errors import CallRefused, Code
 from meshnode.rpc.headers import BadHead, RequestHead, parse_request
 from meshnode.rpc.limits import ByteCount, LeakyBucket, RpcLimits
+from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.stubs import Operation, Service
 from meshnode.rpc.transport import Transport
@@ -39,23 +42,26 @@ log = logging.getLogger(__name__)
 REFUSED_STREAM = 7
 SAY_AGAIN_S = 60.0
 LINGER_S = 1.0
-"""For a peer to read the last bytes before its socket is closed."""
+"""Time for a peer to read the last bytes before its socket is closed."""
 
 
 class Server:
-    """What all connections of a server share."""
+    """The state that all connections of a server share."""
 
     def __init__(
         self, services: Iterable[Service], limits: RpcLimits, traffic: TrafficMeter
     ) -> None:
-        """Names of services must be distinct."""
+        """Make the state for ``services``, whose names must be distinct."""
         self.limits = limits
         self.traffic = traffic
         self.held = ByteCount(limits.bytes_in_flight)
+        self.peer_log = PeerLog(log)
         self.calls = 0
         self.closing = False
         self._said_at = -SAY_AGAIN_S
-        self.connections: set[ServerConnection] = set()
+        self.connections: ConnectionTable[ServerConnection] = ConnectionTable(
+            limits.connections, lambda ip: limits.of_one(limits.connections, ip)
+        )
         self._operations: Mapping[tuple[str, str], Operation] = {
             (service.name, name): operation
             for service in services
@@ -76,87 +82,72 @@ class Server:
         """Serve one accepted connection until it ends."""
         sock = socket.socket(fileno=stream.socket.detach())
         if self.closing:
-            # Accepted just before: nobody would tell it to end.
+            # The server closed just after accepting this connection, so close it here.
             sock.close()
             return
         try:
             transport = Transport(sock, self.traffic, stall_s=self.limits.stall_s)
         except OSError:
-            # It has gone already, and some systems then refuse to set options.
+            # The peer has disconnected already, and some systems then refuse to set options.
             sock.close()
             return
         connection = ServerConnection(transport, self)
-        if not self._make_room(connection.ip):
+        admitted, replaced = self.connections.admit(connection)
+        if replaced is not None:
+            # Peers with idle connections must not keep out peers that make calls.
+            replaced.end()
+        if not admitted:
             self._say_refused()
             transport.close()
             return
-        self.connections.add(connection)
         try:
             await connection.run()
         except Exception:
-            # The guard of the gRPC edge: a peer that finds a fault ends its own connection.
+            # Catch everything here, so that a peer that triggers a defect ends only its connection.
             log.exception("connection failed")
         finally:
             self.connections.discard(connection)
             transport.close()
 
     def _say_refused(self) -> None:
-        """Once a minute: strangers must not be able to fill the log."""
+        """Log a refusal at most once a minute, so that strangers cannot fill the log."""
         now = trio.current_time()
         if now - self._said_at >= SAY_AGAIN_S:
             self._said_at = now
             log.warning("refusing connections: %d have calls", len(self.connections))
 
     def takes_call(self, ip: str) -> bool:
-        """Whether another call may begin: there is room, and the address has not had its share."""
+        """Whether another call may begin: there is room, and the address is below its share."""
         if self.calls >= self.limits.calls:
             return False
         most = self.limits.of_one(self.limits.calls, ip)
-        return self.calls < most or sum(one.calls for one in self._of(ip)) < most
-
-    def _of(self, ip: str) -> list[ServerConnection]:
-        return [connection for connection in self.connections if connection.ip == ip]
-
-    def _make_room(self, ip: str) -> bool:
-        """For a connection: of its address where that has its share, else of all."""
-        own, most = self._of(ip), self.limits.connections
-        if len(own) >= self.limits.of_one(most, ip):
-            return self._end_longest_idle(own)
-        return len(self.connections) < most or self._end_longest_idle(self.connections)
-
-    def _end_longest_idle(self, connections: Iterable[ServerConnection]) -> bool:
-        """Make room: peers that only hold a connection must not keep out those that call."""
-        idle = [connection for connection in connections if connection.idle]
-        if not idle:
-            return False
-        longest = min(idle, key=lambda connection: connection.idle_since)
-        self.connections.discard(longest)
-        longest.end()
-        return True
+        return self.calls < most or sum(one.calls for one in self.connections.of(ip)) < most
 
 
 class ServerConnection(Connection):
     """The server's side of a connection."""
 
     def __init__(self, transport: Transport, server: Server) -> None:
-        """Nothing is read before :meth:`run`."""
-        super().__init__(transport, server.limits, server.held, client_side=False)
+        """Read nothing before :meth:`run`."""
+        super().__init__(
+            transport, server.limits, server.held, client_side=False, peer_log=server.peer_log
+        )
         self._server = server
         self._calls: dict[int, ServerCall] = {}
         self._resets = LeakyBucket(server.limits.resets_burst, server.limits.resets_per_s)
         self._peer = Caller(*transport.peer, here=transport.here)
         self._nursery: trio.Nursery | None = None
         self._reading = trio.CancelScope()
-        """Ends the connection; its deadline is that of the handshake."""
+        """Cancelling it ends the connection; its deadline is that of the handshake."""
         self.idle_since = trio.current_time()
-        """When its last call ended, or when it was accepted."""
+        """Time at which its last call ended, or at which it was accepted."""
         self._handlers[h2.events.RequestReceived] = self._request_received
 
     async def run(self) -> None:
-        """Serve until the peer leaves; its calls are cancelled then."""
+        """Serve until the peer disconnects, then cancel its calls."""
         self._reading.deadline = trio.current_time() + self.limits.handshake_s
         async with trio.open_nursery() as nursery:
-            # Not passed on to others: calls begin where the events arrive.
+            # The nursery stays inside this object: event handlers start the calls in it.
             self._nursery = nursery
             nursery.start_soon(self.transport.run_writer)
             with self._reading:
@@ -166,7 +157,7 @@ class ServerConnection(Connection):
             nursery.cancel_scope.cancel()
 
     def close(self) -> None:
-        """Let the calls in flight end, and take no other."""
+        """Let the calls in flight end, and accept no more."""
         self.say_goodbye()
         for call in list(self._calls.values()):
             call.stop()
@@ -179,7 +170,7 @@ class ServerConnection(Connection):
 
     @property
     def calls(self) -> int:
-        """How many are in flight."""
+        """The number of calls in flight."""
         return len(self._calls)
 
     @property
@@ -188,12 +179,12 @@ class ServerConnection(Connection):
         return not self._calls
 
     def end(self, error_code: int = NO_ERROR) -> None:
-        """Say goodbye, and read no more."""
+        """Send a GOAWAY and stop reading."""
         self.say_goodbye(error_code)
         self._reading.cancel()
 
     def forget(self, stream_id: int) -> None:
-        """A call is over."""
+        """Forget a call that is over."""
         super().forget(stream_id)
         if self._calls.pop(stream_id, None) is not None:
             self._server.calls -= 1
@@ -205,7 +196,10 @@ class ServerConnection(Connection):
             self._reading.cancel()
 
     async def _linger(self) -> None:
-        """Closing a socket with unread bytes discards what the peer has not read yet."""
+        """Read on for a moment before closing.
+
+        Closing a socket that has unread bytes would discard what the peer has not read yet.
+        """
         with trio.move_on_after(LINGER_S):
             await self.transport.wait_room(0)
             await self.transport.drain()
@@ -229,7 +223,7 @@ class ServerConnection(Connection):
             self._answer_bad_head(stream_id, head)
             return
         operation = self._server.operation(head)
-        stream = MessageStream(self, stream_id, head.encoding, Refused)
+        stream = MessageStream(self, stream_id, head.encoding, CallRefused)
         if operation is not None and operation.most_bytes is not None:
             stream.expect(head.encoding, operation.most_bytes)
         caller = replace(self._peer, metadata=head.metadata)
@@ -260,9 +254,9 @@ class ServerConnection(Connection):
         self._count_abandoned()
 
     def _count_abandoned(self) -> None:
-        """A call was begun for nothing, whether or not it was let in."""
+        """Count a call that was abandoned, whether or not it was admitted."""
         if self._resets.overflows(trio.current_time()) and not self._reading.cancel_called:
-            log.warning("a peer abandons calls too fast: ending its connection")
+            self.complain(logging.WARNING, "abandons calls too fast")
             self.end(ENHANCE_YOUR_CALM)
 
 
@@ -277,11 +271,11 @@ async def serve_grpc(
     grace_s: float = 10.0,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve gRPC on ``host:port`` (section 4.3) until cancelled, or until closed by ``shutdown``.
+    """Serve gRPC on ``host:port`` (interface 4.3) until cancelled, or until closed by ``shutdown``.
 
-    Port 0 picks a free one; ``task_status.started`` gives the address that is really served. Raises
-    StartupError when it cannot listen there. When cancelled, calls in flight are cancelled and
-    their callers see UNAVAILABLE.
+    Port 0 picks a free port; ``task_status.started`` reports the actual address. Raises
+    StartupError when it cannot listen there. When this is cancelled, calls in flight are cancelled
+    and their callers see UNAVAILABLE.
     """
     server = Server(services, limits or RpcLimits(), traffic)
     listeners = await _listen(host, port)
@@ -304,7 +298,7 @@ async def _accept(
     *,
     task_status: trio.TaskStatus[trio.CancelScope],
 ) -> None:
-    """Serve connections to their end; accept them until the scope given back is cancelled."""
+    """Accept connections until the reported scope is cancelled; serve each until it ends."""
     async with trio.open_nursery() as connections:
         with trio.CancelScope() as scope:
             task_status.started(scope)
@@ -320,7 +314,7 @@ async def _listen(host: str, port: int) -> list[trio.SocketListener]:
         reason = error.strerror or str(error)
         raise StartupError(f"cannot listen on {host} port {port}: {reason}") from error
     if port == 0:
-        # A name with several addresses would get another free port on each.
+        # A host name with several addresses would get a different free port on each.
         for listener in listeners[1:]:
             listener.socket.close()
         return listeners[:1]

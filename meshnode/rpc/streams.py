@@ -1,14 +1,14 @@
-"""One call on a connection, as a sequence of messages each way (document, section 4.3).
+"""One call on a connection, as a sequence of messages each way (interface 4.3).
 
-Terms: a stream is *failed* when its messages cannot go on; what was complete before is still
-delivered, then the failure is raised. *Held* bytes are those that wait to be read, and those of the
-message that the reader works on.
+Terms: a stream has *failed* when no further message can arrive; messages that were complete before
+are still delivered, then the failure is raised. *Held* bytes are those waiting to be read and those
+of the message that the reader works on.
 
-Flow control: bytes of a message that is being put together are acknowledged at once, since the
-limit on a message and the count of held bytes bound them; while a complete message waits, nothing
-is, so that a reader that is slow leaves at most one window behind it.
+Flow control: bytes of an incomplete message are acknowledged at once, since the message size limit
+and the count of held bytes bound them. While a complete message waits, nothing is acknowledged, so
+a slow reader leaves at most one window of bytes waiting.
 
-Invariants: held bytes are counted until :meth:`MessageStream.close`, which gives back all of them;
+Invariants: held bytes are counted until :meth:`MessageStream.close`, which releases all of them;
 nothing is written to a stream after its local end or its reset.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from h2.exceptions import ProtocolError
@@ -25,28 +25,63 @@ from meshnode.rpc.errors import Code, RpcError
 from meshnode.rpc.framing import PREFIX, MessageReader, prefix
 
 if TYPE_CHECKING:
-    from meshnode.rpc.connection import Connection
+    from h2.connection import H2Connection
+
+    from meshnode.rpc.limits import ByteCount, RpcLimits
+    from meshnode.rpc.transport import Transport
 
 BATCH_BYTES = 256 * 1024
-"""Written before other tasks get a turn."""
+"""Bytes to write before other tasks get a turn."""
 UNSENT_BYTES = 1024 * 1024
-"""A writer waits while more than this is on its way to the kernel."""
+"""A writer waits while more bytes than this are pending for the kernel."""
+
+
+class Carrier(Protocol):
+    """What a stream needs from the connection that carries it."""
+
+    @property
+    def h2(self) -> H2Connection:
+        """The HTTP/2 connection state."""
+
+    @property
+    def transport(self) -> Transport:
+        """The socket."""
+
+    @property
+    def limits(self) -> RpcLimits:
+        """The bounds of messages and times."""
+
+    @property
+    def held(self) -> ByteCount:
+        """The count of held bytes, which other connections may share."""
+
+    def transmit(self) -> None:
+        """Send what h2 has written."""
+
+    def acknowledge(self, stream_id: int, size: int) -> None:
+        """Reopen the windows by ``size`` bytes for the peer, with the next transmission."""
+
+    def reset(self, stream_id: int, error_code: int) -> None:
+        """End a stream on both sides."""
+
+    def forget(self, stream_id: int) -> None:
+        """Forget a call that is over."""
 
 
 class MessageStream:
     """Both directions of one call. One task receives, one sends; the connection feeds it."""
 
     window_stall_s = math.inf
-    """How long a message waits for the peer to take more of it: what waits is counted."""
+    """How long a message may wait for the peer's window, since its bytes count as held."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Carrier,
         stream_id: int,
         encoding: str,
         error: Callable[[Code, str], RpcError],
     ) -> None:
-        """``error`` makes what is raised: ``Refused`` in a server, ``CallFailed`` in a client."""
+        """``error`` is the type to raise: CallRefused in a server, CallFailed in a client."""
         self.id = stream_id
         self.remote_ended = False
         self.local_ended = False
@@ -59,7 +94,7 @@ class MessageStream:
         self._reader = MessageReader(connection.limits.message_bytes, encoding)
         self._held = 0
         self._taken = 0
-        """Held bytes of the message that was delivered last."""
+        """Held bytes of the most recently delivered message."""
         self._unacknowledged = 0
         self._closed = False
         self._readable = trio.lowlevel.ParkingLot()
@@ -73,12 +108,12 @@ class MessageStream:
     # -- fed by the connection --------------------------------------------------------------------
 
     def expect(self, encoding: str, most_bytes: int | None) -> None:
-        """Read messages in this encoding, and none above ``most_bytes`` if that is given."""
+        """Expect messages in this encoding, at most ``most_bytes`` long if that is given."""
         limit = self._connection.limits.message_bytes
         self._reader = MessageReader(min(most_bytes or limit, limit), encoding)
 
     def data_arrived(self, data: bytes, flow_controlled: int) -> None:
-        """Take bytes of messages; ``flow_controlled`` counts padding too."""
+        """Accept message bytes; ``flow_controlled`` is their count including padding."""
         if self._closed or self._reader.problem is not None or self.failed:
             self._connection.acknowledge(self.id, flow_controlled)
             return
@@ -96,12 +131,12 @@ class MessageStream:
         self._readable.unpark_all()
 
     def ended(self) -> None:
-        """The peer sends nothing more."""
+        """Note that the peer sends nothing more."""
         self.remote_ended = True
         self._readable.unpark_all()
 
     def fail(self, code: Code, message: str) -> None:
-        """Let the reader have what is complete, then raise. The first failure counts."""
+        """Deliver the complete messages to the reader, then raise. The first failure counts."""
         if self._failure is None:
             self._failure = (code, message)
             if not self._reader.ready:
@@ -109,11 +144,11 @@ class MessageStream:
         self._readable.unpark_all()
 
     def window_opened(self) -> None:
-        """The peer takes more bytes."""
+        """Wake the writer: the peer accepts more bytes."""
         self._writable.unpark_all()
 
     def stop_listening(self) -> None:
-        """The peer reads nothing more, though our side is still open: a writer goes on."""
+        """Note that the peer reads nothing more while our side is open; wakes the writer."""
         self._deaf = True
         self._writable.unpark_all()
 
@@ -157,9 +192,9 @@ class MessageStream:
     async def send(self, message: bytes, *, last: bool = False, more: bool = False) -> None:
         """Send one message, as the peer's windows allow.
 
-        ``last`` ends our side with it. ``more`` says that the caller writes on at once and sees to
-        the transmission. Returns early when the peer has stopped listening: what it says about that
-        is found by :meth:`receive`.
+        ``last`` ends our side with it. With ``more`` the caller writes again at once and takes care
+        of the transmission. Returns early when the peer has stopped listening; :meth:`receive` then
+        reports why.
         """
         if len(message) > self._connection.limits.message_bytes:
             text = f"message of {len(message)} bytes is larger than the limit"
@@ -167,7 +202,7 @@ class MessageStream:
         if more:
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
-            # One of many, perhaps: others get their turn, however fast the peer reads.
+            # Other tasks get a turn between messages, however fast the peer reads.
             await trio.lowlevel.checkpoint()
         await self._connection.transport.wait_room(UNSENT_BYTES)
         if len(message) + PREFIX.size <= min(self._window(), BATCH_BYTES):
@@ -196,7 +231,7 @@ class MessageStream:
             self._connection.reset(self.id, error_code)
 
     def close(self) -> None:
-        """Forget what was not read, and tell the connection."""
+        """Discard unread messages and remove the call from the connection."""
         self._closed = True
         self._drop()
         self._acknowledge()
@@ -216,7 +251,7 @@ class MessageStream:
                 size = min(self._window(), BATCH_BYTES)
                 if size == 0:
                     break
-                # The prefix travels with the first bytes; after it nothing is copied here.
+                # The prefix is sent with the first bytes; later bytes are not copied.
                 first, head = head[:size], head[size:]
                 body, rest = rest[: size - len(first)], rest[size - len(first) :]
                 piece = first + bytes(body) if first else body
@@ -233,7 +268,7 @@ class MessageStream:
 
     @property
     def _mute(self) -> bool:
-        """Whether nothing more can be said."""
+        """Whether nothing more can be sent."""
         return self.local_ended or self._deaf
 
     def _window(self) -> int:
@@ -245,7 +280,7 @@ class MessageStream:
             window = h2_connection.local_flow_control_window(self.id)
         except ProtocolError:
             return 0
-        # Negative when the peer has made its windows smaller than what is on its way to it.
+        # Negative when the peer has shrunk its window below the bytes in flight.
         return max(0, min(window, h2_connection.max_outbound_frame_size))
 
     def _write(self, data: bytes | memoryview, *, last: bool) -> None:
@@ -255,7 +290,7 @@ class MessageStream:
         try:
             self._connection.h2.send_data(self.id, data, end_stream=last)
         except ProtocolError:
-            # The stream or the connection has just ended; the reader learns how.
+            # The stream or the connection has just ended; the reader gets the reason.
             self.local_ended = True
 
     def _acknowledge(self) -> None:

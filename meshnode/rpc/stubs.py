@@ -1,12 +1,12 @@
-"""What the generated service code is bound to, in place of purerpc's own classes (section 4.3).
+"""Classes that generated service code uses in place of purerpc's own (interface 4.3).
 
-purerpc's plugin writes, for each service of a ``.proto`` file, a *servicer* whose methods are to be
-overridden and a *stub* whose attributes are to be called. Both meet the names of this module. An
-operation that a servicer does not override is UNIMPLEMENTED.
+purerpc's plugin generates, for each service of a ``.proto`` file, a *servicer* whose methods are
+overridden and a *stub* whose attributes are called. Both use the names of this module. An operation
+that a servicer does not override is UNIMPLEMENTED.
 
-In a servicer an operation with one answer is a coroutine function, one with many an async
-generator; it gets a message, or an async iterator of them. Refusals are raised: domain errors, or
-``meshnode.rpc.errors.Refused``.
+In a servicer, an operation with one answer is a coroutine function, and one with many answers is an
+async generator; its argument is a message or an async iterator of messages. It refuses a call by
+raising a domain error or ``meshnode.rpc.errors.CallRefused``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NotOffered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a service, as a server needs it."""
+    """One operation of a service, with what a server needs to run it."""
 
     name: str
     handler: Callable[[Any], Any]
@@ -56,9 +56,9 @@ class Operation:
     takes_stream: bool
     gives_stream: bool
     most_bytes: int | None = None
-    """In one request message, where that is less than the server's limit."""
+    """The largest request message, if less than the server's limit."""
     ends: bool = True
-    """Whether a call comes to an end by itself: a server that closes waits for those only."""
+    """Whether a call ends by itself; a closing server waits only for such calls."""
 
 
 class Service:
@@ -87,7 +87,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 def requests_up_to(size: int) -> Callable[[Handler], Handler]:
-    """Let an operation refuse larger requests, before they are read and parsed."""
+    """Make an operation refuse larger requests before they are read and parsed."""
 
     def mark(handler: Handler) -> Handler:
         vars(handler)["most_bytes"] = size
@@ -101,7 +101,7 @@ class Servicer:
 
     @property
     def service(self) -> Service:
-        """The operations; generated."""
+        """The operations of the service; the generated code overrides this."""
         raise NotOffered
 
 
@@ -127,7 +127,7 @@ class _Stub:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Gives]):
-    """An answered call."""
+    """The answer to a call, and its metadata."""
 
     message: Gives
     metadata: Mapping[str, str]
@@ -146,7 +146,7 @@ class UnaryUnary(_Stub, Generic[Takes, Gives]):
     ) -> Gives:
         """Make the call within the caller's deadline. Raises CallFailed.
 
-        ``metadata`` goes with the request; an answer above ``most_bytes`` is not taken.
+        ``metadata`` is sent with the request; an answer above ``most_bytes`` is refused.
         """
         answer = await self.ask(request, metadata=metadata, most_bytes=most_bytes)
         return answer.message
@@ -158,7 +158,7 @@ class UnaryUnary(_Stub, Generic[Takes, Gives]):
         metadata: Mapping[str, str] = NONE,
         most_bytes: int | None = None,
     ) -> Answer[Gives]:
-        """The same, and what came beside the answer."""
+        """Make the call, and return the answer's metadata too."""
         call: ClientCall[Takes, Gives] = self._call()
         call.first = request
         call.metadata = metadata
@@ -169,7 +169,7 @@ class UnaryUnary(_Stub, Generic[Takes, Gives]):
 
 
 class UnaryStream(_Stub, Generic[Takes, Gives]):
-    """One message there, many back."""
+    """One request message, many response messages."""
 
     def __call__(
         self, request: Takes, *, metadata: Mapping[str, str] = NONE
@@ -182,7 +182,7 @@ class UnaryStream(_Stub, Generic[Takes, Gives]):
 
 
 class StreamUnary(_Stub, Generic[Takes, Gives]):
-    """Many messages there, one back."""
+    """Many request messages, one response message."""
 
     def __call__(self) -> ClientCall[Takes, Gives]:
         """``async with stub.Operation() as call:``, then ``send``, ``end``, ``receive_only``."""
@@ -193,7 +193,7 @@ class StreamStream(_Stub, Generic[Takes, Gives]):
     """Many messages each way."""
 
     def __call__(self) -> ClientCall[Takes, Gives]:
-        """``async with stub.Operation() as call:``, then ``send`` and iterate as it suits."""
+        """``async with stub.Operation() as call:``, then ``send`` and iterate in any order."""
         return self._call()
 
 

@@ -1,12 +1,12 @@
 """One TCP connection of the gRPC interface: bytes in, bytes out, counted.
 
-``write`` never waits: it gives the kernel what it takes and keeps the rest, so that a task that is
-cancelled can not tear a frame in two, and a small answer leaves without waking another task. Those
-who write much wait for :meth:`Transport.wait_room` first.
+``write`` never waits: it passes the kernel as much as it accepts and buffers the rest. So a
+cancelled task cannot cut a frame in two, and a small answer leaves without waking another task.
+Tasks that write large amounts wait for :meth:`Transport.wait_room` first.
 
-Invariants: bytes leave in the order of the calls of ``write``; the meter counts what the kernel
-took and gave; after :meth:`Transport.abort` nothing more is kept, and the reader sees the end;
-after either end nobody waits for room.
+Invariants: bytes leave in the order of the calls of ``write``; the meter counts the bytes that the
+kernel accepted and delivered; after :meth:`Transport.abort` nothing is buffered, and the reader
+sees the end; once either side has ended, no task waits for room.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from meshnode.domain.metering import TrafficMeter
 
 LARGE_READ = 256 * 1024
-"""One read of message bytes. Larger ones make no difference."""
+"""Size of one read of message bytes. Larger reads are no faster."""
 SMALL_READ = 16 * 1024
-"""One read of anything else: it is parsed before other tasks run, and small frames cost most."""
+"""Size of any other read: it is parsed before other tasks run, and small frames cost most."""
 PROBE_AFTER_S = 30
 PROBE_EVERY_S = 10
 PROBES = 3
-"""TCP keepalive of accepted connections: a machine that vanished is noticed after a minute."""
+"""TCP keepalive probes, which detect a vanished machine after about a minute."""
 
 
 class Transport:
     """A connected socket. One task reads; any task writes."""
 
     def __init__(self, sock: socket.socket, traffic: TrafficMeter, *, stall_s: float) -> None:
-        """Take over a connected TCP socket. ``stall_s``: longest wait for the peer to read."""
+        """Take over a connected TCP socket. ``stall_s`` limits the wait for the peer to read."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -47,7 +47,7 @@ class Transport:
             ("TCP_KEEPINTVL", PROBE_EVERY_S),
             ("TCP_KEEPCNT", PROBES),
         ):
-            # Not every system names all three; the probes are then the system's own.
+            # Some systems lack one of the three options; they use their own default for it.
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self.peer = _address(sock.getpeername())
@@ -60,14 +60,14 @@ class Transport:
         self._room = trio.lowlevel.ParkingLot()
         self._closed = False
         self.pending = 0
-        """Bytes written and not yet taken by the kernel."""
+        """Bytes written that the kernel has not accepted yet."""
         self.moved = 0
-        """Bytes that the kernel took and gave."""
+        """Bytes that the kernel has accepted and delivered."""
         self.broken = False
         traffic.active_connections += 1
 
     async def receive(self, size: int = LARGE_READ) -> bytes:
-        """The next bytes, at most ``size``; none when the connection has ended, however it did."""
+        """The next bytes, at most ``size``; empty when the connection has ended for any reason."""
         while not self.broken:
             await trio.lowlevel.wait_readable(self._sock)
             try:
@@ -82,7 +82,7 @@ class Transport:
         return b""
 
     def write(self, data: bytes) -> None:
-        """Send, or keep until the kernel takes it."""
+        """Send ``data``, or buffer it until the kernel accepts it."""
         if self.broken or self._closed or not data:
             return
         sent = 0 if self._unsent else self._send(data)
@@ -97,7 +97,7 @@ class Transport:
             await self._room.park()
 
     async def run_writer(self) -> None:
-        """Send what was kept. Runs as long as the connection."""
+        """Send buffered bytes. Runs as long as the connection."""
         while not self.broken:
             await self._wake.wait()
             self._wake = trio.Event()
@@ -107,7 +107,7 @@ class Transport:
                 if stalled.cancelled_caught:
                     self.abort()
                 if self.broken:
-                    # Given up here or meanwhile, and nothing is left to send.
+                    # The connection was aborted, here or meanwhile; nothing is left to send.
                     return
                 chunk = self._unsent[0]
                 sent = self._send(chunk)
@@ -121,7 +121,7 @@ class Transport:
                 self._room.unpark_all()
 
     async def drain(self) -> None:
-        """Say that nothing more comes, and read until the peer says so too."""
+        """Shut down the sending side, and read until the peer has shut down its own."""
         if self.broken or self._closed:
             return
         with contextlib.suppress(OSError):
@@ -130,7 +130,7 @@ class Transport:
             pass
 
     def abort(self) -> None:
-        """Give the connection up: the reader and all who wait go on."""
+        """Abandon the connection and wake the reader and all waiting writers."""
         if self.broken or self._closed:
             return
         self.broken = True
@@ -165,7 +165,7 @@ class Transport:
 
 
 def _address(name: Any) -> tuple[str, int]:
-    """What the system says of one end of a socket; empty where it is not an internet address."""
+    """One end of a socket as IP and port; the IP is empty if it is not an internet address."""
     if not isinstance(name, tuple):
         return "", 0
     try:

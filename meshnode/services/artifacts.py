@@ -1,11 +1,11 @@
-"""Content-addressed files for whoever joins (document, 4.2: ``/artifacts/sha256/<hex>``).
+"""Content-addressed files for nodes that join (interface 4.2: ``/artifacts/sha256/<hex>``).
 
-Terms: an *artifact* is a sequence of bytes with its SHA-256. It is served when it is *listed*, and
-it is listed when its bytes were seen to have that hash. Small ones are kept in memory, files stay
-where they are.
+Terms: an *artifact* is a sequence of bytes with its SHA-256. Only *listed* artifacts are served; an
+artifact is listed once its hash was verified. Small ones are kept in memory; files stay where they
+are.
 
-Invariants: nothing is found but by a hash that is listed, so no name from a client ever reaches the
-file system; a file that has changed since it was taken in is no longer served.
+Invariants: artifacts are found only by a listed hash, so no name from a client ever reaches the
+file system; a file that has changed since it was listed is no longer served.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ class Artifact:
 
 
 class Artifacts:
-    """What this node mirrors."""
+    """The artifacts that this node serves."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self._listed: dict[str, Artifact] = {}
 
     def listed(self) -> list[Artifact]:
-        """All artifacts, in the order in which they were taken in."""
+        """All artifacts, in the order in which they were listed."""
         return list(self._listed.values())
 
     def add(self, name: str, data: bytes) -> Artifact:
-        """Take in bytes, such as the genesis."""
+        """List bytes, such as the genesis."""
         sha256 = hashlib.sha256(data).hexdigest()
         return self._list(Artifact(sha256, len(data), name, data=data))
 
     async def take_in(self, path: Path, expected: str | None = None) -> Artifact:
-        """Take in a file; StartupError when it cannot be read or is not what ``expected`` says."""
+        """List a file. Raises StartupError if it is unreadable or its hash is not ``expected``."""
         try:
             found = await trio.to_thread.run_sync(partial(_hash_file, path))
         except OSError as error:
@@ -75,7 +75,7 @@ class Artifacts:
         return self._list(found)
 
     async def take_in_all(self, paths: Iterable[Path]) -> None:
-        """Take in files that others may want, one by one. What cannot be read is left out."""
+        """List files one by one; those that cannot be read are left out."""
         for path in paths:
             try:
                 await self.take_in(path)
@@ -83,11 +83,11 @@ class Artifacts:
                 log.warning("not mirrored: %s", error)
 
     async def take_in_manifest(self, directory: Path) -> int:
-        """Take in the files that ``manifest.json`` in ``directory`` lists; returns how many.
+        """List the files that ``manifest.json`` in ``directory`` names. Returns how many.
 
-        ``{"format": "meshnode-artifacts-v1", "artifacts": [{"path", "sha256", "size"}]}``; paths
-        are inside the directory. StartupError for a manifest that is not one, and for any file that
-        is not as listed: a mirror that is wrong in part is not to be trusted in the rest.
+        Its form is ``{"format": "meshnode-artifacts-v1", "artifacts": [{"path", "sha256",
+        "size"}]}``, with paths inside the directory. Raises StartupError for an invalid manifest,
+        and for any file that differs from it: one wrong file makes the whole mirror suspect.
         """
         entries = await trio.to_thread.run_sync(_read_manifest, directory)
         for path, sha256, size in entries:
@@ -97,7 +97,7 @@ class Artifacts:
         return len(entries)
 
     def find(self, sha256: str) -> Artifact | None:
-        """The listed artifact of that hash, if it can be served now."""
+        """The listed artifact with this hash, if it can be served now."""
         artifact = self._listed.get(sha256)
         if artifact is None or artifact.path is None:
             return artifact
@@ -107,7 +107,7 @@ class Artifacts:
             unchanged = False
         if unchanged:
             return artifact
-        # Its bytes are not known to be those of the hash any more.
+        # Its bytes may no longer have that hash.
         log.warning("the artifact %s has changed on disk: not served any more", artifact.name)
         del self._listed[sha256]
         return None
@@ -152,7 +152,7 @@ def _entry(directory: Path, entry: dict[str, object]) -> tuple[Path, str, int]:
     if not isinstance(name, str) or not isinstance(sha256, str) or type(size) is not int:
         raise TypeError("a member has the wrong type")
     path = (directory / name).resolve()
-    # Links are followed first: what counts is where the bytes are.
+    # Links are resolved first, because the file itself must be inside the directory.
     if not _SHA256.fullmatch(sha256) or not path.is_relative_to(directory.resolve()):
         raise ValueError("not a listed file of this directory")
     return path, sha256, size

@@ -1,16 +1,29 @@
-"""One generation as its reader sees it: events, usage, timing (document, 2.1, 4.1 and 6).
+"""One generation as its reader sees it: events, usage, timing (interface 2.1, 4.1 and 6).
 
-Terms: the *reader* iterates over a generation; the *executor* advances it. Between them is a
-channel that has room for all events there can be, so the executor never waits for a reader.
+Terms: the *reader* iterates over a generation; its *queue* (``admission.GenerationQueue``) computes
+it. Between them is a channel with room for all possible events, so the queue never waits for a
+reader.
 
-Invariants (decisions/0007): one event for each generated token, the end-of-text token included,
+=========  ==============================================  =========
+state      event                                           next
+=========  ==============================================  =========
+QUEUED     ``admit``: it has a place                       COMPUTING
+QUEUED     ``fail``: no place can be had                   FAILED
+QUEUED     ``cancel``: the reader left                     CANCELLED
+COMPUTING  ``advance`` with the last token, or a stop      FINISHED
+COMPUTING  ``fail``                                        FAILED
+COMPUTING  ``cancel``: the reader left                     CANCELLED
+=========  ==============================================  =========
+
+Invariants (decision 0007): one event for each generated token, the end-of-text token included,
 then ``Finished``; the texts of the events, concatenated, are the text; ``usage`` counts exactly the
 tokens of the events so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from types import TracebackType
 from typing import Self
 
@@ -26,13 +39,37 @@ from meshnode.domain.generation import (
     Usage,
 )
 from meshnode.domain.textstream import TextStream
+from meshnode.domain.transitions import checked
+
+
+class GenerationState(Enum):
+    """How far a generation has come."""
+
+    QUEUED = "queued"
+    COMPUTING = "computing"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+TRANSITIONS: Mapping[GenerationState, frozenset[GenerationState]] = {
+    GenerationState.QUEUED: frozenset(
+        {GenerationState.COMPUTING, GenerationState.FAILED, GenerationState.CANCELLED}
+    ),
+    GenerationState.COMPUTING: frozenset(
+        {GenerationState.FINISHED, GenerationState.FAILED, GenerationState.CANCELLED}
+    ),
+    GenerationState.FINISHED: frozenset(),
+    GenerationState.FAILED: frozenset(),
+    GenerationState.CANCELLED: frozenset(),
+}
 
 
 class Generation:
     """An async context manager and iterator. Leaving it cancels what is unfinished.
 
     Iteration yields ``TokenEvent`` and at last one ``Finished``; it raises ComputationFailed when
-    the model failed, and Unavailable when the executor was stopped.
+    the model failed, and Unavailable when the node stopped.
     """
 
     def __init__(
@@ -50,6 +87,7 @@ class Generation:
         self.request = request
         self.prompt = prompt
         self.most_tokens = most_tokens
+        self.state = GenerationState.QUEUED
         self._text = TextStream(request.stop)
         self._completion_tokens = 0
         self._opened_at = opened_at
@@ -57,18 +95,28 @@ class Generation:
         self._ended_at: float | None = None
         self._failure: MeshnodeError | None = None
         self._leave = leave
-        # One event for each token, and the last one.
+        # Room for one event for each token, and for the last one.
         self._send, self._receive = trio.open_memory_channel[TokenEvent | Finished](most_tokens + 1)
+
+    def __repr__(self) -> str:
+        """Id, state and positions. Never the prompt or a token: they are the client's."""
+        done = len(self.prompt) + self._completion_tokens
+        return f"<{self.id} {self.state.value}, {done} of at most {self.positions + 1} tokens>"
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far: exact at any moment, also after a cancellation."""
+        """Tokens so far. Exact at any moment, also after a cancellation."""
         return Usage(len(self.prompt), self._completion_tokens)
+
+    @property
+    def positions(self) -> int:
+        """Positions that its cache must hold: the last token is never computed from."""
+        return len(self.prompt) + self.most_tokens - 1
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will be computed."""
-        return self._ended_at is not None
+        return not TRANSITIONS[self.state]
 
     async def __aenter__(self) -> Self:
         """Hold the generation open."""
@@ -97,10 +145,11 @@ class Generation:
                 raise self._failure from None
             raise StopAsyncIteration from None
 
-    # What follows is the executor's side.
+    # What follows is for the queue that computes the generation.
 
     def admit(self, now: float) -> None:
         """Note that the generation has a place in the batch."""
+        self._enter(GenerationState.COMPUTING)
         self._admitted_at = now
 
     def advance(self, piece: bytes, *, end_of_text: bool, now: float) -> None:
@@ -111,34 +160,41 @@ class Generation:
         text = self._text.push(b"" if end_of_text else piece)
         if last:
             text += self._text.finish()
-        self._emit(TokenEvent(text, index))
-        if last or self._text.stopped:
-            stopped = end_of_text or self._text.stopped
-            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+        stopped = end_of_text or self._text.stopped
+        if last or stopped:
+            self._enter(GenerationState.FINISHED)
             self._ended_at = now
+        self._emit(TokenEvent(text, index))
+        if self.ended:
+            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
             self._emit(Finished(reason, self.usage, self.timing(now)))
             self._send.close()
 
     def fail(self, failure: MeshnodeError, now: float) -> None:
         """End without ``Finished``: the reader gets the failure after the events so far."""
+        self._enter(GenerationState.FAILED)
         self._failure, self._ended_at = failure, now
         self._send.close()
 
     def cancel(self, now: float) -> None:
-        """End for a reader that has left."""
+        """End because the reader has left."""
+        self._enter(GenerationState.CANCELLED)
         self._ended_at = now
         self._send.close()
 
     def timing(self, now: float) -> Timing:
-        """Measured so far: waiting, then computing."""
+        """Time so far: waiting, then computing."""
         end = self._ended_at or now
         admitted = self._admitted_at or end
         queue_ms, inference_ms = (admitted - self._opened_at) * 1e3, (end - admitted) * 1e3
         return Timing(queue_ms, inference_ms, queue_ms + inference_ms)
 
+    def _enter(self, state: GenerationState) -> None:
+        self.state = checked(TRANSITIONS, self.state, state)
+
     def _emit(self, event: TokenEvent | Finished) -> None:
         try:
             self._send.send_nowait(event)
         except trio.BrokenResourceError:
-            # The reader left during this step; the executor drops the generation after it.
+            # The reader left during this step; the queue drops the generation after the step.
             return

@@ -1,7 +1,7 @@
-"""What ``GET /health`` and the gRPC health service say (document, 2.1 Health).
+"""The node's health, for ``GET /health`` and the gRPC health service (interface 2.1 Health).
 
-``checks`` has the document's keys. ``ok`` is well; ``absent`` says that the node has no such thing
-and needs none; any other word makes the node unhealthy (decisions/0004).
+``checks`` has the document's keys. ``ok`` is healthy; ``absent`` means that the node neither has
+nor needs the part; any other word makes the node unhealthy (decision 0004).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HealthReport:
 
 
 class Health:
-    """Collects the state of the parts; asking never waits for any of them."""
+    """Collects the state of the parts; a report never waits for any of them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Health:
         return HealthReport(healthy=WELL.issuperset(checks.values()), checks=checks)
 
     def storage_probed(self, state: str) -> None:
-        """Take in the outcome of a probe of the data folder."""
+        """Record the outcome of a probe of the data folder."""
         self._storage, self._probed_at = state, self._now()
 
     def _storage_state(self) -> str:
@@ -75,28 +75,28 @@ class Health:
         return "not answering" if stale else self._storage
 
     def _peers_state(self) -> str:
-        # A node without a tracker is a network of one, and that is well.
+        # A node without a tracker is a network of one, which is healthy.
         return "ok" if not self._tracker_url or self._peer_count() else "none connected"
 
 
 async def serve_storage_probe(
     health: Health, data_dir: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Write to the data folder every few seconds, and tell ``health`` how it went."""
+    """Write to the data folder every few seconds, and report the outcome to ``health``."""
     health.storage_probed(await trio.to_thread.run_sync(probe_storage, data_dir))
     task_status.started()
     while True:
         await trio.sleep(PROBE_EVERY_S)
-        # A disk may hang for ever: the thread is left behind on shutdown rather than waited for.
+        # A disk may hang for ever, so shutdown abandons the thread instead of waiting for it.
         state = await trio.to_thread.run_sync(probe_storage, data_dir, abandon_on_cancel=True)
         health.storage_probed(state)
 
 
 def probe_storage(data_dir: Path) -> str:
-    """Write and sync a new file; ``ok``, or what the operating system said.
+    """Write and sync a new file; return ``ok`` or the operating system's error text.
 
-    The last probe's file stays until the new one is written: on a full disk, a file that is written
-    over itself finds the room that it had.
+    The last probe's file stays until the new one is written. On a full disk, overwriting the old
+    file would succeed, since its space is already allocated.
     """
     path, scratch = data_dir / PROBE_FILE, data_dir / f"{PROBE_FILE}.new"
     try:

@@ -1,11 +1,11 @@
-"""The node's keys and the operator's token file (document, section 5; not shown there).
+"""The node's keys and the operator's token file (interface 5, which does not show them).
 
 Terms: the *node's key* is ``key.json``; each token's *account key* is ``accounts/<token id>.json``.
-With a passphrase the files are *sealed* (:mod:`meshnode.domain.keyfile`, decisions/0083).
+With a passphrase the files are *sealed* (:mod:`meshnode.domain.keyfile`, decision 0083).
 
-Invariants: every file has mode 0600 and appears whole or not at all; a key is made once, whoever
-asks at the same time, and its file is never removed, nor overwritten by anything but its own
-sealed form; a damaged file is refused; no seed or passphrase is in an exception or a log line.
+Invariants: every file has mode 0600 and appears whole or not at all; concurrent callers make a key
+only once; a key's file is never removed, and is overwritten only by its own sealed form; a damaged
+file is refused; no seed or passphrase appears in an exception or a log line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOKEN_ID = re.compile(r"[0-9a-f]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose account a key is. The seed stays in its file until something is signed."""
+    """The account of a key. The seed stays in its file until something is signed."""
 
     token_id: str
     public_key: str
@@ -57,15 +57,15 @@ class Keystore:
     def __init__(self, data_dir: Path, passphrase: str = "", cost: int = COST) -> None:
         """Read the node's key, or make one. ``cost`` is scrypt's, for new files.
 
-        With a ``passphrase`` new files are sealed, and plain ones become so now.
-        StartupError, in one line, for a file that cannot be trusted or a passphrase that is wrong
-        or missing.
+        With a ``passphrase``, new files are sealed, and existing plain files are sealed now.
+        Raises StartupError, in one line, for a file that cannot be trusted, and for a passphrase
+        that is wrong or missing.
         """
         self._folder = data_dir / ACCOUNTS_FOLDER
         self._passphrase = passphrase
         self._cost = cost
-        # One for the folder, so that a thousand accounts cost one derivation, not as many; what
-        # must not repeat under one key is the nonce.
+        # One salt for the folder, so that a thousand accounts cost one derivation. That is safe as
+        # long as no nonce repeats under the derived key.
         self._salt = b""
         self._accounts: dict[str, Account] = {}
         self._opened: dict[str, NodeKey] = {}
@@ -75,7 +75,7 @@ class Keystore:
             self._seal_all()
 
     def account(self, token_id: str) -> Account:
-        """A token's account; its key is made when there is none yet."""
+        """A token's account. Its key is made if there is none yet."""
         if token_id not in self._accounts:
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -86,16 +86,16 @@ class Keystore:
         return self._accounts[token_id]
 
     def accounts(self) -> list[Account]:
-        """All accounts on file, by token id; those of revoked and forgotten tokens too."""
+        """All accounts on file, by token id, with those of revoked and forgotten tokens."""
         accounts, refusal = self._readable_accounts()
         if refusal is not None:
             raise refusal
         return accounts
 
     def signer(self, public_key: str) -> NodeKey:
-        """The key that signs for an account. Opening one for the first time may take a second.
+        """The key that signs for an account. Opening a file for the first time may take a second.
 
-        StartupError when there is none, or its file cannot be opened.
+        Raises StartupError when there is no such key, or its file cannot be opened.
         """
         if public_key == self.node_key.public_key:
             return self.node_key
@@ -103,14 +103,14 @@ class Keystore:
             accounts, refusal = self._readable_accounts()
             named = [one for one in accounts if one.public_key == public_key]
             if not named:
-                # It may be the key that cannot be read.
+                # The file that cannot be read may be the one of this account.
                 raise refusal or StartupError(f"there is no key for the account {public_key}")
             path = self._path(named[0].token_id)
             self._opened[public_key] = self._open(path, _read(path))
         return self._opened[public_key]
 
     def _readable_accounts(self) -> tuple[list[Account], StartupError | None]:
-        """The accounts whose files can be read, and what is wrong with the first other one."""
+        """The accounts whose files can be read, and the error of the first unreadable file."""
         refusal = None
         try:
             found = sorted(path.stem for path in self._folder.glob("*.json"))
@@ -127,7 +127,7 @@ class Keystore:
         return known, refusal
 
     def _seal_all(self) -> None:
-        """Leave no seed in the clear from the time before there was a passphrase."""
+        """Seal the plain files that were made before the operator set a passphrase."""
         for account in self.accounts():
             path = self._path(account.token_id)
             data = _read(path)
@@ -148,7 +148,7 @@ class Keystore:
         return self._folder / f"{token_id}.json"
 
     def _open(self, path: Path, data: bytes) -> NodeKey:
-        # No causes and no details: they could be the seed.
+        # The errors have no cause and no detail, which could contain the seed.
         try:
             key = read_key_file(data, self._passphrase or None)
             *_, sealed = key_file_names(data)
@@ -175,7 +175,7 @@ class Keystore:
             raise StartupError(f"cannot read the key file {path}: {error.strerror}") from None
 
     def _create(self, path: Path) -> bytes:
-        """Make a key file unless another process is first; the bytes of the one that is there."""
+        """Make a key file, unless another process was first. Returns the file's bytes."""
         data = self._file_of(key_from_seed(secrets.token_hex(32)))
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
@@ -201,7 +201,7 @@ class Keystore:
 
 
 def load_or_create_token(data_dir: Path) -> tuple[str, bool]:
-    """Read the operator's bearer token, or make one; True when it was made now."""
+    """Read the operator's bearer token, or make one. Returns it, and whether it is new."""
     path = data_dir / TOKEN_FILE
     try:
         token = path.read_text("ascii").strip()

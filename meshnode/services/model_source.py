@@ -1,8 +1,8 @@
-"""Where a node's model comes from, and which layers of it the node holds (document, section 1).
+"""Where a node's model comes from, and which layers of it the node holds (interface 1).
 
-Settings: ``model`` is a directory, empty for the default one, or ``network`` for the model that the
-trackers serve; ``layers`` is a range, ``all``, or ``auto``: what fits in memory and what the
-network lacks (decisions/0048).
+Settings: ``model`` is a directory, empty for the default model, or ``network`` for the model that
+the trackers serve. ``layers`` is a range, ``all``, or ``auto``, which chooses the layers that the
+network lacks and that fit in memory (decision 0048).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.kademlia.node_id import parse_id
 from meshnode.domain.placement import ModelSizes, choose_layers
+from meshnode.domain.units import GIBIBYTE
 from meshnode.model.config import DecoderConfig
 from meshnode.model.loading import CONFIG_FILE, DEFAULT_MODEL
 from meshnode.model.manifest import (
@@ -38,7 +39,7 @@ from meshnode.services.weights import (
     Connect,
     Fetcher,
     Trackers,
-    Weights,
+    WeightServer,
     ask_coverage,
     missing_tensors,
 )
@@ -47,11 +48,10 @@ log = logging.getLogger(__name__)
 
 MODELS_FOLDER = "models"
 CURRENT_FILE = "current"
-"""Names the model that was fetched last, for a start without any tracker."""
+"""File with the hash of the model that was fetched last, for a start without any tracker."""
 CACHE_FILE = "manifest-cache.json"
 WEIGHTS_SHARE = 0.75
-"""Of the memory, when layers are chosen: keys and values need the rest."""
-GIBIBYTE = 1 << 30
+"""Share of the memory for weights when layers are chosen; keys and values need the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class ModelSource:
     held: range
     manifest: Manifest
 
-    def served(self) -> Weights:
-        """What other nodes may fetch from it."""
+    def served(self) -> WeightServer:
+        """A server of these weights for other nodes."""
         files = WeightFiles(self.directory, self.config, self.held, self.manifest)
-        return Weights(files, self.manifest.model_hash)
+        return WeightServer(files, self.manifest.model_hash)
 
 
 async def find_model(
@@ -136,7 +136,7 @@ def _fetched_before(folder: Path, pinned: str) -> Path | None:
 
 
 def _validate_fetched(home: Path, shape: DecoderConfig, held: range) -> None:
-    """Raises StartupError unless all weights of ``held`` are there, as they were fetched."""
+    """Raise StartupError unless all weights of ``held`` are there, as they were fetched."""
     manifest = read_manifest((home / MANIFEST_FILE).read_bytes())
     missing = missing_tensors(home, manifest, list(parts_of(shape, held)))
     if missing:
@@ -146,8 +146,9 @@ def _validate_fetched(home: Path, shape: DecoderConfig, held: range) -> None:
 def _held(config: Config, shape: DecoderConfig, coverage: list[int]) -> range:
     if config.layers != AUTO:
         held = held_layers(config) or range(shape.num_layers)
-        if not held or held.stop > shape.num_layers:
-            raise StartupError(f"layers: the model has layers 0 to {shape.num_layers - 1} only")
+        if held.stop > shape.num_layers:
+            last = shape.num_layers - 1
+            raise StartupError(f"--layers: the model has layers 0 to {last}, not {config.layers}")
         return held
     table = 4 * shape.vocab_size * shape.hidden_size
     sizes = ModelSizes(shape.num_layers, 4 * shape.layer_parameters, table, table)
@@ -158,7 +159,7 @@ def _held(config: Config, shape: DecoderConfig, coverage: list[int]) -> range:
 
 
 def show_progress(done: int, total: int) -> None:
-    """A line on the terminal that fills up; nothing where there is no terminal."""
+    """Show the progress on one line of the terminal, if there is a terminal."""
     if sys.stderr.isatty():
         end = "\n" if done == total else ""
         print(f"\rfetching weights: {done}/{total} tensors", end=end, file=sys.stderr, flush=True)

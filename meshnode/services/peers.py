@@ -1,11 +1,11 @@
-"""The peer book: who else is in the network, checked every few seconds (document, 2.1: Peer).
+"""The peer book: who else is in the network, checked every few seconds (interface 2.1: Peer).
 
 Nodes are found through the DHT: the contacts of its routing table, and the holders published under
-the keys of layers. Each is asked for itself with ``GetShardInfo``, and only an answer under the
-very id that was called makes a peer; ``domain.roster`` says who is in and who has left.
+the keys of layers. Each node is called with ``GetShardInfo``, and becomes a peer only if the answer
+has the id that was called; ``domain.roster`` decides who is a peer and who has left.
 
-Invariants: nobody is called before the DHT has verified its address; one call to a peer is out at a
-time, and CALLS in all; a peer of another model is listed, and is no holder.
+Invariants: no node is called before the DHT has verified its address; at most one call to a peer
+and CALLS calls in all are in flight; a peer of another model is listed, but is not a holder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.holding import NETWORK_KEY, layer_key
 from meshnode.domain.kademlia.node_id import NodeId
-from meshnode.domain.kademlia.refusals import Refused
+from meshnode.domain.kademlia.refusals import DhtRefusal
 from meshnode.domain.peers import Capacity, Peer, ShardInfo, check_shard_info
 from meshnode.domain.roster import BEAT_S, Roster
 from meshnode.rpc.errors import CallFailed, Code
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CALLS = 32
-"""Peers called at once: a cut that makes all of a full book late delays a beat by 16 s."""
+"""Most peers called at once. If no peer of a full book answers, a beat is delayed by 16 s."""
 INFO_BYTES = 64 * 1024
 ENOUGH_HOLDERS = 3
-"""Of a layer: with fewer of them the DHT is searched for more."""
+"""Holders of a layer; with fewer, the DHT is searched for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerTimings:
-    """In seconds, as a value: tests shorten it."""
+    """Timings in seconds, which tests shorten."""
 
     beat_s: float = BEAT_S
     call_s: float = 2.0
-    """For one beat, connecting included."""
+    """Deadline for one beat, connecting included."""
     tick_s: float = 0.5
-    """Between two looks at who is due and who is new."""
+    """Pause between checks for peers that are due and nodes that are new."""
     search_s: float = 30.0
-    """Between searches of the DHT for holders of layers that have few."""
+    """Pause between searches of the DHT for holders of layers that have few."""
     report_s: float = 15.0
-    """Between reports of our capacity to a peer."""
+    """Pause between reports of this node's capacity to a peer."""
 
 
 PEER_TIMINGS = PeerTimings()
@@ -69,7 +69,7 @@ class PeerBook:
         own: Callable[[], ShardInfo],
         timings: PeerTimings,
     ) -> None:
-        """``own`` gives what this node says of itself now. Made by :func:`serve_peers`."""
+        """``own`` gives this node's current description. Made by :func:`serve_peers`."""
         self._dht = dht
         self._pool = pool
         self._own = own
@@ -84,7 +84,7 @@ class PeerBook:
 
     @property
     def own(self) -> ShardInfo:
-        """What this node says of itself."""
+        """This node's description of itself."""
         return self._own()
 
     def __len__(self) -> int:
@@ -110,24 +110,24 @@ class PeerBook:
         )
 
     def suspect(self, node_id: str) -> None:
-        """A call to this peer failed: check it now. It is gone if it does not answer."""
+        """Check this peer now, because a call to it failed. Without an answer, it is removed."""
         self._roster.suspect(node_id, trio.current_time())
         self._due.set()
 
     def take_report(
         self, node_id: str, host: str, port: int, capacity: Capacity, timestamp: float
     ) -> str:
-        """Take a node's report of itself; why not, if not. Both have been checked for form."""
+        """Take a node's report of itself, whose form was checked. Returns why not, or ""."""
         refusal = self._roster.reported(node_id, host, port, capacity, timestamp)
         if refusal:
-            # It knows us, and we know nothing of it: perhaps it has just come, or has moved.
+            # The node knows this one, but not the other way round: it may be new, or have moved.
             self._meet(node_id, host, port)
         return refusal
 
     # Tasks
 
     async def beat(self) -> None:
-        """Call whoever is due or new, until cancelled."""
+        """Call peers that are due and nodes that are new, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 now = trio.current_time()
@@ -173,7 +173,7 @@ class PeerBook:
         info = Contact(NodeId(bytes.fromhex(node_id)), host, port)
         try:
             self._dht.meet(info, host)
-        except Refused:
+        except DhtRefusal:
             return
         self._roster.heard_from(node_id, host, port, trio.current_time())
 
@@ -192,7 +192,7 @@ class PeerBook:
             await self._call(contact)
 
     async def _call(self, contact: Contact) -> None:
-        """One beat: ask a node for itself, and tell it how busy we are."""
+        """One beat: ask a node for its description, and report this node's capacity to it."""
         node_id = contact.node_id.hex()
         try:
             async with self._limiter:
@@ -215,7 +215,7 @@ class PeerBook:
             now = trio.current_time()
             info = shard_info(message)
             check_shard_info(info)
-            # The one who answers is the one who was called.
+            # The answer must come from the node that was called.
             self._dht.note_answer(contact, NodeId(bytes.fromhex(info.node_id)))
         except CallFailed as error:
             if error.code is Code.UNAVAILABLE:
@@ -223,7 +223,7 @@ class PeerBook:
             self._missed(contact, str(error))
             return
         except InvalidRequest as error:
-            # It is there, and not as it should be: no peer, whatever it is to the DHT.
+            # The node answers, but its answer is invalid, so it is not a peer. The DHT may keep it.
             self._missed(contact, str(error))
             return
         latency_ms = 1e3 * (now - begun)
@@ -239,8 +239,8 @@ class PeerBook:
         if self._roster.missed(node_id, contact.ip, contact.port, trio.current_time()):
             log.info("peer %s at %s is gone: %s", node_id, contact.address, reason)
             self._reported.pop(node_id, None)
-            # If it has moved, it is met at its new address once the DHT has given up this one.
-            self._dht.doubt(contact)
+            # If it has moved, it is found at its new address once the DHT has dropped this one.
+            self._dht.suspect(contact)
 
     async def _report(self, contact: Contact) -> None:
         node_id, now = contact.node_id.hex(), trio.current_time()
@@ -260,7 +260,7 @@ class PeerBook:
             stub = await self._pool.stub(contact.ip, contact.grpc_port)
             answer = await stub.UpdatePeerCapacity(message, most_bytes=INFO_BYTES)
         except CallFailed:
-            # It has just answered: it may not offer the operation.
+            # The peer has just answered GetShardInfo, so it may only lack this operation.
             self._reported[node_id] = now
             return
         if answer.accepted:
@@ -277,7 +277,7 @@ async def serve_peers(
 ) -> None:
     """Keep the peer book until cancelled; starts with the :class:`PeerBook`.
 
-    ``own`` is asked whenever this node tells of itself.
+    ``own`` is called whenever this node describes itself to another.
     """
     book = PeerBook(dht, pool, own, timings)
     task_status.started(book)
@@ -288,7 +288,7 @@ async def serve_peers(
 
 
 def shard_info(message: pb.GetShardInfoResponse) -> ShardInfo:
-    """What a node says of itself; not checked."""
+    """A node's description of itself; not checked."""
     return ShardInfo(
         node_id=message.node_id,
         version=message.version,
@@ -304,7 +304,7 @@ def shard_info(message: pb.GetShardInfoResponse) -> ShardInfo:
 
 
 def shard_info_message(info: ShardInfo) -> pb.GetShardInfoResponse:
-    """The answer to GetShardInfo."""
+    """A node's description as the answer to GetShardInfo."""
     return pb.GetShardInfoResponse(
         node_id=info.node_id,
         role=info.role,
@@ -323,11 +323,11 @@ def shard_info_message(info: ShardInfo) -> pb.GetShardInfoResponse:
 
 
 def capacity_in(message: pb.NodeCapacity) -> Capacity:
-    """How busy a node says it is; not checked."""
+    """A node's report of its capacity; not checked."""
     return Capacity(**{name: getattr(message, name) for name in Capacity.__dataclass_fields__})
 
 
 def capacity_message(capacity: Capacity) -> pb.NodeCapacity:
-    """The same as a message."""
+    """A capacity as a message."""
     fields = {name: getattr(capacity, name) for name in Capacity.__dataclass_fields__}
     return pb.NodeCapacity(**fields)

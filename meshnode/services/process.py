@@ -1,7 +1,7 @@
-"""What this process uses of the machine (document, 2.1 Node status, ``resources``).
+"""What this process uses of the machine (interface 2.1 Node status, ``resources``).
 
-``cpu_percent`` is the share of the processors that the process may run on, 0 to 100, over the last
-seconds; ``ram_used`` is its resident memory in bytes (decisions/0027).
+``cpu_percent`` is the process's use of the processors that it may run on, 0 to 100, over the last
+few seconds; ``ram_used`` is its resident memory in bytes (decision 0027).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 import psutil
 
 INTERVAL_S = 1.0
-"""Shortest time that a share is measured over; shorter ones are mostly rounding."""
+"""Shortest time over which a share is measured; over shorter ones it is mostly rounding error."""
 
 
 class ProcessGauge:
-    """Measures between readings, so that asking never waits."""
+    """Measures from one reading to the next, so that a reading never waits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin measuring now. ``clock`` gives monotonic seconds."""

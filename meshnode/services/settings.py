@@ -1,4 +1,4 @@
-"""The settings in force, and their changes (document, 2.1 Configuration and 4.1 ``PATCH /config``).
+"""The settings in force, and their changes by ``PATCH /config`` (interface 2.1, 4.1).
 
 One owner for the Config: others read ``current`` whenever they need a value, and see a live change
 at once. A change is applied wholly or not at all, and it is on the disk before it is in force.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import trio
 
@@ -19,6 +20,7 @@ from meshnode.config import (
     SETTINGS,
     Change,
     Config,
+    Setting,
     Value,
     build_config,
     flatten,
@@ -28,11 +30,12 @@ from meshnode.config import (
 )
 from meshnode.datadir import write_private
 from meshnode.domain.errors import InvalidRequest, Unavailable
+from meshnode.domain.units import GIBIBYTE
+from meshnode.services.wakeup import Wakeup
 from meshnode.sources import PERSISTED, read_persisted
 
 log = logging.getLogger(__name__)
 
-GIBIBYTE = 1 << 30
 CACHE_AT_LEAST = 1 << 20
 """Bytes for keys and values, besides the weights: enough for a short text with a small model."""
 
@@ -45,16 +48,29 @@ class PatchResult:
     restart_required: bool
 
 
+class LiveSettings(Protocol):
+    """Settings that may change while a service runs."""
+
+    @property
+    def current(self) -> Config:
+        """The configuration in force."""
+
+    @property
+    def changed(self) -> Wakeup:
+        """Set after each change."""
+
+
 class Settings:
     """Owner of the configuration in force."""
 
     def __init__(self, config: Config, node_id: str, *, weight_bytes: int = 0) -> None:
         """Start from ``config``; ``node_id`` is shown in the document and cannot be changed.
 
-        ``weight_bytes`` is what the model takes: a change that leaves less would keep the node from
-        ever starting again.
+        ``weight_bytes`` is the memory that the model needs: with less allowed, the node could not
+        start again.
         """
         self.current = config
+        self.changed = Wakeup()
         self._node_id = node_id
         self._least_memory_gb = (weight_bytes + CACHE_AT_LEAST) / GIBIBYTE
         self._file = Path(config.data_dir) / PERSISTED
@@ -62,7 +78,7 @@ class Settings:
         self._writing = trio.Lock()
 
     def document(self) -> dict[str, object]:
-        """The document's Configuration (2.1), exactly its keys."""
+        """The document's Configuration (interface 2.1), exactly its keys."""
         values = values_of(self.current)
         shown = {s.key: values[s.key] for s in SETTINGS if s.change is not Change.HIDDEN}
         return {"node_id": self._node_id, "grpc_port": self.current.grpc_port, **nest(shown)}
@@ -70,9 +86,9 @@ class Settings:
     async def patch(self, body: Mapping[str, object]) -> PatchResult:
         """Apply the changeable keys of ``body``.
 
-        A key that cannot be changed may be sent back with the value it has. InvalidRequest names
-        the first key that is unknown, unchangeable or out of range, Unavailable says that the disk
-        refused; nothing is applied then.
+        A key that cannot be changed may be sent back with its current value. InvalidRequest names
+        the first key that is unknown, unchangeable or out of range; Unavailable says that the disk
+        refused. Nothing is applied then.
         """
         async with self._writing:
             changes = self._validate(flatten(body))
@@ -87,6 +103,7 @@ class Settings:
                     raise Unavailable("the change could not be saved") from None
                 self._persisted = persisted
                 self.current = build_config({**values_of(self.current), **changes})
+                self.changed.set()
         restart = any(BY_KEY[key].change is Change.RESTART for key in changes)
         return PatchResult(updated=list(changes), restart_required=restart)
 
@@ -108,3 +125,43 @@ class Settings:
             reason = f"must be at least {self._least_memory_gb:.3g}: the model needs it"
             raise InvalidRequest("resources.max_memory_gb", reason)
         return changes
+
+
+def configuration_schema() -> dict[str, Any]:
+    """The Configuration in JSON Schema (interface 2.1): each setting as its row describes it."""
+    shown = [setting for setting in SETTINGS if setting.change is not Change.HIDDEN]
+    schema = _object_schema(shown, required=True)
+    more = {
+        "node_id": {"type": "string"},
+        "grpc_port": {"type": "integer", "minimum": 1, "maximum": 65535},
+    }
+    schema["properties"] |= more
+    schema["required"] += list(more)
+    return schema
+
+
+def patch_schema() -> dict[str, Any]:
+    """The body of ``PATCH /config`` in JSON Schema: the settings that can be changed."""
+    changeable = (Change.LIVE, Change.RESTART)
+    return _object_schema([each for each in SETTINGS if each.change in changeable], required=False)
+
+
+def _object_schema(settings: Iterable[Setting], *, required: bool) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for setting in settings:
+        group, _, name = setting.key.rpartition(".")
+        (tree.setdefault(group, {}) if group else tree)[name] = setting
+    return _tree_schema(tree, required)
+
+
+def _tree_schema(tree: Mapping[str, Any], required: bool) -> dict[str, Any]:
+    properties = {
+        name: value.schema() if isinstance(value, Setting) else _tree_schema(value, required)
+        for name, value in tree.items()
+    }
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": list(properties)} if required else {}),
+        "additionalProperties": False,
+    }

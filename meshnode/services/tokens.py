@@ -1,12 +1,12 @@
-"""The tokens that this node accepts: a private file and its one owner (document, section 5).
+"""The tokens that this node accepts, kept in a private file (interface 5).
 
-The file belongs to every process of the node's data folder: the running node reads it, the
+Several processes share the file in the data folder: the running node reads it, and the
 ``meshnode token`` command writes it. A writer holds a lock and replaces the file in one step; a
 reader looks at the file's identity before each use, so a revocation is in force with the next
 request. Everything here is small local file work, so nothing is ``async``.
 
-Invariants: no secret is ever on the disk; the file is readable by its owner only; a file that
-cannot be understood is never overwritten.
+Invariants: no secret is ever on the disk; the file is readable by its owner only; a damaged
+file is never overwritten.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FORMAT = "meshnode-tokens-v1"
 MAX_LIVE = 1000
 """Most tokens at a time; each request is compared with all of them."""
 MAX_DEAD = 1000
-"""Most expired and revoked tokens that are still listed; the oldest are forgotten first."""
+"""Most expired and revoked tokens that are still listed; the oldest are dropped first."""
 
 OPERATOR = "operator"
 """Id and name of the operator's token: no record on file has either."""
@@ -55,7 +55,7 @@ _Records = list[TokenRecord]
 
 
 class TokenStore:
-    """Issues, lists, revokes and recognises tokens."""
+    """Issues, lists, revokes and authenticates tokens."""
 
     def __init__(
         self, data_dir: Path, operator_token: str = "", clock: Callable[[], float] = time.time
@@ -77,20 +77,20 @@ class TokenStore:
         self._records = self._read()
 
     def authenticate(self, secret: str) -> TokenRecord:
-        """The record of a secret that a client sent, or :class:`Unauthorized`."""
+        """The record of a secret that a client sent. Raises :class:`Unauthorized`."""
         self._refresh()
         return find_live((*self._operator, *self._records), secret, self._clock())
 
     def list(self) -> _Records:
-        """The records on file, oldest first, those that no longer count included."""
+        """The records on file, oldest first, expired and revoked ones included."""
         self._refresh()
         return list(self._records)
 
     def issue(self, name: str, ttl_s: float | None = None) -> tuple[TokenRecord, str]:
-        """Make a token and file its record; the secret is in the answer and nowhere else.
+        """Make a token and store its record; the secret is returned and kept nowhere.
 
-        Raises :class:`InvalidRequest` for a name that a live token has, or when there are too many;
-        StartupError, in one line, when the file cannot be read or written.
+        Raises :class:`InvalidRequest` if a live token has this name or there are too many live
+        tokens, and StartupError when the file cannot be read or written.
         """
         with self._writing() as records:
             now = self._clock()
@@ -151,11 +151,11 @@ class TokenStore:
         try:
             self._records = self._read()
         except StartupError:
-            # Clients go on as before a slip of an editor; the operator is told once for each slip.
+            # Clients keep their access while the file is damaged; each bad version is logged once.
             log.exception("the token file cannot be read; the tokens known before stay in force")
 
     def _look(self) -> _Identity | None:
-        """What changes whenever the file is replaced; None without a file."""
+        """The file's identity, which changes whenever it is replaced; None without a file."""
         try:
             found = self._path.stat()
         except FileNotFoundError:

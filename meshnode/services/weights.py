@@ -1,13 +1,12 @@
-"""Weights between nodes: serving them, and fetching those of a model that is not here (4.3).
+"""Weights between nodes: serving them, and fetching a model from peers (interface 4.3).
 
 Terms: a *unit* is what one ``GetWeights`` asks for (``model.transfer``); a *source* is a node that
-holds layers of the model. The tracker's word decides which model it is, unless the operator names
-the model hash; from there on every tensor is checked against that hash before it is used
-(decisions/0047).
+holds layers of the model. The tracker decides which model is fetched, unless the operator names the
+model hash; every tensor is checked against that hash before it is used (decision 0047).
 
 Invariants: a tensor file in the folder is complete and was checked, so an interrupted fetch goes on
-where it stopped; it is checked again at each start, since disks fail and people edit; at most
-``MOST_READERS`` answers are being built at a time.
+where it stopped; files are checked again at each start, since disks fail and people edit files; at
+most ``MAX_READERS`` answers are built at a time.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from meshnode.domain.errors import RateLimited, StartupError
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.kademlia.policy import ANYWHERE
-from meshnode.domain.kademlia.refusals import NotAnAddress, Refused
+from meshnode.domain.kademlia.refusals import DhtRefusal, NotAnAddress
 from meshnode.model.config import DecoderConfig, ModelUnreadable
 from meshnode.model.loading import CONFIG_FILE
 from meshnode.model.manifest import MANIFEST_FILE, Manifest, parts_of, read_manifest
 from meshnode.model.transfer import (
     FILES,
     MANIFEST,
-    MOST_BYTES,
+    MAX_BYTES,
     WeightFiles,
     embedding_names,
     head_names,
@@ -53,16 +52,16 @@ from meshnode.wire import node_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-MOST_READERS = 2
-"""Each holds a unit in memory and keeps the disk busy."""
-MOST_WAITING = 8
+MAX_READERS = 2
+"""Most answers built at a time. Each holds a unit in memory and keeps the disk busy."""
+MAX_WAITING = 8
 CALL_S = 60.0
-"""For one unit: 64 MiB in it is 9 Mbit/s."""
+"""Deadline for one unit: 64 MiB in this time is 9 Mbit/s."""
 ASK_S = 5.0
 GIVE_UP_S = 120.0
-"""Without a single new tensor. A node that is started again goes on where it stopped."""
-LONGEST_PAUSE_S = 5.0
-MOST_SOURCES = 64
+"""The fetch ends after this long without a new tensor. The next start goes on where it stopped."""
+MAX_PAUSE_S = 5.0
+MAX_SOURCES = 64
 
 Connect = Callable[[str, int], Awaitable[NodeServiceStub]]
 """A connected stub for a host and a gRPC port; raises CallFailed."""
@@ -70,17 +69,17 @@ Trackers = Sequence[tuple[str, int]]
 """Hosts and gRPC ports."""
 
 
-class Weights:
-    """Handle of what this node serves to others."""
+class WeightServer:
+    """Serves this node's weights to other nodes."""
 
     def __init__(self, files: WeightFiles, model_hash: str) -> None:
         self.model_hash = model_hash
         self._files = files
-        self._readers = trio.CapacityLimiter(MOST_READERS)
+        self._readers = trio.CapacityLimiter(MAX_READERS)
 
     async def read(self, unit: str) -> bytes:
         """A unit's bytes. Raises InvalidRequest, LayerNotHeld or RateLimited."""
-        if self._readers.statistics().tasks_waiting >= MOST_WAITING:
+        if self._readers.statistics().tasks_waiting >= MAX_WAITING:
             raise RateLimited(1, "too many nodes are fetching weights")
         return await trio.to_thread.run_sync(
             self._files.read, unit, limiter=self._readers, abandon_on_cancel=True
@@ -88,7 +87,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WeightSource:
     """A node that may have weights. ``contact`` is None for a tracker, which the operator named."""
 
     host: str
@@ -99,20 +98,20 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a tracker says: the model, and who holds which layers of it."""
+    """What a tracker reports: the model, and which nodes hold which layers of it."""
 
     manifest: Manifest
     config: DecoderConfig
-    sources: tuple[Source, ...]
+    sources: tuple[WeightSource, ...]
 
     def coverage(self) -> list[int]:
-        """Holders of each layer."""
+        """The number of holders of each layer."""
         layers = range(self.config.num_layers)
         return [sum(layer in source.layers for source in self.sources) for layer in layers]
 
 
 async def ask_coverage(connect: Connect, trackers: Trackers, num_layers: int) -> list[int]:
-    """How many nodes hold each layer, as the first tracker that answers says; zeros if none."""
+    """How many nodes hold each layer, by the first tracker that answers; zeros if none does."""
     for host, port in trackers:
         try:
             with trio.fail_after(ASK_S):
@@ -127,25 +126,25 @@ async def ask_coverage(connect: Connect, trackers: Trackers, num_layers: int) ->
 
 
 @dataclass(frozen=True, slots=True)
-class ToldNode:
-    """Where a tracker says that a peer is."""
+class ReportedNode:
+    """The address of a peer, as a tracker reports it."""
 
     node_id: bytes
     ip: str
     port: int
 
 
-def told_info(peer: pb.SwarmPeer) -> ToldNode:
-    """The claim of a ``SwarmPeer``. Raises Refused when it names no node."""
+def reported_info(peer: pb.SwarmPeer) -> ReportedNode:
+    """The node that a ``SwarmPeer`` names. Raises a DhtRefusal when it names none."""
     host, _, port = peer.address.rpartition(":")
     try:
-        return ToldNode(bytes.fromhex(peer.node_id), host.strip("[]"), int(port))
+        return ReportedNode(bytes.fromhex(peer.node_id), host.strip("[]"), int(port))
     except ValueError:
         raise NotAnAddress from None
 
 
 class Fetcher:
-    """Brings a model of the network into a folder."""
+    """Fetches a model of the network into a folder."""
 
     def __init__(self, connect: Connect, own_id: NodeId, own_port: int, folder: Path) -> None:
         """``own_port`` is the HTTP port; each model gets a folder of its own under ``folder``."""
@@ -159,10 +158,10 @@ class Fetcher:
         return self._folder / model_hash
 
     async def offer(self, trackers: Trackers, pinned: str = "") -> Offer:
-        """Learn of the network's model from the first tracker that answers, and file what it says.
+        """Ask for the network's model at the first tracker that answers, and store its manifest.
 
-        ``pinned`` is the only model hash to accept, if not empty. StartupError when no tracker
-        answers in time, or when one serves another model.
+        ``pinned`` is the only model hash to accept, if not empty. Raises StartupError when no
+        tracker answers in time, or when one serves another model.
         """
         reason = "no tracker is given"
         attempt = 0
@@ -198,22 +197,24 @@ class Fetcher:
         write_private(home / MANIFEST_FILE, json.dumps(manifest.document()))
         status = await stub.GetSwarmStatus(pb.SwarmStatusRequest())
         try:
-            teller = (await trio.socket.getaddrinfo(host, port))[0][4][0]
+            reporter = (await trio.socket.getaddrinfo(host, port))[0][4][0]
         except OSError as error:
-            # It was found a moment ago: names come back.
+            # The name was resolved a moment ago, so a retry is likely to succeed.
             raise CallFailed(Code.UNAVAILABLE, f"its name is not known: {error}") from None
-        named = Source(host, port, frozenset(status.layers))
-        return Offer(manifest, config, (named, *self._told(status, str(teller))))
+        named = WeightSource(host, port, frozenset(status.layers))
+        return Offer(manifest, config, (named, *self._reported_sources(status, str(reporter))))
 
-    def _told(self, status: pb.SwarmStatusResponse, teller: str) -> Iterator[Source]:
-        """The peers of a tracker, as far as its word about addresses counts."""
-        for peer in status.peers[:MOST_SOURCES]:
+    def _reported_sources(
+        self, status: pb.SwarmStatusResponse, reporter: str
+    ) -> Iterator[WeightSource]:
+        """The peers that a tracker reports, without those whose addresses are not admitted."""
+        for peer in status.peers[:MAX_SOURCES]:
             try:
-                contact = ANYWHERE.admit(told_info(peer), self._own_id, teller)
-            except Refused as refusal:
-                log.info("not asking a peer that %s told: %s", teller, refusal)
+                contact = ANYWHERE.admit(reported_info(peer), self._own_id, reporter)
+            except DhtRefusal as refusal:
+                log.info("not asking a peer that %s reported: %s", reporter, refusal)
                 continue
-            yield Source(contact.ip, contact.grpc_port, frozenset(peer.layers), contact)
+            yield WeightSource(contact.ip, contact.grpc_port, frozenset(peer.layers), contact)
 
     async def layers(
         self,
@@ -221,10 +222,10 @@ class Fetcher:
         held: range,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """Bring every tensor of the layers ``held`` here, from whoever has it.
+        """Fetch every tensor of the layers ``held``, from any source that has it.
 
-        ``progress`` gets the number of tensors here and in all. Raises StartupError when nothing
-        more came for GIVE_UP_S.
+        ``progress`` gets the number of tensors that are here, and of all. Raises StartupError after
+        GIVE_UP_S without a new tensor.
         """
         home = self.home(offer.manifest.model_hash)
         wanted = list(parts_of(offer.config, held))
@@ -254,7 +255,7 @@ class Fetcher:
         """The tensor, checked, from the first source that has it."""
         holders = _layers_of(offer.config, name)
         sources = [source for source in offer.sources if holders & source.layers]
-        # Not all joiners should load the same source.
+        # In random order, so that joining nodes do not all load the same source.
         for source in random.sample(sources, len(sources)):
             try:
                 tensor = await self._from(source, offer, name)
@@ -265,10 +266,10 @@ class Fetcher:
                 return tensor
         return None
 
-    async def _from(self, source: Source, offer: Offer, name: str) -> Tensor:
-        """Ask for a tensor, in rows where it is too large for one message."""
+    async def _from(self, source: WeightSource, offer: Offer, name: str) -> Tensor:
+        """Ask for a tensor, in several groups of rows if it is too large for one message."""
         shape = offer.manifest.tensors[name].shape
-        rows = max(1, MOST_BYTES // (4 * math.prod(shape[1:])))
+        rows = max(1, MAX_BYTES // (4 * math.prod(shape[1:])))
         pieces = []
         for first in range(0, shape[0], rows):
             stop = min(first + rows, shape[0])
@@ -281,8 +282,8 @@ class Fetcher:
             pieces.append(tensors[name])
         return torch.cat(pieces)
 
-    async def _reach(self, source: Source) -> NodeServiceStub:
-        """A stub. What a tracker told is asked for nothing before it proved its id."""
+    async def _reach(self, source: WeightSource) -> NodeServiceStub:
+        """A stub. A node that a tracker reported must prove its id before anything is fetched."""
         stub = await self._connect(source.host, source.grpc_port)
         if source.contact is not None:
             pong = await stub.DHTPing(self._ping)
@@ -304,7 +305,7 @@ def _check_shapes(config: DecoderConfig, manifest: Manifest) -> None:
 
 
 def _layers_of(config: DecoderConfig, name: str) -> frozenset[int]:
-    """Layers any holder of which has the tensor."""
+    """The layers whose holders have the tensor."""
     if name in embedding_names(config):
         tied = {config.num_layers - 1} if config.tied_head else set()
         return frozenset({0} | tied)
@@ -315,7 +316,7 @@ def _layers_of(config: DecoderConfig, name: str) -> frozenset[int]:
 
 
 def missing_tensors(home: Path, manifest: Manifest, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that are not in ``home``, or not as the manifest says. Blocks."""
+    """Those of ``names`` that are not in ``home``, or differ from the manifest. Blocks."""
     missing = []
     for name in names:
         try:
@@ -338,4 +339,4 @@ def _keep(home: Path, name: str, tensor: Tensor) -> None:
 
 
 def _pause(attempt: int) -> float:
-    return min(0.2 * 2.0 ** min(attempt, 16), LONGEST_PAUSE_S) * (0.5 + random.random() / 2)  # noqa: S311 - spreads attempts in time
+    return min(0.2 * 2.0 ** min(attempt, 16), MAX_PAUSE_S) * (0.5 + random.random() / 2)  # noqa: S311 - spreads attempts in time

@@ -1,4 +1,4 @@
-"""LZ4 frames, with the size of what comes out bounded beforehand (document, section 8)."""
+"""LZ4 frames, with a bound on the decompressed size (interface 8)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshnode.domain.errors import InvalidRequest
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_LEVEL = 1
-"""The document's example uses it: as good as any for numbers that look random."""
+"""The level in the document's example; higher ones gain nothing on numbers that look random."""
 
 
 def frame(data: bytes) -> bytes:
@@ -20,13 +20,13 @@ def frame(data: bytes) -> bytes:
 
 
 def unframe(data: bytes, most: int, field: str) -> bytes:
-    """The bytes inside of exactly one frame, ``most`` at most. Raises InvalidRequest.
+    """Decompress exactly one frame into at most ``most`` bytes. Raises InvalidRequest.
 
-    ``field`` names the bytes in what the sender is told.
+    ``field`` names the bytes in the error message.
     """
     decompressor: Any = lz4.frame.LZ4FrameDecompressor()
     try:
-        # One byte more than may come out tells a frame that is too large from one that is not.
+        # One byte more than allowed is requested, to detect a frame that is too large.
         raw: bytes = decompressor.decompress(data, max_length=most + 1)
     except (RuntimeError, EOFError, MemoryError):
         raise InvalidRequest(field, "is not a whole LZ4 frame") from None

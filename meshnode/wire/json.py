@@ -1,12 +1,12 @@
-"""JSON on the node API (document, section 4.1: "Bodies are JSON"): strict in, compact out.
+"""JSON on the node API (interface 4.1: "Bodies are JSON"): strict in, compact out.
 
 A text that two parsers could read differently is refused: duplicate keys, ``NaN`` and ``Infinity``,
-numbers beyond a double, bytes that are not UTF-8, a byte order mark. What could exhaust a parser is
-bounded before it is built: nesting and the length of numbers; the size of the whole is the caller's
-to bound (decisions/0024).
+numbers beyond a double, bytes that are not UTF-8, a byte order mark. Nesting and the length of
+numbers could exhaust a parser, so they are bounded before anything is built; the caller bounds the
+size of the whole (decision 0024).
 
-Invariant: a failure is :class:`InvalidRequest` about the body, with a position where there is one,
-and it never quotes the text.
+Invariant: every failure is an :class:`InvalidRequest` about the body, with the position if it is
+known, and never quotes the text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_NUMBER_CHARS = 64
 """Longest number; enough for any double and any 128-bit integer in full."""
 
 FIELD = "body"
-"""The field that failures name: they are about the text as a whole."""
+"""The field that failures name, since they concern the text as a whole."""
 
 # A string, closed or not, or a bracket outside of strings. Possessive, and it matches from every
 # quote, so that a hostile text cannot make it look at any character twice.
@@ -58,8 +58,8 @@ def loads(data: bytes, *, exact: bool = False) -> Any:
 def dumps(value: object) -> bytes:
     """Encode as compact UTF-8, keys in their given order.
 
-    Raises ``ValueError`` for a float that JSON cannot spell: that is a defect of the caller, and
-    worse when it reaches a client.
+    Raises ``ValueError`` for a float that JSON cannot express. Such a float is a defect of the
+    caller and must not reach a client.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8")

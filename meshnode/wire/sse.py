@@ -1,4 +1,4 @@
-"""Server-sent events (document, section 6): ``data: <json>`` lines separated by blank lines.
+"""Server-sent events (interface 6): ``data: <json>`` lines separated by blank lines.
 
 JSON escapes every line break inside a string, so an event is always exactly one line of data.
 """
@@ -24,5 +24,5 @@ def encode_event(data: Mapping[str, object]) -> bytes:
 
 
 def encode_comment(text: str) -> bytes:
-    """A line that clients pass over, and a blank one. ``text`` has no line breaks."""
+    """A comment line, which clients ignore, and a blank line. ``text`` has no line breaks."""
     return b": " + text.encode() + b"\n\n"

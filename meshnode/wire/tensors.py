@@ -1,11 +1,11 @@
-"""Tensors as bytes in the pipeline's messages (document, section 2.3; decisions/0032).
+"""Tensors as bytes in the pipeline's messages (interface 2.3; decision 0032).
 
 A tensor is row-major and little-endian; its shape stands beside it in the message. Floating-point
 numbers are float32, or bfloat16 where the bytes are half as many. Bytes that begin with the magic
 number of an LZ4 frame are one such frame around the tensor.
 
-Invariants: what is read was bounded by its shape before a byte of it was decompressed, so callers
-check the shape first; numbers that are read are finite; what is written is read back the same.
+Invariants: callers check the shape first, and the shape bounds the size before any byte is
+decompressed; numbers that are read are finite; reading gives back what was written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.wire.frames import LZ4_MAGIC, frame, unframe
 
 LARGE = 256 * 1024
-"""Bytes from which on a tensor is not (de)serialised in the event loop: that takes 0.1 ms."""
+"""A tensor of this many bytes takes 0.1 ms to (de)serialise; from here on a thread does it."""
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -35,7 +35,7 @@ def pack_floats(values: Floats, *, half: bool = False, compress: bool = False) -
 def unpack_floats(data: bytes, shape: Sequence[int], field: str) -> Floats:
     """float32 values of a shape that the caller has checked. Raises InvalidRequest.
 
-    ``field`` names the bytes in what the sender is told.
+    ``field`` names the bytes in the error message.
     """
     count = math.prod(shape)
     raw = _plain(data, 4 * count, field)
@@ -65,14 +65,14 @@ def unpack_integers(data: bytes, shape: Sequence[int], field: str) -> Integers:
 
 
 def all_ones(data: bytes, count: int) -> bool:
-    """Whether ``data`` are ``count`` ones, of one byte or of eight each."""
+    """Whether ``data`` is ``count`` ones, each of one byte or of eight."""
     if len(data) == count:
         return data == b"\x01" * count
     return len(data) == 8 * count and data == b"\x01\0\0\0\0\0\0\0" * count
 
 
 def _framed(data: bytes, *, compress: bool) -> bytes:
-    # What happens to begin like a frame must become one, or it would be taken for one.
+    # Bytes that happen to begin like a frame must be compressed, or a reader would unpack them.
     must = data.startswith(LZ4_MAGIC)
     if not (compress or must):
         return data
@@ -81,14 +81,14 @@ def _framed(data: bytes, *, compress: bool) -> bytes:
 
 
 def _plain(data: bytes, most: int, field: str) -> bytes:
-    """The bytes inside a frame, ``most`` at most; bytes that are no frame as they are."""
+    """Decompress a frame into at most ``most`` bytes; return bytes that are not a frame as is."""
     if not data.startswith(LZ4_MAGIC):
         return data
     return unframe(data, most, field)
 
 
 def _to_bfloat16(values: Floats) -> NDArray[np.uint16]:
-    """Rounded to the nearest, ties to even; finite values stay finite."""
+    """Round to the nearest, ties to even; finite values stay finite."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
     largest = (bits & np.uint32(0x80000000)) >> 16 | np.uint32(0x7F7F)

@@ -1,7 +1,7 @@
-"""Writes the model as a Hugging Face directory, whole or not at all.
+"""Writes the model as a Hugging Face directory, completely or not at all.
 
-The folder is made beside its final place and renamed into it, so that a node that starts meanwhile
-never finds a half-written one.
+The folder is written beside its final path and then renamed, so that a node that starts meanwhile
+never finds an incomplete one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_ASSET_BYTES = 8 * 2**20
 
 
 def config_document(config: DecoderConfig) -> dict[str, object]:
-    """The ``config.json`` of the asset, which says in what type its weights are stored."""
+    """Return the ``config.json`` of the asset, which names the type of the stored weights."""
     return config.document() | {
         "eos_token_id": END_ID,
         "pad_token_id": None,
@@ -46,7 +46,7 @@ def write_asset(
     metrics: Mapping[str, object],
     card: str,
 ) -> int:
-    """Write the directory ``out`` and return its size in bytes. Raises ValueError if too large."""
+    """Write the directory ``out`` and return its bytes; raise ValueError if there are too many."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".new-") as scratch:
         made = Path(scratch) / "model"

@@ -1,8 +1,8 @@
-"""The model card: what the model is, how it was made, and what it writes, good or bad.
+"""The model card: what the model is, how it was made, and unselected samples of its text.
 
-``python -m tools.default_model.card DIR`` writes the card of a finished asset again from its
-``metrics.json`` and fresh samples. The prompts, the seed and the settings of the samples are fixed
-here, so nobody can choose the best of many.
+``python -m tools.default_model.card DIR`` writes the card of a finished asset again, from its
+``metrics.json`` and new samples. The prompts, the seed and the settings of the samples are fixed
+here, so that nobody can select the best of many.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def continuation(
     temperature: float,
     max_tokens: int = 100,
 ) -> tuple[str, bool]:
-    """What the model writes after ``prompt``, and whether it came to an end by itself."""
+    """Return the model's continuation of ``prompt``, and whether the model ended it itself."""
     sampler = Sampler(GenerationRequest(prompt=prompt, temperature=temperature, seed=1))
     tokens = tokenizer.encode(prompt)
     pieces: list[bytes] = []
@@ -103,7 +103,7 @@ def model_card(
     *,
     max_tokens: int = 100,
 ) -> str:
-    """The text of ``MODEL_CARD.md``."""
+    """Return the text of ``MODEL_CARD.md``."""
     config = decoder.config
     seconds = metrics["wall_seconds"]
     lines = [
@@ -143,7 +143,7 @@ def model_card(
 
 
 def main(arguments: list[str]) -> int:
-    """Write the card of the asset in the folder that ``arguments`` names."""
+    """Write the card of the asset in the folder ``arguments[0]``."""
     directory = Path(arguments[0])
     model = load_model(directory, threads=1)
     metrics = json.loads((directory / METRICS_FILE).read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""Documents to batches of tokens: rows of one document each, or long rows of several.
+"""Packs documents into batches of tokens: one document a row, or long rows of several.
 
-*Single* batches hold documents of like length, one a row, as prompts are when the model is used.
-*Packed* rows start with a document, and further documents fill them as far as they fit whole; they
-teach the positions that no single document reaches. What remains is padding without a loss. Batches
-depend on the documents, their order and the generator only.
+*Single* batches contain documents of similar length, one a row, like prompts when the model is
+used. *Packed* rows start with a document and are filled with further complete documents; they train
+the positions that no single document reaches. The rest is padding without a loss. Batches depend
+only on the documents, their order and the random generator.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 POOL = 256
-"""Documents that wait to be fitted; enough that short ones are always at hand to fill gaps."""
+"""Waiting documents; enough that short ones are always available to fill gaps."""
 
 
 def rows(documents: Iterable[Sequence[int]], length: int) -> Iterator[list[Sequence[int]]]:
-    """Groups of documents that together take at most ``length`` + 1 tokens.
+    """Yield groups of documents that together have at most ``length`` + 1 tokens.
 
-    A document that is longer is cut; the corpus has hardly any.
+    Longer documents, of which the corpus has hardly any, are cut.
     """
     source = iter(documents)
     pool: list[tuple[int, int, Sequence[int]]] = []
@@ -40,12 +40,12 @@ def rows(documents: Iterable[Sequence[int]], length: int) -> Iterator[list[Seque
                 exhausted = True
             else:
                 cut = document[: length + 1]
-                # The running number breaks ties, and keeps the order of arrival among equals.
+                # The running number breaks ties and keeps documents of equal length in order.
                 bisect.insort(pool, (len(cut), order, cut))
                 order += 1
         if not pool:
             return
-        # The oldest document opens the row, so that none waits for ever.
+        # The oldest document starts the row, so that none waits forever.
         first = min(range(len(pool)), key=lambda i: pool[i][1])
         row = [pool.pop(first)]
         room = length + 1 - row[0][0]
@@ -58,16 +58,17 @@ def rows(documents: Iterable[Sequence[int]], length: int) -> Iterator[list[Seque
 def single_batches(
     documents: Iterable[Sequence[int]], *, area: int, pad: int, rng: random.Random
 ) -> Iterator[Batch]:
-    """Batches of at most ``area`` positions, padding included, from an endless corpus.
+    """Yield batches of at most ``area`` positions, including padding, from an endless corpus.
 
-    Documents are sorted within pools of ``POOL``, so that like lengths come together, and the
-    batches of a pool are shuffled, so that short and long ones take turns.
+    Documents are sorted within pools of ``POOL``, so that similar lengths come together; the
+    batches of a pool are shuffled, so that short and long ones alternate.
     """
     source = iter(documents)
     while pool := sorted(islice(source, POOL), key=len):
         groups: list[list[Sequence[int]]] = [[]]
         for tokens in pool:
-            # Sorted: the newest row is the longest, and the others are padded to it.
+            # The documents are sorted, so the newest row is the longest; the others are padded to
+            # it.
             if groups[-1] and (len(groups[-1]) + 1) * (len(tokens) - 1) > area:
                 groups.append([])
             groups[-1].append(tokens)
@@ -88,9 +89,9 @@ def single_batches(
 def packed_batches(
     documents: Iterable[Sequence[int]], *, length: int, size: int, pad: int
 ) -> Iterator[Batch]:
-    """Batches of ``size`` rows of ``length`` positions; the last may have fewer rows.
+    """Yield batches of ``size`` rows of ``length`` positions; the last may have fewer rows.
 
-    No target crosses from one document into the next: nothing predicts a begin token.
+    No target belongs to another document than its input, so nothing predicts a begin token.
     """
     packed: list[tuple[list[int], list[int]]] = []
     for group in rows(documents, length):

@@ -1,9 +1,9 @@
-"""Everything that the trained weights depend on, besides the corpus and the code."""
+"""Everything on which the trained weights depend, besides the corpus and the code."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meshnode.model.config import DecoderConfig
 from meshnode.model.training import Recipe
@@ -17,7 +17,7 @@ CONTEXT = 512
 
 
 class Stage(NamedTuple):
-    """Steps with one learning rate: linear warm-up, plateau, cosine of the last ``decay`` steps."""
+    """Steps with one learning rate: linear warm-up, plateau, cosine in the last ``decay`` steps."""
 
     steps: int
     rate: float
@@ -26,13 +26,13 @@ class Stage(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Steps that read in one way."""
+    """Steps that read the corpus in one way."""
 
     steps: int
     long: bool
-    """Rows as long as the context, of several documents, instead of one document a row."""
+    """Whether rows are as long as the context, with several documents, instead of one each."""
     cut: float
-    """Share of the documents that are tokenised in two parts."""
+    """Fraction of the documents that are tokenised in two parts."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,12 @@ class Settings:
     num_kv_heads: int = 2
     head_dim: int = 32
     batch_tokens: int = 1024
-    """Positions in a batch, padding included. Small: what counts here is the number of updates."""
+    """Positions in a batch, including padding. Small, since the number of updates matters most."""
     stages: tuple[Stage, ...] = (
-        # High: grammar and words are soon there, but names drown in the noise of the updates.
+        # High: the model soon learns grammar and words, but noisy updates keep it from learning
+        # names.
         Stage(1750, 2e-3, 300, 0),
-        # Lower: the model learns to copy names and things, and the facts.
+        # Lower: the model learns to copy names and things, and learns the facts.
         Stage(6250, 7e-4, 0, 3200),
     )
     readings: tuple[Reading, ...] = (
@@ -66,23 +67,23 @@ class Settings:
 
     @property
     def steps(self) -> int:
-        """Of the whole run."""
+        """The number of steps of the whole run."""
         return sum(stage.steps for stage in self.stages)
 
     def document(self) -> dict[str, object]:
-        """As a JSON object."""
+        """Return the settings as a JSON object."""
         return asdict(self) | {"stages": list(self.stages), "readings": list(self.readings)}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, object]) -> Settings:
-        """From a JSON object."""
+    def from_document(cls, document: Mapping[str, Any]) -> Settings:
+        """Make the settings from a JSON object."""
         values = dict(document)
-        values["stages"] = tuple(Stage(*stage) for stage in values["stages"])  # type: ignore[attr-defined]
-        values["readings"] = tuple(Reading(*part) for part in values["readings"])  # type: ignore[attr-defined]
-        return cls(**values)  # type: ignore[arg-type]
+        values["stages"] = tuple(Stage(*stage) for stage in values["stages"])
+        values["readings"] = tuple(Reading(*part) for part in values["readings"])
+        return cls(**values)
 
     def scaled(self, steps: int) -> Settings:
-        """The same run in about ``steps`` steps, to try something out."""
+        """Return settings for the same run in about ``steps`` steps, to try something out."""
         share = steps / self.steps
 
         def fewer(count: int) -> int:
@@ -97,7 +98,7 @@ class Settings:
         )
 
     def config(self) -> DecoderConfig:
-        """The shape of the model."""
+        """Return the shape of the model."""
         return DecoderConfig(
             vocab_size=self.vocab_size,
             hidden_size=self.hidden_size,
@@ -113,7 +114,7 @@ class Settings:
         )
 
     def recipe(self, step: int) -> Recipe:
-        """The optimiser's hyperparameters at this step: those of its stage."""
+        """Return the optimiser's hyperparameters for the stage of this step."""
         start = 0
         for stage in self.stages:
             if step < start + stage.steps:

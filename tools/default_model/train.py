@@ -1,8 +1,8 @@
 """Trains the default model: ``python -m tools.default_model.train --out DIR``.
 
 The run is a function of its settings: corpus, tokenizer, initial weights and order of batches all
-come from seeds. It can be stopped at any time and continued with ``--resume``; a checkpoint is one
-safetensors file with the trainer's state, its place in the corpus follows from the step count.
+come from seeds. It can be stopped at any time and continued with ``--resume``. A checkpoint is one
+safetensors file with the trainer's state; its position in the corpus follows from the step count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from meshnode.model.decoder import Decoder
 from meshnode.model.run import TrainingRun, show_progress
 from meshnode.model.tokenizer import Tokenizer
-from meshnode.model.training import Evaluation, Trainer, evaluate
+from meshnode.model.training import Evaluation, InnerTrainer, evaluate
 
 from .asset import write_asset
 from .card import model_card
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 HELD_OUT_DOCUMENTS = 1000
 SAMPLE_DOCUMENTS = 40
-"""Of the held-out documents, for a quick check of the shipped asset."""
+"""How many held-out documents a quick check of the shipped asset uses."""
 CORPUS_DIGEST_DOCUMENTS = 2000
-"""First training documents that the digest in the metrics covers."""
+"""How many of the first training documents the digest in the metrics covers."""
 EMBEDDING_SCALE = 1.5
 COPY_SCALE = 0.3
 
@@ -49,7 +49,7 @@ COPY_SCALE = 0.3
 def training_batches(
     settings: Settings, tokenizer: Backend, texts: Iterable[str]
 ) -> Iterator[Batch]:
-    """The batches of the whole run."""
+    """Yield the batches of the whole run."""
     rng = random.Random(settings.seed)
     source = iter(texts)
     for reading in settings.readings:
@@ -63,10 +63,10 @@ def training_batches(
 
 
 def held_out_documents(seen: Container[str], count: int = HELD_OUT_DOCUMENTS) -> dict[int, str]:
-    """The first ``count`` held-out documents that differ from each other and from all ``seen``.
+    """Return the first ``count`` held-out documents that differ from each other and all ``seen``.
 
-    By their index in the held-out corpus. Short documents often repeat a training document and
-    fall out, so what is left is a little harder than the corpus.
+    The keys are indices in the held-out corpus. Short documents often repeat a training document
+    and are dropped, so the rest is a little harder than the corpus.
     """
     chosen: dict[int, str] = {}
     taken: set[str] = set()
@@ -80,18 +80,18 @@ def held_out_documents(seen: Container[str], count: int = HELD_OUT_DOCUMENTS) ->
 
 
 def held_out_loss(model: Decoder, tokenizer: Backend, texts: Iterable[str]) -> Evaluation:
-    """Mean loss on ``texts``, each packed whole."""
+    """Return the mean loss on ``texts``, each packed completely."""
     tokens = [document_tokens(tokenizer, text) for text in texts]
     return evaluate(model, packed_batches(tokens, length=CONTEXT, size=8, pad=END_ID))
 
 
 @torch.no_grad()
 def start_weights(model: Decoder, generator: torch.Generator) -> None:
-    """Fresh weights, with attention that copies what it attends to.
+    """Initialise the weights, with attention that copies what it attends to.
 
     The output projection starts as the transpose of the value projection. Since the head is the
-    embedding, attending to a token then makes that token likelier, and a model this small need not
-    spend most of its training on discovering that names can be copied.
+    embedding, attending to a token then makes that token more likely, and so small a model need not
+    spend most of its training on learning that names can be copied.
     """
     model.init_weights(generator)
     model.get_parameter("embedding.weight").mul_(EMBEDDING_SCALE)
@@ -116,8 +116,8 @@ class Run:
         self.tokenizer = train_tokenizer(settings.vocab_size)
         self.model = Decoder(settings.config())
         start_weights(self.model, torch.Generator().manual_seed(settings.seed))
-        self.trainer = Trainer(self.model, settings.recipe(0), self._forward)
-        # The loop, the checkpoints and the progress are those of ``meshnode train``.
+        self.trainer = InnerTrainer(self.model, settings.recipe(0), self._forward)
+        # ``meshnode train`` has the same loop, checkpoints and progress.
         self.run = TrainingRun(
             self.trainer,
             self.checkpoint,
@@ -126,7 +126,7 @@ class Run:
             recipe=settings.recipe,
         )
         self.read: set[str] = set()
-        """Training documents so far, to keep the held-out documents apart."""
+        """The training documents so far, which must not be among the held-out ones."""
 
     def _forward(self, inputs: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.autocast):
@@ -134,7 +134,7 @@ class Run:
         return logits
 
     def train(self) -> None:
-        """Run the steps that are left."""
+        """Run the remaining steps."""
         self.run.run(training_batches(self.settings, self.tokenizer, self._texts()), show_progress)
 
     def _texts(self) -> Iterator[str]:
@@ -143,9 +143,9 @@ class Run:
             yield text
 
     def finish(self, out: Path) -> dict[str, object]:
-        """Measure and write the asset; returns the metrics."""
+        """Measure the model, write the asset, and return the metrics."""
         with torch.no_grad():
-            # What ships is bfloat16, so that is what the held-out loss is measured on.
+            # The asset has bfloat16 weights, so the held-out loss is measured with these.
             for parameter in self.model.parameters():
                 parameter.copy_(parameter.bfloat16())
         held_out = held_out_documents(self.read)
@@ -174,14 +174,14 @@ class Run:
             "corpus_sha256": sha256(islice(documents(TRAINING_SEED), CORPUS_DIGEST_DOCUMENTS)),
             "settings": self.settings.document(),
         }
-        # The decoder is exact in float32 from here on; autocast was for training only.
+        # From here on the decoder computes in float32; autocast was for training only.
         card = model_card(self.model, Tokenizer(self.tokenizer), metrics)
         write_asset(out, self.model, self.tokenizer, metrics, card)
         return metrics
 
 
 def sha256(texts: Iterable[str]) -> str:
-    """Digest of texts in order, each ended by a zero byte."""
+    """Return the digest of texts in order, each followed by a zero byte."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text.encode() + b"\0")
@@ -189,13 +189,18 @@ def sha256(texts: Iterable[str]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train, or go on training, and write the asset."""
+    """Train, or continue training, and write the asset."""
     parser = argparse.ArgumentParser(prog="tools.default_model.train", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the asset to write")
     parser.add_argument("--work", type=Path, help="folder of the checkpoint; default: OUT.work")
     parser.add_argument("--steps", type=int, help="of a run scaled down or up")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--threads", type=int, default=1, help="of torch; part of what is repeated")
+    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="number of torch threads; a repeated run needs the same number",
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     out: Path = options.out.resolve()

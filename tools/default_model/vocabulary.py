@@ -1,7 +1,7 @@
-"""The tokenizer of the default model: byte-level BPE, trained on the corpus, begin and end tokens.
+"""The tokenizer of the default model: byte-level BPE from the corpus, with begin and end tokens.
 
-Bytes are the alphabet, so that every text has tokens; digits stand alone, so that sums can be
-learned. ``encode`` puts the begin token in front; the end token is only ever written by the model.
+Bytes are the alphabet, so every text has tokens; each digit is a token of its own, so that the
+model can learn sums. ``encode`` adds the begin token; only the model generates the end token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAMPLE_DOCUMENTS = 20_000
 
 
 def train_tokenizer(vocab_size: int, count: int = SAMPLE_DOCUMENTS) -> Tokenizer:
-    """A tokenizer trained on the first ``count`` documents; the same on every run."""
+    """Return a tokenizer trained on the first ``count`` documents, the same in every run."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -49,10 +49,10 @@ def train_tokenizer(vocab_size: int, count: int = SAMPLE_DOCUMENTS) -> Tokenizer
 def document_tokens(
     tokenizer: Tokenizer, text: str, rng: random.Random | None = None, cut: float = 0.1
 ) -> list[int]:
-    """Begin token, text, end token.
+    """Return the tokens of a text between the begin and end tokens.
 
-    With ``rng``, a share ``cut`` of the texts is cut in two at a random place and the parts are
-    encoded apart, so that the model also meets prompts that end within a word or with a space.
+    With ``rng``, a fraction ``cut`` of the texts is cut in two at a random place and the parts are
+    encoded separately, so that the model also sees prompts that end within a word or with a space.
     """
     parts = [text]
     if rng is not None and rng.random() < cut:
@@ -65,7 +65,7 @@ def document_tokens(
 
 
 def tokenizer_config(context_length: int) -> dict[str, object]:
-    """The ``tokenizer_config.json`` that lets ``transformers`` load the tokenizer."""
+    """Return the ``tokenizer_config.json`` with which ``transformers`` loads the tokenizer."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BEGIN,

@@ -1,7 +1,7 @@
-"""Moving money between an account and everything else.
+"""Movements of money into and out of accounts.
 
-Every function here takes atoms from one place; its caller puts the same number somewhere else. The
-block's audit (:mod:`meshnode.domain.chain.blocks`) stops the node if a caller did not.
+Each function here changes one side of a movement of money; its caller must make the matching change
+elsewhere. The block's audit (:mod:`meshnode.domain.chain.blocks`) stops the node if one is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from meshnode.domain.chain.view import Effect, View
 
 
 def read_account(view: View, owner: str) -> Account:
-    """The account; one that was never used is empty and its next nonce is 0."""
+    """The account of ``owner``; a new account is empty and its next nonce is 0."""
     return view.find(Account, owner) or Account()
 
 
@@ -27,13 +27,13 @@ def write_account(view: View, owner: str, account: Account) -> None:
 
 
 def credit(view: View, owner: str, amount: int) -> None:
-    """Add to what the account can spend."""
+    """Add ``amount`` to the account's available balance."""
     account = read_account(view, owner)
     write_account(view, owner, replace(account, available=account.available + amount))
 
 
 def pay(view: View, owner: str, amount: int, reason: str, reference: str = "") -> None:
-    """Credit, with a note for the account's history: rewards, payments and refunds have no sender.
+    """Credit the account and note the payment in its history; used where no account is the sender.
 
     ``reference`` is the application id or the key that the payment is about.
     """
@@ -42,23 +42,23 @@ def pay(view: View, owner: str, amount: int, reason: str, reference: str = "") -
 
 
 def debit(view: View, owner: str, amount: int) -> None:
-    """Take from what the account can spend; InsufficientFunds when that is less."""
+    """Take ``amount`` from the available balance; InsufficientFunds if that is too small."""
     account = read_account(view, owner)
-    # Locked money is not available: every kind of spending comes through here.
+    # Locked money cannot be spent: every kind of spending passes through this check.
     if account.available < amount:
         raise InsufficientFunds
     write_account(view, owner, replace(account, available=account.available - amount))
 
 
 def lock(view: View, owner: str, amount: int) -> None:
-    """Set aside a job's budget; InsufficientFunds when it is not available."""
+    """Move a job's budget from available to locked; InsufficientFunds if that is too small."""
     debit(view, owner, amount)
     account = read_account(view, owner)
     write_account(view, owner, replace(account, locked=account.locked + amount))
 
 
 def take_locked(view: View, owner: str, amount: int) -> None:
-    """Take a job's budget, to pay it out or to give it back."""
+    """Take a job's budget out of the locked balance. LedgerBroken if less than that is locked."""
     account = read_account(view, owner)
     if account.locked < amount:
         raise LedgerBroken("a job's budget is not locked at its owner")
@@ -66,12 +66,12 @@ def take_locked(view: View, owner: str, amount: int) -> None:
 
 
 def burn(view: View, amount: int) -> None:
-    """Destroy what the caller took."""
+    """Add ``amount`` to the total burned; the caller has debited it elsewhere."""
     supply = view.get(Supply)
     view.put(replace(supply, burned=supply.burned + amount))
 
 
 def issue(view: View, amount: int) -> None:
-    """Create what the caller gives."""
+    """Add ``amount`` to the total issued; the caller credits it elsewhere."""
     supply = view.get(Supply)
     view.put(replace(supply, issued=supply.issued + amount))

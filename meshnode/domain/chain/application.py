@@ -1,14 +1,14 @@
 """The ledger as an engine sees it: the calls of ABCI 2.0.
 
-An engine orders bytes; this object says what they mean, under any engine alike. ``check`` looks at
-a transaction that waits, ``propose`` picks transactions for a block, ``process`` judges somebody's
-block, ``finalize`` executes a decided one and ``commit`` makes it the state. It is synchronous and
-has one owner, which calls one method at a time; a call that regenerates an answer may take as long
-as the model does.
+A consensus engine orders bytes; the application gives them a meaning, which is the same under every
+engine. ``check`` validates a waiting transaction, ``propose`` picks transactions for a block,
+``process`` validates a proposed block, ``finalize`` executes a decided one and ``commit`` makes its
+result the state. The application is synchronous and has one owner, which calls one method at a
+time; a call that regenerates an answer may take as long as the model does.
 
-Between ``finalize`` and ``commit`` nothing has changed: the owner first writes ``changes`` to disk
-together with the block, in one transaction, and whatever happens on the way, the same block
-finalized again gives the same :class:`Finalized`.
+Between ``finalize`` and ``commit`` the state is unchanged: the owner first writes ``changes`` and
+the block to disk, in one transaction. If it is interrupted, finalizing the same block again gives
+the same :class:`Finalized`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from meshnode.domain.chain.statetree import StateTree, Store
 from meshnode.domain.chain.view import Committed, Effect, View
 
 REMEMBERED = 64
-"""Replays kept by id: all pending jobs and the lease, while a block is checked and executed."""
+"""Replays kept by id: enough for all pending jobs and the lease while a block is executed."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """What a block makes of the state. ``effects`` happened before its transactions."""
+    """The outcome of executing a block. ``effects`` precede its transactions."""
 
     block: Block
     results: tuple[TransactionResult, ...]
@@ -61,7 +61,7 @@ class Finalized:
 
 
 class Application:
-    """One chain's state machine over a store. LedgerBroken when the store is another chain's."""
+    """A chain's state machine over a store. Raises LedgerBroken for another chain's store."""
 
     def __init__(self, genesis: Genesis, store: Store, model: ModelPort) -> None:
         self.genesis = genesis
@@ -72,7 +72,7 @@ class Application:
         first = initial_state(genesis)
         if store.get(Clock.table) is None:
             store.write(first)
-        # Also the manifest's hash is in this record: other values are another chain.
+        # This record includes the manifest's hash: a network with other values is another chain.
         if store.get(Chain.table) != first[Chain.table]:
             raise LedgerBroken("the stored state belongs to another chain")
         self._tree.rebuild(store)
@@ -86,7 +86,7 @@ class Application:
 
     @property
     def time_ns(self) -> int:
-        """Time of the last committed block."""
+        """Time of the last committed block in nanoseconds since 1970; 0 before the first."""
         return self._read_only().view.get(Clock).time_ns
 
     @property
@@ -95,25 +95,25 @@ class Application:
         return self._tree.root
 
     def validators(self, height: int) -> tuple[CometValidator, ...]:
-        """The set that signs ``height``, in order; known up to two blocks ahead of the state."""
+        """The validators that sign ``height``, in order; known up to two blocks ahead."""
         return validator_set(voting_powers(self._read_only().view, height))
 
     def check(self, raw: bytes) -> TransactionResult:
-        """Would the next block take this transaction, after those that were checked before?
+        """Whether the next block would accept this transaction after those checked before it.
 
-        Preliminary: it says nothing about the block to come. After each ``commit`` the checks start
-        anew from the committed state, and the engine checks again what still waits.
+        The result is preliminary: the transaction may still fail in a block. After each ``commit``
+        the checks restart from the committed state, and the engine rechecks what is still waiting.
         """
         return run_transaction(self._waiting, raw)
 
     def restart_checks(self) -> None:
-        """Forget what was checked since the last block, as after a commit."""
+        """Forget the transactions checked since the last block, as ``commit`` does."""
         self._start_from_committed()
 
     def propose(
         self, frame: BlockFrame, candidates: Iterable[bytes], max_bytes: int
     ) -> tuple[bytes, ...]:
-        """Those of ``candidates``, in order, that succeed one after another and fit the block."""
+        """Pick, in order, the ``candidates`` that succeed one after another and fit the block."""
         context = self._next_block()
         begin_block(context, frame)
         limits = self.genesis.profile.limits
@@ -127,16 +127,16 @@ class Application:
         return tuple(chosen)
 
     def process(self, block: Block) -> None:
-        """Judge a proposed block: InvalidBlock unless each of its transactions succeeds."""
+        """Validate a proposed block. Raises InvalidBlock unless all its transactions succeed."""
         finalized = self.finalize(block)
         if any(result.code != ACCEPTED for result in finalized.results):
             raise InvalidTransaction
 
     def finalize(self, block: Block) -> Finalized:
-        """Execute a decided block; its failing transactions have no effect but a result.
+        """Execute a decided block; a transaction that fails has a result but changes nothing.
 
-        InvalidBlock when it cannot follow the committed state, LedgerBroken when executing it would
-        create or lose money; in both cases nothing has changed.
+        Raises InvalidBlock if the block cannot follow the committed state, and LedgerBroken if it
+        would create or lose money; in both cases nothing has changed.
         """
         if self._candidate is not None and self._candidate.block == block:
             return self._candidate
@@ -153,7 +153,7 @@ class Application:
         return self._candidate
 
     def commit(self) -> None:
-        """Make the block that was finalized last the committed state."""
+        """Make the result of the last finalized block the committed state."""
         if self._candidate is None:
             raise LedgerBroken("commit without a finalized block")
         self._store.write(self._candidate.changes)
@@ -166,7 +166,7 @@ class Application:
         return queries.answer(self._read_only(), self._manifest, self.app_hash, path, data)
 
     def _read_only(self) -> Context:
-        # Of its own, so that questions from outside do not fill the memory of the block to come.
+        # A separate cache of records, so that queries do not fill the one for the next block.
         return Context(self.genesis.profile, View(Committed(self._store)), self._model)
 
     def _next_block(self) -> Context:
@@ -181,7 +181,7 @@ class Application:
 
 
 class RememberedModel:
-    """The model, asked once for each job and task."""
+    """A cache in front of the model, so that each job and task is computed once."""
 
     def __init__(self, model: ModelPort) -> None:
         self._model = model

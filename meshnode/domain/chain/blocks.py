@@ -1,7 +1,8 @@
-"""One block: what happens, in which order (fact sheet, section 5, "Order").
+"""The steps of executing one block, and their order (native network 5, "Order").
 
-Verifier pay, evidence, membership, lease expiry, job expiry, proof expiry, then the transactions.
-Everything that ends with time is over before the first transaction looks, so nothing races.
+The order is verifier pay, evidence, membership, lease expiry, job expiry, proof expiry, and then
+the transactions. Whatever is due has expired before the first transaction runs, so that no
+transaction races with an expiry.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """What became of one transaction. ``id`` and ``kind`` are None when it could not be read."""
+    """The result of one transaction. ``id``, ``kind`` and ``sender`` are None if it was refused."""
 
     code: int
     log: str
@@ -60,14 +61,14 @@ class TransactionResult:
 
 @dataclass(frozen=True, slots=True)
 class ValidatorUpdate:
-    """A change of voting power, with effect two blocks later. 0 removes."""
+    """A change of voting power, effective two blocks later. Power 0 removes the validator."""
 
     consensus_key: str
     power: int
 
 
 def begin_block(context: Context, frame: BlockFrame) -> tuple[ValidatorUpdate, ...]:
-    """Everything before the transactions; InvalidBlock when the frame cannot follow the state."""
+    """Run all steps before the transactions. InvalidBlock if the frame cannot follow the state."""
     view, clock = context.view, context.view.get(Clock)
     if frame.height != clock.height + 1 or frame.time_ns < clock.time_ns:
         raise WrongHeight
@@ -81,14 +82,14 @@ def begin_block(context: Context, frame: BlockFrame) -> tuple[ValidatorUpdate, .
 
 
 def expire_on_time(context: Context) -> None:
-    """What ends with this height."""
+    """Expire the lease, the jobs and the proofs that are due at this height."""
     expire_lease(context)
     expire_jobs(context)
     expire_proofs(context)
 
 
 def check_size(context: Context, transactions: Sequence[bytes]) -> None:
-    """A block is bounded in transactions and in bytes."""
+    """Raise TooManyTransactions if a block exceeds its limits on transactions or bytes."""
     limits = context.profile.limits
     size = sum(map(len, transactions))
     if len(transactions) > limits.block_transactions or size > limits.block_bytes:
@@ -96,7 +97,7 @@ def check_size(context: Context, transactions: Sequence[bytes]) -> None:
 
 
 def run_transaction(context: Context, raw: bytes) -> TransactionResult:
-    """Apply a transaction; a refusal is a result too."""
+    """Apply a transaction and return its result; code REFUSED means that nothing has changed."""
     noted = len(context.view.effects)
     try:
         transaction = apply_transaction(context, raw)
@@ -106,7 +107,7 @@ def run_transaction(context: Context, raw: bytes) -> TransactionResult:
 
 
 def audit(context: Context) -> None:
-    """Nothing was created or lost but by issuing and burning: LedgerBroken otherwise."""
+    """Raise LedgerBroken if money was created or lost other than by issuing and burning."""
     if context.view.imbalance() != 0:
         raise LedgerBroken("a block does not conserve money")
 

@@ -16,8 +16,9 @@ cooldown,   ``withdraw`` after the evidence window   withdrawn
 jailed
 ==========  =======================================  ===========
 
-A change announced in block H has effect from H+2, as CometBFT applies it. Invariants: power is the
-bond divided by ``bond_unit`` when active; a consensus key is used once; somebody always has power.
+A change announced in block H takes effect in H+2, as in CometBFT. Invariants: an active validator's
+power is its bond divided by ``bond_unit``; a consensus key is used once; at least one validator
+always has power.
 """
 
 from __future__ import annotations
@@ -46,18 +47,21 @@ from meshnode.domain.chain.errors import (
 from meshnode.domain.chain.records import Due, Evidence, Members, Validator
 from meshnode.domain.chain.values import consensus_key, integer
 from meshnode.domain.chain.view import View
+from meshnode.domain.units import SECOND_NS
 
 BOND_FIELDS = frozenset({"consensus_key", "amount", "possession"})
 UNBOND_FIELDS = WITHDRAW_FIELDS = frozenset({"consensus_key"})
 
 EFFECT_DELAY = 2
-"""Blocks from the announcement of a change to the first block that it decides."""
-NANOSECONDS = 1_000_000_000
+"""Blocks from the announcement of a change to the first block in which it is effective."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misbehaviour:
-    """A proven offence, as the consensus engine reports it. ``kind`` 1: double vote, 2: light."""
+    """A proven offence, as the consensus engine reports it.
+
+    ``kind`` is 1 for a double vote and 2 for a light-client attack.
+    """
 
     kind: int
     address: str
@@ -70,7 +74,7 @@ def next_epoch(height: int, epoch_blocks: int) -> int:
 
 
 def power_at(validator: Validator, height: int) -> int:
-    """Voting power at a height."""
+    """The validator's voting power at ``height``; 0 if it has none."""
     return next((power for start, power in reversed(validator.history) if start <= height), 0)
 
 
@@ -83,7 +87,7 @@ def voting_powers(view: View, height: int) -> dict[str, int]:
 def possession_message(
     domain: str, chain_id: str, owner: str, key: str, amount: int, nonce: int
 ) -> bytes:
-    """What the consensus key signs to show that its holder agrees to this one bond."""
+    """The bytes that the consensus key signs to show that its holder agrees to this one bond."""
     return encode(
         {
             "domain": domain,
@@ -97,17 +101,17 @@ def possession_message(
 
 
 def apply_bond(context: Context, transaction: Transaction) -> None:
-    """Put up ``amount`` for a new consensus key."""
+    """Bond ``amount`` to a new consensus key, which becomes active at a later epoch."""
     view, params, body = context.view, context.profile.params, transaction.body
     key = consensus_key(body["consensus_key"])
     amount = integer(body["amount"], params.bond_unit)
     # Power is counted in whole units.
     if amount % params.bond_unit:
         raise InvalidBondAmount
-    # A key is used once, also after its bond was withdrawn: old evidence must find its own bond.
+    # A key is never bonded again, even after a withdrawal: old evidence must not hit a new bond.
     if view.find(Validator, key) is not None:
         raise ConsensusKeyUsed
-    # The key's holder agrees: otherwise anyone could bond, and later jail, somebody else's key.
+    # The key's holder must agree: otherwise anyone could bond, and later jail, another's key.
     message = possession_message(
         context.profile.bond_domain,
         context.chain_id,
@@ -129,12 +133,12 @@ def apply_bond(context: Context, transaction: Transaction) -> None:
 
 
 def apply_unbond(context: Context, transaction: Transaction) -> None:
-    """Ask to leave at the next epoch."""
+    """Let an active validator leave at the next epoch."""
     view, params = context.view, context.profile.params
     key, validator = _own_validator(context, transaction)
     if validator.status != "active":
         raise BondNotActive
-    # Blocks need someone to sign them.
+    # Another active validator must remain to sign blocks.
     others = (view.get(Validator, other) for other in view.get(Members).keys if other != key)
     if not any(other.status == "active" for other in others):
         raise LastValidator
@@ -144,7 +148,7 @@ def apply_unbond(context: Context, transaction: Transaction) -> None:
 
 
 def apply_withdraw(context: Context, transaction: Transaction) -> None:
-    """Take the bond back, once no evidence against it can arrive any more."""
+    """Return the bond to its owner, once evidence against it can no longer be accepted."""
     view = context.view
     key, validator = _own_validator(context, transaction)
     if (
@@ -161,15 +165,15 @@ def apply_withdraw(context: Context, transaction: Transaction) -> None:
 
 
 def punish(context: Context, offences: Iterable[Misbehaviour]) -> dict[str, int]:
-    """Burn a quarter of the bond for each new offence and jail; returns power updates."""
+    """Burn a quarter of the bond for each new offence, and jail. Returns new powers by key."""
     view, updates = context.view, dict[str, int]()
     for offence in offences:
         event = f"{offence.kind}:{offence.address}:{offence.height}"
-        # An offence is punished once.
+        # Skip an offence that was punished before.
         if view.find(Evidence, event) is not None:
             continue
         keys = [k for k in view.get(Members).keys if validator_address(k) == offence.address]
-        # It names a validator that had power when it happened, before this block.
+        # Evidence must name a validator that had power at the offence's height, below this one.
         if offence.kind not in (1, 2) or not 1 <= offence.height < context.height or not keys:
             raise InvalidEvidence
         key = keys[0]
@@ -190,7 +194,7 @@ def punish(context: Context, offences: Iterable[Misbehaviour]) -> dict[str, int]
 
 
 def apply_due(context: Context) -> dict[str, int]:
-    """Carry out what is due at this height; returns power updates."""
+    """Apply the changes that are due at this height. Returns new powers by consensus key."""
     view, params, height = context.view, context.profile.params, context.height
     due, updates = view.find(Due, str(height)), dict[str, int]()
     if due is None:
@@ -212,14 +216,14 @@ def apply_due(context: Context) -> dict[str, int]:
             validator = replace(
                 validator,
                 release_height=height + params.evidence_blocks,
-                release_time_ns=context.time_ns + params.evidence_seconds * NANOSECONDS,
+                release_time_ns=context.time_ns + params.evidence_seconds * SECOND_NS,
             )
         view.put(validator, key)
     return updates
 
 
 def require_power(context: Context) -> None:
-    """Blocks to come need someone to sign them."""
+    """Raise NoVotingPowerLeft if nobody would be left to sign blocks."""
     if not voting_powers(context.view, context.height + EFFECT_DELAY):
         raise NoVotingPowerLeft
 

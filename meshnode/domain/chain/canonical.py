@@ -1,7 +1,7 @@
-"""Canonical JSON: one value, one byte string (decision 0055; document, 4.2: encoding not shown).
+"""Canonical JSON: each value has exactly one byte string (decision 0055; used in interface 4.2).
 
-Terms: *canonical* form has its keys sorted by code point, no white space, and everything outside
-``U+0020..U+007E`` written as lowercase ``\\uXXXX``, astral characters as surrogate pairs. A
+Terms: the *canonical* form has its keys sorted by code point, no white space, and everything
+outside ``U+0020..U+007E`` written as lowercase ``\\uXXXX``, astral characters as surrogate pairs. A
 *digest* is the lowercase hex SHA-256 of the canonical form.
 
 Invariants: ``parse(encode(x)) == x``; what the parser accepts never depends on the interpreter's
@@ -36,7 +36,7 @@ Digest = NewType("Digest", str)
 MAX_DIGITS = 20
 """Longest integer, sign included, that the parser reads: enough for any 64-bit number."""
 
-# Closed or not, and possessive: a hostile text must not make it look at a character twice.
+# Matches unclosed strings too, and possessively, so that hostile text cannot make it backtrack.
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
 
@@ -51,7 +51,7 @@ class JsonLimits:
 
 
 def encode(value: Json) -> bytes:
-    """The canonical form. ValueError for numbers that are not finite."""
+    """The canonical form of ``value``. Raises ValueError for numbers that are not finite."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
 
@@ -62,15 +62,15 @@ def digest(value: Json) -> Digest:
 
 
 def parse(data: bytes, limits: JsonLimits) -> Json:
-    """Read one JSON document, strictly; a subclass of :class:`MalformedJson` says what is wrong."""
-    # No more bytes than allowed: checked first, so that nothing large is ever looked at.
+    """Read one JSON document strictly. Raises the subclass of :class:`MalformedJson` that fits."""
+    # The size is checked first, so that nothing large is ever parsed.
     if len(data) > limits.size:
         raise TooLarge
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise MalformedJson from None
-    # No deeper than allowed: the library's own limit moves with the caller's stack.
+    # The depth is checked here because the library's own limit depends on the caller's stack.
     if _depth(text) > limits.depth:
         raise TooDeep
     try:
@@ -83,7 +83,7 @@ def parse(data: bytes, limits: JsonLimits) -> Json:
         )
     except json.JSONDecodeError:
         raise MalformedJson from None
-    # Text is text: half of a surrogate pair has no UTF-8 form.
+    # Half of a surrogate pair has no UTF-8 form.
     if "\\u" in text and _has_unpaired(value):
         raise UnpairedSurrogate
     return value

@@ -1,4 +1,4 @@
-"""How a record is written: its key, and its fields as canonical JSON.
+"""The stored form of a record: its key, and its fields as canonical JSON.
 
 Invariant: ``decode_record(key, encode_record(record)) == record``. Tuples are written as lists and
 read back as tuples; a JSON value inside a record is left as it is.

@@ -1,7 +1,7 @@
-"""What a rule may look at: the profile, the state, the block's height and time, and the model.
+"""The inputs of a rule: the profile, the state, the block's height and time, and the model.
 
-Nothing else: no clock, no randomness, no files. Work that needs the model is a port, because a
-validator has to do it and a test must be able to stand in for it.
+A rule reads nothing else: no clock, no randomness, no files. The model is a port, so that a
+validator can compute with the real one and a test can replace it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meshnode.domain.chain.view import View
 
 @dataclass(frozen=True, slots=True)
 class TrainingReplay:
-    """What a training step gives when it is repeated: roots, exact losses, the receipts' bodies."""
+    """The outcome of repeating a training step: root, exact losses, and the receipts' bodies."""
 
     result_root: str
     loss_hex: str
@@ -29,22 +29,22 @@ class TrainingReplay:
 class ModelPort(Protocol):
     """The model under its execution profile: the same answers on every node, to the last bit.
 
-    A :class:`Rejected` says that the request itself can never be executed, and every node says the
-    same. Anything else that goes wrong (out of memory, a missing file) must be another exception:
-    it stops this node, because a guess would part it from the others.
+    A :class:`Rejected` means that the request itself can never be executed, on any node. Any other
+    failure (out of memory, a missing file) must be a different exception: it stops this node,
+    because a guess would fork it from the others.
     """
 
     def check_request(self, prompt: str, max_tokens: int) -> None:
-        """Refuse with InvalidPrompt what does not fit the model's context."""
+        """Raise InvalidPrompt if the request does not fit the model's context."""
 
     def answer(self, job_id: str, job: Job) -> dict[str, Json]:
-        """Generate the answer to a job again; what ``respond`` commits to by its digest."""
+        """Regenerate a job's answer, whose digest ``respond`` has to contain."""
 
     def train(self, lease: Lease) -> TrainingReplay:
         """Repeat the training step of a reserved task."""
 
     def describe_task(self, round_number: int, model_root: str) -> dict[str, Json]:
-        """``input_ids`` and ``weights`` for the ``/task`` query."""
+        """Return ``input_ids`` and ``weights`` for the ``/task`` query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class Context:
         return self.view.get(Chain).chain_id
 
     def layer(self) -> Context:
-        """The same over a further layer of changes."""
+        """The same context over a further layer of changes."""
         return Context(self.profile, self.view.layer(), self.model)
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A verified transaction of a kind in force."""
+    """A verified transaction of a kind that this network accepts."""
 
     id: ApplicationId
     kind: str
@@ -87,5 +87,5 @@ class Transaction:
 
     @classmethod
     def of(cls, envelope: Envelope, kind: str, nonce: int) -> Transaction:
-        """From an envelope whose general fields were checked."""
+        """Make a transaction from an envelope whose common fields were checked."""
         return cls(envelope.id, kind, envelope.signer, nonce, envelope.body)

@@ -1,9 +1,9 @@
-"""Signed envelopes and the two identifiers of a transaction (document, 2.2; decision 0056).
+"""Signed envelopes and the two identifiers of a transaction (interface 2.2; decision 0056).
 
 Terms: an *envelope* is exactly ``{body, public_key, signature}``. The *application id* is the
-digest of ``{body, public_key}``: what is asked for, however it is re-signed or re-formatted;
-requests, tasks and proofs are found by it. The *transaction hash* is the uppercase SHA-256 of the
-raw bytes: what was relayed. They are different types here and every name says which one is meant.
+digest of ``{body, public_key}``, which stays the same when a body is re-signed or re-formatted;
+it identifies requests, tasks and proofs. The *transaction hash* is the uppercase SHA-256 of the
+raw bytes that were relayed. The two have different types, and every name says which one is meant.
 
 Invariants: the signature covers the canonical body, so the raw bytes need not be canonical; whether
 a signature is accepted depends on the rules below, not on what a library tolerates.
@@ -46,7 +46,7 @@ _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A body and who signed it. Exists only when the signature was verified."""
+    """A body and its signer. An instance exists only after its signature was verified."""
 
     body: dict[str, Json]
     signer: AccountKey
@@ -104,9 +104,10 @@ def open_envelope(value: Json) -> Envelope:
 
 @lru_cache(maxsize=1024)
 def decode_transaction(raw: bytes, max_bytes: int, max_depth: int) -> Envelope:
-    """Read and verify a raw transaction. Remembered: three calls ask for each.
+    """Read and verify a raw transaction.
 
-    1024 entries are a few full blocks; at 16 KiB each, with what they parse to, below 100 MiB.
+    The result is cached, since check, process and finalize all decode the same bytes. The 1024
+    entries hold a full block; at 16 KiB each, with their parsed form, they stay below 100 MiB.
     """
     if len(raw) > max_bytes:
         raise TransactionTooLarge
@@ -125,7 +126,7 @@ def sign_envelope(body: dict[str, Json], seed: str) -> dict[str, Json]:
 
 
 def _read_der(data: bytes) -> tuple[int, int]:
-    """The two integers of ``SEQUENCE { INTEGER r, INTEGER s }``, in the one DER form they have."""
+    """The two integers of ``SEQUENCE { INTEGER r, INTEGER s }``, in their only valid DER form."""
     if len(data) < 2 or data[0] != 0x30 or data[1] != len(data) - 2 or data[1] > 0x7F:
         raise InvalidSignatureEncoding
     r, rest = _read_der_integer(data[2:])
@@ -142,7 +143,7 @@ def _read_der_integer(data: bytes) -> tuple[int, bytes]:
     content, rest = data[2 : 2 + length], data[2 + length :]
     if not 1 <= length <= 33 or len(content) != length:
         raise InvalidSignatureEncoding
-    # Minimal and not negative.
+    # The integer must be minimal and not negative.
     padded = content[0] == 0 and length > 1
     if content[0] > 0x7F or (padded and content[1] <= 0x7F):
         raise InvalidSignatureEncoding
@@ -150,9 +151,10 @@ def _read_der_integer(data: bytes) -> tuple[int, bytes]:
 
 
 def _low_s(r: int, s: int) -> bytes:
-    """DER of the signature with the smaller of ``s`` and its negation: the library takes no other.
+    """DER of the signature with the smaller of ``s`` and its negation.
 
-    Both are signatures of the same message, and signers of the public network produce either.
+    Both are valid signatures of the same message, and signers of the public network produce
+    either; the library verifies only the one with the smaller ``s``.
     """
     parts = b"".join(_der_integer(number) for number in (r, min(s, CURVE_ORDER - s)))
     return bytes([0x30, len(parts)]) + parts

@@ -1,4 +1,4 @@
-"""Why the ledger refuses something: one exception for each rule (document, 4.2 and 7.2).
+"""Why the ledger refuses something: one exception for each rule (interface 4.2 and 7.2).
 
 :class:`Rejected` covers transactions, blocks and queries that can be refused without harm. Each
 class's docstring is its rule and also its message: shown to clients, never part of what is hashed.
@@ -15,7 +15,7 @@ class Rejected(MeshnodeError):
     """Refused by a rule; nothing has changed."""
 
     def __init__(self) -> None:
-        # The name stands in where the interpreter was told to drop docstrings.
+        # With ``python -OO`` there is no docstring, and the class name is the message.
         super().__init__((type(self).__doc__ or type(self).__name__).removesuffix("."))
 
 

@@ -1,8 +1,8 @@
-"""The first state: who owns what, and the values that the chain runs under (fact sheet, section 5).
+"""The first state: balances, validators, and the network's fixed values (native network 5).
 
 The genesis document has CometBFT's shape; its ``app_state`` holds the ``manifest`` (profile, model,
 anything else that the network fixes), the ``validators`` with their bonds, and ``accounts`` that
-start with money. Everything in it is pinned by its SHA-256; the state root covers the manifest.
+start with money. The document is pinned by its SHA-256; the state root covers the manifest.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from meshnode.domain.chain.records import (
 from meshnode.domain.chain.statetree import MemoryStore, StateTree
 from meshnode.domain.chain.values import consensus_key, integer, sha256_hex
 from meshnode.domain.chain.view import Committed, View
+from meshnode.domain.units import SECOND_NS
 
 GENESIS_LIMITS = JsonLimits(size=16 * 1024 * 1024)
 MAX_CHAIN_ID = 50
@@ -40,7 +41,7 @@ MAX_CHAIN_ID = 50
 
 @dataclass(frozen=True, slots=True)
 class GenesisValidator:
-    """A first validator; ``liquid`` goes to its owner's account."""
+    """An initial validator; ``liquid`` is credited to its owner's account."""
 
     owner: str
     consensus_key: str
@@ -50,7 +51,7 @@ class GenesisValidator:
 
 @dataclass(frozen=True, slots=True)
 class GenesisFacts:
-    """What the model says about a chain that starts with it; ``extra`` goes into the manifest."""
+    """What a genesis records about the chain's model; ``extra`` goes into the manifest."""
 
     model_root: str
     validation_loss_hex: str
@@ -59,7 +60,7 @@ class GenesisFacts:
 
 @dataclass(frozen=True, slots=True)
 class Genesis:
-    """What a chain starts from. ``extra`` are further members of the manifest."""
+    """The contents of a genesis document. ``extra`` has further members of the manifest."""
 
     chain_id: str
     genesis_time: str
@@ -72,7 +73,7 @@ class Genesis:
 
     @property
     def manifest(self) -> dict[str, Json]:
-        """The manifest: the profile, the first adapter, and what the network adds."""
+        """The manifest: the profile, the first adapter, and the network's further members."""
         return {
             **self.extra,
             **profile_manifest(self.profile),
@@ -125,7 +126,7 @@ def genesis_document(genesis: Genesis) -> dict[str, Json]:
             "block": {"max_bytes": str(limits.block_bytes), "max_gas": "-1"},
             "evidence": {
                 "max_age_num_blocks": str(params.evidence_blocks),
-                "max_age_duration": str(params.evidence_seconds * 1_000_000_000),
+                "max_age_duration": str(params.evidence_seconds * SECOND_NS),
                 "max_bytes": "65536",
             },
             "validator": {"pub_key_types": ["ed25519"]},
@@ -150,11 +151,11 @@ def genesis_document(genesis: Genesis) -> dict[str, Json]:
 
 
 def parse_genesis(data: bytes) -> Genesis:
-    """Read a genesis document; InvalidGenesis unless it is exactly what it would be written as."""
+    """Read a genesis document; InvalidGenesis unless writing it again gives the same document."""
     document = parse(data, GENESIS_LIMITS)
     try:
         genesis = _read(document)
-        # Nothing may stand there that is not understood, nor contradict the rest.
+        # No member may be unknown or contradict the others.
         if genesis_document(genesis) != document:
             raise InvalidGenesis
     except (KeyError, TypeError, AttributeError):
@@ -206,7 +207,7 @@ def _text(value: Json) -> str:
 
 def _time(value: Json) -> str:
     text = _text(value)
-    # It is the time of the first block, and the state's clock begins at 1970.
+    # The first block has this time, and the state's clock cannot be before 1970.
     try:
         valid = parse_time(text) >= 0
     except MalformedBlock:
@@ -225,7 +226,8 @@ def _number(value: Json) -> int:
 def _fill(view: View, genesis: Genesis) -> None:
     params = genesis.profile.params
     unit = params.bond_unit
-    # What others will read is what this node runs under; workers get no more than a task issues.
+    # The manifest must read back as this node's profile; workers must not be paid more than a task
+    # issues.
     if (
         read_profile(genesis.manifest) != genesis.profile
         or params.worker_budget > params.task_budget
@@ -243,7 +245,7 @@ def _fill(view: View, genesis: Genesis) -> None:
     keys: list[str] = []
     supply = 0
     for one in genesis.validators:
-        # Power is counted in whole units, a key is used once.
+        # A bond is a whole number of units, and no key occurs twice.
         key, bond = consensus_key(one.consensus_key), integer(one.bond, unit)
         if bond % unit or key in keys:
             raise InvalidGenesis
@@ -258,7 +260,7 @@ def _fill(view: View, genesis: Genesis) -> None:
     view.put(Members(tuple(sorted(keys))))
     accounts = view.get(Supply).accounts
     view.put(Supply(integer(supply), 0, 0, accounts))
-    # Somebody signs the first block.
+    # At least one validator must be able to sign the first block.
     if not voting_powers(view, 1):
         raise InvalidGenesis
 

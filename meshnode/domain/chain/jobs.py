@@ -1,4 +1,4 @@
-"""Paid inference: ``infer``, ``respond`` and expiry (document, section 3; fact sheet 1.3).
+"""Paid inference: ``infer``, ``respond`` and expiry (interface 3; native network 1.3).
 
 ==========  ==============================  ===========  =========================================
 from        by                              to           money
@@ -11,8 +11,8 @@ pending     first block above ``expires``,  expired      price unlocked
 ==========  ==============================  ===========  =========================================
 
 Invariants: a job leaves ``pending`` once; locked balances are the prices of pending jobs; the
-latest finished jobs are kept in the order in which they finished, and how many were dropped is
-counted, so that an unknown id can be told from a forgotten one as long as none was forgotten.
+latest finished jobs are kept in the order in which they finished, and the dropped ones are counted:
+as long as that count is zero, an unknown id was never accepted.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SOONEST_EXPIRY: Final = 2
 
 
 def provider_share(price: int) -> int:
-    """What the provider gets of a price; the verifiers get the rest."""
+    """The provider's part of a price; the verifiers get the rest."""
     return price * 4 // 5
 
 
 def request_root(prompt: str, max_tokens: int) -> str:
-    """The digest of a request, by which an output names what it answers."""
+    """The digest of a request; an output contains it to identify the request that it answers."""
     return digest({"prompt": prompt, "max_tokens": max_tokens})
 
 
@@ -57,7 +57,7 @@ def apply_infer(context: Context, transaction: Transaction) -> None:
     params, limits = context.profile.params, context.profile.limits
     provider = account_key(body["provider"])
     prompt, max_tokens = _read_request(body["request"], limits.prompt_bytes, limits.output_tokens)
-    # The price covers every token that may be asked for; more is allowed.
+    # The price must cover ``max_tokens`` tokens and may be higher.
     price = integer(body["price"], max_tokens * params.inference_token_price)
     height = context.height
     expires = integer(body["expires"], height + SOONEST_EXPIRY, height + params.inference_blocks)
@@ -68,7 +68,7 @@ def apply_infer(context: Context, transaction: Transaction) -> None:
     if len(jobs.pending) >= limits.pending_jobs:
         raise JobQueueFull
     lock(view, transaction.sender, price)
-    # Last, since it asks the model: does the prompt fit its context?
+    # The check that needs the model comes last: the prompt must fit the model's context.
     context.model.check_request(prompt, max_tokens)
     view.put(Jobs(tuple(sorted((*jobs.pending, (expires, transaction.id))))))
     view.put(
@@ -87,12 +87,12 @@ def apply_infer(context: Context, transaction: Transaction) -> None:
 
 
 def apply_respond(context: Context, transaction: Transaction) -> None:
-    """Complete a job: its answer is generated again and must have the promised digest."""
+    """Complete a job if its answer, generated again, has the digest that the provider sent."""
     view, body = context.view, transaction.body
     job_id = ApplicationId(sha256_hex(body["job_id"]))
     result_root = sha256_hex(body["result_root"])
     job = view.find(Job, job_id)
-    # Only its provider answers. Expired ones are gone: expiry came before this transaction.
+    # Only the job's provider may answer. Expired jobs were removed before any transaction.
     if job is None or job.provider != transaction.sender:
         raise NoLiveJob
     output = context.model.answer(job_id, job)
@@ -106,7 +106,7 @@ def apply_respond(context: Context, transaction: Transaction) -> None:
 
 
 def expire_jobs(context: Context) -> None:
-    """Give back the budgets of jobs whose time is over, in order of (expires, id)."""
+    """Refund the budgets of expired jobs, in order of (expires, id)."""
     for expires, job_id in context.view.get(Jobs).pending:
         if expires >= context.height:
             break

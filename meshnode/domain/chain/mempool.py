@@ -1,10 +1,10 @@
-"""Transactions that wait for a block (document, 4.2: native transaction limits, not shown).
+"""Transactions that wait for a block (interface 4.2: native transaction limits, not shown).
 
-Kept in the order in which they were checked, for one account the order of its nonces: a
-transaction is only taken in after those before it. Bounded in number, in bytes, and for each
-sender; what waits for long is dropped.
+Transactions are kept in the order in which they were checked. For one account that is the order of
+its nonces, because a transaction passes its check only after those before it. The mempool is
+bounded in number, in bytes and per sender, and a transaction that waits too long is dropped.
 
-Invariant: each hash is here at most once, and the counts are those of what is here.
+Invariant: each hash occurs at most once, and the counts match the transactions held.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshnode.domain.chain.errors import MempoolFull, TooManyOfSender
 
 @dataclass(frozen=True, slots=True)
 class MempoolLimits:
-    """``count`` is one full block: more could not be verified from memory again and again."""
+    """``count`` is one full block: more would not fit the cache of verified transactions."""
 
     count: int = 1000
     bytes: int = 8 * 1024 * 1024
@@ -37,7 +37,7 @@ class Waiting:
 
 
 class Mempool:
-    """What waits, oldest first."""
+    """The waiting transactions, oldest first."""
 
     def __init__(self, limits: MempoolLimits | None = None) -> None:
         self.limits = limits or MempoolLimits()
@@ -46,11 +46,11 @@ class Mempool:
         self._of_sender: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of waiting transactions."""
         return len(self._waiting)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the transaction of that hash waits."""
+        """Whether the transaction with that hash is waiting."""
         return name in self._waiting
 
     def __iter__(self) -> Iterator[bytes]:
@@ -58,14 +58,14 @@ class Mempool:
         return iter([waiting.raw for waiting in self._waiting.values()])
 
     def require_room(self, raw: bytes, sender: str) -> None:
-        """MempoolFull or TooManyOfSender when :meth:`add` would pass a bound."""
+        """Raise MempoolFull or TooManyOfSender if :meth:`add` would exceed a limit."""
         if len(self) >= self.limits.count or self.bytes + len(raw) > self.limits.bytes:
             raise MempoolFull
         if self._of_sender[sender] >= self.limits.per_sender:
             raise TooManyOfSender
 
     def add(self, raw: bytes, sender: str, since: int) -> None:
-        """Take in a transaction that was checked; again is the same as once."""
+        """Add a transaction that was checked; adding it again changes nothing."""
         name = transaction_hash(raw)
         if name in self._waiting:
             return
@@ -75,7 +75,7 @@ class Mempool:
         self.bytes += len(raw)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Forget transactions that are in a block, or can be in none."""
+        """Drop transactions that are in a block or can no longer be in one."""
         for name in names:
             waiting = self._waiting.pop(TransactionHash(name), None)
             if waiting is None:
@@ -86,6 +86,6 @@ class Mempool:
                 del self._of_sender[waiting.sender]
 
     def remove_old(self, height: int) -> None:
-        """Forget what has waited for the allowed number of blocks at ``height``."""
+        """Drop the transactions that have waited for ``limits.blocks`` blocks by ``height``."""
         limit = self.limits.blocks
         self.remove([name for name, one in self._waiting.items() if one.since + limit <= height])

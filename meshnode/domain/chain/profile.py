@@ -1,10 +1,11 @@
-"""A network's values: what differs from one chain to the next, and is fixed by its genesis.
+"""A network's values, which differ from one chain to the next and are fixed by its genesis.
 
 Terms: *params* are the fifteen integers that the native API shows under that name; *domains* are
-the strings that keep a signature or a hash made for one purpose from serving another; *formats*
-name files; *kinds* are the transactions in force. Amounts are atoms, heights are blocks.
+the strings that make a signature or a hash valid for one purpose only; *formats* are the names of
+file formats; *kinds* are the kinds of transaction that the network accepts. Amounts are in atoms,
+heights in blocks.
 
-Invariant: nothing below this module knows a network's name. Every node reads the profile from the
+Invariant: no rule contains a value of a particular network. Every node reads the profile from the
 genesis manifest, and the state root commits to it (decision 0057).
 """
 
@@ -23,7 +24,7 @@ MAX_INTEGER = 2**60
 NATIVE_KINDS = ("transfer", "bond", "unbond", "withdraw", "reserve", "submit", "infer", "respond")
 """The kinds of the public network."""
 NODE_KINDS = (*NATIVE_KINDS, "stake", "unstake", "prove", "vote")
-"""And those behind the node API."""
+"""The kinds of the public network, and those that only the node API needs."""
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class Proving:
 
     reward: int = 10_000
     penalty: int = 100_000
-    """Burned of the prover's stake for a proof that is refused."""
+    """Burned from the prover's stake for a proof that is refused."""
     budget: int = 1_000_000_000_000
     open_blocks: int = 240
     open_proofs: int = 64
@@ -87,7 +88,7 @@ class Proving:
 
 @dataclass(frozen=True, slots=True)
 class NetworkProfile:
-    """All values of one network but its chain id, which is the genesis document's own."""
+    """All values of one network except its chain id, which the genesis document holds."""
 
     name: str = "meshnode-local"
     kinds: tuple[str, ...] = NODE_KINDS
@@ -111,13 +112,13 @@ def profile_manifest(profile: NetworkProfile) -> dict[str, Json]:
 
 
 def read_profile(manifest: Mapping[str, Json]) -> NetworkProfile:
-    """The profile that a genesis manifest holds; InvalidGenesis when it is not one."""
+    """The profile in a genesis manifest; InvalidGenesis if it is missing or malformed."""
     network = manifest.get("network")
     if not isinstance(network, dict):
         raise InvalidGenesis
     groups = {"limits": Limits, "staking": Staking, "proving": Proving}
     texts = {field.name for field in fields(NetworkProfile) if field.type == "str"} - {"name"}
-    # Exactly the members that are understood: an unknown rule is not silently left out.
+    # Unknown members are refused: a node must not silently ignore a rule.
     if set(network) != texts | groups.keys() | {"kinds"}:
         raise InvalidGenesis
     kinds = network["kinds"]

@@ -1,4 +1,4 @@
-"""Proofs of work and the validators' votes: ``prove`` and ``vote`` (document, 2.1 "Proof entry").
+"""Proofs of work and the validators' votes: ``prove`` and ``vote`` (interface 2.1 "Proof entry").
 
 ==========  ==========================================  =============
 from        by                                          to
@@ -9,12 +9,13 @@ open        votes of at least 1/3 of the power against  (dropped), penalty burne
 open        first block above ``expires``               (dropped)
 ==========  ==========================================  =============
 
-Checking the work is the voters' business, outside the state machine; here it is counted who said
-what. The power is that of the validators that are not the prover's own. The reward is weighed by
-the prover's stake and issued until ``budget`` is spent (decision 0064).
+Voters check the work outside the state machine; this module only counts their votes. Validators
+that belong to the prover count neither as votes nor in the total power. The reward is multiplied
+according to the prover's stake and issued until ``budget`` is spent (decision 0064).
 
-Invariants: a statement is open or paid at most once; a validator votes once on a proof, and never
-on its owner's; whoever opens a proof has the penalty for each of its open proofs at stake.
+Invariants: a statement is open or paid at most once; a validator votes at most once on a proof, and
+never on a proof of its own owner; a proof is opened only if the prover's stake covers the penalty
+for each of its open proofs.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ MAX_LAYER = 4095
 
 
 def apply_prove(context: Context, transaction: Transaction) -> None:
-    """Open a proof: a claim that the sender did the work that ``statement`` is the digest of."""
+    """Open a proof: a claim that the sender did the work whose digest is ``statement``."""
     view, body = context.view, transaction.body
     if body["work_kind"] not in WORK_KINDS:
         raise InvalidProof
     layer = integer(body["layer"], 0, MAX_LAYER)
     statement = sha256_hex(body["statement"])
-    # Work is paid once, and argued about once at a time.
+    # Work is paid once and has at most one open proof.
     if view.find(Claim, statement) is not None:
         raise ProofKnown
     proofs = view.find(Proofs) or Proofs()
     if len(proofs.pending) >= context.profile.proving.open_proofs:
         raise ProofQueueFull
-    # A refusal must cost something: what it costs is there, for this proof and those still open.
+    # A refusal must cost something, so the stake must cover this proof and those still open.
     mine = sum(view.get(Proof, name).owner == transaction.sender for _, name in proofs.pending)
     stake = view.find(Stake, transaction.sender) or Stake()
     if stake.amount < (mine + 1) * context.profile.proving.penalty:
@@ -81,7 +82,7 @@ def apply_prove(context: Context, transaction: Transaction) -> None:
 
 
 def apply_vote(context: Context, transaction: Transaction) -> None:
-    """Count a validator's vote, and close the proof when it decides."""
+    """Count a validator's vote, and close the proof if the vote decides it."""
     view, body = context.view, transaction.body
     proof_id, key = sha256_hex(body["proof_id"]), consensus_key(body["consensus_key"])
     if not isinstance(body["approve"], bool):
@@ -92,7 +93,7 @@ def apply_vote(context: Context, transaction: Transaction) -> None:
     powers = voting_powers(view, context.height)
     if key not in powers or view.get(Validator, key).owner != transaction.sender:
         raise NoVotingPower
-    # Nobody judges its own work, with however many validators.
+    # Provers do not vote on their own work, however many validators they own.
     if proof.owner == transaction.sender:
         raise OwnProof
     if any(voter == key for voter, _ in proof.votes):
@@ -110,7 +111,7 @@ def apply_vote(context: Context, transaction: Transaction) -> None:
 
 
 def expire_proofs(context: Context) -> None:
-    """Drop proofs that nobody decided; their statements may be claimed again."""
+    """Drop proofs that expired undecided; their statements may be claimed again."""
     for expires, proof_id in (context.view.find(Proofs) or Proofs()).pending:
         if expires >= context.height:
             break
@@ -119,7 +120,7 @@ def expire_proofs(context: Context) -> None:
 
 
 def proof_reward(context: Context, owner: str) -> int:
-    """What a verified proof earns now: the reward times the multiplier, within the budget."""
+    """Atoms that a proof verified now would earn: reward times multiplier, within the budget."""
     proving = context.profile.proving
     stake = context.view.find(Stake, owner) or Stake()
     multiplier = stake_multiplier(stake.amount, context.profile.params.atom_scale)
@@ -143,7 +144,7 @@ def _refuse(context: Context, proof_id: str, proof: Proof) -> None:
     view.drop(Claim, proof.statement)
     settle_cooldowns(view, proof.owner, context.time_ns)
     stake = view.find(Stake, proof.owner) or Stake()
-    # From the stake first; what was unstaked meanwhile still cools down, the latest on top.
+    # The penalty comes from the stake first, then from what is cooling down, the latest first.
     taken = min(left, stake.amount)
     amount, left, cooling = stake.amount - taken, left - taken, list(stake.cooling)
     while left and cooling:
@@ -158,7 +159,7 @@ def _refuse(context: Context, proof_id: str, proof: Proof) -> None:
         view.put(changed, proof.owner)
     elif stake.money:
         view.drop(Stake, proof.owner)
-    # Nothing that could be spent has moved; the history says why the stake is smaller.
+    # No spendable money has moved; this note tells the account's owner why the stake is smaller.
     pay(view, proof.owner, 0, "proof refused", proof_id)
 
 

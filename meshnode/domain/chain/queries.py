@@ -1,7 +1,7 @@
-"""Native queries of the committed state (document, 4.2 rule 1; fact sheet, section 3).
+"""Native queries of the committed state (interface 4.2 rule 1; native network 3).
 
 ``data`` is a JSON object of options; the value is canonical JSON with money as integers, which the
-gateway turns into decimal strings. A query that cannot be answered is a result with code 1.
+gateway turns into decimal strings. A query that cannot be answered has a result with code 1.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an answer may look at."""
+    """The state that queries are answered from."""
 
     context: Context
     manifest: dict[str, Json]
@@ -86,7 +86,7 @@ class Question:
 def answer(
     context: Context, manifest: dict[str, Json], app_hash: bytes, path: str, data: bytes
 ) -> QueryResult:
-    """Answer ``path``; a refusal is an answer too."""
+    """Answer the query ``path`` with the options ``data``. A refused query has code 1."""
     height = context.view.get(Clock).height
     try:
         options = parse(data, OPTION_LIMITS) if data else {}
@@ -132,7 +132,7 @@ def _manifest(question: Question, options: Options) -> dict[str, Json]:
 def _account(question: Question, options: Options) -> dict[str, Json]:
     context = question.context
     owner = account_key(_option(options, "public_key"))
-    # What has cooled down is available, also before the account's next transaction settles it.
+    # What has cooled down is available even before the account's next transaction settles it.
     view = context.view.layer()
     settle_cooldowns(view, owner, context.time_ns)
     account = read_account(view, owner)

@@ -1,11 +1,11 @@
 """The tables of the state (decision 0058).
 
 The state is a map from text keys to canonical JSON. A key is ``table/name``, or ``table`` where a
-table has one record. Money is atoms, times are nanoseconds since 1970 by the blocks' clock, heights
+table has one record. Money is in atoms, times are block times in nanoseconds since 1970, heights
 are block heights. Lists are kept in a fixed order, since they are hashed.
 
-Invariant: ``money`` over all records is zero: what was created (genesis and issuance) equals what
-is held somewhere plus what was burned. A record that holds money says so in its ``money``.
+Invariant: the sum of ``money`` over all records is zero: what was created (genesis and issuance)
+equals what records hold plus what was burned. Every record that holds money overrides ``money``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Account(Record):
 
     @property
     def money(self) -> int:
-        """The liquid balance."""
+        """Atoms available and locked."""
         return self.available + self.locked
 
 
@@ -56,7 +56,7 @@ class Stake(Record):
 
     @property
     def money(self) -> int:
-        """Staked and cooling down."""
+        """Atoms staked or cooling down."""
         return self.amount + sum(amount for amount, _ in self.cooling)
 
 
@@ -65,7 +65,8 @@ class Validator(Record):
     """``validator/<consensus key>``; never deleted, so that a key is used once.
 
     ``history`` lists (first height, power). The block at ``emit_at`` announces the next change;
-    ``removed_at`` is the first height without power; ``release_*`` end the exposure.
+    ``removed_at`` is the first height without power; the bond can be withdrawn once ``release_*``
+    have passed.
     """
 
     table: ClassVar[str] = "validator"
@@ -86,7 +87,7 @@ class Validator(Record):
 
 @dataclass(frozen=True, slots=True)
 class Members(Record):
-    """``members``: consensus keys, sorted, that were not withdrawn."""
+    """``members``: consensus keys whose bonds were not withdrawn, sorted."""
 
     table: ClassVar[str] = "members"
     keys: tuple[str, ...] = ()
@@ -94,7 +95,7 @@ class Members(Record):
 
 @dataclass(frozen=True, slots=True)
 class Due(Record):
-    """``due/<height>``: consensus keys that have something to do at that height, sorted."""
+    """``due/<height>``: consensus keys with a change due at that height, sorted."""
 
     table: ClassVar[str] = "due"
     keys: tuple[str, ...] = ()
@@ -110,7 +111,7 @@ class Evidence(Record):
 
 @dataclass(frozen=True, slots=True)
 class Job(Record):
-    """``job/<application id>``: a pending inference request. Its price is locked at its owner."""
+    """``job/<application id>``: a pending inference request, its price locked by its owner."""
 
     table: ClassVar[str] = "job"
     owner: str
@@ -125,7 +126,7 @@ class Job(Record):
 
 @dataclass(frozen=True, slots=True)
 class Jobs(Record):
-    """``jobs``: (expires, id) of what is pending, in that order."""
+    """``jobs``: (expires, id) of the pending jobs, sorted."""
 
     table: ClassVar[str] = "jobs"
     pending: tuple[tuple[int, str], ...] = ()
@@ -149,7 +150,7 @@ class FinishedJob(Record):
 
 @dataclass(frozen=True, slots=True)
 class FinishedJobs(Record):
-    """``finished_jobs``: ids in order of ending; ``dropped`` counts forgotten ones."""
+    """``finished_jobs``: ids in order of finishing; ``dropped`` counts those no longer kept."""
 
     table: ClassVar[str] = "finished_jobs"
     ids: tuple[str, ...] = ()
@@ -177,7 +178,7 @@ class Lease(Record):
 
 @dataclass(frozen=True, slots=True)
 class VerifierReward(Record):
-    """``verifier_reward``: paid next block to owners whose keys commit block ``height``."""
+    """``verifier_reward``: paid in the next block to the owners of keys that commit ``height``."""
 
     table: ClassVar[str] = "verifier_reward"
     height: int
@@ -220,7 +221,7 @@ class Proof(Record):
 
 @dataclass(frozen=True, slots=True)
 class Proofs(Record):
-    """``proofs``: (expires, id) of what is open, in that order; totals; atoms paid so far."""
+    """``proofs``: (expires, id) of the open proofs, sorted; totals; atoms paid so far."""
 
     table: ClassVar[str] = "proofs"
     pending: tuple[tuple[int, str], ...] = ()
@@ -231,7 +232,7 @@ class Proofs(Record):
 
 @dataclass(frozen=True, slots=True)
 class Claim(Record):
-    """``claim/<statement>``: work that was paid, so that it is paid once."""
+    """``claim/<statement>``: work with an open or paid proof, so that it is paid once."""
 
     table: ClassVar[str] = "claim"
     proof_id: str
@@ -259,7 +260,7 @@ class Supply(Record):
 
     @property
     def money(self) -> int:
-        """Counted against all others: destroyed less created."""
+        """Atoms destroyed less atoms created, which balances all other records."""
         return self.burned - self.initial - self.issued
 
 

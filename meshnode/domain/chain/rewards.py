@@ -1,8 +1,8 @@
-"""What the verifiers earn: deferred by one block, so that it goes to those who did verify.
+"""The verifiers' reward, paid one block later so that only those who verified receive it.
 
 A budget set aside in block H is paid in block H+1 to the owners of the keys that committed H, in
-proportion to power at H. More than two thirds of that power must have committed. What rounding and
-absent keys leave is burned (fact sheet 1.4).
+proportion to power at H. More than two thirds of that power must have committed. The shares of
+absent keys and the remainder of rounding are burned (native network 1.4).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from meshnode.domain.chain.records import Validator, VerifierReward
 
 
 def set_aside(context: Context, budget: int) -> None:
-    """Add ``budget``, which the caller took, to what this block's verifiers will share."""
+    """Add ``budget``, which the caller took or issued, to the reward of this block's verifiers."""
     reward = context.view.find(VerifierReward)
     if reward is not None and reward.height == context.height:
         reward = replace(reward, budget=reward.budget + budget)
     else:
         powers = tuple(voting_powers(context.view, context.height).items())
-        # A preliminary check has no committers, so an unpaid budget may still stand.
+        # A preliminary check pays no verifiers, so an earlier budget may still be unpaid.
         earlier = 0 if reward is None else reward.budget
         reward = VerifierReward(context.height, budget + earlier, powers)
     context.view.put(reward)
 
 
 def pay_verifiers(context: Context, committers: Collection[str]) -> None:
-    """Pay what the previous block set aside. ``committers`` are addresses in the last commit."""
+    """Pay the previous block's reward. ``committers`` are addresses in the last commit."""
     view, reward = context.view, context.view.find(VerifierReward)
     if reward is None:
         return

@@ -1,9 +1,9 @@
 """The state root: a Merkle tree over hashed buckets (decision 0059).
 
-A key belongs to the bucket that the first ``DEPTH`` bits of its SHA-256 number. A bucket's hash
-covers its entries in key order; inner nodes hash their two children. The tree is complete, so a
-block costs the buckets that it touches and ``DEPTH`` hashes for each, whatever the number of
-accounts; an empty state has a root too. Leaves and inner nodes are hashed under different prefixes.
+The first ``DEPTH`` bits of a key's SHA-256 are the number of its bucket. A bucket's hash covers its
+entries in key order; inner nodes hash their two children. The tree is complete: a block rehashes
+the buckets that it touches and at most ``DEPTH`` nodes above each, whatever the number of accounts,
+and an empty state has a root too. Leaves and inner nodes are hashed under different prefixes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 DEPTH = 16
-"""Measured up to a million accounts by ``bench/chain_state.py``; changing it is another chain."""
+"""Chosen by ``bench/chain_state.py`` for up to a million accounts. It is part of the protocol."""
 
 _LEAF, _INNER = b"\x00", b"\x01"
 
@@ -31,7 +31,7 @@ class Store(Protocol):
         """All buckets that hold something, with their entries, in any order."""
 
     def write(self, changes: Mapping[str, bytes | None]) -> None:
-        """Apply changes, None deletes: all of them or none."""
+        """Apply all changes or none of them; a value of None deletes the key."""
 
 
 def bucket_of(key: str, depth: int = DEPTH) -> int:
@@ -40,7 +40,7 @@ def bucket_of(key: str, depth: int = DEPTH) -> int:
 
 
 def bucket_hash(entries: Mapping[str, bytes]) -> bytes:
-    """SHA-256 over the entries in key order, each with its lengths before it."""
+    """SHA-256 over the entries in key order, each key and value preceded by its length."""
     parts = [_LEAF]
     for key in sorted(entries):
         name, value = key.encode(), entries[key]
@@ -64,7 +64,7 @@ class StateTree:
 
     @property
     def root(self) -> bytes:
-        """The 32 bytes that stand for the whole state."""
+        """The root hash of the whole state: 32 bytes."""
         return self._nodes[1]
 
     def fresh(self, store: Store, changes: Mapping[str, bytes | None]) -> dict[int, bytes]:
@@ -81,11 +81,11 @@ class StateTree:
         return self._upwards({index: bucket_hash(entries) for index, entries in touched.items()})
 
     def rebuild(self, store: Store) -> None:
-        """Take every bucket from ``store``, into a tree that is new, as after a start."""
+        """Fill a new tree from every bucket of ``store``, as after a start."""
         self.adopt(self._upwards({index: bucket_hash(one) for index, one in store.buckets()}))
 
     def adopt(self, fresh: Mapping[int, bytes]) -> None:
-        """Replace nodes by those that :meth:`fresh` gave."""
+        """Replace nodes with those that :meth:`fresh` returned."""
         for node, value in fresh.items():
             self._nodes[node] = value
 
@@ -109,7 +109,7 @@ class StateTree:
 
 
 class MemoryStore:
-    """A store in memory: the whole state, or a test's."""
+    """A store that keeps the whole state in memory."""
 
     def __init__(self, depth: int = DEPTH) -> None:
         self._depth = depth
@@ -137,7 +137,7 @@ class MemoryStore:
                 entries[key] = value
 
     def entries(self) -> dict[str, bytes]:
-        """Everything, for tests and exports."""
+        """All entries, for tests and exports."""
         return {key: value for bucket in self._buckets.values() for key, value in bucket.items()}
 
 

@@ -1,10 +1,10 @@
-"""Sponsored training: ``reserve``, ``submit`` and the lease (fact sheet 1.2 and 1.4).
+"""Sponsored training: ``reserve``, ``submit`` and the lease (native network 1.2 and 1.4).
 
 One task may be reserved at a time. Its sponsor puts up a bond, has two workers compute one step,
 and submits their receipts, which every validator checks by repeating the step. Acceptance issues
 the task's budget: half of the worker budget to each worker, the rest to the verifiers; the bond
-goes back. A lease that runs out burns the bond. The adapter itself is not in the state, only its
-root: whoever repeats the rounds has it, and others fetch it by that root (decision 0061).
+goes back. The bond of a lease that runs out is burned. The adapter itself is not in the state, only
+its root: a node that repeats the rounds has it, and others fetch it by that root (decision 0061).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def batch_index(domain: str, round_number: int, count: int) -> int:
 
 
 def is_lower(loss_hex: str, than_hex: str) -> bool:
-    """Compare two losses written as hexadecimal floats: exactly, nothing is computed with them."""
+    """Compare two losses written as hexadecimal floats; the comparison is exact."""
     return float.fromhex(loss_hex) < float.fromhex(than_hex)
 
 
@@ -70,7 +70,7 @@ def apply_reserve(context: Context, transaction: Transaction) -> None:
     if not isinstance(workers, list) or len(workers) != STAGES:
         raise InvalidWorkers
     keys = tuple(account_key(worker) for worker in workers)
-    # The network pays, up to its cap.
+    # The network pays for training, up to its cap, so the price is 0.
     price = body["price"]
     exhausted = training.round >= params.max_training_tasks
     if body["request"] != {} or type(price) is not int or price != 0 or exhausted:
@@ -90,7 +90,7 @@ def apply_reserve(context: Context, transaction: Transaction) -> None:
 
 
 def apply_submit(context: Context, transaction: Transaction) -> None:
-    """Accept the reserved step: it is repeated, and result and receipts must equal the replay's."""
+    """Accept the reserved step if its result and receipts equal those of a replay."""
     view, body, params = context.view, transaction.body, context.profile.params
     lease = view.find(Lease)
     if lease is None or lease.owner != transaction.sender or body["task_id"] != lease.task_id:
@@ -98,7 +98,7 @@ def apply_submit(context: Context, transaction: Transaction) -> None:
     result_root, receipts = sha256_hex(body["result_root"]), body["receipts"]
     if not isinstance(receipts, list) or len(receipts) != STAGES:
         raise InvalidReceipts
-    # Signatures first: they are cheaper than the step.
+    # Signatures are checked first: they cost less than the step.
     signed = [open_envelope(receipt) for receipt in receipts]
     replay = context.model.train(lease)
     if result_root != replay.result_root:
@@ -116,7 +116,7 @@ def apply_submit(context: Context, transaction: Transaction) -> None:
 
 
 def expire_lease(context: Context) -> None:
-    """A reservation that kept others from useful work costs its bond."""
+    """Burn the bond of an expired lease, which kept others from useful work."""
     lease = context.view.find(Lease)
     if lease is not None and context.height > lease.expires:
         burn(context.view, lease.escrow)
@@ -124,7 +124,7 @@ def expire_lease(context: Context) -> None:
 
 
 def _advance_model(context: Context, root: str, loss_hex: str, validation_hex: str) -> None:
-    """The adapter becomes the latest; it is served only when it is strictly better."""
+    """Make the adapter the latest; serve it only if its validation loss is strictly lower."""
     training = context.view.get(Training)
     promoted = is_lower(validation_hex, training.serving_loss_hex)
     training = replace(

@@ -1,7 +1,7 @@
-"""One transaction: the rules that all kinds share, and the table of kinds (fact sheet 1.2).
+"""One transaction: the rules that all kinds share, and the table of kinds (native network 1.2).
 
-A transaction is applied to a layer of its own: either every rule holds and the layer is taken over,
-or a rule refuses and nothing has changed, neither the fee nor the nonce.
+A transaction is applied to its own layer of the state. Either every rule holds and the layer is
+kept, or a rule refuses and nothing changes: no fee is taken and the nonce stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMON_FIELDS = frozenset({"kind", "chain_id", "nonce"})
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind adds: its fields, its rule, and whether it costs the fee."""
+    """A kind of transaction: its fields, its rule, and whether it costs the fee."""
 
     fields: frozenset[str]
     apply: Callable[[Context, Transaction], None]
@@ -36,7 +36,7 @@ KINDS: dict[str, Kind] = {
     "reserve": Kind(tasks.RESERVE_FIELDS, tasks.apply_reserve),
     "submit": Kind(tasks.SUBMIT_FIELDS, tasks.apply_submit),
     "infer": Kind(jobs.INFER_FIELDS, jobs.apply_infer),
-    # A provider may own nothing yet, and a validator should not pay to vote.
+    # No fee: a provider may own nothing yet, and a validator should not pay to vote.
     "respond": Kind(jobs.RESPOND_FIELDS, jobs.apply_respond, costs_fee=False),
     "stake": Kind(stakes.STAKE_FIELDS, stakes.apply_stake),
     "unstake": Kind(stakes.UNSTAKE_FIELDS, stakes.apply_unstake),
@@ -55,19 +55,19 @@ def apply_transaction(context: Context, raw: bytes) -> Transaction:
 
 
 def read_transaction(context: Context, raw: bytes) -> Transaction:
-    """The rules that need only the bytes and the profile."""
+    """Check the rules that need only the bytes, the profile and the chain id."""
     limits = context.profile.limits
     max_bytes = context.profile.params.max_tx_bytes
     envelope = decode_transaction(raw, max_bytes, limits.transaction_depth)
     body = envelope.body
-    # The kind is in force on this network.
+    # The network must accept this kind.
     name = body.get("kind")
     if not isinstance(name, str) or name not in context.profile.kinds:
         raise UnknownKind
-    # Exactly the fields of the kind.
+    # The body must have exactly the common fields and those of its kind.
     if set(body) != COMMON_FIELDS | KINDS[name].fields:
         raise InvalidSchema
-    # Signed for this chain.
+    # It must be signed for this chain.
     if body["chain_id"] != context.chain_id:
         raise WrongChain
     return Transaction.of(envelope, name, integer(body["nonce"]))

@@ -1,4 +1,4 @@
-"""The types of fields in transactions and queries. Each check raises its own refusal."""
+"""Checks of fields in transactions and queries. Each raises its own subclass of Rejected."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def integer(value: Json, low: int = 0, high: int = MAX_INTEGER) -> int:
-    """An integer within bounds; a bool is not one."""
+    """Return ``value`` if it is an integer within bounds, and no bool; else InvalidInteger."""
     if type(value) is not int or not low <= value <= high:
         raise InvalidInteger
     return value
 
 
 def sha256_hex(value: Json) -> str:
-    """64 lowercase hex characters."""
+    """Return ``value`` if it is 64 lowercase hex characters; else raise InvalidDigest."""
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
         raise InvalidDigest
     return value
 
 
 def consensus_key(value: Json) -> str:
-    """An Ed25519 public key as 64 lowercase hex characters."""
+    """Return ``value`` if it is 64 lowercase hex characters; else InvalidConsensusKey."""
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
         raise InvalidConsensusKey
     return value

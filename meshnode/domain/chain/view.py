@@ -1,8 +1,8 @@
 """Reading and changing the state in layers.
 
-The lowest layer reads a store; each further one keeps what it wrote and asks below for the rest. A
-block is one layer over the committed state and each of its transactions a layer over the block, so
-a transaction that fails is a layer that is dropped, and the state stays as it was.
+The lowest layer reads a store; each layer above it keeps what was written to it and reads the rest
+from the layer below. A block is one layer over the committed state, and each of its transactions is
+a layer over the block. The layer of a failed transaction is dropped, and the state stays as it was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A payment that no transaction of its own shows. For histories; not part of the state."""
+    """A payment without a transaction of its own, for histories; not part of the state."""
 
     account: str
     amount: int
@@ -63,11 +63,11 @@ class View:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What was noted in this layer, in order."""
+        """The payments noted in this layer, in order."""
         return tuple(self._effects)
 
     def note(self, effect: Effect) -> None:
-        """Remember a payment for the histories of its account."""
+        """Note a payment for its account's history."""
         self._effects.append(effect)
 
     def read(self, key: str) -> Record | None:
@@ -98,12 +98,12 @@ class View:
         return View(self)
 
     def absorb(self, layer: View) -> None:
-        """Take over what a layer over this one has written."""
+        """Copy into this layer all changes and payments of ``layer``, which lies over it."""
         self._written.update(layer._written)
         self._effects += layer._effects
 
     def changes(self) -> dict[str, bytes | None]:
-        """What this layer wrote and its source does not already say, as a store takes it."""
+        """The entries in which this layer differs from the one below, in the store's format."""
         return {
             key: None if record is None else encode_record(record)
             for key, record in self._written.items()
@@ -111,7 +111,7 @@ class View:
         }
 
     def imbalance(self) -> int:
-        """Atoms that this layer created from nothing, negative if it lost some. Zero when right."""
+        """Atoms that this layer created from nothing, negative if it lost some; 0 if correct."""
         return sum(
             _money(record) - _money(self._below.read(key)) for key, record in self._written.items()
         )

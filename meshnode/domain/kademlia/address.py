@@ -1,12 +1,13 @@
-"""Where an IP address leads, and whose neighbours share it (decisions/0050).
+"""The scope and the subnet of an IP address (decision 0050).
 
-Terms: the *scope* of an address says from where it can be reached: LOOPBACK from one machine,
-PRIVATE from one network, PUBLIC from everywhere; the order counts outwards. The *subnet* is what
-one party is taken to hold at little cost: a /24 of IPv4, a /64 of IPv6.
+Terms: the *scope* of an address is the set of places that can reach it: LOOPBACK one machine,
+PRIVATE one network, PUBLIC the internet. A greater scope is *farther out*, a smaller one *farther
+in*. The *subnet* is a range of addresses that one party can own at little cost: a /24 of IPv4, a
+/64 of IPv6.
 
-Invariant: a node has one spelling. What is not the canonical text of an address is not an address,
-and an IPv4 address wrapped in an IPv6 one (mapped, 6to4, Teredo, NAT64) is unusable rather than
-judged by its wrapping, behind which a private address would pass for a public one.
+Invariant: every address has one spelling. Text that is not canonical is refused. An IPv4 address
+embedded in an IPv6 one (mapped, 6to4, Teredo, NAT64) is unusable: otherwise a private address could
+pass for a public one.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import NamedTuple
 
 from meshnode.domain.kademlia.refusals import NotAnAddress, UnusableAddress
 
-LONGEST_TEXT = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
-PLACES_REMEMBERED = 16_384
-"""The answers of a large network repeat the same few thousand addresses; an entry is ~300 bytes."""
+MAX_TEXT_CHARS = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+MAX_CACHED = 16_384
+"""The answers of a large network repeat a few thousand addresses. An entry takes about 300
+bytes."""
 
 _PRIVATE = tuple(
     ip_network(text)
@@ -38,29 +40,29 @@ class Scope(IntEnum):
 
 
 class Place(NamedTuple):
-    """What matters about an address."""
+    """Scope and subnet of an address."""
 
     scope: Scope
     subnet: str
     """Compared for equality only."""
 
 
-@lru_cache(maxsize=PLACES_REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED)
 def locate(ip: str) -> Place:
     """Scope and subnet of ``ip``. Raises NotAnAddress or UnusableAddress."""
-    # An address is a number; names are never resolved.
-    if len(ip) > LONGEST_TEXT:
+    # Only numeric addresses are accepted; names are never resolved.
+    if len(ip) > MAX_TEXT_CHARS:
         raise NotAnAddress
     try:
         address = ip_address(ip)
     except ValueError:
         raise NotAnAddress from None
 
-    # An IPv4 address is not hidden inside an IPv6 one.
+    # No IPv4 address is embedded in an IPv6 one.
     if isinstance(address, IPv6Address) and _wraps_ipv4(address):
         raise UnusableAddress
 
-    # An address has one spelling, and no zone, which means nothing on another machine.
+    # An address has its canonical spelling, and no zone, which is meaningless to other machines.
     if str(address) != ip or "%" in ip:
         raise NotAnAddress
 
@@ -68,7 +70,7 @@ def locate(ip: str) -> Place:
 
 
 def canonical(ip: str) -> str:
-    """The one spelling of an address that the operating system reported, such as a socket's peer.
+    """The canonical spelling of an address from the operating system, such as a socket's peer.
 
     A dual-stack socket reports IPv4 peers as mapped IPv6 addresses. Raises NotAnAddress.
     """
@@ -94,8 +96,9 @@ def _scope(address: IPv4Address | IPv6Address) -> Scope:
         return Scope.LOOPBACK
     if any(address in network for network in _PRIVATE):
         return Scope.PRIVATE
-    # A contact is one node that can be called: not unspecified, multicast, broadcast, link-local
-    # (where the clouds keep their metadata service), reserved or set aside for documentation.
+    # A contact is a single node that can be called, so its address is not unspecified, multicast,
+    # broadcast, reserved, set aside for documentation, or link-local, where cloud providers keep
+    # their metadata service.
     if not address.is_global or address.is_multicast or address.is_reserved:
         raise UnusableAddress
     return Scope.PUBLIC

@@ -1,11 +1,12 @@
-"""A candidate of a lookup: one id, and the addresses at which it is said to be.
+"""A candidate of a lookup: one id, and the addresses that other nodes gave for it.
 
-Terms: a *teller* is a node whose answer held the id with that address. The table in ``lookup`` says
-how the states follow each other.
+Terms: a *source* is a node whose answer held the id with that address. ``lookup`` has the table of
+states.
 
-Invariants: an address is tried once; at most ADDRESSES_MAX are kept for an id, verified ones tried
-first and then the first told. So a liar who tells a wrong address of an honest node delays a lookup
-by a call; to hide the node takes ADDRESSES_MAX liars who are all heard before anybody honest.
+Invariants: an address is tried once; at most MAX_ADDRESSES are kept for an id. Verified addresses
+are tried first, the others in the order in which they were heard. So a liar who gives a wrong
+address for an honest node delays a lookup by one call. Hiding the node takes MAX_ADDRESSES liars
+whose answers all come before that of any honest node.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from enum import Enum
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.node_id import NodeId
 
-ADDRESSES_MAX = 4
+MAX_ADDRESSES = 4
 
 
 class State(Enum):
-    """How far a lookup got with a candidate."""
+    """The progress of a lookup with a candidate."""
 
     HEARD = "heard"
     PINGING = "pinging"
@@ -31,42 +32,42 @@ class State(Enum):
 
 
 class Candidate:
-    """One id in a lookup. It begins DROPPED, until it is told and has an address to try."""
+    """One id in a lookup. It is DROPPED until it has an address to try."""
 
-    __slots__ = ("_tellers", "_tried", "contact", "depth", "distance", "state")
+    __slots__ = ("_sources", "_tried", "contact", "depth", "distance", "state")
 
     contact: Contact
     """The address being tried; none before the first ``next_address``."""
 
     def __init__(self, distance: int, depth: int) -> None:
         self.distance = distance
-        """To the lookup's target."""
+        """Distance to the lookup's target."""
         self.depth = depth
-        """How many nodes in a row had to be asked to hear of it; 1 if this node knew it."""
+        """The length of the chain of queries that led to it; 1 if this node knew it."""
         self.state = State.DROPPED
-        self._tellers: dict[Contact, list[NodeId]] = {}
+        self._sources: dict[Contact, list[NodeId]] = {}
         self._tried: set[Contact] = set()
 
     @property
-    def tellers(self) -> list[NodeId]:
-        """Who told the address being tried; empty if this node knew it."""
-        return self._tellers[self.contact]
+    def sources(self) -> list[NodeId]:
+        """The nodes that gave the address being tried; empty if this node knew it."""
+        return self._sources[self.contact]
 
-    def told(self, contact: Contact, teller: NodeId | None) -> None:
-        """Keep an address of this id; ``teller`` is None if this node knew it."""
-        if contact not in self._tellers:
-            if len(self._tellers) >= ADDRESSES_MAX:
+    def add_address(self, contact: Contact, source: NodeId | None) -> None:
+        """Note an address of this id; ``source`` is None if this node knew it."""
+        if contact not in self._sources:
+            if len(self._sources) >= MAX_ADDRESSES:
                 return
-            self._tellers[contact] = []
-        if teller is not None:
-            self._tellers[contact].append(teller)
+            self._sources[contact] = []
+        if source is not None:
+            self._sources[contact].append(source)
 
     def next_address(self, is_verified: Callable[[Contact], bool]) -> bool:
         """Start over with another address: KNOWN if it was verified before, else HEARD.
 
-        False if none is left.
+        Returns False if no address is left.
         """
-        untried = [contact for contact in self._tellers if contact not in self._tried]
+        untried = [contact for contact in self._sources if contact not in self._tried]
         if not untried:
             return False
         verified = [contact for contact in untried if is_verified(contact)]

@@ -1,12 +1,12 @@
-"""A node as others know it (document, 2.3: DHTNodeInfo).
+"""A node as others know it (interface 2.3: DHTNodeInfo).
 
 Terms: a *node info* is what a message claims: id, address and port, not checked. A *contact* is a
-claim that a policy has admitted (``policy.ContactPolicy.admit``). It is *verified* when that very
-address has answered a ping with that very id (``verification``); only then is it asked anything,
-told to others or kept.
+claim that a policy has admitted (``policy.ContactPolicy.admit``). It is *verified* once its address
+has answered a ping with its id (``verification``). Only verified contacts are queried, passed on to
+other nodes or kept.
 
 ``port`` is the node's HTTP port. Calls go to the gRPC port, which is always 1000 higher
-(document, 1); so no message can make a node call a port below 1001.
+(interface 1). So no message can make a node call a port below 1001.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ HIGHEST_PORT = 65535 - GRPC_PORT_OFFSET
 
 
 class NodeInfo(Protocol):
-    """The fields of the document's DHTNodeInfo message; the generated class fits as it is."""
+    """The fields of the DHTNodeInfo message, as the generated class has them."""
 
     @property
     def node_id(self) -> bytes:
-        """20 bytes, if the sender is honest."""
+        """20 bytes in a well-formed message."""
 
     @property
     def ip(self) -> str:
-        """An address, if the sender is honest."""
+        """An IP address in a well-formed message."""
 
     @property
     def port(self) -> int:
-        """An HTTP port, if the sender is honest."""
+        """An HTTP port in a well-formed message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
-"""What nodes publish in the DHT, and under which keys (document, 2.3: DHTStoreRequest.value).
+"""The keys and values that nodes publish in the DHT (interface 2.3: DHTStoreRequest.value).
 
-Not shown, and decided in decisions/0045: the keys are the SHA-1 digests of the names below. The
-value is ``host:port`` of the node's HTTP interface, as in the document's example, then a space and
-the node's id in hexadecimal. Without the id nobody could tell whether the right node answers there.
+The document leaves the keys and part of the value open; decision 0045 settles them. The keys are
+the SHA-1 digests of the names below. The value is ``host:port`` of the node's HTTP interface, as in
+the document's example, then a space and the node's id in hexadecimal. The id is needed to check
+that the right node answers there.
 
-Invariant: what :func:`holder_in` gives was admitted by the policy, as if the farthest of those who
-may have told it had.
+Invariant: a contact that :func:`holder_in` returns was admitted by the policy, as if it had come
+from the outermost of the nodes that may have given the value.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from meshnode.domain.kademlia.address import locate
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.node_id import NodeId, key_of
 from meshnode.domain.kademlia.policy import ContactPolicy
-from meshnode.domain.kademlia.refusals import NotAnAddress, Refused
+from meshnode.domain.kademlia.refusals import DhtRefusal, NotAnAddress
 
 NETWORK_KEY = key_of("nodes")
-"""Under it all nodes of the network are."""
+"""The key of the records of all nodes."""
 
 
 def layer_key(model_hash: str, layer: int) -> NodeId:
-    """The key under which the holders of a layer are."""
+    """The key of the records of a layer's holders."""
     return key_of(f"layer:{model_hash}:{layer}")
 
 
@@ -33,18 +34,18 @@ def holder_value(holder: Contact) -> str:
 
 
 def holder_in(
-    value: str, own_id: NodeId, policy: ContactPolicy, tellers: Iterable[Contact]
+    value: str, own_id: NodeId, policy: ContactPolicy, sources: Iterable[Contact]
 ) -> Contact | None:
-    """The node that a value names, or None if it names none that may be called.
+    """The node that a value names, or None if the value is malformed or not admitted.
 
-    ``tellers`` are the nodes that may have given the value; nothing is believed of nobody.
+    ``sources`` are the nodes that may have given the value; without any the answer is None.
     """
-    farthest = max(tellers, key=lambda teller: locate(teller.ip).scope, default=None)
+    farthest = max(sources, key=lambda source: locate(source.ip).scope, default=None)
     if farthest is None:
         return None
     try:
         return policy.admit(_parse(value), own_id, farthest.ip)
-    except (Refused, ValueError):
+    except (DhtRefusal, ValueError):
         return None
 
 

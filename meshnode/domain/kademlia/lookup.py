@@ -1,32 +1,33 @@
-"""The iterative lookup, without IO (document, 4.3: DHTFindNode, DHTFindValue).
+"""The iterative lookup, without IO (interface 4.3: DHTFindNode, DHTFindValue).
 
-The caller sends what ``next_queries`` gives and reports each outcome; the lookup decides whom to
-ask next. A contact told by another node is pinged before it is asked anything.
+The caller sends the queries of ``next_queries`` and reports each outcome; the lookup chooses the
+contacts to query next. A contact that came from another node is pinged before it is queried.
 
 =========  ==========================================  =========  ================================
 candidate  event                                       next       other effect
 =========  ==========================================  =========  ================================
-(none)     own table knows it, or an answer tells it   HEARD      KNOWN if verified before
+(none)     in this node's table, or in an answer       HEARD      KNOWN if verified before
 HEARD      next_queries                                PINGING    a PING goes out
 PINGING    on_pong, with its id                        KNOWN
-PINGING    on_pong with another id, on_failure         DROPPED    HEARD again if it was told at
-                                                                  another address as well
+PINGING    on_pong with another id, on_failure         DROPPED    HEARD again if there is another
+                                                                  address to try
 KNOWN      next_queries                                ASKING     an ASK goes out
 ASKING     on_response, with its id                    ANSWERED   its contacts become candidates
 ASKING     on_response with another id, on_failure     DROPPED    as above
-DROPPED    an answer tells it at another address       HEARD
+DROPPED    an answer has another address of it         HEARD
 =========  ==========================================  =========  ================================
 
-Terms: the *frontier* is the K candidates closest to the target that are not dropped. A *teller* is
-a node whose answer held a contact; it is *discredited* when FALSE_MAX of those did not answer.
+Terms: the *frontier* is the K candidates closest to the target that are not dropped. A *source* is
+a node whose answer held a contact; it is *discredited* when MAX_FALSE of its contacts did not
+answer.
 
-Invariants: at most ALPHA queries are in flight; at most CALLED_MAX addresses are called, each at
+Invariants: at most ALPHA queries are in flight; at most MAX_CALLED addresses are called, each at
 most twice (PING, ASK), so every lookup ends; only nodes that answered under their own id are in the
 result, closest first, at most K, this node never among them. The lookup is done when the frontier
 has answered, when enough holders gave values, or when the bound is reached.
 
-A liar can add calls up to the bound. Alone it cannot hide an honest node: other addresses of an id
-are tried besides the one that it told, and what only the discredited tell is tried last.
+A liar can cause calls up to the bound. Alone it cannot hide an honest node: addresses of an id from
+other sources are tried too, and contacts that only discredited sources gave are tried last.
 """
 
 from __future__ import annotations
@@ -43,14 +44,15 @@ from meshnode.domain.kademlia.policy import ANYWHERE, ContactPolicy
 from meshnode.domain.kademlia.query import LOOKUP_LIMITS, LookupLimits, LookupResult, Query, Step
 from meshnode.domain.kademlia.refusals import (
     CrowdedSubnet,
-    Refused,
+    DhtRefusal,
     TooManyContacts,
     UnaskedAnswer,
     WrongResponder,
 )
 
-FALSE_MAX = 5
-"""An honest teller's contacts have rarely so many dead among them; what it tells is not lost."""
+MAX_FALSE = 5
+"""The contacts of an honest source rarely include this many dead ones. If they do, they are tried
+last, but not lost."""
 
 
 class Lookup:
@@ -79,20 +81,20 @@ class Lookup:
         self._in_flight: dict[Query, Candidate] = {}
         self._called: set[Contact] = set()
         self._subnets: Counter[str] = Counter()
-        self._false_tales: Counter[NodeId] = Counter()
+        self._disproved_by_source: Counter[NodeId] = Counter()
         self._values: Counter[str] = Counter()
         self._holders: list[Candidate] = []
         self._messages = 0
         self._done = False
         self._refused: Counter[str] = Counter()
         for contact in seeds:
-            self._consider(contact, teller=None)
+            self._consider(contact, source=None)
 
     # What to send
 
     @property
     def done(self) -> bool:
-        """Whether the result is final. Answers still to come are ignored then."""
+        """Whether the result is final. Later answers are ignored."""
         self._done = self._done or self._has_enough() or not self._has_more()
         return self._done
 
@@ -106,7 +108,7 @@ class Lookup:
         )
 
     def next_queries(self) -> list[Query]:
-        """Queries to send now, all at once; often none while others are in flight."""
+        """The queries to send now, concurrently. Often none while others are in flight."""
         if self.done:
             return []
         queries: list[Query] = []
@@ -124,12 +126,12 @@ class Lookup:
         return queries
 
     def _next_candidate(self) -> Candidate | None:
-        # An address of a crowded subnet is passed over for good, and the next one moves up.
+        # An address whose subnet has used its share is dropped, and the next candidate moves up.
         while True:
             waiting = [c for c in self._ranking[: self._limits.k] if self._may_call(c)]
             if not waiting:
                 return None
-            # The closest comes first, but what only the discredited tell comes last.
+            # The closest comes first; candidates from discredited sources alone come last.
             candidate = next((c for c in waiting if not self._is_doubtful(c)), waiting[0])
             if candidate.contact in self._called or self._has_share(candidate.contact):
                 return candidate
@@ -142,12 +144,12 @@ class Lookup:
         return len(self._called) < self._limits.called or candidate.contact in self._called
 
     def _is_doubtful(self, candidate: Candidate) -> bool:
-        tellers = candidate.tellers
-        return bool(tellers) and all(self._false_tales[t] >= FALSE_MAX for t in tellers)
+        sources = candidate.sources
+        return bool(sources) and all(self._disproved_by_source[t] >= MAX_FALSE for t in sources)
 
     def _has_share(self, contact: Contact) -> bool:
-        # A lookup calls so many addresses of a subnet: neither can a subnet's owner fill it, nor
-        # can liars aim it at a subnet.
+        # A lookup calls a bounded number of addresses in a subnet. So the owner of a subnet cannot
+        # fill the lookup, and liars cannot aim lookups at a subnet.
         subnet = self._policy.subnet_in_question(contact)
         if subnet is None:
             return True
@@ -156,10 +158,10 @@ class Lookup:
         self._subnets[subnet] += 1
         return True
 
-    # What came of it
+    # Outcomes
 
     def on_pong(self, query: Query, responder_id: bytes) -> None:
-        """A PING was answered, by the node that calls itself ``responder_id``."""
+        """Note the answer to a PING; ``responder_id`` is the id in it."""
         candidate = self._answered(query, Step.PING, responder_id)
         if candidate is not None:
             candidate.state = State.KNOWN
@@ -171,7 +173,7 @@ class Lookup:
         nodes: Iterable[NodeInfo] = (),
         values: Sequence[str] = (),
     ) -> None:
-        """An ASK was answered: with ``values`` if the responder holds the key, else with nodes.
+        """Note the answer to an ASK: ``values`` if the responder holds the key, else ``nodes``.
 
         ``values`` are those that ``value.split_values`` accepted.
         """
@@ -183,27 +185,27 @@ class Lookup:
             self._holders.append(candidate)
             self._values.update(dict.fromkeys(values, 1))
 
-        # An answer holds at most the K closest nodes (document, 2.3: DHTFindNodeResponse).
-        told = list(islice(nodes, self._limits.k + 1))
-        if len(told) > self._limits.k:
+        # An answer holds at most the K closest nodes (interface 2.3: DHTFindNodeResponse).
+        received = list(islice(nodes, self._limits.k + 1))
+        if len(received) > self._limits.k:
             self._refused[TooManyContacts.__name__] += 1
-        # It holds a node once: one answer has one say about where a node is.
-        for info in {bytes(info.node_id): info for info in told[: self._limits.k]}.values():
+        # An answer counts for one address of each node.
+        for info in {bytes(info.node_id): info for info in received[: self._limits.k]}.values():
             try:
                 contact = self._policy.admit(info, self._own_id, query.contact.ip)
-            except Refused as refusal:
+            except DhtRefusal as refusal:
                 self._refused[type(refusal).__name__] += 1
             else:
                 self._consider(contact, candidate)
 
     def on_failure(self, query: Query) -> None:
-        """No answer came in time, or none that could be read."""
-        candidate = self._landed(query, query.step)
+        """Note that no valid answer came in time."""
+        candidate = self._close(query, query.step)
         if candidate is not None:
             self._disproved(candidate)
 
-    def _landed(self, query: Query, step: Step) -> Candidate | None:
-        # Only what was asked can be answered, once, and while the lookup is open.
+    def _close(self, query: Query, step: Step) -> Candidate | None:
+        # An outcome counts only for a query in flight, once, and while the lookup is not done.
         candidate = self._in_flight.pop(query, None) if query.step is step else None
         if candidate is None:
             self._refused[UnaskedAnswer.__name__] += 1
@@ -211,8 +213,8 @@ class Lookup:
         return None if self.done else candidate
 
     def _answered(self, query: Query, step: Step, responder_id: bytes) -> Candidate | None:
-        candidate = self._landed(query, step)
-        # The one who answers is the one who was called.
+        candidate = self._close(query, step)
+        # The id in the answer is the id of the contact.
         if candidate is not None and responder_id != query.contact.node_id:
             self._refused[WrongResponder.__name__] += 1
             self._disproved(candidate)
@@ -221,13 +223,13 @@ class Lookup:
 
     # Candidates
 
-    def _consider(self, contact: Contact, teller: Candidate | None) -> None:
+    def _consider(self, contact: Contact, source: Candidate | None) -> None:
         candidate = self._candidates.get(contact.node_id)
         if candidate is None:
-            depth = 1 if teller is None else teller.depth + 1
+            depth = 1 if source is None else source.depth + 1
             away = distance(contact.node_id, self.target)
             candidate = self._candidates[contact.node_id] = Candidate(away, depth)
-        candidate.told(contact, teller.contact.node_id if teller else None)
+        candidate.add_address(contact, source.contact.node_id if source else None)
         if candidate.state is State.DROPPED:
             self._try_next_address(candidate)
 
@@ -236,7 +238,7 @@ class Lookup:
             insort(self._ranking, candidate, key=lambda c: c.distance)
 
     def _disproved(self, candidate: Candidate) -> None:
-        self._false_tales.update(candidate.tellers)
+        self._disproved_by_source.update(candidate.sources)
         self._drop(candidate)
         self._try_next_address(candidate)
 
@@ -247,7 +249,7 @@ class Lookup:
     # The end
 
     def result(self) -> LookupResult:
-        """What was found so far; final when ``done``."""
+        """The result so far; final when ``done``."""
         answered = [c for c in self._ranking if c.state is State.ANSWERED][: self._limits.k]
         found = self._holders or answered
         nearest = self._ranking[: self._limits.k]

@@ -1,12 +1,12 @@
-"""Node ids, record keys and the distance between them (document, 2.3 DHTNodeInfo; section 8).
+"""Node ids, record keys and the distance between them (interface 2.3 DHTNodeInfo; interface 8).
 
-Terms: an *id* is 20 bytes. A node's id is the SHA-1 digest of its public key; a record's *key* is
+Terms: an *id* is 20 bytes. A node's id is the SHA-1 digest of its public key. A record's *key* is
 an id too, the SHA-1 digest of the record's name. The *distance* of two ids is their exclusive or,
-read as a number. *Bucket* i of a node holds the ids at distances 2**i up to, not including,
-2**(i+1): 160 buckets, each twice as wide as the one before.
+read as a number. *Bucket* i of a node holds the ids at distances from 2**i up to, but not
+including, 2**(i+1). There are 160 buckets, each twice as wide as the one before.
 
-Invariants: distance(a, b) == distance(b, a); it is 0 only for a == b; and for every id and distance
-there is exactly one other id that far away, so two nodes never tie for the place nearest to a key.
+Invariants: distance(a, b) == distance(b, a); it is 0 only if a == b; for every id and distance
+there is exactly one id that far away, so two nodes are never equally near to a key.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NodeId = NewType("NodeId", bytes)
 
 def parse_id(raw: bytes) -> NodeId:
     """The id in ``raw``, as it came over the wire. Raises BadIdLength."""
-    # A DHT node id has 20 bytes (document, 8), and so has a key.
+    # A DHT node id has 20 bytes (interface 8), and so has a key.
     if len(raw) != ID_BYTES:
         raise BadIdLength
     return NodeId(bytes(raw))
 
 
 def key_of(name: str) -> NodeId:
-    """The key under which the record called ``name`` is stored."""
+    """The key of the record called ``name``."""
     return NodeId(hashlib.sha1(name.encode(), usedforsecurity=False).digest())
 
 
@@ -41,17 +41,17 @@ def distance(a: NodeId, b: NodeId) -> int:
 
 
 def bucket_of(own: NodeId, other: NodeId) -> int:
-    """The bucket of node ``own`` that ``other`` belongs to, 0 to 159. Raises OwnId."""
-    # A node is not in its own routing table: it has no bucket at distance 0.
+    """The bucket of node ``own`` for the id ``other``, 0 to 159. Raises OwnId."""
+    # A node is not in its own routing table: there is no bucket for distance 0.
     if own == other:
         raise OwnId
     return distance(own, other).bit_length() - 1
 
 
 def id_in_bucket(own: NodeId, bucket: int, random_bits: int) -> NodeId:
-    """An id that falls into ``bucket`` of ``own``, the target of that bucket's refresh.
+    """A random id in ``bucket`` of ``own``: a target to refresh that bucket with.
 
-    ``random_bits`` is any number of at least 160 random bits; the lower ``bucket`` ones count.
+    ``random_bits`` is a number of at least 160 random bits; the lowest ``bucket`` bits are used.
     """
     width = 1 << bucket
     away = width | (random_bits & (width - 1))

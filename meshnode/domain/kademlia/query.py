@@ -1,6 +1,6 @@
-"""What goes into a lookup and what comes out of it (document, 4.3: DHTFindNode, DHTFindValue).
+"""Queries, limits and results of lookups (interface 4.3: DHTFindNode, DHTFindValue).
 
-See ``lookup`` for how they are used.
+``lookup`` uses them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from meshnode.domain.kademlia.bucket import K
 from meshnode.domain.kademlia.contact import Contact
 
 ALPHA = 3
-CALLED_MAX = 8 * K
-"""Some 25 calls suffice among honest nodes. The rest is for liars, and for records most of whose
-holders have died."""
+MAX_CALLED = 8 * K
+"""Most addresses that a lookup calls. Among honest nodes about 25 suffice; the rest allows for
+liars, and for records most of whose holders are dead."""
 VALUE_ANSWERS = 3
-"""Holders to hear before a value lookup is done: one alone could hide what the others hold."""
+"""Holders that must answer before a value lookup is done: a single one could hide values."""
 
 
 class Step(Enum):
-    """What to send to a contact."""
+    """The kind of message to send to a contact."""
 
     PING = "ping"
     """DHTPing: report ``on_pong`` or ``on_failure``."""
@@ -39,11 +39,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class LookupLimits:
-    """The numbers of a lookup, as a value."""
+    """The limits of a lookup."""
 
     k: int = K
     alpha: int = ALPHA
-    called: int = CALLED_MAX
+    called: int = MAX_CALLED
     value_answers: int = VALUE_ANSWERS
 
 
@@ -52,19 +52,19 @@ LOOKUP_LIMITS = LookupLimits()
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What a lookup found."""
+    """The result of a lookup."""
 
     closest: tuple[Contact, ...]
     """Up to K nodes that answered, closest to the target first. For a value lookup that found
-    values, those that it met on the way."""
+    values, the nodes that it met on the way."""
     values: tuple[str, ...]
-    """Values of the key, those that most holders gave first. Empty for FindNode."""
+    """The values of the key, sorted by how many holders gave them. Empty for FindNode."""
     complete: bool
     """False if the bound on calls ended the lookup before the frontier had answered."""
     hops: int
-    """Nodes in a row that had to be asked to learn of the closest one found, or of the first
-    holder: 1 if this node knew it, 0 if nobody was found."""
+    """The length of the chain of queries that led to the closest node found, or to the first
+    holder: 1 if this node knew it, 0 if none was found."""
     messages: int
     """Queries sent, pings included."""
     refused: Counter[str]
-    """How often each rule was broken, by the name of its class."""
+    """How often each rule was broken, by the name of its exception class."""

@@ -1,23 +1,23 @@
-"""The records that a node holds for others (document, 2.3: DHTStore, DHTFindValue; decisions/0053).
+"""The records that a node holds for others (interface 2.3: DHTStore, DHTFindValue; decision 0053).
 
-Terms: a *record* is a key, a value and the *group* in whose name it was stored
-(``policy.quota_group``). Several values may be under one key: one for each holder of a layer. Its
-*age* is the time since its publisher stored it; a holder that hands a record on hands on its age.
-A record's *cost* is the bytes of its value and OVERHEAD_BYTES for the rest.
+Terms: a *record* is a key, a value and the *group* whose quota it uses (``policy.quota_group``).
+There may be several values under one key, such as the holders of a layer. A record's *age* is the
+time since its publisher stored it; a holder that hands a record on passes on the age. A record's
+*cost* is the size of its value in bytes, plus OVERHEAD_BYTES.
 
 =========  ===========================================  =========  ================================
 record     event                                        next       other effect
 =========  ===========================================  =========  ================================
 (none)     stored, and there is room                    held
 (none)     stored, and the fullest group must give way  held       that group's oldest is dropped
-held       stored again, younger than what is held      held       expiry counts from then
-held       stored again, older                          held       due for handing on later
+held       stored again with a lower age                held       expires later
+held       stored again with a higher age               held       is handed on later
 held       EXPIRY_S after its publication               (none)
 =========  ===========================================  =========  ================================
 
-Invariants: the sum of costs, the values under a key, each group's number of records and bytes, and
-its number under a key stay within ``RecordLimits``; an expired record is never given out; to hand
-a record on never lengthens its life; a flood cannot drive out the records of groups that hold less.
+Invariants: ``RecordLimits`` bounds the sum of costs, the values under a key, and for each group its
+records, its bytes and its values under a key; an expired record is never returned; handing a record
+on never lengthens its life; a flood cannot drive out the records of groups that hold less.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from meshnode.domain.kademlia.value import VALUE_BYTES, VALUES_PER_KEY, check_va
 from meshnode.domain.ratelimit import Rate, RateLimit
 
 OVERHEAD_BYTES = 600
-"""Of a record in memory besides its value, measured by ``bench/dht.py``."""
+"""Memory that a record takes besides its value, as measured by ``bench/dht.py``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class RecordLimits:
     values_per_key: int = VALUES_PER_KEY
     group_values_per_key: int = 16
     group_records: int = 2048
-    """A node of a small network may hand on all that it holds."""
+    """Enough for a node of a small network to hand on all its records."""
     group_bytes: int = 2 << 20
     total_bytes: int = 16 << 20
     stores: Rate = Rate(per_second=20.0, burst=2048.0)  # noqa: RUF009 - frozen
-    """Of one group."""
+    """Stores by one group."""
     expiry_s: float = 3600.0
     """A record outlives two missed publications (``publications.PUBLISH_S``)."""
     hand_on_s: float = 900.0
-    """How long after it was last stored here a record is handed on to the nodes nearest to it, at
-    the earliest; half as long again at the latest."""
+    """A record is handed on to the nodes nearest to its key this long after it was last stored
+    here, or up to half as long again."""
 
 
 RECORD_LIMITS = RecordLimits()
@@ -70,7 +70,7 @@ class Record:
 
     @property
     def cost(self) -> int:
-        """In bytes."""
+        """The memory it takes, in bytes."""
         return OVERHEAD_BYTES + len(self.value.encode())
 
 
@@ -84,7 +84,7 @@ class Due:
 
 
 class _Group:
-    """The records of one group, first come first, and their cost."""
+    """The records of one group, oldest first, and their cost."""
 
     __slots__ = ("records", "size")
 
@@ -94,17 +94,17 @@ class _Group:
 
 
 class RecordStore:
-    """What a node holds for the network, within bounds.
+    """The records that a node holds, within bounds.
 
     ``spread``, 0 to 1, differs between nodes, so that the holders of a record do not all hand it on
-    at once: the first to do so spares the others.
+    at once. The first one that does spares the others the work.
     """
 
     def __init__(self, limits: RecordLimits = RECORD_LIMITS, spread: float = 0.0) -> None:
         self._limits = limits
         self._hand_on_s = limits.hand_on_s * (1 + spread / 2)
         self._keys: dict[NodeId, dict[str, Record]] = {}
-        """By key and value; each key's records in the order of their first coming."""
+        """By key and value; the records of a key in the order in which they were first stored."""
         self._groups: defaultdict[str, _Group] = defaultdict(_Group)
         self._size = 0
         self._allowance = RateLimit(limits.stores)
@@ -119,12 +119,12 @@ class RecordStore:
         return sum(map(len, self._keys.values()))
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, expired ones that ``expire`` has not met yet among them."""
+        """All records, including expired ones that ``expire`` has not dropped yet."""
         for records in self._keys.values():
             yield from records.values()
 
     def values(self, key: NodeId, now: float) -> tuple[str, ...]:
-        """The values held under ``key``, in the order of their first coming."""
+        """The values held under ``key``, in the order in which they were first stored."""
         return tuple(
             record.value
             for record in self._under(key)
@@ -132,17 +132,17 @@ class RecordStore:
         )
 
     def store(self, key: NodeId, value: str, group: str, now: float, age_s: float = 0.0) -> None:
-        """Hold a record. Raises BadValue, or a Flooded if that would exceed a bound."""
+        """Hold a record. Raises BadValue, or Flooded if it would exceed a bound."""
         limits = self._limits
 
-        # A sender stores at a bounded rate, whether or not its records are taken.
+        # A sender stores at a bounded rate. Refused records count too.
         wait = self._allowance.wait(group, now)
         if wait:
             raise StoringTooFast(int(wait) + 1)
 
         check_value(value, limits.value_bytes)
 
-        # A record is as old as its publication; one from the future would outlive the others.
+        # A negative age would let a record outlive the others.
         published_at = now - max(0.0, age_s)
         if self._has_expired(published_at, now):
             return
@@ -161,13 +161,13 @@ class RecordStore:
         self._add(record)
 
     def keep_only(self, key: NodeId, value: str, group: str) -> None:
-        """Drop what a group has under a key besides ``value``."""
+        """Drop the other values of a group under a key."""
         for record in list(self._under(key)):
             if record.group == group and record.value != value:
                 self._drop(record)
 
     def expire(self, now: float, key: NodeId | None = None) -> int:
-        """Drop what has expired, under one key or all. Returns how many records that was."""
+        """Drop expired records, under one key or all. Returns how many."""
         keys = self._keys if key is None else {key: self._keys.get(key, {})}
         old = [
             record
@@ -182,8 +182,8 @@ class RecordStore:
     def due(self, now: float) -> list[Due]:
         """Records to hand on now; each is due again ``hand_on_s`` later.
 
-        A record that somebody stored here in the meantime is not due: who handed it on has handed
-        it to the other holders too.
+        A record that was stored here again in the meantime is not due: the node that handed it on
+        has sent it to the other holders too.
         """
         self.expire(now)
         due: list[Due] = []
@@ -208,8 +208,8 @@ class RecordStore:
             held.hand_on_at = again.hand_on_at
 
     def _answers_better(self, again: Record, held: Record) -> bool:
-        # Of those who store the same record the one who holds less here answers for it, so that
-        # nobody's record can be drawn into a flood by storing it first.
+        # If several groups store the same record, it counts for the one with fewer bytes here.
+        # Otherwise a flooder could store another's record first, and have it dropped with its own.
         if self._size_of(again.group) + again.cost >= self._size_of(held.group):
             return False
         try:
@@ -222,7 +222,7 @@ class RecordStore:
         return self._groups[group].size if group in self._groups else 0
 
     def _check_group(self, record: Record) -> None:
-        # One sender's records are bounded in number, in bytes, and in number under a key.
+        # A group's records are bounded in number, in bytes, and in number under a key.
         limits = self._limits
         group = self._groups.get(record.group, _Group())
         under_key = sum(other.group == record.group for other in self._under(record.key))
@@ -234,8 +234,8 @@ class RecordStore:
             raise SenderFull(self._soon)
 
     def _check_key(self, record: Record) -> Record | None:
-        # The values under a key are bounded. When they are full, whoever has most of them gives way
-        # to who would still have fewer.
+        # The values under a key are bounded. When they are full, the group with most of them gives
+        # way to a group that would still have fewer.
         if len(self._under(record.key)) < self._limits.values_per_key:
             return None
         shares = Counter(other.group for other in self._under(record.key))
@@ -248,7 +248,7 @@ class RecordStore:
         return self._keys.get(key, {}).values()
 
     def _make_room(self, record: Record, now: float) -> None:
-        # The store as a whole is bounded, and when it is full the same holds for bytes.
+        # The store as a whole is bounded in bytes. When it is full, the same rule applies.
         if self._size + record.cost > self._limits.total_bytes:
             self.expire(now)
         while self._size + record.cost > self._limits.total_bytes:
@@ -259,7 +259,7 @@ class RecordStore:
 
     @property
     def _soon(self) -> int:
-        # A publisher comes back at its next publication; nothing frees places much faster.
+        # Room rarely comes sooner, and a publisher retries at its next publication anyway.
         return int(self._limits.hand_on_s)
 
     def _drop(self, record: Record) -> None:

@@ -1,13 +1,13 @@
-"""The routing table: whom this node knows, most of its near and some of its far (document, 4.3).
+"""The routing table: most of the nodes near this one, and some that are far (interface 4.3).
 
-Terms: see ``bucket``. A *newcomer* is a verified contact without a place. A contact is *lost* when
-it was dropped for not answering; lost contacts are tried again, so that two halves of a partitioned
-network find each other when it heals. A bucket is *due* when nothing in it was looked up for
-REFRESH_S.
+Paper 2.4 describes it; ``bucket`` names the paper and explains the terms. Further terms: a
+*newcomer* is a verified contact without a place. A contact is *lost* when it was dropped for not
+answering; lost contacts are tried again, so that two halves of a partitioned network find each
+other when it heals. A bucket is *due* when nothing in it was looked up for REFRESH_S.
 
-Invariants: the node's own id is nowhere in it; every contact is in the bucket of its distance; no
-bucket exceeds K, no subnet its share (``policy``); ``closest`` is exact over all entries. The table
-calls nobody: it returns the contact to ping, and is told what came of it.
+Invariants: the node's own id is not in the table; every contact is in the bucket of its distance;
+no bucket exceeds K, no subnet its share (``policy``); ``closest`` is exact over all entries. The
+table makes no calls: it returns the contact to ping, and the caller reports the outcome.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from meshnode.domain.kademlia.bucket import CHECK_S, FRESH_S, Bucket, K
+from meshnode.domain.kademlia.bucket import FRESH_S, PING_S, Bucket, K
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.node_id import ID_BITS, NodeId, bucket_of, distance
 from meshnode.domain.kademlia.policy import ANYWHERE, ContactPolicy
 from meshnode.domain.kademlia.refusals import CrowdedSubnet, NotResponsible
 
 REFRESH_S = 3600.0
-LOST_MAX = 64
+MAX_LOST = 64
 RESPONSIBLE = 2
-"""A node takes a record while it knows fewer than so many times K nodes nearer to the key. More
-than once, for the storing node may know fewer of them."""
+"""A node stores a record while it knows fewer than this many times K nodes nearer to the key. The
+factor allows for a storing node that knows fewer of them."""
 
 
 class RoutingTable:
@@ -43,7 +43,7 @@ class RoutingTable:
         self._subnets: Counter[str] = Counter()
         self._lost: dict[NodeId, Contact] = {}
 
-    # Who is in it
+    # Contents
 
     def __len__(self) -> int:
         """How many contacts have a place."""
@@ -93,12 +93,12 @@ class RoutingTable:
         if nearer >= RESPONSIBLE * self._k:
             raise NotResponsible
 
-    # Who comes and goes
+    # Changes
 
     def wants(self, contact: Contact, now: float) -> bool:
-        """Whether a ping to an unverified contact could change the table: it is worth its message.
+        """Whether a ping to an unverified contact could change the table, and so is worth sending.
 
-        Raises OwnId; other rules are for :meth:`heard` to enforce.
+        Raises OwnId; :meth:`heard` enforces the other rules.
         """
         bucket = self._buckets.get(bucket_of(self._own_id, contact.node_id))
         if bucket is None:
@@ -106,14 +106,14 @@ class RoutingTable:
         entry = bucket.entries.get(contact.node_id)
         if entry is not None:
             return now - entry.heard_at >= FRESH_S
-        return not bucket.full or bucket.doubtful(now) is not None
+        return not bucket.full or bucket.candidate(now) is not None
 
     def heard(self, contact: Contact, now: float) -> Contact | None:
         """Take note of an answer from a verified contact.
 
-        Returns the contact to ping if this one can only have the place of another: tell
-        :meth:`heard` or :meth:`failed` what came of the ping, and it is kept or replaced. Raises
-        OwnId or CrowdedSubnet.
+        Returns the eviction candidate if this contact could only replace another entry. The
+        caller pings the candidate and reports the outcome to :meth:`heard` or :meth:`failed`, and
+        the candidate is kept or replaced. Raises OwnId or CrowdedSubnet.
         """
         index = bucket_of(self._own_id, contact.node_id)
         bucket = self._buckets.get(index)
@@ -123,14 +123,14 @@ class RoutingTable:
 
         holder = bucket.entries.get(contact.node_id)
         if holder is not None and holder.contact == contact:
-            bucket.heard(contact, now)
+            bucket.place(contact, now)
             return None
 
-        # An id keeps its address while that address answers: ids are not signed, so whoever
-        # answers with a known id elsewhere may be the node after a move, or a thief.
+        # An id keeps its address while that address answers: ids are not signed, so a known id at
+        # a new address may be the same node after a move, or an impostor.
         if holder is not None:
-            bucket.wait(contact, now)
-            return self._put_under_check(bucket, now, contact.node_id)
+            bucket.add_replacement(contact, now)
+            return self._nominate(bucket, now, contact.node_id)
 
         # A subnet has its share of each bucket and of the table, and no more.
         if not self._has_share(contact, bucket):
@@ -143,17 +143,17 @@ class RoutingTable:
             return None
 
         # A full bucket keeps its least recently seen contact if that answers a ping.
-        bucket.wait(contact, now)
-        return self._put_under_check(bucket, now)
+        bucket.add_replacement(contact, now)
+        return self._nominate(bucket, now)
 
     def failed(self, contact: Contact, now: float) -> None:
-        """Take note of a call that the contact did not answer, or not as itself."""
+        """Take note of a call that the contact did not answer under its own id."""
         index = bucket_of(self._own_id, contact.node_id)
         bucket = self._buckets.get(index)
         if bucket is None:
             return
-        gone, newcomer = bucket.strike(
-            contact, now, lambda waiting: self._has_share(waiting, bucket, leaving=contact)
+        gone, newcomer = bucket.failed(
+            contact, now, lambda other: self._has_share(other, bucket, leaving=contact)
         )
         if not gone:
             return
@@ -163,11 +163,11 @@ class RoutingTable:
         if not bucket.entries:
             del self._buckets[index]
         self._lost[contact.node_id] = contact
-        if len(self._lost) > LOST_MAX:
+        if len(self._lost) > MAX_LOST:
             del self._lost[next(iter(self._lost))]
 
     def lost(self) -> list[Contact]:
-        """Contacts to try again now and then, the longest lost first; at most LOST_MAX."""
+        """Contacts to try again now and then, the longest lost first; at most MAX_LOST."""
         return list(self._lost.values())
 
     # What is due
@@ -179,7 +179,8 @@ class RoutingTable:
     def due_buckets(self, now: float) -> list[int]:
         """Buckets to refresh, nearest first, by a lookup for an ``id_in_bucket`` in each.
 
-        Those nearer than the nearest contact are left out: the lookup for the own id covers them.
+        Buckets nearer than the nearest contact are left out: looking up this node's own id covers
+        them.
         """
         nearest = min(self._buckets, default=ID_BITS)
         return [
@@ -190,17 +191,17 @@ class RoutingTable:
 
     # Details
 
-    def _put_under_check(
+    def _nominate(
         self, bucket: Bucket, now: float, node_id: NodeId | None = None
     ) -> Contact | None:
-        entry = bucket.doubtful(now, node_id)
-        if entry is None:
+        candidate = bucket.candidate(now, node_id)
+        if candidate is None:
             return None
-        entry.check_until = now + CHECK_S
-        return entry.contact
+        candidate.nominate(now + PING_S)
+        return candidate.contact
 
     def _place(self, contact: Contact, bucket: Bucket, now: float) -> None:
-        bucket.heard(contact, now)
+        bucket.place(contact, now)
         self._count(contact, +1)
 
     def _count(self, contact: Contact, change: int) -> None:

@@ -1,8 +1,8 @@
-"""The text of records' values on the wire (document, 2.3: DHTStoreRequest, DHTFindValueResponse).
+"""The text of records' values on the wire (interface 2.3: DHTStoreRequest, DHTFindValueResponse).
 
-Terms: a *value* is one line of printable text, such as ``host:port``. Several nodes store under one
-key, and the answer to DHTFindValue has one string for all of it: one value a line, so that a single
-value is itself, as in the document (decisions/0053).
+Terms: a *value* is one line of printable text, such as ``host:port``. Several nodes may store under
+one key, but the answer to DHTFindValue has a single string. It holds one value a line, so a single
+value appears as itself, as in the document (decision 0053).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from meshnode.domain.kademlia.refusals import BadValue
 
 VALUE_BYTES = 512
-"""In UTF-8. ``host:port`` needs 21 for IPv4; the rest is room for other uses."""
+"""Longest value, in bytes of UTF-8. ``host:port`` needs 21 for IPv4."""
 VALUES_PER_KEY = 64
-"""Holders of one layer that a lookup can learn of; an answer stays below 33 kB."""
+"""Most values of a key: the holders that a lookup finds. Keeps an answer below 33 kB."""
 
 
 def check_value(value: str, value_bytes: int = VALUE_BYTES) -> None:
-    """Raise BadValue unless this can be a record's value."""
+    """Raise BadValue unless this is a valid value of a record."""
     # A value is one line of printable text of bounded size.
     if not value or not value.isprintable() or len(value.encode()) > value_bytes:
         raise BadValue
@@ -34,7 +34,7 @@ def split_values(
 ) -> tuple[str, ...]:
     """The values in a DHTFindValueResponse, as :func:`join_values` wrote them.
 
-    What a holder could not have stored is left out, and what is beyond ``values_per_key``.
+    Invalid values are left out, and so are those beyond ``values_per_key``.
     """
     values: list[str] = []
     for line in text.split("\n", values_per_key)[:values_per_key]:

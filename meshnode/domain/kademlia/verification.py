@@ -1,7 +1,7 @@
-"""Which addresses have proved to be the node that they are said to be (decisions/0051).
+"""The contacts that have proved that their id belongs to their address (decision 0051).
 
-Terms: a contact is *asked* while a ping to it is out, *verified* once its address has answered with
-its id, and *shunned* for a while after it has not.
+Terms: a contact is *asked* while a ping to it is in flight, *verified* once its address has
+answered with its id, and *shunned* for a while after it has failed to.
 
 ============  ==================================  ============
 state         event                               next state
@@ -17,10 +17,10 @@ shunned       answered with its id                verified
 shunned       SHUNNED_S since the failure         unknown
 ============  ==================================  ============
 
-Invariants: a contact is in one state at a time; each state holds at most its bound, and where one
-is full the oldest goes back to unknown (asked: the newcomer has to wait). So a stranger can make
-this node ping a claimed address once in SHUNNED_S, or its own once in CALLER_SHUNNED_S, and have
-ASKED_MAX pings out at once.
+Invariants: a contact is in one state at a time. Each state has a bound; when it is full the oldest
+contact becomes unknown, except that a full *asked* refuses newcomers. So strangers can make this
+node ping a claimed address once in SHUNNED_S, or their own once in CALLER_SHUNNED_S, with at most
+MAX_ASKED pings in flight.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from __future__ import annotations
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.refusals import WrongResponder
 
-VERIFIED_MAX = 1024
+MAX_VERIFIED = 1024
 """A full routing table of a large network holds some 300 contacts; a lookup meets 50 more."""
-SHUNNED_MAX = 1024
-ASKED_MAX = 32
-"""As many as ten lookups have in flight."""
+MAX_SHUNNED = 1024
+MAX_ASKED = 32
+"""About as many as ten lookups have in flight."""
 
 VERIFIED_S = 1800.0
-"""Half a bucket's refresh time: a contact in use is heard of more often than that."""
+"""Half a bucket's refresh time: a contact in use is heard more often than that."""
 SHUNNED_S = 60.0
 CALLER_SHUNNED_S = 10.0
-"""The same for one that calls: somebody is there, and may only have been too busy to answer."""
+"""As SHUNNED_S, for a contact that calls this node: it may only have been too busy to answer."""
 ASKED_S = 30.0
-"""Longer than any deadline: only a ping whose caller was cancelled lasts until then."""
+"""Longer than any deadline: only a ping whose caller was cancelled stays without outcome."""
 
 
 class Verifications:
-    """What pings have shown. Times are seconds of a monotonic clock."""
+    """The results of pings. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         # Each maps to the time of the event, oldest first.
@@ -61,12 +61,12 @@ class Verifications:
         return _within(self._shunned, contact, now, span_s)
 
     def may_ping(self, contact: Contact, now: float, *, calls: bool = False) -> bool:
-        """Whether to ping a contact that a stranger has brought up; then it counts as asked.
+        """Whether to ping a contact that another node named. True marks it as asked.
 
-        ``calls`` says that it has brought itself up, from its own address.
+        ``calls`` means that the contact itself called this node, from that address.
         """
         _drop_older(self._asked, now - ASKED_S)
-        if contact in self._asked or len(self._asked) >= ASKED_MAX:
+        if contact in self._asked or len(self._asked) >= MAX_ASKED:
             return False
         span_s = CALLER_SHUNNED_S if calls else SHUNNED_S
         if self.is_verified(contact, now) or self.is_shunned(contact, now, span_s):
@@ -75,20 +75,21 @@ class Verifications:
         return True
 
     def answered(self, contact: Contact, responder_id: bytes, now: float) -> None:
-        """Record an answer of any kind. Raises WrongResponder, and shuns such a contact."""
+        """Note an answer to any call. If its id is wrong, shun the contact; raises
+        WrongResponder."""
         # An address is verified by an answer with the matching id only.
         if responder_id != contact.node_id:
             self.failed(contact, now)
             raise WrongResponder
         self._asked.pop(contact, None)
         self._shunned.pop(contact, None)
-        _append(self._verified, contact, now, VERIFIED_MAX)
+        _append(self._verified, contact, now, MAX_VERIFIED)
 
     def failed(self, contact: Contact, now: float) -> None:
-        """Record that the contact did not answer, or not as itself."""
+        """Note that the contact did not answer, or answered with another id."""
         self._asked.pop(contact, None)
         self._verified.pop(contact, None)
-        _append(self._shunned, contact, now, SHUNNED_MAX)
+        _append(self._shunned, contact, now, MAX_SHUNNED)
 
     def __len__(self) -> int:
         """How many contacts are remembered, in any state."""

@@ -1,12 +1,13 @@
-"""Orders, forward proofs and votes: what is signed by whom (document, 2.1 and 4.3; decision 0098).
+"""Orders, forward proofs and votes, and their signatures (interface 2.1 and 4.3; decision 0098).
 
 Terms: an *order* is a requester's signature over a message that it sends to a holder of layers; the
-*holder* who computed it becomes its *prover*. The *claim* is the digest of an order, by which the
-chain knows the work: one order is claimed once, however it is dressed up. Times are nanoseconds
-since 1970, keys are compressed public keys, and node ids are derived from them.
+*holder* that computed it becomes its *prover*. The *claim* is the digest of an order, which
+identifies the work on the chain: an order can be claimed only once, even if it is signed again.
+Times are nanoseconds since 1970, keys are compressed public keys, and node ids are derived from
+them.
 
-Invariants: every statement names its purpose and its chain, so that a signature serves no other;
-what is read is exactly the members that are listed here, in canonical form.
+Invariants: every statement names its purpose and its chain, so that its signature is valid for no
+other; a statement is accepted only with exactly the members listed here, in canonical form.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ ORDER_DOMAIN = "meshnode/work-order/v1"
 PROOF_DOMAIN = "meshnode/forward-proof/v1"
 VOTE_DOMAIN = "meshnode/validation-vote/v1"
 
-MOST_BYTES = 4096
-"""Of a statement. An order takes 700, a proof twice as much."""
-MOST_LAYER = 4095
-MOST_TIME_NS = 2**63 - 1
-MOST_REQUEST_ID = 128
-MOST_CHAIN_ID = 64
+MAX_BYTES = 4096
+"""Limit for the bytes of a statement. An order takes 700, a proof twice as many."""
+MAX_LAYER = 4095
+MAX_TIME_NS = 2**63 - 1
+MAX_REQUEST_ID = 128
+MAX_CHAIN_ID = 64
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _NODE_ID = re.compile(r"[0-9a-f]{40}")
-_LIMITS = JsonLimits(MOST_BYTES, depth=6, fractions=False)
+_LIMITS = JsonLimits(MAX_BYTES, depth=6, fractions=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """The bytes that were signed, and by whom; nothing about them is checked yet."""
+    """The bytes that were signed, the signer and the signature, all of them unchecked."""
 
     body: bytes
     public_key: bytes
@@ -49,14 +50,14 @@ class Signed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What a requester signs for the holder that it sends a message to."""
+class WorkOrder:
+    """The statement that a requester signs for the holder to which it sends a message."""
 
     chain_id: str
     requester: str
-    """Its public key."""
+    """The requester's public key."""
     holder: str
-    """Node id."""
+    """The holder's node id."""
     request_id: str
     model_hash: str
     first_layer: int
@@ -64,7 +65,7 @@ class Order:
     time_ns: int
 
     def body(self) -> dict[str, Json]:
-        """What is signed; the requester is who signs."""
+        """The members that the requester signs."""
         return {
             "domain": ORDER_DOMAIN,
             "chain_id": self.chain_id,
@@ -78,7 +79,7 @@ class Order:
 
     @property
     def claim(self) -> str:
-        """What the chain knows the work by. Signed a second time, an order is the same one."""
+        """The digest that identifies the work on the chain. Signing again does not change it."""
         return application_id(self.body(), self.requester)
 
 
@@ -86,24 +87,24 @@ class Order:
 class ForwardProof:
     """A holder's statement that it ran layers for an order."""
 
-    order: Order
+    order: WorkOrder
     prover: str
-    """Public key."""
+    """The prover's public key."""
     last_layer: int
     output_hash: str
     time_ns: int
     digest: str
-    """SHA-256 of what was signed."""
+    """SHA-256 of the signed bytes."""
 
     @property
     def layers(self) -> range:
-        """What was run."""
+        """The layers that were run."""
         return range(self.order.first_layer, self.last_layer + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """A validator's verdict, as it is gossiped; the one that counts is on the chain."""
+    """A validator's verdict in gossiped form; only the vote on the chain counts."""
 
     chain_id: str
     proof_id: str
@@ -129,18 +130,18 @@ def sign(body: dict[str, Json], key: NodeKey) -> Signed:
     )
 
 
-def sign_order(order: Order, key: NodeKey) -> str:
-    """An order as the text that travels beside its message."""
+def sign_order(order: WorkOrder, key: NodeKey) -> str:
+    """Sign an order. Returns the text that is sent beside the message."""
     return encode(sign_envelope(order.body(), key.seed)).decode("ascii")
 
 
-def read_order(text: str) -> tuple[Order, dict[str, Json]]:
-    """An order whose signature holds, and its envelope. Raises InvalidRequest."""
+def read_order(text: str) -> tuple[WorkOrder, dict[str, Json]]:
+    """An order with a valid signature, and its envelope. Raises InvalidRequest."""
     value = _parsed(text.encode("utf-8", "replace"), "order")
     return order_in(value), _members(value, "order")
 
 
-def order_in(value: Json) -> Order:
+def order_in(value: Json) -> WorkOrder:
     """An order in an envelope; the signature is verified. Raises InvalidRequest."""
     try:
         envelope = open_envelope(value)
@@ -152,15 +153,15 @@ def order_in(value: Json) -> Order:
         "order",
         {"chain_id", "holder", "request_id", "model_hash", "first_layer", "input_hash", "time_ns"},
     )
-    return Order(
-        chain_id=_text(body, "chain_id", MOST_CHAIN_ID),
+    return WorkOrder(
+        chain_id=_text(body, "chain_id", MAX_CHAIN_ID),
         requester=envelope.signer,
         holder=_matching(body, "holder", _NODE_ID),
-        request_id=_text(body, "request_id", MOST_REQUEST_ID),
+        request_id=_text(body, "request_id", MAX_REQUEST_ID),
         model_hash=_matching(body, "model_hash", _HASH),
-        first_layer=_integer(body, "first_layer", MOST_LAYER),
+        first_layer=_integer(body, "first_layer", MAX_LAYER),
         input_hash=_matching(body, "input_hash", _HASH),
-        time_ns=_integer(body, "time_ns", MOST_TIME_NS),
+        time_ns=_integer(body, "time_ns", MAX_TIME_NS),
     )
 
 
@@ -182,7 +183,7 @@ def sign_proof(
 
 
 def read_proof(signed: Signed) -> ForwardProof:
-    """A proof whose signatures hold, prover's and requester's. Raises InvalidRequest."""
+    """A proof with valid signatures of prover and requester. Raises InvalidRequest."""
     envelope = _opened(signed, "proof")
     body = _body(
         envelope,
@@ -193,7 +194,7 @@ def read_proof(signed: Signed) -> ForwardProof:
     if body["kind"] != "forward":
         raise InvalidRequest("proof", "is of no kind that can be checked")
     order = order_in(body["order"])
-    last = _integer(body, "last_layer", MOST_LAYER)
+    last = _integer(body, "last_layer", MAX_LAYER)
     if last < order.first_layer:
         raise InvalidRequest("last_layer", "is before the first one")
     return ForwardProof(
@@ -201,13 +202,13 @@ def read_proof(signed: Signed) -> ForwardProof:
         prover=envelope.signer,
         last_layer=last,
         output_hash=_matching(body, "output_hash", _HASH),
-        time_ns=_integer(body, "time_ns", MOST_TIME_NS),
+        time_ns=_integer(body, "time_ns", MAX_TIME_NS),
         digest=hashlib.sha256(signed.body).hexdigest(),
     )
 
 
 def sign_vote(vote: Vote, key: NodeKey) -> Signed:
-    """A vote as it is gossiped; ``vote.voter`` is the key's owner."""
+    """Sign a vote for gossip; ``vote.voter`` is the key's owner."""
     return sign(
         {
             "domain": VOTE_DOMAIN,
@@ -222,14 +223,14 @@ def sign_vote(vote: Vote, key: NodeKey) -> Signed:
 
 
 def read_vote(signed: Signed) -> Vote:
-    """A vote whose signature holds. Raises InvalidRequest."""
+    """A vote with a valid signature. Raises InvalidRequest."""
     envelope = _opened(signed, "vote")
     names = {"chain_id", "proof_id", "claim", "consensus_key", "approve"}
     body = _body(envelope, VOTE_DOMAIN, "vote", names)
     if not isinstance(body["approve"], bool):
         raise InvalidRequest("approve", "must be true or false")
     return Vote(
-        chain_id=_text(body, "chain_id", MOST_CHAIN_ID),
+        chain_id=_text(body, "chain_id", MAX_CHAIN_ID),
         proof_id=_matching(body, "proof_id", _HASH),
         claim=_matching(body, "claim", _HASH),
         voter=envelope.signer,
@@ -240,7 +241,7 @@ def read_vote(signed: Signed) -> Vote:
 
 def _opened(signed: Signed, name: str) -> Envelope:
     value = _parsed(signed.body, name)
-    # What was signed is the canonical form, so that it has one digest.
+    # The signed bytes must be the canonical form, so that a statement has only one digest.
     if encode(value) != signed.body:
         raise InvalidRequest(name, "is not in canonical form")
     try:
@@ -270,7 +271,7 @@ def _members(value: Json, name: str) -> dict[str, Json]:
 
 def _body(envelope: Envelope, domain: str, name: str, members: set[str]) -> dict[str, Any]:
     body = envelope.body
-    # Signed for this purpose, and with nothing that is not understood.
+    # It must be signed for this purpose, and must have no unknown members.
     if body.get("domain") != domain or set(body) != members | {"domain"}:
         raise InvalidRequest(name, "has other members than such a statement")
     return body

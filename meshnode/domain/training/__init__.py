@@ -1,4 +1,4 @@
-"""Training that agrees: rounds, gossip rules, agreement, trend (document, 1, 2.1, 2.3).
+"""Training that agrees: rounds, gossip rules, agreement, trend (interface 1, 2.1, 2.3).
 
 Read it in this order: ``contribution`` (what a node adds to a round), ``agreement`` (which
 weights count), ``replica`` (one node's way through a round), ``trend`` (what the losses say).

@@ -1,11 +1,11 @@
-"""Which weights count, and how far the nodes agree (document, 2.1: hash_agreement_rate).
+"""Which weights count, and how far the nodes agree (interface 2.1: hash_agreement_rate).
 
 Terms: a node *reports* the version of its weights and their hash; version 0 is what a node starts
-with, before it has trained or joined. The *winner* is what most nodes report: of those with as many
-nodes the newest, and of these the one with the lowest hash.
+with, before it has trained or joined. The *winner* is the version that most nodes report; a tie
+goes to the newest version, and then to the lowest hash.
 
-Invariants: nodes that know the same reports name the same winner; newcomers outvote nobody; one
-liar with a high version outvotes nobody but a single other.
+Invariants: nodes that know the same reports name the same winner; newcomers outvote nobody; a
+single liar with a high version outvotes at most one other node.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Weights:
+class WeightsVersion:
     """The weights that a node has: the round that made them, and their SHA-256."""
 
     version: int
     model_hash: str
 
 
-def winner(reports: Iterable[Weights]) -> Weights | None:
+def winner(reports: Iterable[WeightsVersion]) -> WeightsVersion | None:
     """The weights that everybody should have; None without any report."""
     counts = Counter(reports)
     trained = {weights: count for weights, count in counts.items() if weights.version} or counts

@@ -1,11 +1,11 @@
-"""What nodes add to a round, and which of it counts (document, 2.3: GossipGradientRequest).
+"""Contributions to a round, and the rule for counting them (interface 2.3: GossipGradientRequest).
 
 Terms: a *contribution* is one node's pseudo-gradient of one round, named by the SHA-256 of what was
 signed; a node *equivocates* when it signs two different ones for a round. The *set* of a round is
 every contribution that counts, in the order of node ids.
 
-Invariants: of a node that equivocated nothing counts, wherever that is known; the set, and so its
-digest, does not depend on the order of arrival.
+Invariants: once a node is known to have equivocated, none of its contributions counts; the set, and
+so its digest, does not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-MOST_DIGESTS = 2
-"""Two different ones are proof enough; more would be memory for a liar."""
+MAX_DIGESTS = 2
+"""Two different digests prove that a node equivocated; keeping more would only cost memory."""
 
 
 class Contributions:
@@ -24,15 +24,15 @@ class Contributions:
         self._digests: dict[str, list[str]] = {}
 
     def add(self, node_id: str, digest: str) -> bool:
-        """Take note of a contribution; False if it is known, or more of the same lie."""
+        """Note a contribution. False if it is known, or if the node has equivocated already."""
         known = self._digests.setdefault(node_id, [])
-        if digest in known or len(known) >= MOST_DIGESTS:
+        if digest in known or len(known) >= MAX_DIGESTS:
             return False
         known.append(digest)
         return True
 
     def known(self) -> dict[str, tuple[str, ...]]:
-        """All digests of each node, for those who may lack some."""
+        """All digests of each node, for peers that may lack some."""
         return {node: tuple(sorted(digests)) for node, digests in sorted(self._digests.items())}
 
     def has(self, node_id: str) -> bool:
@@ -45,7 +45,7 @@ class Contributions:
         return dict(sorted(one.items()))
 
     def missing_at(self, theirs: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:
-        """What a peer lacks that says it has ``theirs``: node id and digest of each."""
+        """The node id and digest of each contribution that a peer which has ``theirs`` lacks."""
         return [
             (node, digest)
             for node, digests in self.known().items()

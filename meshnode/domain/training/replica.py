@@ -1,57 +1,45 @@
-"""One node's way through the rounds, without tensors, clocks or messages (document, 1 and 2.3).
+"""One node's part in training, without tensors, clocks or messages (interface 1 and 2.3).
 
-========  ================================================  ========  ==============================
-state     event                                             next      what the service does
-========  ================================================  ========  ==============================
-WAITING   ``begin``: own weights are those of most, and     INNER     inner steps from the anchor
-          most are not about to have new ones
-WAITING   ``begin`` after a crash in EXCHANGE               EXCHANGE  sends the same once more
-INNER     ``inner_done``; stragglers when they must hurry   EXCHANGE  files, then sends its own
-INNER     ``give_up``: training was switched off            WAITING
-EXCHANGE  all peers have the same set, or the deadline,     OUTER     applies the set to a copy
-          and the node is not left out
-OUTER     ``applied``                                       SETTLING  reports the new weights
-SETTLING  all peers report the same: success                WAITING   keeps them
-SETTLING  the deadline; most have the same: failed sync     WAITING   keeps them
-SETTLING  the deadline; most have the anchor still: failed  WAITING   drops them
-SETTLING  the deadline; most have others: failed sync       FETCHING  asks a peer that has them
-WAITING,  most peers have other weights                     FETCHING  asks a peer that has them
-INNER,
-EXCHANGE
-FETCHING  ``adopted``                                       WAITING   replaces its anchor
-FETCHING  ``fetch_failed``                                  WAITING   tries again later
-========  ================================================  ========  ==============================
+``states`` has the table of states. ``TRANSITIONS`` there is that table as data; every change of
+state goes through ``_enter``, which refuses all others.
 
-Terms: the *anchor* is what a round starts from: weights that were kept. A round's number becomes
-the version of what it makes; a new one is above all that were seen. A *sync* is the end of a round;
-it failed if not all that contributed, as far as was heard, ended it with the same weights. A node
-is *left out* when most have applied a set without its contribution. A number is *within reach* when
-it is at most ``MOST_AHEAD`` above the own.
+Terms: the *anchor* is the weights that a round starts from, the last ones this node kept. The
+number of a round becomes the version of the weights that it makes; a new round gets a number above
+all that this node has seen. A *sync* is the end of a round. It has failed unless all nodes that are
+known to have contributed ended the round with the same weights. A node is *left out* when most
+nodes have applied a set that lacks its contribution. A round number is *within reach* when it is at
+most ``MAX_AHEAD`` above this node's.
 
-Invariants: a node contributes to a round once, also across a crash (``Persisted``); a set is
-applied only to the anchor that its contributions were made from; of nodes that hear each other
-contribute to a round, two with different weights of its version never both count a success; a
-number out of reach moves nothing, so no liar uses the numbers up; a lone peer moves nobody out of a
-round that others are in.
+Invariants:
+
+- A node contributes to a round once, even if it crashes in between (``Persisted``).
+- A set is applied only to the anchor that its contributions were made from.
+- If two nodes heard each other contribute to a round and end it with different weights, at most one
+  of them counts the sync as a success.
+- A round number out of reach is ignored, so a liar cannot exhaust the numbers.
+- A single peer cannot move a node out of a round that other peers are in.
 """
 
 from __future__ import annotations
 
-from meshnode.domain.training.agreement import Weights, winner
+import math
+
+from meshnode.domain.training.agreement import WeightsVersion, winner
 from meshnode.domain.training.contribution import Contributions, set_digest
-from meshnode.domain.training.states import Persisted, Report, State, Tally, Timings
+from meshnode.domain.training.states import TRANSITIONS, Persisted, Report, State, Tally, Timings
+from meshnode.domain.transitions import checked
 
 __all__ = ["Persisted", "Replica", "Report", "State", "Tally", "Timings"]
 
-MOST_AHEAD = 1000
-"""Rounds. Nodes that fail and begin again count on alone, but hardly so far."""
-MOST_FAILURES = 3
-"""Fetches of which nothing came, in a row, after which a holder is not believed for a while. One is
-no lie: the holder may have gone on to the next round meanwhile."""
+MAX_AHEAD = 1000
+"""Rounds. A node whose syncs keep failing increases its number alone, but hardly this far."""
+MAX_FAILURES = 3
+"""Failed fetches in a row after which a holder's reports are ignored for a while. A single failure
+proves nothing: the holder may have gone on to the next round in the meantime."""
 
 
 class Replica:
-    """The state of one node's training. ``peers`` are those that train now, as reported lately."""
+    """The state of one node's training, and the latest reports of the peers that train too."""
 
     def __init__(
         self, node_id: str, persisted: Persisted, now: float, timings: Timings | None = None
@@ -62,7 +50,7 @@ class Replica:
         self.round_id = persisted.round_id
         self.state = State.WAITING
         self.tally = Tally()
-        self.pending: Weights | None = None
+        self.pending: WeightsVersion | None = None
         self.contributions = Contributions()
         self._contributed = persisted.contributed
         self._reports: dict[str, Report] = {}
@@ -74,40 +62,63 @@ class Replica:
         self._joiners_until = now
         self._retry_at = now
         self._behind_since = now
-        self._fetch: Weights | None = None
+        self._fetch: WeightsVersion | None = None
         self._joined = False
         self._failed = -1
-        """The round that failed here last: it is not gone on with."""
+        """The round that failed here last; this node does not resume it."""
 
-    # What others see, and what must be on the disk
+    def __repr__(self) -> str:
+        """Id, state, round and anchor."""
+        return (
+            f"<Replica {self.node_id[:8]} {self.state.name} round={self.round_id} "
+            f"kept={self.kept.version}:{self.kept.model_hash[:8]}>"
+        )
+
+    # The report to others, and the state to keep on the disk
 
     def report(self) -> Report:
-        """What this node says of itself."""
+        """This node's report to its peers."""
         known = self.contributions.known()
         return Report(self.round_id, self.state, self.kept, self.pending, known)
 
     def persisted(self) -> Persisted:
-        """What a restart needs."""
+        """The state that must survive a crash."""
         return Persisted(self.kept, self.round_id, self._contributed)
 
-    # What happens
+    def due(self, now: float) -> float:
+        """The time at which this node must act even if it hears nothing; ``inf`` if there is none.
+
+        Until then nothing but a call that brings news (``heard``, ``lost``, ``contributed``) can
+        change what ``begin``, ``fetch``, ``ready_to_apply`` and ``settle`` return.
+        """
+        times: tuple[float, ...] = ()
+        if self.state is State.WAITING:
+            times = (self._retry_at,)
+        elif self.state is State.EXCHANGE:
+            left_out_until = self._deadline + self.timings.settle_s
+            times = (self._retry_at, self._joiners_until, self._deadline, left_out_until)
+        elif self.state is State.SETTLING:
+            times = (self._deadline,)
+        return min((time for time in times if time > now), default=math.inf)
+
+    # Events
 
     def heard(self, peer: str, report: Report, now: float) -> None:
-        """A peer's report. It is asked for, so it is as new as the answer."""
+        """Note a peer's report, which is current because the peer was just asked for it."""
         if now >= self._distrusted.get(peer, now):
             self._distrusted.pop(peer, None)
             self._reports[peer] = report
 
     def known_peers(self) -> frozenset[str]:
-        """Peers whose reports count now."""
+        """Peers whose reports this node takes into account."""
         return frozenset(self._reports)
 
     def lost(self, peer: str) -> None:
-        """A peer is gone, or trains no more."""
+        """Note that a peer is gone, or no longer trains."""
         self._reports.pop(peer, None)
 
     def begin(self, now: float) -> bool:
-        """Begin a round, or go on with the one that a crash interrupted. True: do inner steps."""
+        """Begin a round, or resume the one that a crash interrupted. True: do inner steps."""
         if self.state is not State.WAITING or self._better() is not None or self._most_end():
             return False
         if not self._joined and (self._contributed is None or self._is_over()):
@@ -117,14 +128,14 @@ class Replica:
         self._joined = False
         self._inner_since = now
         if self._contributed is not None:
-            # Made before a crash: another one for the same round would be a lie.
+            # The contribution was made before a crash. A second one would contradict it.
             self._exchange(now)
             return False
-        self.state = State.INNER
+        self._enter(State.INNER)
         return True
 
     def inner_done(self, digest: str, now: float) -> None:
-        """The inner steps are done, and the contribution ``digest`` is on the disk."""
+        """Note that the inner steps are done and the contribution ``digest`` is on the disk."""
         if self.state is not State.INNER:
             raise ValueError("no inner steps were asked for")
         self._contributed = digest
@@ -132,18 +143,18 @@ class Replica:
         self._exchange(now)
 
     def give_up(self) -> None:
-        """The inner steps will not be finished: training was switched off."""
+        """Leave the inner steps unfinished, because training was switched off."""
         if self.state is State.INNER:
             self._rest()
 
     def must_hurry(self, now: float) -> bool:
-        """Whether the others wait: a straggler contributes what it has."""
+        """Whether the others have waited long enough that this node should contribute now."""
         if self.state is not State.INNER or not any(map(self._is_ahead, self._reports.values())):
             self._behind_since = now
         return now - self._behind_since >= self.timings.exchange_least_s / 2
 
     def contributed(self, node_id: str, round_id: int, anchor: str, digest: str) -> str | None:
-        """A checked contribution of a peer arrived. None: taken; else the reason why not."""
+        """Count a valid contribution of a peer. Returns None, or the reason for refusing it."""
         if round_id < self.round_id:
             return "the round is over"
         if anchor != self.kept.model_hash:
@@ -154,14 +165,14 @@ class Replica:
             if not self._may_move_on(round_id):
                 return "the round has not begun here"
             self.round_id, self.contributions = round_id, Contributions()
-            # Where it waits, the round that others have begun is the one that it begins next.
+            # A waiting node will begin the round that the others have begun.
             self._joined = self.state is State.WAITING
         if self.state in (State.OUTER, State.SETTLING):
             return "the exchange is over"
         return None if self.contributions.add(node_id, digest) else "known already"
 
     def lacking(self, peer: str) -> list[tuple[str, str]]:
-        """Contributions to send to a peer: those of this round that it lacks, node and digest."""
+        """The contributions to this round that a peer lacks: pairs of node id and digest."""
         report = self._reports.get(peer)
         if report is None or report.round_id > self.round_id:
             return []
@@ -171,27 +182,30 @@ class Replica:
         return self.contributions.missing_at(theirs)
 
     def ready_to_apply(self, now: float) -> dict[str, str] | None:
-        """The set to apply now, by node id, in order; None if it is not time. Call once."""
+        """The set to apply: digests by node id, in order. None if it is too early. Call once."""
         if self.state is not State.EXCHANGE:
             return None
         if now < self._deadline and not self._exchange_complete(now):
             return None
         if self._left_out() and now < self._deadline + self.timings.settle_s:
-            # The others have applied a set without the own contribution: theirs is fetched.
+            # The others applied a set without this node's contribution; fetch their weights.
             return None
-        self.state = State.OUTER
+        self._enter(State.OUTER)
         return self.contributions.included()
 
     def applied(self, model_hash: str, now: float) -> None:
-        """The set was applied to a copy of the anchor; the anchor itself still stands."""
+        """Note that the set was applied to a copy of the anchor, which itself is unchanged."""
         if self.state is not State.OUTER:
             raise ValueError("no set was to be applied")
-        self.pending = Weights(self.round_id, model_hash)
-        self.state = State.SETTLING
+        self.pending = WeightsVersion(self.round_id, model_hash)
+        self._enter(State.SETTLING)
         self._deadline = now + self.timings.settle_s
 
-    def settle(self, now: float) -> Weights | None:
-        """What to keep: own new weights. None: not yet, or other weights won (see ``fetch``)."""
+    def settle(self, now: float) -> WeightsVersion | None:
+        """This node's new weights, if it keeps them.
+
+        None while that is undecided, and when other weights won: then see ``fetch``.
+        """
         if self.state is not State.SETTLING or self.pending is None:
             return None
         companions = [
@@ -200,7 +214,7 @@ class Replica:
             if report.round_id >= self.round_id and not self._came_late(peer, report)
         ]
         same = all(report.latest == self.pending for report in companions)
-        # Who has kept something newer will not come back to this.
+        # A node that has kept newer weights will not return to these.
         undecided = any(
             report.latest != self.pending and report.kept.version <= self.pending.version
             for report in companions
@@ -209,7 +223,7 @@ class Replica:
             return None
         best = winner([self.pending, *(report.latest for report in self._reports.values())])
         self.tally.rounds += 1
-        # Who contributed and is not in the set has, or will have, other weights.
+        # A node that contributed but is not in the set has, or will have, other weights.
         left_out = any(self._was_left_out(*one) for one in self._reports.items())
         if same and not left_out and best == self.pending:
             self.tally.successful_syncs += 1
@@ -224,50 +238,54 @@ class Replica:
             self._want(best)
         return None
 
-    def fetch(self, now: float) -> Weights | None:
-        """Weights to get from a peer, because most nodes have them."""
+    def fetch(self, now: float) -> WeightsVersion | None:
+        """The weights to fetch from a peer because most nodes have them; None if there are none."""
         free = self.state in (State.WAITING, State.INNER, State.EXCHANGE)
         better = self._better() if free and now >= self._retry_at else None
         if better is not None:
             if self.state is State.EXCHANGE:
-                # A round that ended without this node.
+                # The round ended without this node.
                 self.tally.rounds += 1
                 self.tally.failed_syncs += 1
             self._want(better)
         return self._fetch if self.state is State.FETCHING else None
 
-    def holders(self, weights: Weights) -> list[str]:
-        """Peers that say they have these weights."""
+    def holders(self, weights: WeightsVersion) -> list[str]:
+        """Peers that report these weights as kept."""
         return [peer for peer, report in self._reports.items() if report.kept == weights]
 
-    def adopted(self, weights: Weights) -> None:
-        """The weights were fetched, checked and are on the disk."""
+    def adopted(self, weights: WeightsVersion) -> None:
+        """Note that the weights were fetched, verified and saved."""
         if self.state is not State.FETCHING or weights != self._fetch:
             raise ValueError("these weights were not asked for")
         self.tally.adopted += 1
         self._failures.clear()
         self._keep(weights)
-        if self.round_id > weights.version + MOST_AHEAD:
-            # Left alone it counted far; the others would never reach its numbers.
+        if self.round_id > weights.version + MAX_AHEAD:
+            # While alone, this node increased its number too far for the others to reach.
             self.round_id = weights.version
 
     def fetch_failed(self, now: float) -> None:
-        """Nobody gave what was asked for: who fails again and again is not heard for a while.
+        """Note that no holder delivered the weights.
 
-        Else one that names weights which nobody can have would keep this node from training.
+        The reports of a holder that fails ``MAX_FAILURES`` times are ignored for ``distrust_s``.
+        Otherwise a peer that reports weights which do not exist could keep this node from training.
         """
         for peer in self.holders(self._fetch) if self._fetch else ():
             self._failures[peer] = self._failures.get(peer, 0) + 1
-            if self._failures[peer] >= MOST_FAILURES:
+            if self._failures[peer] >= MAX_FAILURES:
                 del self._reports[peer], self._failures[peer]
                 self._distrusted[peer] = now + self.timings.distrust_s
         self._rest()
         self._retry_at = now + self.timings.retry_s
 
-    # Inside
+    # Details
+
+    def _enter(self, state: State) -> None:
+        self.state = checked(TRANSITIONS, self.state, state)
 
     def _exchange(self, now: float) -> None:
-        self.state = State.EXCHANGE
+        self._enter(State.EXCHANGE)
         if self._contributed is not None:
             self.contributions.add(self.node_id, self._contributed)
         wait = max(self.timings.exchange_least_s, self.timings.exchange_share * self._inner_s)
@@ -287,16 +305,19 @@ class Replica:
         self._contributed = None
 
     def _is_over(self) -> bool:
-        """Whether the round that was contributed to has ended, here or for all others."""
+        """Whether the round this node contributed to has ended, here or for all others."""
         others = [r for r in self._reports.values() if r.kept == self.kept]
         ended = bool(others) and all(report.round_id > self.round_id for report in others)
         return ended or self.round_id <= self.kept.version or self._failed == self.round_id
 
     def _reaches(self, round_id: int) -> bool:
-        return round_id <= max(self.round_id, self.kept.version) + MOST_AHEAD
+        return round_id <= max(self.round_id, self.kept.version) + MAX_AHEAD
 
     def _may_move_on(self, round_id: int) -> bool:
-        """Whether a later round can be joined: nothing was said in this one, most are not in it."""
+        """Whether this node may join a later round.
+
+        It may if it has not contributed to its own round, and most others are not in that one.
+        """
         if self._contributed is not None or self.state not in (State.WAITING, State.INNER):
             return False
         if self.state is State.WAITING:
@@ -313,7 +334,7 @@ class Replica:
         own = set_digest(self.contributions.included())
         for peer, report in self._reports.items():
             if report.kept != self.kept:
-                # One that settles for the same weights, or fetches them, is here in a moment.
+                # A peer that is settling on the same weights, or fetching them, joins in a moment.
                 if report.pending == self.kept or now < self._joiners_until:
                     return False
                 continue
@@ -326,20 +347,20 @@ class Replica:
                 return False
         return True
 
-    def _better(self) -> Weights | None:
-        """What most nodes have, if it is not what this one has."""
+    def _better(self) -> WeightsVersion | None:
+        """The weights that most nodes have, if this one has others."""
         best = winner([self.kept, *(report.latest for report in self._reports.values())])
-        # What nobody has kept yet cannot be fetched.
+        # Weights that no peer has kept yet cannot be fetched.
         return best if best != self.kept and best is not None and self.holders(best) else None
 
     def _most_end(self) -> bool:
-        """Whether most of those with the same anchor are about to have new weights."""
+        """Whether most nodes with the same anchor are about to replace it."""
         states = [r.state for r in self._reports.values() if r.kept == self.kept]
         ending = sum(state in (State.OUTER, State.SETTLING) for state in states)
         return self._contributed is None and ending > len(states) - ending + 1
 
     def _left_out(self) -> bool:
-        """Whether what most have next was made without the own contribution."""
+        """Whether the weights that most nodes keep next lack this node's contribution."""
         best = winner([self.kept, *(report.latest for report in self._reports.values())])
         makers = [report for report in self._reports.values() if report.pending == best]
         return bool(makers) and all(
@@ -348,24 +369,26 @@ class Replica:
         )
 
     def _came_late(self, peer: str, report: Report) -> bool:
-        """Whether a peer still in the exchange is not part of the set that was applied here."""
+        """Whether a peer is still in the exchange, and not in the set that was applied here."""
         before = report.state in (State.WAITING, State.INNER, State.EXCHANGE)
         return before and report.kept == self.kept and not self.contributions.has(peer)
 
     def _was_left_out(self, peer: str, report: Report) -> bool:
-        """Whether a peer has contributed to this round, and not to the set that was applied."""
+        """Whether a peer contributed to this round but is not in the set that was applied."""
         said = report.round_id == self.round_id and peer in report.contributions
         return said and self._came_late(peer, report)
 
-    def _want(self, weights: Weights) -> None:
+    def _want(self, weights: WeightsVersion) -> None:
         self._joined = False
-        self.state, self._fetch, self.pending = State.FETCHING, weights, None
+        self._enter(State.FETCHING)
+        self._fetch, self.pending = weights, None
 
     def _rest(self) -> None:
         self._joined = False
-        self.state, self._fetch, self.pending = State.WAITING, None, None
+        self._enter(State.WAITING)
+        self._fetch, self.pending = None, None
 
-    def _keep(self, weights: Weights) -> Weights:
+    def _keep(self, weights: WeightsVersion) -> WeightsVersion:
         self._rest()
         self.kept = weights
         self.round_id = max(self.round_id, weights.version)

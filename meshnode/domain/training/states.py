@@ -1,6 +1,29 @@
-"""What a node in training says and keeps of itself (document, 2.3; decisions/0095).
+"""A node's states in training, what it reports and what it persists (interface 2.3; decision 0095).
 
-Terms as in ``replica``, which has the table of the states.
+Terms are explained in ``replica``, which decides when each transition happens.
+
+========  ================================================  ========  ==============================
+state     event                                             next      what the service does
+========  ================================================  ========  ==============================
+WAITING   ``begin``: this node has the weights that most    INNER     inner steps from the anchor
+          have, and most are not about to replace them
+WAITING   ``begin`` after a crash in EXCHANGE               EXCHANGE  sends the same contribution
+WAITING   most nodes have other weights                     FETCHING  fetches them from a peer
+INNER     ``inner_done``, early if the others wait          EXCHANGE  files its contribution, then
+                                                                      sends it
+INNER     ``give_up``: training was switched off            WAITING
+INNER     most nodes have other weights                     FETCHING  fetches them from a peer
+EXCHANGE  all peers have the same set, or the deadline      OUTER     applies the set to a copy of
+          has passed; and this node is not left out                   the anchor
+EXCHANGE  most nodes have other weights                     FETCHING  fetches them from a peer
+OUTER     ``applied``                                       SETTLING  reports the new weights
+SETTLING  all peers report the same weights: success        WAITING   keeps them
+SETTLING  deadline; most have the same: failed sync         WAITING   keeps them
+SETTLING  deadline; most still have the anchor: failed      WAITING   drops them
+SETTLING  deadline; most have other weights: failed sync    FETCHING  fetches those from a peer
+FETCHING  ``adopted``                                       WAITING   replaces its anchor
+FETCHING  ``fetch_failed``                                  WAITING   tries again later
+========  ================================================  ========  ==============================
 """
 
 from __future__ import annotations
@@ -9,11 +32,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from meshnode.domain.training.agreement import Weights
+from meshnode.domain.training.agreement import WeightsVersion
 
 
 class State(Enum):
-    """Where a node is in its round."""
+    """The state of a node within its round."""
 
     WAITING = "waiting"
     INNER = "inner"
@@ -23,46 +46,64 @@ class State(Enum):
     FETCHING = "fetching"
 
 
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.WAITING: frozenset({State.INNER, State.EXCHANGE, State.FETCHING}),
+    State.INNER: frozenset({State.EXCHANGE, State.WAITING, State.FETCHING}),
+    State.EXCHANGE: frozenset({State.OUTER, State.FETCHING}),
+    State.OUTER: frozenset({State.SETTLING}),
+    State.SETTLING: frozenset({State.WAITING, State.FETCHING}),
+    State.FETCHING: frozenset({State.WAITING}),
+}
+"""The table above, without events: which states may follow each one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a node says of itself. ``kept`` is its anchor; ``pending`` what it would keep next."""
+    """A node's report to its peers about its training.
+
+    ``kept`` is its anchor, ``pending`` the weights it has computed and may keep next.
+    """
 
     round_id: int
     state: State
-    kept: Weights
-    pending: Weights | None = None
+    kept: WeightsVersion
+    pending: WeightsVersion | None = None
     contributions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
-    def latest(self) -> Weights:
+    def latest(self) -> WeightsVersion:
         """The newest weights that the node has made."""
         return self.pending or self.kept
 
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """What has to be on the disk before the node says a word of it."""
+    """The state that must be on the disk before the node reports any of it."""
 
-    kept: Weights
+    kept: WeightsVersion
     round_id: int
     contributed: str | None = None
-    """Digest of the own contribution to ``round_id``, once made."""
+    """Digest of this node's contribution to ``round_id``, once it has made one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds. The exchange waits for stragglers a share of what the own inner steps took."""
+    """How long the phases of a round wait for other nodes, in seconds."""
 
     exchange_least_s: float = 5.0
+    """The shortest exchange."""
     exchange_share: float = 0.5
+    """The exchange lasts at least this share of the time that this node's inner steps took."""
     settle_s: float = 15.0
     retry_s: float = 2.0
+    """Pause after a failed fetch."""
     distrust_s: float = 20.0
+    """How long the reports of a peer are ignored after its weights could not be fetched."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the rounds."""
+    """Counts of rounds by how they ended."""
 
     rounds: int = 0
     successful_syncs: int = 0

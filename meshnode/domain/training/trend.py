@@ -1,8 +1,9 @@
-"""What a row of losses says (document, 2.1: loss_trend).
+"""The trend of a series of losses (interface 2.1: loss_trend).
 
-The rule: the losses of the last rounds, up to ``WINDOW`` of them, are halved by age; the means of
-the halves are compared. A newer half lower by ``STEP`` or more is ``improving``, higher by as much
-``worsening``, anything between ``stable``. Fewer than ``FEWEST`` losses are ``unknown``.
+The losses of the last rounds, at most ``WINDOW`` of them, are split by age into two halves, whose
+means are compared. If the newer half is lower by ``STEP`` or more, the trend is ``improving``; if
+it is higher by as much, ``worsening``; otherwise ``stable``. With fewer than ``FEWEST`` losses it
+is ``unknown``.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from statistics import fmean
 WINDOW = 20
 FEWEST = 4
 STEP = 0.005
-"""Relative: half a percent, above the noise of the validation batches of a round."""
+"""Relative change: half a percent is above the noise of the validation batches of a round."""
 
 UNKNOWN, IMPROVING, STABLE, WORSENING = "unknown", "improving", "stable", "worsening"
 
 
 def loss_trend(losses: Sequence[float]) -> str:
-    """The trend of ``losses``, oldest first. One that is not finite is ``worsening``."""
+    """The trend of ``losses``, oldest first. If one is not finite, it is ``worsening``."""
     recent = losses[-WINDOW:]
     if any(not math.isfinite(loss) for loss in recent):
         return WORSENING

@@ -1,6 +1,6 @@
-"""The DHT as a service: the pure core of ``domain.kademlia`` over gRPC (document, 2.3 and 4.3).
+"""The DHT as a service: the pure core of ``domain.kademlia`` over gRPC (interface 2.3 and 4.3).
 
-``service`` starts it and is its picture; ``handle`` is what others use; ``messages`` sends the
-four operations; ``joining`` finds the way into a network, ``memory`` keeps it for the next
-start, ``upkeep`` does what is due.
+``service`` starts its tasks; ``handle`` is what other services use; ``messages`` sends the four
+operations; ``joining`` joins a network, ``memory`` remembers peers for the next start, ``upkeep``
+does the periodic work.
 """

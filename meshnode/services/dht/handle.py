@@ -1,9 +1,9 @@
-"""What others do with the DHT: answer its messages, look things up, publish (document, 4.3).
+"""The handle of the DHT: answer requests, look things up, publish (interface 4.3).
 
-Terms: to *meet* a sender is to see who it is and, where the core wants it, to have it pinged back.
+Terms: to *meet* a sender is to identify it and, where the core wants it, to ping it back.
 
-Invariants: a request makes this node ping nobody but its sender, at the address it came from; at
-most TO_PING contacts wait to be pinged and LOOKUPS lookups run, however many ask.
+Invariants: a request makes this node ping only its sender, at the address it came from; at most
+TO_PING contacts wait to be pinged and at most LOOKUPS lookups run, however many are requested.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from meshnode.domain.kademlia.local_node import LocalNode
 from meshnode.domain.kademlia.lookup import Lookup
 from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.kademlia.query import LookupResult, Query, Step
-from meshnode.domain.kademlia.refusals import Flooded, NotResponsible, Refused, UnverifiedSender
-from meshnode.domain.kademlia.verification import ASKED_MAX
+from meshnode.domain.kademlia.refusals import DhtRefusal, Flooded, NotResponsible, UnverifiedSender
+from meshnode.domain.kademlia.verification import MAX_ASKED
 from meshnode.services.dht.messages import Messenger
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from meshnode.rpc.pool import ChannelPool
     from meshnode.services.dht.timings import DhtTimings
 
-TO_PING = 2 * ASKED_MAX
-"""Senders that the core lets be pinged, and as many doubted contacts."""
+TO_PING = 2 * MAX_ASKED
+"""Room for the senders that the core allows to ping, and for as many eviction candidates."""
 LOOKUPS = 8
+"""Lookups that run at once."""
 STORES = 5
-"""Of one record, at a time."""
+"""Stores of one record that run at once."""
 OWN_GROUP = "this node"
-"""In whose name this node's own records are counted here."""
+"""The quota group of this node's own records."""
 
 
 class Dht:
@@ -49,62 +50,62 @@ class Dht:
         timings: DhtTimings,
         to_ping: trio.MemorySendChannel[Contact],
     ) -> None:
-        """Made by ``serve_dht``, which pings what comes out of ``to_ping``."""
+        """Made by ``serve_dht``, which pings the contacts it receives from ``to_ping``."""
         self.local = local
         self.port = port
         self.timings = timings
         self.own_address = own_address
         self.joined = trio.Event()
-        """Set once a lookup had answers."""
-        self.messenger = Messenger(local, pool, own_address, port, timings.call_s, self._check)
+        """Set once somebody has answered a lookup."""
+        self.messenger = Messenger(local, pool, own_address, port, timings.call_s, self._ping_soon)
         self._to_ping = to_ping
         self._waiting: set[Contact] = set()
-        """Contacts that are to be pinged, or are being pinged for that reason."""
+        """Contacts that are in ``to_ping``, or were in it and are being pinged."""
         self._lookups = trio.CapacityLimiter(LOOKUPS)
         self._announced: dict[NodeId, str] = {}
         self._returned: dict[Contact, float] = {}
 
     @property
     def own_id(self) -> NodeId:
-        """Of this node."""
+        """The id of this node."""
         return self.local.own_id
 
     def contacts(self) -> list[Contact]:
         """The verified nodes that this one knows, nearest first."""
         return list(self.local.table)
 
-    # Others ask
+    # Requests of other nodes
 
     def meet(self, info: NodeInfo, observed_ip: str) -> Contact:
-        """The sender of a request. Raises Refused."""
+        """The sender of a request. Raises DhtRefusal."""
         sender = self.local.sender_of(info, observed_ip)
         now = trio.current_time()
         if self.local.worth_pinging(sender, now) or self._returns(sender, now):
-            self._check(sender)
+            self._ping_soon(sender)
         return sender
 
     def find_node(self, info: NodeInfo, observed_ip: str, target: bytes) -> list[Contact]:
-        """The K closest nodes to ``target`` that the sender can use. Raises Refused."""
+        """The K closest nodes to ``target`` that the sender can use. Raises DhtRefusal."""
         return self.local.find_node(self.meet(info, observed_ip), target)
 
     def find_value(
         self, info: NodeInfo, observed_ip: str, key: bytes
     ) -> tuple[tuple[str, ...], list[Contact]]:
-        """The values under ``key``, or the K closest nodes. Raises Refused."""
+        """The values under ``key``, or the K closest nodes. Raises DhtRefusal."""
         sender = self.meet(info, observed_ip)
         return self.local.find_value(sender, key, trio.current_time())
 
     async def store(
         self, info: NodeInfo, observed_ip: str, key: bytes, value: str, age_s: float
     ) -> bool:
-        """Hold a record; False if it is not this node's to hold, or not from a node.
+        """Hold a record. False if its key is too far from this node, or its sender is no node.
 
-        Raises Refused for what is malformed and Flooded for what is too much. A sender that has not
-        answered yet is pinged first.
+        Raises DhtRefusal if the message is malformed and Flooded if a quota is used up. A sender
+        that has not been verified yet is pinged first.
         """
         sender = self.local.sender_of(info, observed_ip)
         now = trio.current_time()
-        # The core lets a sender be pinged once; the ping may be on its way already.
+        # The core allows one ping to a sender, and that may be on its way already.
         if not self.local.is_verified(sender, now) and (
             sender in self._waiting or self.local.worth_pinging(sender, now, storing=True)
         ):
@@ -112,11 +113,11 @@ class Dht:
         try:
             self.local.store(sender, key, value, trio.current_time(), age_s)
         except (UnverifiedSender, NotResponsible):
-            # Nothing is wrong with the message.
+            # The message itself is valid.
             return False
         return True
 
-    # This node asks
+    # Requests of this node
 
     async def find_closest(self, target: NodeId) -> LookupResult:
         """The K nodes closest to ``target`` that answer."""
@@ -129,18 +130,18 @@ class Dht:
         return replace(result, values=tuple(dict.fromkeys((*result.values, *own))))
 
     async def find_holders(self, key: NodeId) -> list[Contact]:
-        """The nodes published under ``key`` that answer at their addresses, as themselves."""
+        """The nodes published under ``key`` that answer there with their own ids."""
         result = await self.find_values(key)
-        tellers = [*result.closest, *self.local.table]
+        sources = [*result.closest, *self.local.table]
         found: list[Contact] = []
         for value in result.values:
-            contact = holder_in(value, self.own_id, self.local.policy, tellers)
+            contact = holder_in(value, self.own_id, self.local.policy, sources)
             if contact is not None and await self.verify(contact):
                 found.append(contact)
         return found
 
     async def verify(self, contact: Contact) -> bool:
-        """Whether the contact has answered as itself, lately or now."""
+        """Whether the contact is verified already, or answers a ping now."""
         now = trio.current_time()
         if self.local.is_verified(contact, now):
             return True
@@ -149,9 +150,9 @@ class Dht:
         )
 
     async def publish(self, key: NodeId, value: str, age_s: float = 0.0) -> int:
-        """Store a record at the K nodes closest to its key; to how many others, is the answer.
+        """Store a record at the K nodes closest to its key. Returns how many others hold it.
 
-        This node keeps it too if it is one of those, or knows no other.
+        This node keeps it too if it is one of the K, or knows no other node.
         """
         result = await self.find_closest(key)
         if self.local.belongs_here(key, result.closest):
@@ -171,18 +172,18 @@ class Dht:
         return stored
 
     def announce(self, key: NodeId) -> None:
-        """Publish this node under ``key`` from now on, at the address that others see."""
+        """Publish this node under ``key`` from now on, with the address that others see."""
         self._announced.setdefault(key, "")
         self.refresh_announcements()
 
     def withdraw(self, key: NodeId) -> None:
-        """Publish it no more there. The record expires within the hour."""
+        """Stop publishing this node under ``key``. The record expires within the hour."""
         self.local.publications.withdraw(key, self._announced.pop(key, ""))
 
     def refresh_announcements(self, *, again: bool = False) -> None:
-        """See to it that what is announced has this node's present address.
+        """Publish announcements anew where this node's address has changed.
 
-        ``again`` makes all of it due at once.
+        With ``again`` all announcements are due at once.
         """
         ip = self.own_address.best()
         if ip is None:
@@ -195,20 +196,20 @@ class Dht:
                 publications.announce(key, value, now)
                 self._announced[key] = value
 
-    # Others of this node know something about a contact
+    # Reports of this node's other services on a contact
 
     def note_answer(self, contact: Contact, responder_id: NodeId) -> None:
-        """A call to a contact was answered by ``responder_id``. Raises WrongResponder."""
+        """Note that a call to a contact was answered by ``responder_id``. Raises WrongResponder."""
         self.messenger.note_answer(contact, responder_id)
 
     def note_failure(self, contact: Contact) -> None:
-        """A call to a contact was not answered."""
+        """Note that a call to a contact was not answered."""
         self.messenger.note_failure(contact)
 
-    def doubt(self, contact: Contact) -> None:
-        """Have a contact pinged soon: another failure, and it loses its place."""
+    def suspect(self, contact: Contact) -> None:
+        """Ping an entry of the table soon. After another failure it loses its place."""
         if contact in self.local.table:
-            self._check(contact)
+            self._ping_soon(contact)
 
     # Details
 
@@ -223,27 +224,27 @@ class Dht:
     def _keep(self, key: NodeId, value: str, age_s: float) -> None:
         try:
             self.local.records.store(key, value, OWN_GROUP, trio.current_time(), age_s)
-        except (Refused, Flooded):
-            # Others hold it.
+        except (DhtRefusal, Flooded):
+            # The other holders are enough.
             return
 
-    def _check(self, contact: Contact) -> None:
-        """Have a contact pinged soon. One for which there is no room is left for another time."""
+    def _ping_soon(self, contact: Contact) -> None:
+        """Queue a contact to be pinged; do nothing if the queue is full."""
         try:
             self._to_ping.send_nowait(contact)
         except trio.WouldBlock:
             return
         self._waiting.add(contact)
 
-    async def check(self, contact: Contact) -> None:
-        """Ping a contact that waited for it."""
+    async def ping_queued(self, contact: Contact) -> None:
+        """Ping a contact that was taken from the queue."""
         try:
             await self.messenger.ping(contact)
         finally:
             self._waiting.discard(contact)
 
     def _returns(self, sender: Contact, now: float) -> bool:
-        """Whether the sender was lost and now calls: then it need not wait to be tried again."""
+        """Whether to ping a lost contact at once because it has just called this node."""
         if sender not in self.local.table.lost():
             return False
         if now - self._returned.get(sender, float("-inf")) < self.timings.returned_s:
@@ -255,7 +256,7 @@ class Dht:
 
 
 def _launch(messenger: Messenger, lookup: Lookup, nursery: trio.Nursery) -> None:
-    """Send what the lookup wants sent now; each answer does the same, until it is done."""
+    """Send the lookup's next queries. Each outcome sends more, until the lookup is done."""
     if lookup.done:
         nursery.cancel_scope.cancel()
         return

@@ -1,21 +1,22 @@
-"""The way into a network, and back into it (document, 2.1: tracker_url; decisions/0044).
+"""Joining a network, and joining it again (interface 2.1: tracker_url; decision 0044).
 
 Terms: a *tracker* is any node whose address the operator gave; after joining it is a contact like
-any other. This node has *joined* when a lookup of its own id had an answer.
+any other. This node has *joined* when somebody has answered a lookup of its own id.
 
 ==========  ============================================  ==========  ==============================
 state       event                                         next        other effect
 ==========  ============================================  ==========  ==============================
-alone       a remembered peer or a tracker answers, and   joined      what is announced is published
-            then a lookup
-alone       nobody answers                                alone       again after a longer pause
+alone       a remembered peer or a tracker answers, and   joined      announcements are published
+            then somebody answers a lookup
+alone       nobody answers                                alone       retries after a longer pause
 joined      the table has become empty                    alone
-joined      a tracker that is not in the table is due     joined      it is pinged, and if it
-                                                                      answers the own id looked up
+joined      a tracker that is not in the table is due     joined      it is pinged; if it answers,
+                                                                      this node's id is looked up
 ==========  ============================================  ==========  ==============================
 
-A node without trackers and memory is a network of one until somebody calls it. Names are resolved
-again at each attempt, off the event loop; no trouble with names or sockets ends the service.
+A node without trackers and remembered peers is a network of one until another node calls it.
+Names are resolved again at each attempt, outside of the event loop. No error of name resolution or
+sockets ends the service.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ from meshnode.services.dht.handle import Dht
 
 log = logging.getLogger(__name__)
 
-ADDRESSES_A_NAME = 4
-"""A name may stand for several nodes; more than so many are not tried."""
-AT_ONCE = 8
+MAX_ADDRESSES = 4
+"""A name may resolve to several nodes; at most this many are tried."""
+MAX_CALLS = 8
+"""Calls in flight."""
 
 Tracker = tuple[str, int]
 """Host name or address, and gRPC port."""
 
 
 class Joining:
-    """Joins, and joins again."""
+    """Keeps this node in the network."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class Joining:
         self._said_unreachable = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Join, and join again whenever it is needed, until cancelled."""
         timings = self._dht.timings
         pause = timings.retry_first_s
         while True:
@@ -67,12 +69,13 @@ class Joining:
                 pause = timings.retry_first_s
                 await self._wait_needed(timings.trackers_s)
             else:
-                # Half of it by chance: nodes that lost a tracker together do not come back as one.
+                # Half of the pause is random, so that nodes that lost a tracker at the same moment
+                # do not all call it at the same moment.
                 await trio.sleep(pause * (0.5 + 0.5 * self._random()))
                 pause = min(2 * pause, timings.retry_most_s)
 
     async def _attempt(self) -> bool:
-        """Call those who may know the network. Whether there is nothing more to do for now."""
+        """Call the nodes that may know the network. False if this should be retried soon."""
         table = self._dht.local.table
         alone = len(table) == 0
         missing = [tracker for tracker in self._trackers if not self._knows(tracker)]
@@ -93,8 +96,8 @@ class Joining:
         return contact is not None and contact in self._dht.local.table
 
     async def _greet_all(self, trackers: Sequence[Tracker], contacts: Sequence[Contact]) -> bool:
-        """Whether anybody answered."""
-        limiter, answered = trio.CapacityLimiter(AT_ONCE), False
+        """Call all of them. Whether anybody answered."""
+        limiter, answered = trio.CapacityLimiter(MAX_CALLS), False
 
         async def greet(tracker: Tracker) -> None:
             nonlocal answered
@@ -119,7 +122,7 @@ class Joining:
         return answered
 
     async def _resolve(self, tracker: Tracker) -> list[str]:
-        """The addresses of a tracker; none if its name is not known now."""
+        """The addresses of a tracker; none if its name cannot be resolved now."""
         found: list[str] = []
         with trio.move_on_after(self._dht.timings.resolve_s):
             try:
@@ -127,10 +130,10 @@ class Joining:
                 found = [canonical(str(row[4][0])) for row in rows]
             except (OSError, UnicodeError, NotAnAddress) as error:
                 log.debug("cannot resolve %s: %s", tracker[0], error)
-        return list(dict.fromkeys(found))[:ADDRESSES_A_NAME]
+        return list(dict.fromkeys(found))[:MAX_ADDRESSES]
 
     async def _wait_needed(self, seconds: float) -> None:
-        """Wait until trackers are due again, or all contacts are lost."""
+        """Wait until it is time to call the trackers again, or until all contacts are lost."""
         deadline = trio.current_time() + seconds
         can_be_lost = len(self._dht.local.table) > 0
         while trio.current_time() < deadline:

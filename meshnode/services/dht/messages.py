@@ -1,7 +1,7 @@
-"""The DHT's operations as messages: sent to others, each within its deadline (document, 2.3).
+"""The DHT's operations as messages to other nodes, each with a deadline (interface 2.3).
 
-Each call reports to the core what came of it, so that no caller can forget to. A peer that answers
-with a refusal is there; it has only not answered what it was asked.
+Every call reports its outcome to the core, so that no caller can forget to. A peer that refuses a
+request is alive, so a refusal does not count as a failed ping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meshnode.domain.kademlia.contact import Contact, NodeInfo
 from meshnode.domain.kademlia.lookup import Lookup
 from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.kademlia.query import Query
-from meshnode.domain.kademlia.refusals import Refused
+from meshnode.domain.kademlia.refusals import DhtRefusal
 from meshnode.domain.kademlia.value import split_values
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.wire import node_pb2 as pb
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 ANSWER_BYTES = 64 * 1024
 """The largest honest answer: 64 values of 512 bytes, or 20 contacts."""
 AGE = "dht-record-age"
-"""Request metadata of DHTStore: seconds since the record was published (decisions/0053)."""
+"""Request metadata of DHTStore: seconds since the record was published (decision 0053)."""
 OBSERVED = "observed-address"
-"""Answer metadata: the caller's address, as the answering node sees it (decisions/0045)."""
-THERE = {Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND, Code.INTERNAL}
-"""Failures that only a node that is there can send."""
+"""Answer metadata: the caller's address, as the answering node sees it (decision 0045)."""
+ALIVE = {Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND, Code.INTERNAL}
+"""Codes that only a node that is alive can send."""
 
 Found = pb.DHTFindNodeResponse | pb.DHTFindValueResponse
 Gives = TypeVar(
@@ -58,27 +58,27 @@ class Messenger:
         own_address: OwnAddress,
         port: int,
         call_s: float,
-        check: Callable[[Contact], None],
+        ping_soon: Callable[[Contact], None],
     ) -> None:
-        """``port`` is this node's HTTP port; ``check`` takes contacts that are to be pinged."""
+        """``port`` is this node's HTTP port; ``ping_soon`` queues a contact to be pinged."""
         self._local = local
         self._pool = pool
         self._own_address = own_address
         self._port = port
         self._call_s = call_s
-        self._check = check
+        self._ping_soon = ping_soon
         self._pings: dict[Contact, trio.Event] = {}
-        """That are out now."""
+        """Pings in flight."""
 
     def own_info(self, ip: str = "") -> pb.DHTNodeInfo:
-        """This node in a message. Nobody believes the address; receivers see it themselves."""
+        """This node in a message. Receivers ignore the address; they see it from the call."""
         ip = ip or self._own_address.best() or ""
         return pb.DHTNodeInfo(node_id=self._local.own_id, ip=ip, port=self._port)
 
     async def ping(self, contact: Contact) -> bool:
-        """Whether the contact answers, as itself.
+        """Whether the contact answers with its own id.
 
-        Whoever asks while a ping is out waits for that one.
+        If a ping to it is in flight already, this waits for its outcome.
         """
         under_way = self._pings.get(contact)
         if under_way is not None:
@@ -99,9 +99,9 @@ class Messenger:
         return answer is not None
 
     async def greet(self, ip: str, grpc_port: int) -> Contact | None:
-        """Ping an address whose id is not known, and take its word; or None.
+        """Ping an address whose node id is unknown. Returns the contact that it claims to be.
 
-        For addresses that this node's operator gave. Raises nothing.
+        For addresses that this node's operator gave. Returns None if nobody answers.
         """
         request = pb.DHTPingRequest(sender=self.own_info())
         with trio.move_on_after(self._call_s):
@@ -112,24 +112,24 @@ class Messenger:
                 claim = Contact(node_id, ip, grpc_port - GRPC_PORT_OFFSET)
                 contact = self._local.policy.admit(claim, self._local.own_id)
                 self.note_answer(contact, contact.node_id)
-            except (CallFailed, Refused):
+            except (CallFailed, DhtRefusal):
                 return None
             return contact
         self._pool.distrust(ip, grpc_port)
         return None
 
     async def ask(self, lookup: Lookup, query: Query) -> None:
-        """Carry out a lookup's query, and tell it what came of it."""
+        """Send a lookup's query, and report the outcome to the lookup."""
         ask = self._ask_value if lookup.for_value else self._ask_node
         found = await ask(query.contact, lookup.target)
         if found is None:
             lookup.on_failure(query)
             return
-        told: list[NodeInfo] = list(found.nodes[: 2 * K])
+        nodes: list[NodeInfo] = list(found.nodes[: 2 * K])
         held: tuple[str, ...] = ()
         if isinstance(found, pb.DHTFindValueResponse) and found.found:
             held = split_values(found.value)
-        lookup.on_response(query, found.responder.node_id, told, held)
+        lookup.on_response(query, found.responder.node_id, nodes, held)
 
     async def _ask_node(self, contact: Contact, target: NodeId) -> Found | None:
         request = pb.DHTFindNodeRequest(sender=self.own_info(), target_id=target)
@@ -144,7 +144,7 @@ class Messenger:
         )
 
     async def store(self, contact: Contact, key: NodeId, value: str, age_s: float) -> bool:
-        """Whether the contact holds the record now. ``age_s`` counts since its publication."""
+        """Store a record; whether the contact took it. ``age_s`` is the record's age in seconds."""
         request = pb.DHTStoreRequest(sender=self.own_info(), key=key, value=value)
         metadata = {AGE: str(int(age_s))}
         answer = await self._call(
@@ -154,13 +154,13 @@ class Messenger:
         return answer is not None and answer.success
 
     def note_answer(self, contact: Contact, responder_id: bytes) -> None:
-        """An operation of any kind was answered. Raises WrongResponder."""
-        doubted = self._local.answered(contact, responder_id, trio.current_time())
-        if doubted is not None:
-            self._check(doubted)
+        """Note that a call of any kind was answered. Raises WrongResponder."""
+        candidate = self._local.answered(contact, responder_id, trio.current_time())
+        if candidate is not None:
+            self._ping_soon(candidate)
 
     def note_failure(self, contact: Contact) -> None:
-        """An operation of any kind was not answered."""
+        """Note that a call of any kind was not answered."""
         self._local.failed(contact, trio.current_time())
 
     async def _call(
@@ -168,23 +168,23 @@ class Messenger:
         contact: Contact,
         operation: Callable[[NodeServiceStub], Awaitable[Answer[Gives]]],
     ) -> Gives | None:
-        """The answer of the contact itself; None for any failure, which is noted."""
+        """The answer of the contact; None after any failure. Both are noted."""
         with trio.move_on_after(self._call_s):
             try:
                 stub = await self._pool.stub(contact.ip, contact.grpc_port)
                 answer = await operation(stub)
                 self.note_answer(contact, answer.message.responder.node_id)
             except CallFailed as error:
-                if error.code not in THERE:
+                if error.code not in ALIVE:
                     self.note_failure(contact)
                 return None
-            except Refused:
-                # Another node answers there; the core has noted that.
+            except DhtRefusal:
+                # Another node answers at this address; the core has noted that.
                 return None
             if OBSERVED in answer.metadata:
-                self._own_address.told(contact, answer.metadata[OBSERVED])
+                self._own_address.add_vote(contact, answer.metadata[OBSERVED])
             return answer.message
-        # Only the deadline comes here: a call that was cancelled says nothing of its peer.
+        # Only an expired deadline gets here; a cancelled call proves nothing about the peer.
         self._pool.distrust(contact.ip, contact.grpc_port)
         self.note_failure(contact)
         return None

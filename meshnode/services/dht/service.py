@@ -1,4 +1,4 @@
-"""The DHT service: its tasks on one screen (document, 2.3 and 4.3; decisions/0044)."""
+"""The DHT service: its tasks on one screen (interface 2.3 and 4.3; decision 0044)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from meshnode.services.dht.handle import TO_PING, Dht
 from meshnode.services.dht.joining import Joining, Tracker
 from meshnode.services.dht.memory import read_peers
 from meshnode.services.dht.timings import DHT_TIMINGS, DhtTimings
-from meshnode.services.dht.upkeep import hand_on, ping_those, publish, refresh, remember, try_lost
+from meshnode.services.dht.upkeep import hand_on, ping_queued, publish, refresh, remember, try_lost
 
 
 def _random() -> float:
@@ -29,13 +29,13 @@ def _random() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DhtSettings:
-    """What the service needs to know."""
+    """Settings and dependencies of the service."""
 
     own_id: NodeId
     bound: str
     """The address on which this node listens."""
     port: int
-    """Of its HTTP interface; gRPC is 1000 above."""
+    """The HTTP port; the gRPC port is 1000 higher."""
     data_dir: Path
     trackers: Sequence[Tracker] = ()
     """Hosts and gRPC ports."""
@@ -43,7 +43,7 @@ class DhtSettings:
     policy: ContactPolicy = ANYWHERE
     record_limits: RecordLimits = RECORD_LIMITS
     random: Callable[[], float] = _random
-    """0 up to 1."""
+    """Returns a number from 0 up to 1."""
     random_bits: Callable[[int], int] = field(default=secrets.randbits)
 
 
@@ -56,8 +56,8 @@ async def serve_dht(
 ) -> None:
     """Take part in the DHT until cancelled; starts with the :class:`Dht`.
 
-    It answers at once, and calls nobody before ``listening`` is set: those who are called ping
-    back, and shun for a while what does not answer.
+    It answers requests at once, but calls nobody before ``listening`` is set: nodes that are called
+    ping back, and shun for a while a node that does not answer.
     """
     local = LocalNode(
         settings.own_id,
@@ -75,7 +75,7 @@ async def serve_dht(
     task_status.started(dht)
     await listening.wait()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ping_those, dht, pings)
+        nursery.start_soon(ping_queued, dht, pings)
         nursery.start_soon(joining.run)
         nursery.start_soon(publish, dht)
         nursery.start_soon(hand_on, dht)

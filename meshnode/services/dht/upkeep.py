@@ -1,7 +1,7 @@
-"""What a node of the DHT does without being asked, when it is due (decisions/0044, 0052, 0053).
+"""The periodic work of a node of the DHT (decisions 0044, 0052, 0053).
 
-Each piece of work runs in a loop of its own, so that one that takes long holds up no other, and
-each does one thing after another: upkeep never has more than a few calls out.
+Each kind of work runs in a loop of its own, so that a slow one delays no other. A loop does one
+thing after another, so upkeep never has more than a few calls in flight.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from meshnode.domain.kademlia.bucket import K
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.node_id import ID_BITS, id_in_bucket
 from meshnode.services.dht.handle import Dht
-from meshnode.services.dht.memory import MOST_PEERS, write_peers
+from meshnode.services.dht.memory import MAX_PEERS, write_peers
 
 log = logging.getLogger(__name__)
 
-PINGS = 16
-"""Contacts pinged at once at the word of others."""
+MAX_PINGS = 16
+"""Queued contacts that are pinged at once."""
 
 
-async def ping_those(dht: Dht, contacts: trio.MemoryReceiveChannel[Contact]) -> None:
-    """Ping each contact that arrives."""
+async def ping_queued(dht: Dht, contacts: trio.MemoryReceiveChannel[Contact]) -> None:
+    """Ping each contact that is queued."""
     async with trio.open_nursery() as nursery:
-        for _ in range(PINGS):
+        for _ in range(MAX_PINGS):
             nursery.start_soon(_ping_one_by_one, dht, contacts.clone())
 
 
 async def _ping_one_by_one(dht: Dht, contacts: trio.MemoryReceiveChannel[Contact]) -> None:
     async for contact in contacts:
-        await dht.check(contact)
+        await dht.ping_queued(contact)
 
 
 async def publish(dht: Dht) -> None:
-    """Publish what is due; all of it, when a small network has grown.
+    """Publish the records that are due; all of them when a small network has grown.
 
-    Where there are fewer than K nodes each of them holds every record, newcomers too.
+    In a network of fewer than K nodes each node holds every record, so newcomers need them soon.
     """
     published_at, known = float("-inf"), 0
     while True:
@@ -56,7 +56,7 @@ async def publish(dht: Dht) -> None:
 
 
 async def hand_on(dht: Dht) -> None:
-    """Hand on the records of others that were not repeated for a while."""
+    """Hand on the records of other nodes that were not stored again for a while."""
     while True:
         await trio.sleep(dht.timings.hand_on_s)
         for due in dht.local.records.due(trio.current_time()):
@@ -64,7 +64,7 @@ async def hand_on(dht: Dht) -> None:
 
 
 async def refresh(dht: Dht, random_bits: Callable[[int], int]) -> None:
-    """Look up the own id now and then, and a random id in each bucket that is due."""
+    """Look up this node's id now and then, and a random id in each bucket that is due."""
     looked_up_at = trio.current_time()
     while True:
         await trio.sleep(dht.timings.tick_s)
@@ -79,7 +79,7 @@ async def refresh(dht: Dht, random_bits: Callable[[int], int]) -> None:
 
 
 async def try_lost(dht: Dht) -> None:
-    """Ping the contacts that were lost; where one answers again, see who else is there."""
+    """Ping lost contacts. If one answers again, look up this node's id to find the others."""
     while True:
         await trio.sleep(dht.timings.lost_s)
         returned = False
@@ -91,13 +91,13 @@ async def try_lost(dht: Dht) -> None:
 
 
 async def remember(dht: Dht, data_dir: Path) -> None:
-    """Keep the file of remembered peers, as long as there are any to remember."""
+    """Keep the file of remembered peers up to date. It is left alone while there are no peers."""
     written: list[Contact] = []
     failing = False
     while True:
-        # The first soon: a node may be killed at any time.
+        # Write the first file soon: a node may be killed at any time.
         await trio.sleep(dht.timings.remember_s if written else dht.timings.tick_s)
-        contacts = dht.contacts()[:MOST_PEERS]
+        contacts = dht.contacts()[:MAX_PEERS]
         if not contacts or set(contacts) == set(written):
             continue
         try:

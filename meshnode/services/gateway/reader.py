@@ -1,11 +1,11 @@
-"""The native API's resources, asked of the node's own ledger (document, 2.2; decision 0076).
+"""The native API's resources, read from the node's own ledger (interface 2.2; decision 0076).
 
-The ledger is the only source of what is on the chain; the execution profile of what the model is;
-the index of histories, which may lag. Nothing here changes anything, and no private key is near.
+The ledger is the only source for the chain, the execution profile for the model, and the index,
+which may lag, for histories. Nothing here changes state, and no private key is used.
 
-Invariants: the height, the block hash and the state in one answer belong together; a refusal of the
-state machine is raised as :class:`QueryRefused` in its own words; answers that only depend on the
-height are made once for each height.
+Invariants: the height, the block hash and the state in one answer belong together; an error of the
+state machine is raised as :class:`QueryRefused` with the same text; answers that depend only on the
+height are computed once for each height.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ VIEW_IN_THREAD_BYTES = 64 * 1024
 """Blocks with more transactions than this are turned into JSON in a thread."""
 
 PAGE_BYTES = 1 << 20
-"""Transactions in a page of blocks, beyond its first block: clients read 8 MiB of an answer, and
-decoded transactions take up to four times their bytes."""
+"""Limit for the bytes of transactions in a page of blocks, without its first block: clients read at
+most 8 MiB of an answer, and decoded transactions take up to four times their bytes."""
 
 CHECKPOINT_ENCODING = "base64 of little-endian float32, row by row"
 SCOPE = "Requests, prompts and answers are on the chain: public, for everybody and for good."
@@ -42,28 +42,28 @@ VERIFICATION = "every validator generates the answer again, greedily, and compar
 
 
 class QueryRefused(Rejected):
-    """The state machine's refusal of a query, in its own words."""
+    """The state machine refused a query; the message is its own."""
 
     def __init__(self, reason: str) -> None:
         Exception.__init__(self, reason)
 
 
 class ExecutionProfile(Protocol):
-    """What the model is, under the chain's execution profile."""
+    """The model as the chain's execution profile defines it."""
 
     @property
     def dataset_bytes(self) -> bytes:
         """The tokenised dataset that the genesis names, as it is published."""
 
     def model_facts(self) -> Object:
-        """Names, counts of parameters, and the execution profile."""
+        """The model's names and parameter counts, and the execution profile."""
 
     def checkpoint(self, root: str) -> Object:
-        """The adapter of that root as JSON tensors ``a`` and ``b``. Blocks."""
+        """The adapter with this root as JSON tensors ``a`` and ``b``. Blocks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class DefaultProvider:
     """The default provider: its account, and whether it answers."""
 
     public_key: str
@@ -72,13 +72,13 @@ class Provider:
 
 @dataclass(kw_only=True)
 class NativeReader:
-    """Makes the answers. ``execution`` and ``index`` are None where the node has none."""
+    """Computes the answers. ``execution`` and ``index`` are None on a node without them."""
 
     ledger: Ledger
     execution: ExecutionProfile | None
     index: Index | None
     node_id: str
-    provider: Provider | None = None
+    provider: DefaultProvider | None = None
     bootstrap_peers: tuple[str, ...] = ()
     draining: Callable[[], bool] = lambda: False
     """Whether the node is about to stop."""
@@ -102,13 +102,13 @@ class NativeReader:
         return views.network_view(summary, block, readiness, more)
 
     async def _observed(self) -> tuple[Object, StoredBlock | None]:
-        """The summary and the block that made it; no block before the first."""
+        """The state's summary, and the block that produced that state (None at height 0)."""
         while True:
             height, summary = await self.summary()
             block = await self.ledger.block(height)
             if block is not None or height == 0:
                 return summary, block
-            # The state is written before the block is announced.
+            # The state may be ahead, because it is written before its block is announced.
             await self.ledger.wait_beyond(height - 1)
 
     async def manifest(self) -> bytes:
@@ -173,7 +173,7 @@ class NativeReader:
         }
 
     async def block(self, height: int) -> Object:
-        """``/api/block/<height>``; InvalidRequest above the tip."""
+        """``/api/block/<height>``. Raises InvalidRequest above the tip."""
         block = await self.ledger.block(height)
         if block is None:
             raise InvalidRequest("height", f"must be between 1 and {self.ledger.height}")
@@ -190,7 +190,7 @@ class NativeReader:
         return views.validators_view(page)
 
     async def inference(self) -> Object:
-        """``/api/inference``: what a client must know to ask."""
+        """``/api/inference``: what a client must know before it sends a prompt."""
         _, summary = await self.summary()
         profile, readiness = self.ledger.genesis.profile, self.ledger.readiness()
         provider = self.provider
@@ -221,14 +221,14 @@ class NativeReader:
         return views.request_view(job)
 
     async def summary(self) -> tuple[int, Object]:
-        """The state's summary, and the height at which it is one."""
+        """The state's summary, and the height that it belongs to."""
         known = self._summary
         if known is None or known[0] != self.ledger.height:
             known = self._summary = await self.query("/summary")
         return known
 
     async def query(self, path: str, options: dict[str, Json] | None = None) -> tuple[int, Object]:
-        """A native query's height and value, money as integers. QueryRefused for a refusal."""
+        """A native query's height and value, with money as integers. Raises QueryRefused."""
         result = await self.ledger.query(path, options or {})
         if result.code:
             raise QueryRefused(result.log)
@@ -268,7 +268,7 @@ def _size(block: StoredBlock) -> int:
 
 
 def _fitting(blocks: list[StoredBlock]) -> int:
-    """How many of ``blocks`` go into one page: the first one always does."""
+    """How many of ``blocks`` fit in one page; the first one always counts as fitting."""
     total = 0
     for count, block in enumerate(blocks):
         total += _size(block)

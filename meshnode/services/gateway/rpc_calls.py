@@ -1,14 +1,14 @@
-"""``/rpc`` calls, carried out by the node's own ledger (document, 4.2 rules 1, 2, 5 and 6).
+"""``/rpc`` calls, carried out by the node's own ledger (interface 4.2 rules 1, 2, 5 and 6).
 
-Results have CometBFT 0.38's shapes; what CometBFT would answer with a JSON-RPC error is an
-:class:`EngineError`. A broadcast is preliminary acceptance: its ``code`` is that of the check, and
-only a block decides. A transaction is decoded and its signature verified before anything of the
-ledger sees it.
+Results have CometBFT 0.38's shapes; a failure that CometBFT would answer with a JSON-RPC error is
+raised as :class:`EngineError`. A broadcast is preliminary acceptance: its ``code`` is that of the
+check, and only a block decides. A transaction is decoded and its signature verified before it
+reaches the ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,16 @@ from meshnode.domain.chain.comet import jsonform
 from meshnode.domain.chain.envelope import decode_transaction, transaction_hash
 from meshnode.domain.chain.errors import Rejected, TransactionTooLarge
 from meshnode.domain.errors import Unavailable
-from meshnode.services.gateway.rpc_table import Argument, Call
+from meshnode.services.gateway.rpc_table import (
+    BlockCall,
+    BroadcastCommitCall,
+    BroadcastSyncCall,
+    Call,
+    CommitCall,
+    QueryCall,
+    StatusCall,
+    ValidatorsCall,
+)
 
 if TYPE_CHECKING:
     from meshnode.domain.chain.comet.validators import CometValidator
@@ -28,16 +37,14 @@ if TYPE_CHECKING:
     from meshnode.services.ledger.records import StoredBlock
 
 MAX_WAITING_COMMITS = 16
-"""Broadcasts that wait for their block at a time, as on the public network; each holds a client's
-connection for up to :data:`COMMIT_S`."""
+"""Most broadcasts that wait for their block at one time, as on the public network; each holds a
+client's connection for up to :data:`COMMIT_S`."""
 COMMIT_S = 60.0
-"""For a transaction to get into a block; CometBFT's own limit is 10 s, and its callers poll."""
-
-Arguments = Mapping[str, Argument]
+"""Seconds to wait for a transaction to get into a block. CometBFT's own limit is 10 s."""
 
 
 class EngineError(Rejected):
-    """What CometBFT answers with an error object, as the JSON text that clients know."""
+    """A failure that CometBFT answers with an error object; the message is its JSON text."""
 
     def __init__(self, data: str) -> None:
         error: Json = {"code": -32603, "message": "Internal error", "data": data}
@@ -63,10 +70,25 @@ class RpcCalls:
     _waiting: int = field(default=0, init=False)
 
     async def run(self, call: Call) -> Json:
-        """The call's result. Rejected, Unavailable, or trio.TooSlowError when it has none."""
-        return await _HANDLERS[call.method](self, call.arguments)
+        """Return the call's result. Raises Rejected, Unavailable or trio.TooSlowError."""
+        match call.arguments:
+            case StatusCall():
+                return self._status()
+            case BlockCall(height):
+                return jsonform.block_result((await self._stored(height)).block)
+            case CommitCall(height):
+                return await self._commit(height)
+            case ValidatorsCall():
+                return await self._validators(call.arguments)
+            case QueryCall(path, data):
+                result = await self.ledger.query(path, data)
+                return jsonform.query_result(result.code, result.log, result.value, result.height)
+            case BroadcastSyncCall(raw):
+                return jsonform.broadcast_result(*await self._submit(raw))
+            case BroadcastCommitCall(raw):
+                return await self._broadcast_commit(raw)
 
-    async def _status(self, _: Arguments) -> Json:
+    def _status(self) -> Json:
         latest, readiness = self.ledger.latest, self.ledger.readiness()
         info = jsonform.SyncInfo(chain_id=self.ledger.chain_id, height=0)
         if latest is not None:
@@ -80,20 +102,15 @@ class RpcCalls:
             )
         return jsonform.status_result(info, self.node_id, self.validator)
 
-    async def _block(self, arguments: Arguments) -> Json:
-        return jsonform.block_result((await self._stored(arguments)).block)
-
-    async def _commit(self, arguments: Arguments) -> Json:
-        stored = await self._stored(arguments)
-        # The last commit may still gain signatures; the next block holds the final one.
+    async def _commit(self, height: int | None) -> Json:
+        stored = await self._stored(height)
+        # The last commit may still gain signatures; the next block contains the final version.
         canonical = stored.height < self.ledger.height
         return jsonform.commit_result(stored.header, stored.commit, canonical=canonical)
 
-    async def _validators(self, arguments: Arguments) -> Json:
-        height = arguments["height"] or self.ledger.height
-        page, per_page = arguments["page"], arguments["per_page"]
-        assert isinstance(height, int)  # noqa: S101 - read by the table
-        assert isinstance(page, int) and isinstance(per_page, int)  # noqa: S101, PT018 - likewise
+    async def _validators(self, call: ValidatorsCall) -> Json:
+        height = call.height or self.ledger.height
+        page, per_page = call.page, call.per_page
         validators = await self.ledger.validators(height)
         if not validators:
             raise self._no_height(height)
@@ -103,23 +120,13 @@ class RpcCalls:
         chosen = validators[(page - 1) * per_page : page * per_page]
         return jsonform.validators_result(height, chosen, len(validators))
 
-    async def _query(self, arguments: Arguments) -> Json:
-        path, data = arguments["path"], arguments["data"]
-        assert isinstance(path, str) and isinstance(data, bytes)  # noqa: S101, PT018 - by the table
-        result = await self.ledger.query(path, data)
-        return jsonform.query_result(result.code, result.log, result.value, result.height)
-
-    async def _broadcast_sync(self, arguments: Arguments) -> Json:
-        code, log, name = await self._submit(arguments)
-        return jsonform.broadcast_result(code, log, name)
-
-    async def _broadcast_commit(self, arguments: Arguments) -> Json:
+    async def _broadcast_commit(self, raw: bytes) -> Json:
         if self._waiting >= MAX_WAITING_COMMITS:
             raise Unavailable("too many broadcasts wait for their block; use broadcast_tx_sync")
         self._waiting += 1
         try:
             with trio.fail_after(COMMIT_S):
-                code, log, name = await self._submit(arguments)
+                code, log, name = await self._submit(raw)
                 checked = (code, log)
                 if code != ACCEPTED:
                     return jsonform.broadcast_commit_result(checked, (ACCEPTED, ""), name, 0)
@@ -129,17 +136,15 @@ class RpcCalls:
         outcome = (result.code, result.log)
         return jsonform.broadcast_commit_result(checked, outcome, name, height)
 
-    async def _submit(self, arguments: Arguments) -> tuple[int, str, str]:
-        raw = arguments["tx"]
-        assert isinstance(raw, bytes)  # noqa: S101 - read by the table
+    async def _submit(self, raw: bytes) -> tuple[int, str, str]:
         profile = self.ledger.genesis.profile
-        # Size and signature first: what nobody signed goes no further.
+        # Size and signature are checked first, so that only signed transactions go any further.
         try:
             decode_transaction(raw, profile.params.max_tx_bytes, profile.limits.transaction_depth)
         except TransactionTooLarge:
             raise TransactionExceedsLimit(profile.params.max_tx_bytes) from None
         readiness = self.ledger.readiness()
-        # It would wait for a block that may not come, and the client could not tell.
+        # The transaction might never get into a block, and the client could not know.
         if self.draining():
             raise Unavailable("the node is draining")
         if not readiness.ready:
@@ -147,9 +152,8 @@ class RpcCalls:
         result = await self.ledger.submit(raw)
         return result.code, result.log, transaction_hash(raw)
 
-    async def _stored(self, arguments: Arguments) -> StoredBlock:
-        height = arguments["height"] or self.ledger.height
-        assert isinstance(height, int)  # noqa: S101 - read by the table
+    async def _stored(self, height: int | None) -> StoredBlock:
+        height = height or self.ledger.height
         stored = await self.ledger.block(height)
         if stored is None:
             raise self._no_height(height)
@@ -160,14 +164,3 @@ class RpcCalls:
         return EngineError(
             f"height {height} must be less than or equal to the current blockchain height {tip}"
         )
-
-
-_HANDLERS: Mapping[str, Callable[[RpcCalls, Arguments], Awaitable[Json]]] = {
-    "status": RpcCalls._status,
-    "block": RpcCalls._block,
-    "commit": RpcCalls._commit,
-    "validators": RpcCalls._validators,
-    "abci_query": RpcCalls._query,
-    "broadcast_tx_sync": RpcCalls._broadcast_sync,
-    "broadcast_tx_commit": RpcCalls._broadcast_commit,
-}

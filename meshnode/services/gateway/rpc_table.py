@@ -1,10 +1,10 @@
-"""What ``/rpc`` takes: the methods, their parameters, and nothing else (document, 4.2 rules 1-3).
+"""The methods that ``/rpc`` accepts, with their parameters (interface 4.2 rules 1-3).
 
-The two tables are the allowlist (decision 0079). A request becomes a :class:`Call` whose arguments
-were each made anew by their parameter's reader; the engine sees the call and never the request, so
-what is not in the tables cannot reach it. Pure functions.
+The tables are the allowlist (decision 0079). A request becomes a :class:`Call` with the dataclass
+of its method, whose fields are parsed one by one. The engine gets the call and never the request,
+so nothing that is not in the tables can reach it. Pure functions.
 
-Where the public network's gateway has a wording for a refusal, that wording is used.
+Refusals are worded as the public network's gateway words them, where it has such a refusal.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from meshnode.domain.chain.canonical import Json, JsonLimits
 from meshnode.domain.chain.errors import Rejected
 
 REQUEST_BYTES = 32_768
 REQUEST_LIMITS = JsonLimits(REQUEST_BYTES, depth=4)
-"""An envelope with ``params`` is two deep; the rest is for a client's ``id``, which is then refused
-by its own rule rather than by the parser."""
+"""An envelope with ``params`` is two levels deep; more are allowed so that an invalid ``id`` is
+refused by its own rule, not by the parser."""
 MAX_ID_CHARS = 128
 QUERY_BYTES = 4096
 VALIDATORS_PER_PAGE = 100
 DEFAULT_PER_PAGE = 30
-"""As in CometBFT."""
+"""The same default as in CometBFT."""
 
 Argument = bool | int | str | bytes | None
 RpcId = int | str | None
@@ -62,11 +62,74 @@ class InvalidTransactionEncoding(InvalidRpc):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: how it is read, and what it is when it is absent."""
+    """One parameter: the function that parses it, and its default."""
 
     read: Callable[[Json], Argument]
     default: Argument = None
     required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCall:
+    """``status``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCall:
+    """``block``: the latest block if there is no ``height``."""
+
+    height: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCall:
+    """``commit``: the latest commit if there is no ``height``."""
+
+    height: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatorsCall:
+    """``validators``: of the latest block if there is no ``height``. Pages count from 1."""
+
+    height: int | None
+    page: int
+    per_page: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCall:
+    """``abci_query`` of the current state, without a proof."""
+
+    path: str
+    data: bytes
+    height: int
+    prove: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastSyncCall:
+    """``broadcast_tx_sync``: answered when the transaction has been checked."""
+
+    tx: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastCommitCall:
+    """``broadcast_tx_commit``: answered when the transaction is in a block."""
+
+    tx: bytes
+
+
+MethodCall = (
+    StatusCall
+    | BlockCall
+    | CommitCall
+    | ValidatorsCall
+    | QueryCall
+    | BroadcastSyncCall
+    | BroadcastCommitCall
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +138,12 @@ class Call:
 
     method: str
     id: RpcId
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    arguments: MethodCall
 
 
 def parse_call(value: Json) -> Call:
-    """The call that a decoded request asks for; an :class:`InvalidRpc` for any other."""
-    # One object: batches and notifications by array are not served.
+    """The call in a decoded request. Raises :class:`InvalidRpc` if it is not permitted."""
+    # One object: arrays, that is, batches, are not supported.
     if not isinstance(value, dict) or not set(value) <= {"jsonrpc", "id", "method", "params"}:
         raise InvalidRpc
     if value.get("jsonrpc", "2.0") != "2.0":
@@ -93,7 +156,9 @@ def parse_call(value: Json) -> Call:
     table = METHODS[method]
     if not set(params) <= set(table):
         raise UnsupportedParameter
-    return Call(method, identifier, {name: _argument(table, params, name) for name in table})
+    arguments = {name: _argument(table, params, name) for name in table}
+    # Each parameter's parser returns the type of the field with the same name.
+    return Call(method, identifier, _CALLS[method](**arguments))  # type: ignore[arg-type]
 
 
 def _argument(table: Mapping[str, Parameter], params: dict[str, Json], name: str) -> Argument:
@@ -106,7 +171,8 @@ def _argument(table: Mapping[str, Parameter], params: dict[str, Json], name: str
 
 
 def _rpc_id(value: Json) -> RpcId:
-    # It is echoed, so it is bounded; a fraction would come back spelled differently.
+    # The id is repeated in the answer, so it is bounded. A fraction might be written differently
+    # there.
     if value is None or type(value) is int:
         return value
     if isinstance(value, str) and len(value) <= MAX_ID_CHARS:
@@ -179,7 +245,7 @@ PUBLIC_QUERIES = frozenset(
         "/task",
         "/jobs",
         "/job",
-        # Of this network's own kinds.
+        # Queries that exist only on this network.
         "/stake",
         "/proofs",
     }
@@ -205,4 +271,14 @@ METHODS: Mapping[str, Mapping[str, Parameter]] = {
     },
     "broadcast_tx_sync": _TX,
     "broadcast_tx_commit": _TX,
+}
+
+_CALLS: Mapping[str, type[MethodCall]] = {
+    "status": StatusCall,
+    "block": BlockCall,
+    "commit": CommitCall,
+    "validators": ValidatorsCall,
+    "abci_query": QueryCall,
+    "broadcast_tx_sync": BroadcastSyncCall,
+    "broadcast_tx_commit": BroadcastCommitCall,
 }

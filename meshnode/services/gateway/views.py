@@ -1,8 +1,8 @@
-"""The native API's resources as values (document, 2.2; decision 0076). Pure functions.
+"""The native API's resources as values (interface 2.2; decision 0076). Pure functions.
 
-Money is decimal strings of atoms, since readers in browsers have no integers of that size; the
-exceptions that the public network makes (``params`` and ``lease``) are kept. Hashes of blocks and
-transactions are uppercase hex, roots and ids lowercase, as their makers write them.
+Money is written as decimal strings of atoms, because browsers have no exact integers of that size;
+the public network's exceptions (``params`` and ``lease``) are kept. Hashes of blocks and
+transactions are uppercase hex, roots and ids lowercase, as on the chain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshnode.domain.chain.errors import Rejected
 if TYPE_CHECKING:
     from meshnode.domain.chain.blocks import TransactionResult
     from meshnode.domain.chain.profile import NetworkProfile
-    from meshnode.services.index.entries import TrainingRecord
+    from meshnode.services.index.entries import AcceptedUpdate
     from meshnode.services.ledger.handle import Readiness
     from meshnode.services.ledger.records import StoredBlock
 
@@ -32,7 +32,7 @@ OBSERVATION = (
 
 
 def money_as_text(value: Object, names: Sequence[str]) -> Object:
-    """``value`` with the members of these names, where it has them, as decimal strings."""
+    """A copy of ``value`` in which the members listed in ``names`` are decimal strings."""
     return {
         name: str(member) if name in names and type(member) is int else member
         for name, member in value.items()
@@ -42,7 +42,7 @@ def money_as_text(value: Object, names: Sequence[str]) -> Object:
 def network_view(
     summary: Object, block: StoredBlock | None, readiness: Readiness, more: Object
 ) -> Object:
-    """``/api/network`` and ``/healthz``. ``block`` is the one that ``summary`` tells of."""
+    """``/api/network`` and ``/healthz``. ``block`` is the block that ``summary`` belongs to."""
     return {
         **money_as_text(summary, ("issued", "burned", "initial_supply")),
         **more,
@@ -59,7 +59,7 @@ def network_view(
 
 
 def block_view(block: StoredBlock, profile: NetworkProfile) -> Object:
-    """One block with its transactions and what became of them."""
+    """One block with its transactions and their results."""
     header = block.header
     return {
         "height": block.height,
@@ -67,7 +67,7 @@ def block_view(block: StoredBlock, profile: NetworkProfile) -> Object:
         "time": format_time(block.time_ns),
         "previous_hash": header.last_block_id.hash.hex().upper(),
         "app_hash": header.app_hash.hex(),
-        # A header carries the state root of the block before.
+        # A header contains the state root after the previous block.
         "app_state_height": block.height - 1,
         "transactions": [
             _transaction_view(raw, result, profile)
@@ -92,13 +92,13 @@ def _transaction_view(raw: bytes, result: TransactionResult, profile: NetworkPro
 def _read(
     raw: bytes, result: TransactionResult, profile: NetworkProfile
 ) -> tuple[Object | None, str | None]:
-    """Body and sender; of bytes that nobody signed, neither is shown."""
+    """The transaction's body and sender; None for both if its signature is invalid."""
     size, depth = profile.params.max_tx_bytes, profile.limits.transaction_depth
     try:
         if result.code != ACCEPTED:
             envelope = decode_transaction(raw, size, depth)
             return envelope.body, envelope.signer
-        # Executed blocks were verified: their signatures need not be checked for every reader.
+        # The signature was verified when the block was executed.
         value = parse(raw, JsonLimits(size, depth, fractions=False))
     except Rejected:
         return None, None
@@ -106,7 +106,7 @@ def _read(
     return (body, result.sender) if isinstance(body, dict) else (None, None)
 
 
-def training_view(record: TrainingRecord) -> Object:
+def training_view(record: AcceptedUpdate) -> Object:
     """One accepted update."""
     return {
         "round": record.round,
@@ -123,7 +123,7 @@ def training_view(record: TrainingRecord) -> Object:
 
 
 def model_view(summary: Object, facts: Object, more: Object) -> Object:
-    """``/api/model``: what the execution profile is, and how good its adapters are."""
+    """``/api/model``: the execution profile, and the losses of its adapters."""
     return {
         **facts,
         **more,

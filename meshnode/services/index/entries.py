@@ -1,11 +1,12 @@
-"""What one block means for the histories (document, 2.2: account, training history).
+"""What one block means for the histories (interface 2.2: account, training history).
 
-Terms: an *entry* is one change of what an account can spend. Its amount is in atoms, negative when
-it leaves; entries that move nothing (a vote, an unstake that has yet to cool down) have amount 0.
+Terms: an *entry* is one change of what an account can spend. Its amount is in atoms and negative
+for money that leaves the account; entries that move nothing (a vote, an unstake that has yet to
+cool down) have amount 0.
 
-Invariants: pure, so an index that is rebuilt equals the one that grew; the sum of an account's
-entries, with what the genesis gave it, is its available balance. An entry's id is the application
-id of its transaction, with a suffix where it is not the transaction itself.
+Invariants: the functions are pure, so an index that is rebuilt equals one that grew block by block;
+an account's entries and its balance in the genesis add up to its available balance. An entry's id
+is the application id of its transaction, with a suffix if it is not the transaction itself.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingRecord:
-    """An accepted update. ``round`` counts from 1; the loss is the exact one, in hexadecimal."""
+class AcceptedUpdate:
+    """An update that a block accepted. ``round`` counts from 1; the exact loss is hexadecimal."""
 
     round: int
     height: int
@@ -59,7 +60,7 @@ class TrainingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofRecord:
-    """A claim of work that the chain took up; ``reward`` in atoms, 0 unless it was verified."""
+    """A claim of work on the chain; ``reward`` is in atoms, and 0 unless it was verified."""
 
     id: str
     work_kind: str
@@ -82,16 +83,16 @@ class ProofPage:
 
 @dataclass(frozen=True, slots=True)
 class BlockEntries:
-    """What a block adds: entries by account, in the order in which they happened; updates."""
+    """What a block adds to the index: entries in the order in which they happened, and updates."""
 
     height: int
     block_hash: str
     entries: tuple[tuple[str, HistoryEntry], ...]
-    updates: tuple[TrainingRecord, ...]
+    updates: tuple[AcceptedUpdate, ...]
 
 
-# What a transaction takes from its sender, beside the fee, and what its entry says of it. The kinds
-# "fee", "receive" and those of EFFECTS are made besides.
+# What a transaction takes from its sender besides the fee, and what its entry says about it. Other
+# code below makes the entries of the kinds "fee", "receive" and those of EFFECTS.
 _Meaning = tuple[str, Callable[[Body, "NetworkProfile"], int], tuple[str, ...]]
 MEANINGS: dict[str, _Meaning] = {
     "transfer": ("send", lambda body, _: -body["amount"], ()),
@@ -108,8 +109,8 @@ MEANINGS: dict[str, _Meaning] = {
     "vote": ("vote", lambda *_: 0, ("proof_id", "approve")),
 }
 
-# Payments that no transaction of the account's own shows: the reason, the entry's kind, and the
-# role in which it was earned.
+# Payments without a transaction of the account's own: the reason, the entry's kind, and the role in
+# which it was earned.
 EFFECTS: dict[str, tuple[str, str | None]] = {
     "worker reward": ("reward", "worker"),
     "proof reward": ("reward", "worker"),
@@ -123,12 +124,12 @@ EFFECTS: dict[str, tuple[str, str | None]] = {
 
 
 def block_entries(block: StoredBlock, profile: NetworkProfile) -> BlockEntries:
-    """Everything that ``block`` adds, but the rounds of its updates: they are counted from 0."""
+    """Everything that ``block`` adds. The rounds of its updates are counted from 0 here."""
     entries: list[tuple[str, HistoryEntry]] = []
-    updates: list[TrainingRecord] = []
+    updates: list[AcceptedUpdate] = []
     entries += _effect_entries(block, f"block-{block.height}", block.effects)
     for raw, result in zip(block.transactions, block.results, strict=True):
-        # A refused transaction changed nothing, neither a balance nor a nonce.
+        # A refused transaction changes nothing, not even the nonce.
         if result.code != ACCEPTED or result.id is None or result.sender is None:
             continue
         body = _body(raw, profile)
@@ -146,7 +147,7 @@ def _transaction_entries(
     other = body.get("to") or body.get("provider")
     details: dict[str, Json] = {key: body[key] for key in shown}
     details["transaction_hash"] = result.hash
-    # What has cooled down is settled before anything else is done to the account.
+    # Stakes that have cooled down are paid out before anything else changes the account.
     settled = [one for one in result.effects if one.reason == "unstaked"]
     yield from _effect_entries(block, name + ":settled", settled)
     if KINDS[str(result.kind)].costs_fee:
@@ -176,7 +177,7 @@ def _effect_entries(
         kind, role = EFFECTS[effect.reason]
         details: dict[str, Json] = {"reason": effect.reason, "reference": effect.reference}
         if role is not None:
-            # What was proved to earn it: a proof, a task, a job, or the key that signed.
+            # What earned the payment: a proof, a task, a job, or the key that signed.
             details |= {"role": role, "proof_id": effect.reference}
         entry = HistoryEntry(
             f"{name}:{number}",
@@ -192,10 +193,10 @@ def _effect_entries(
 
 def _update(
     block: StoredBlock, result: TransactionResult, body: Body, number: int
-) -> TrainingRecord:
+) -> AcceptedUpdate:
     receipts = body["receipts"]
     loss_hex = receipts[-1]["body"].get("loss_hex")
-    return TrainingRecord(
+    return AcceptedUpdate(
         round=number,
         height=block.height,
         block_hash=block.hash.hex().upper(),

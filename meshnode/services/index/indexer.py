@@ -1,8 +1,8 @@
-"""The explorer index: histories derived from the chain's blocks (document, 2.2; decision 0078).
+"""The explorer index: histories derived from the chain's blocks (interface 2.2; decision 0078).
 
-It follows the ledger and may lag behind it, or fail, without anybody but its readers noticing:
-readiness, balances and consensus never ask it. Every answer comes with ``indexed_height`` and
-``error``, so that a reader sees how far it goes.
+It follows the ledger and may lag behind it, or fail, without any effect except on its readers:
+readiness, balances and consensus never use it. Every answer comes with ``indexed_height`` and
+``error``, so that a reader sees how far the index has come.
 
 States::
 
@@ -26,10 +26,10 @@ import trio
 
 from meshnode.domain.errors import MeshnodeError, Unavailable
 from meshnode.services.index.entries import (
+    AcceptedUpdate,
     BlockEntries,
     HistoryEntry,
     ProofPage,
-    TrainingRecord,
     block_entries,
 )
 from meshnode.services.index.store import Damaged, IndexStore, move_aside
@@ -37,19 +37,19 @@ from meshnode.services.index.store import Damaged, IndexStore, move_aside
 if TYPE_CHECKING:
     from meshnode.services.ledger.handle import Ledger
 
-__all__ = ["HistoryEntry", "Index", "TrainingRecord", "serve_indexer"]
+__all__ = ["AcceptedUpdate", "HistoryEntry", "Index", "serve_indexer"]
 
 log = logging.getLogger(__name__)
 
 INDEX_FILE = "explorer.sqlite"
 BATCH_BLOCKS = 100
-"""Blocks in one transaction of the file while it catches up: some tens of milliseconds of work."""
+"""Blocks in one database transaction while catching up: some tens of milliseconds of work."""
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 
 FAILURES = (sqlite3.Error, OSError, MeshnodeError, LookupError, TypeError, ValueError)
-"""What the disk, the ledger, or a block that this module misreads can bring: the index may fail,
-but it must not take the node with it."""
+"""What the disk, the ledger, or a block that this module misreads can raise: the index may fail,
+but must not end the node."""
 
 T = TypeVar("T")
 
@@ -59,8 +59,8 @@ async def serve_indexer(
 ) -> None:
     """Keep ``index`` level with its ledger until cancelled; starts at once.
 
-    Whatever is wrong with the file is in ``Index.error``, and tried again. ``index`` is made
-    before: a restart goes on with it.
+    ``Index.error`` says what is wrong with the file, which is tried again. The caller makes
+    ``index``, so that a restart of this service goes on with it.
     """
     task_status.started()
     try:
@@ -73,18 +73,18 @@ class Index:
     """The index's handle. Its answers are those of ``indexed_height``, which may lag."""
 
     def __init__(self, ledger: Ledger, data_dir: Path) -> None:
-        """Of ``ledger``'s blocks, in a file in ``data_dir`` that is opened by :meth:`run`."""
+        """Index ``ledger``'s blocks, in a file in ``data_dir`` that :meth:`run` opens."""
         self._ledger = ledger
         self._path = data_dir / INDEX_FILE
         self._store: IndexStore | None = None
-        # SQLite's connection is not for two at once; readers wait for one batch at most.
+        # One thread at a time may use SQLite's connection; readers wait for one batch at most.
         self._turn = trio.CapacityLimiter(1)
         self._moved = trio.Event()
         self._suspect = False
         self.indexed_height = 0
         """The last block whose entries are in the index."""
         self.error: str | None = None
-        """Why the index does not move; None when it does."""
+        """Why the index does not advance; None while it does."""
 
     async def account_history(
         self,
@@ -97,9 +97,9 @@ class Index:
     ) -> tuple[list[HistoryEntry], int]:
         """The account's entries, newest first, and how many there are in all.
 
-        ``upto`` is the ``indexed_height`` of the first page: with it, pages fit together whatever
-        blocks arrive in between. ``kinds`` leaves out all other kinds. Unavailable while the file
-        cannot be read.
+        ``upto`` is the ``indexed_height`` of the first page: with it, later pages continue the
+        first whatever blocks arrive in between. Only entries of ``kinds`` are returned. Raises
+        Unavailable while the file cannot be read.
         """
         height = self.indexed_height if upto is None else upto
         return await self._read(
@@ -114,8 +114,8 @@ class Index:
         """The account's claims of work, newest first, and sums over all of them."""
         return await self._read(lambda store: store.proofs(public_key, limit))
 
-    async def training(self, before: int, limit: int) -> tuple[list[TrainingRecord], int]:
-        """Accepted updates of rounds below ``before``, newest first; how many are indexed."""
+    async def training(self, before: int, limit: int) -> tuple[list[AcceptedUpdate], int]:
+        """Accepted updates of rounds below ``before``, newest first, and how many are indexed."""
         return await self._read(lambda store: store.training(before, limit))
 
     async def wait_indexed(self, height: int) -> None:
@@ -135,13 +135,13 @@ class Index:
             except Damaged:
                 self.distrust()
             except FAILURES as error:
-                # A full disk mends itself, a defect does not: both are said, and tried again.
+                # A full disk may get space, a defect stays: both are reported and tried again.
                 self.fail(error)
             await trio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            pause = min(pause * 2, MAX_PAUSE_S)
 
     async def catch_up(self) -> None:
-        """Index every block that the ledger has. Damaged when the file is not one any more."""
+        """Index every block that the ledger has. Raises Damaged when the file cannot be read."""
         if self._suspect:
             await self._rebuild()
         store = await self._opened()
@@ -150,24 +150,24 @@ class Index:
         self.error = None
 
     def distrust(self) -> None:
-        """The file is damaged: it is moved aside before the next block is indexed."""
+        """Have a damaged file moved aside before the next block is indexed."""
         self._suspect = True
 
     def fail(self, error: Exception) -> None:
-        """Note what keeps the index from moving; said once in the log."""
+        """Note why the index does not advance; logged once for each change."""
         if self.error is None:
             expected = isinstance(error, (sqlite3.Error, OSError, MeshnodeError))
             text = "the explorer index is stuck at block %d: %s"
             log.warning(text, self.indexed_height, error, exc_info=not expected)
-        # It is public: an OSError's own text would name this machine's folders.
+        # The text is public, and an OSError's own text would name this machine's folders.
         reason = error.strerror if isinstance(error, OSError) else str(error)
         self.error = f"{type(error).__name__}: {reason}"[:200]
 
     async def close(self) -> None:
-        """Let go of the file; :meth:`run` opens it again."""
+        """Close the file; :meth:`run` opens it again."""
         store, self._store = self._store, None
         if store is not None:
-            # Readers may go on after a crash: the connection is closed when it is nobody's turn.
+            # After a crash readers may still run, so the lock is held while the connection closes.
             with trio.CancelScope(shield=True), suppress(sqlite3.Error):
                 await self._run(store.close)
 
@@ -207,7 +207,7 @@ class Index:
     async def _find_cursor(self, store: IndexStore) -> None:
         height, block_hash = await self._run(lambda: store.cursor)
         block = await self._ledger.block(height) if 0 < height <= self._ledger.height else None
-        # The chain may have been restored from an older copy, and have grown differently.
+        # The chain may have been restored from an older copy and have got other blocks since.
         if height and (block is None or block.hash.hex().upper() != block_hash):
             log.warning("the explorer index is of other blocks than the chain: building it anew")
             await self._run(store.clear)
@@ -232,5 +232,5 @@ class Index:
             raise Unavailable("the explorer index cannot be read") from None
 
     async def _run(self, work: Callable[[], T]) -> T:
-        # Not abandoned when cancelled: the connection would be in use by a thread of nobody's.
+        # Not abandoned on cancellation: the thread would go on using the connection unattended.
         return await trio.to_thread.run_sync(work, limiter=self._turn)

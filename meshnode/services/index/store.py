@@ -3,9 +3,9 @@
 Terms: the *cursor* is the last block whose entries are in the file, height and hash; it moves with
 every block, empty ones too, in the same transaction as the block's entries.
 
-Invariants: a file that is damaged, of another chain or of another format is moved aside or emptied,
-never guessed at; nothing here touches the chain's own store. Methods block, and one thread at a
-time may call them.
+Invariants: a damaged file is moved aside; a file of another chain or another format is emptied;
+nothing here touches the chain's own store. The methods block, and only one thread at a time may
+call them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from meshnode.services.index.entries import (
+    AcceptedUpdate,
     BlockEntries,
     HistoryEntry,
     ProofPage,
     ProofRecord,
-    TrainingRecord,
 )
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 FORMAT = "meshnode-index-v2"
 PRIVATE = 0o600
 GONE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""What SQLite says of a file that cannot be mended."""
+"""SQLite's error codes for a file that cannot be repaired."""
 
 _SCHEMA = """
 CREATE TABLE cursor (
@@ -71,11 +71,11 @@ _PAGE = (
 
 
 class Damaged(Exception):
-    """The file is not an index that can be read."""
+    """The file is not a readable index."""
 
 
 def move_aside(path: Path) -> None:
-    """Keep a damaged file for a person to look at, and make room for a new one."""
+    """Rename a damaged file, so that a person can look at it and a new one can be made."""
     aside = path.with_name(path.name + ".damaged")
     log.warning("the explorer index is damaged: moved to %s, and built anew", aside.name)
     with contextlib.suppress(FileNotFoundError):
@@ -88,11 +88,11 @@ class IndexStore:
     """One index file, open. ``chain`` is the genesis' SHA-256: another chain's file is emptied."""
 
     def __init__(self, path: Path, chain: str) -> None:
-        """Open the file, or make it, for its owner alone.
+        """Open the file, or make it, readable by its owner only.
 
-        Damaged when it is no index, OSError and sqlite3.Error for the rest.
+        Raises Damaged when it is not an index; OSError and sqlite3.Error for other failures.
         """
-        # SQLite's own files beside it get the same mode.
+        # SQLite gives its own files beside this one the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
         self._connection = sqlite3.connect(
             path, check_same_thread=False, isolation_level=None, timeout=5
@@ -103,7 +103,7 @@ class IndexStore:
             undo.pop_all()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     @property
@@ -114,7 +114,7 @@ class IndexStore:
         return int(height), str(block_hash)
 
     def clear(self) -> None:
-        """Forget everything: the blocks are not those that were indexed."""
+        """Delete all entries, because the chain's blocks are not those that were indexed."""
         with self._writing() as connection:
             connection.execute("DELETE FROM entries")
             connection.execute("DELETE FROM updates")
@@ -180,7 +180,7 @@ class IndexStore:
         records = [_proof(row, rewards) for row in rows]
         return ProofPage(tuple(records), int(submitted), int(verified), int(earned))
 
-    def training(self, before: int, limit: int) -> tuple[list[TrainingRecord], int]:
+    def training(self, before: int, limit: int) -> tuple[list[AcceptedUpdate], int]:
         """Updates of rounds below ``before``, newest first, and how many rounds are indexed."""
         with self._reading() as connection:
             rounds = _rounds(connection)
@@ -192,7 +192,7 @@ class IndexStore:
 
     def _prepare(self, chain: str) -> None:
         with self._reading() as connection:
-            # A crash may lose the last blocks: they are indexed again.
+            # A crash may lose the last blocks, which are then indexed again.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -228,7 +228,7 @@ class IndexStore:
         try:
             yield self._connection
         except sqlite3.DatabaseError as error:
-            # The low byte is the kind; the rest says more about it.
+            # The low byte is the primary error code; the rest is detail.
             code = getattr(error, "sqlite_errorcode", None)
             if code is not None and code & 0xFF in GONE:
                 raise Damaged from error
@@ -271,7 +271,7 @@ def _entry(row: tuple[Any, ...]) -> HistoryEntry:
     return HistoryEntry(name, kind, amount, time_ns, height, counterparty, json.loads(details))
 
 
-def _update_row(number: int, update: TrainingRecord) -> tuple[Any, ...]:
+def _update_row(number: int, update: AcceptedUpdate) -> tuple[Any, ...]:
     return (
         number,
         update.height,
@@ -285,9 +285,9 @@ def _update_row(number: int, update: TrainingRecord) -> tuple[Any, ...]:
     )
 
 
-def _update(row: tuple[Any, ...]) -> TrainingRecord:
+def _update(row: tuple[Any, ...]) -> AcceptedUpdate:
     number, height, block_hash, time_ns, name, task_id, root, loss_hex, workers = row
     signers = tuple(json.loads(workers))
-    return TrainingRecord(
+    return AcceptedUpdate(
         number, height, block_hash, time_ns, name, task_id, root, loss_hex, signers
     )

@@ -1,10 +1,11 @@
-"""The node's ledger: one chain, kept by this process (document, sections 2.2, 4.2 and 4.3).
+"""The node's ledger: one chain, kept by this process (interface 2.2, 4.2 and 4.3).
 
-Read in this order: ``records`` and ``database`` (what is on the disk), ``soundness`` (why it is
-believed), ``keeper`` (the state machine, the mempool and the disk together), ``worker`` (its
-thread), ``handle`` (what others see), the engines ``solo`` and ``follower``, ``signed`` (which
-keeps the first from signing twice), and ``service``, which puts them together. ``genesis`` and
-``validator_key`` are for the start; ``source`` and ``fetch`` ask another node.
+Read in this order: ``records`` and ``database`` (what is on the disk), ``soundness`` (how it is
+checked at the start), ``keeper`` (the state machine, the mempool and the disk together),
+``thread``, ``handle`` (the interface for other services) and ``asking`` (the part of it that they
+declare as protocols), the engines ``solo`` and ``follower``, ``signed`` (which keeps ``solo`` from
+signing twice), and ``service``, which puts them together. ``genesis`` and ``validator_key`` are
+used at the start; ``source`` and ``fetch`` read from another node.
 """
 
 from meshnode.domain.chain.genesis import GenesisFacts

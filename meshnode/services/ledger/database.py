@@ -1,12 +1,14 @@
 """The ledger's file: genesis, state and blocks in one SQLite database (decision 0071).
 
-One connection writes, inside the ledger's thread; :class:`LedgerReader` is another that only reads,
-and never waits for the first (WAL). A block is one transaction: its row, its transactions' hashes,
-its validators, the changes of the state and the new root are on the disk together or not at all.
+One connection writes, inside the ledger's thread. :class:`LedgerReader` is a second connection,
+which only reads and never waits for the first (WAL). A block is one transaction: its row, its
+transactions' hashes, its validators, the changes of the state and the new root are on the disk
+together or not at all.
 
-Invariants: mode 0600; a file that is not what this module wrote is refused and left as it is, its
-write-ahead log included, so it is opened for writing only when it has been found whole; a file
-under this name is complete, since a new one is made under another name and renamed.
+Invariants: the file has mode 0600; a file that this module did not write, or that is damaged, is
+refused and left unchanged, its write-ahead log included, so a file is opened for writing only after
+it was checked; a file under this name is complete, since a new one is made under another name and
+renamed.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ CREATE TABLE validators(hash BLOB PRIMARY KEY, members TEXT NOT NULL) WITHOUT RO
 _MAGIC = b"SQLite format 3\0"
 _VERSIONS = slice(18, 20)
 _WITH_LOG = b"\2\2"
-"""File format versions: others make the file read-only, or one without a write-ahead log."""
+"""SQLite's write and read versions of a file with a write-ahead log. Other values mean a read-only
+file, or one without such a log."""
 _OUTSIDE = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -70,17 +73,17 @@ _OUTSIDE = {
 }
 """Failures that say nothing about the file's contents."""
 _UNREADABLE = (sqlite3.DatabaseError, LedgerBroken, ValueError, TypeError)
-"""What reading a damaged file can raise: a column may be of any type, and SQLite's messages quote
-text of the file, which may be none."""
+"""What reading a damaged file can raise: a column may have any type, and SQLite's messages quote
+text of the file, which may not be valid UTF-8."""
 _BLOCK = "SELECT height, hash, block, decided, outcome, checksum FROM blocks"
 
 
 class StorageRefused(Unavailable):
-    """The disk does not take a block: full, or failing. Nothing was committed."""
+    """The disk is full or failing, so a block could not be written. Nothing was committed."""
 
 
 class _Tables:
-    """What both connections can read."""
+    """The reads that both connections offer."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -98,12 +101,12 @@ class _Tables:
 
     @property
     def height(self) -> int:
-        """Of the last block; 0 before the first."""
+        """The height of the last block; 0 before the first."""
         row = self._one("SELECT max(height) FROM blocks")
         return 0 if row is None or row[0] is None else int(row[0])
 
     def block(self, height: int) -> StoredBlock | None:
-        """The block of that height."""
+        """The block at this height."""
         row = self._one(f"{_BLOCK} WHERE height = ?", height)
         return None if row is None else from_row(row)
 
@@ -113,14 +116,14 @@ class _Tables:
         return [from_row(row) for row in self._connection.execute(question, (before, limit))]
 
     def place(self, transaction_hash: bytes) -> tuple[int, int] | None:
-        """Height and position of a transaction."""
+        """The height of a transaction's block, and its position in it."""
         found = self._one(
             "SELECT height, position FROM transactions WHERE hash = ?", transaction_hash
         )
         return None if found is None else (found[0], found[1])
 
     def validators(self, set_hash: bytes) -> tuple[CometValidator, ...]:
-        """A set by the hash that headers name it by."""
+        """The validator set with this hash, by which headers name it."""
         row = self._one("SELECT members FROM validators WHERE hash = ?", set_hash)
         if row is None:
             raise LedgerBroken("a header's validators are not stored")
@@ -139,8 +142,8 @@ class _Tables:
         return _entries(self._connection.execute(question, (index,)))
 
     def buckets(self) -> Iterator[tuple[int, Mapping[str, bytes]]]:
-        """All buckets that hold something, in one pass and one bucket at a time in memory."""
-        # A key that has become something else than text would be here, and not be found by get.
+        """All buckets that are not empty, in one pass with one bucket in memory at a time."""
+        # A damaged key that is no longer text would appear here, but get would not find it.
         question = (
             "SELECT bucket, CASE typeof(key) WHEN 'text' THEN key END, value "
             "FROM state ORDER BY bucket"
@@ -157,7 +160,7 @@ class _Tables:
 
 
 class LedgerReader(_Tables):
-    """A second connection. What is read inside ``with reader.snapshot()`` is of one height."""
+    """A second connection. Reads inside ``with reader.snapshot()`` all see the same height."""
 
     def __init__(self, data_dir: Path) -> None:
         connection = _connect(data_dir / LEDGER_FILE, "rw")
@@ -166,7 +169,7 @@ class LedgerReader(_Tables):
 
     @contextmanager
     def snapshot(self) -> Iterator[LedgerReader]:
-        """One committed state, whatever is written meanwhile."""
+        """Read one committed state, whatever is written in the meantime."""
         self._connection.execute("BEGIN")
         try:
             yield self
@@ -177,13 +180,13 @@ class LedgerReader(_Tables):
 class LedgerDatabase(_Tables):
     """The connection that writes, once :meth:`begin_writing` was called.
 
-    A state machine's store; one owner, one call at a time.
+    It is the state machine's store. It has one owner, which makes one call at a time.
     """
 
     def __init__(self, data_dir: Path, *, check: bool = True) -> None:
-        """Open the file for reading, and check it unless that is done later.
+        """Open the file for reading, and check it if ``check`` is set.
 
-        StartupError when it is missing, damaged or not ours.
+        Raises StartupError when it is missing, damaged or not a ledger of this node.
         """
         self.path = data_dir / LEDGER_FILE
         connection = None
@@ -193,14 +196,15 @@ class LedgerDatabase(_Tables):
                 head = file.read(_VERSIONS.stop)
             if not head.startswith(_MAGIC) or head[_VERSIONS] != _WITH_LOG:
                 raise LedgerBroken("not a database")
-            # The last connection that could write would put the log into the file and remove it.
+            # Opened for writing, the last connection to close would merge the log into the file and
+            # remove it.
             connection = _connect(self.path, "ro")
             super().__init__(connection)
             if check:
                 require_sound(connection, self.path.stat().st_size)
             if self.fact("format") != FORMAT:
                 raise LedgerBroken("not a ledger")
-            # The state machine would begin anew in an empty table.
+            # With an empty table, the state machine would start from nothing.
             if self.get(Clock.table) is None:
                 raise LedgerBroken("no state")
         except OSError as error:
@@ -214,7 +218,7 @@ class LedgerDatabase(_Tables):
         self._written: Mapping[str, bytes | None] | None = None
 
     def begin_writing(self) -> None:
-        """Open the file for writing, now that it is believed. StartupError when that fails."""
+        """Open the file for writing, after its check. Raises StartupError when that fails."""
         reading = self._connection
         try:
             self._connection = _connect(self.path, "rw")
@@ -223,7 +227,7 @@ class LedgerDatabase(_Tables):
         reading.close()
 
     def write(self, changes: Mapping[str, bytes | None]) -> None:
-        """Apply changes to the state; those of the block just written are there already."""
+        """Apply changes to the state; those of the block just written are already applied."""
         if changes is self._written:
             return
         with self._writing():
@@ -236,7 +240,7 @@ class LedgerDatabase(_Tables):
         changes: Mapping[str, bytes | None],
         app_hash: bytes,
     ) -> None:
-        """Commit a block and what it changes; StorageRefused when the disk does not take it."""
+        """Commit a block and its changes. Raises StorageRefused when the disk cannot store it."""
         run = self._connection.execute
         hashes = [
             (hashlib.sha256(raw).digest(), stored.height, position)
@@ -244,7 +248,7 @@ class LedgerDatabase(_Tables):
         ]
         with self._writing():
             run("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", to_row(stored))
-            # The same bytes can be in a later block when they failed in this one.
+            # A transaction that failed in an earlier block may be in this one again.
             insert = "INSERT OR REPLACE INTO transactions VALUES (?, ?, ?)"
             self._connection.executemany(insert, hashes)
             for one in signers:
@@ -275,13 +279,13 @@ class LedgerDatabase(_Tables):
                 raise
             raise StorageRefused(f"the ledger cannot be written: {error}") from error
         finally:
-            # SQLite has undone a transaction that met a full disk by itself, or it is undone here.
+            # When the disk is full, SQLite may already have rolled the transaction back itself.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
 
 def create_ledger(data_dir: Path, genesis: bytes) -> None:
-    """Make the file of a new chain, with its first state; StartupError when the disk refuses."""
+    """Make the file of a new chain, with its first state. Raises StartupError if that fails."""
     start = parse_genesis(genesis)
     path = data_dir / LEDGER_FILE
     new = path.with_suffix(".new")
@@ -293,7 +297,7 @@ def create_ledger(data_dir: Path, genesis: bytes) -> None:
         "genesis_sha256": hashlib.sha256(genesis).hexdigest().encode(),
     }
     try:
-        # What a start that was killed has left.
+        # Remove what an earlier start left behind when it was killed.
         for leftover in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm"))):
             leftover.unlink(missing_ok=True)
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -308,7 +312,7 @@ def create_ledger(data_dir: Path, genesis: bytes) -> None:
             connection.executemany("INSERT INTO facts VALUES (?, ?)", list(facts.items()))
             connection.execute("COMMIT")
         finally:
-            # The last connection writes everything into the file, and takes the log away.
+            # Closing the last connection writes everything into the file and removes the log.
             connection.close()
         with new.open("rb") as file:
             os.fsync(file.fileno())
@@ -319,9 +323,9 @@ def create_ledger(data_dir: Path, genesis: bytes) -> None:
 
 
 def stored_genesis(data_dir: Path) -> bytes | None:
-    """The genesis document that the ledger was made with; None where there is no ledger.
+    """The genesis document that the ledger was made with; None if there is no ledger.
 
-    StartupError when it is not what was pinned.
+    Raises StartupError when the document does not have the hash that is stored with it.
     """
     if not (data_dir / LEDGER_FILE).exists():
         return None
@@ -338,7 +342,7 @@ def stored_genesis(data_dir: Path) -> bytes | None:
 
 
 def damaged(path: Path) -> StartupError:
-    """The refusal of a file that cannot be trusted."""
+    """The error for a ledger file that cannot be trusted."""
     return StartupError(f"the ledger {path} is damaged; restore it, or move it away")
 
 
@@ -346,18 +350,18 @@ def _connect(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
-        # One call at a time, but each in whichever thread the pool gives.
+        # There is one call at a time, but each may run in another thread of the pool.
         check_same_thread=False,
-        # Transactions are begun and ended in words.
+        # Transactions are begun and ended with explicit statements.
         isolation_level=None,
         timeout=5,
     )
-    # A damaged column may be text that is none.
+    # A damaged column may hold text that is not valid UTF-8.
     connection.text_factory = bytes
     try:
         if mode == "rw":
             connection.execute("PRAGMA journal_mode = WAL")
-        # Each block is on the disk before anybody hears of it.
+        # Each block must be on the disk before it is announced.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     except sqlite3.DatabaseError:

@@ -1,7 +1,7 @@
-"""One HTTP exchange with another node, bounded in bytes; the caller bounds it in time.
+"""One HTTP exchange with another node, bounded in bytes; the caller sets the deadline.
 
-A connection serves one request. Only what is needed here: no redirects, no cookies, no compression,
-so that the bytes that come are the bytes that count.
+A connection serves one request. There are no redirects, no cookies and no compression, so the limit
+on received bytes is also the limit on content.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from meshnode.domain.addresses import DEFAULT_PORT
 from meshnode.domain.errors import RateLimited, Unavailable
 
 CHUNK = 65_536
-MOST_HEADER_BYTES = 32_768
-MOST_SECOND_DIGITS = 9
-"""Of Retry-After: the rest of a longer number is not looked at. Nobody waits for thirty years."""
+MAX_HEADER_BYTES = 32_768
+MAX_SECOND_DIGITS = 9
+"""How many digits of a Retry-After value are read; nine already allow thirty years."""
 
 
 class AnswerTooLarge(Unavailable):
-    """The answer is larger than it can honestly be."""
+    """The answer is larger than any valid one."""
 
 
 async def fetch(
     url: str, path: str, *, body: bytes | None = None, most_bytes: int
 ) -> tuple[int, bytes]:
-    """GET, or POST where there is a ``body`` of JSON; gives the status and the answer's content.
+    """GET, or POST if there is a JSON ``body``. Returns the status and the answer's content.
 
-    ``url`` is ``http[s]://HOST[:PORT]``. Raises Unavailable when nobody answers in HTTP,
+    ``url`` is ``http[s]://HOST[:PORT]``. Raises Unavailable when there is no valid HTTP answer,
     AnswerTooLarge above ``most_bytes``, RateLimited for a 429. The caller sets the deadline.
     """
     parts = urlsplit(url)
@@ -63,7 +63,7 @@ def _request(authority: str, path: str, body: bytes | None) -> h11.Request:
 async def _exchange(
     stream: trio.abc.Stream, request: h11.Request, body: bytes | None, most_bytes: int
 ) -> tuple[int, bytes]:
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_HEADER_BYTES)
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_BYTES)
     out = connection.send(request) or b""
     if body is not None:
         out += connection.send(h11.Data(data=body)) or b""
@@ -83,6 +83,6 @@ async def _exchange(
         elif isinstance(event, h11.EndOfMessage):
             break
     if status == 429:
-        seconds = retry_after[:MOST_SECOND_DIGITS]
+        seconds = retry_after[:MAX_SECOND_DIGITS]
         raise RateLimited(int(seconds) if retry_after.isdecimal() else 2)
     return status, bytes(content)

@@ -1,16 +1,16 @@
 """The follower: fetch, check and execute every block of another node (decision 0074).
 
-Nothing that the block maker says is believed: a block counts when it is the only one that can
-follow and two thirds of the known power have signed it, and its results when our own are the same,
-which the next header tells. Who is refused is asked again, ever more rarely: its operator may mend
-it.
+Nothing that the block maker says is trusted. A block is accepted when it continues this chain and
+more than two thirds of the known power have signed it. Its results are accepted when the next
+header has the same hash for them as this node computed. A source whose blocks were refused is asked
+again at growing intervals, since its operator may repair it.
 
 ==============  =========================================  ==================================
 what happens    reported as                                next try
 ==============  =========================================  ==================================
 no answer       trouble; stalled after 30 s                0.2 s, doubling up to 10 s
-told to wait    nothing                                    after what it asks for, 30 s at most
-a lie           trouble, and not ready at once             1 s, doubling up to 60 s
+rate limited    nothing                                    when it says, after 30 s at most
+invalid block   trouble, and not ready at once             1 s, doubling up to 60 s
 a full disk     trouble; stalled after 30 s                1 s
 ==============  =========================================  ==================================
 """
@@ -36,42 +36,42 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 1.0
-"""Between looks at a chain that has nothing new: well below the rate that gateways allow."""
+"""Pause between polls of a chain without new blocks: well below the rate that gateways allow."""
 ANSWER_S = 10.0
-"""For one answer of a few megabytes at most."""
+"""Deadline for one answer of a few megabytes at most."""
 NEAR = 2
-"""Blocks behind, at which the follower still counts as up to date."""
-LONGEST_WAIT_S = 30.0
+"""A follower that is at most this many blocks behind still counts as up to date."""
+MAX_WAIT_S = 30.0
 
 
 class BlockSource(Protocol):
-    """Another node that has the blocks. Its answers are decoded, and not believed.
+    """Another node that has the blocks. Its answers are decoded, but not trusted.
 
-    Each call raises Unavailable when there is no answer, RateLimited when it is told to wait, and
-    MalformedBlock for an answer that makes no sense.
+    Each call raises Unavailable when there is no answer, RateLimited when the node asks us to wait,
+    and MalformedBlock for an answer that cannot be decoded.
     """
 
     @property
     def name(self) -> str:
-        """Whom the operator is told about."""
+        """The source's name in the log."""
 
     async def genesis(self) -> bytes:
         """The genesis document, byte for byte."""
 
     async def status(self) -> SyncInfo:
-        """Where its chain ends."""
+        """The height and hashes at which its chain ends."""
 
     async def block(self, height: int) -> CometBlock:
-        """The block of a height."""
+        """The block at a height."""
 
     async def commit(self, height: int) -> tuple[Header, Commit]:
-        """What decided it."""
+        """The header at a height, and the commit that decided it."""
 
     async def relay(self, raw: bytes, kind: str, ttl: int) -> tuple[bool, str]:
-        """Pass a transaction on: accepted or not, and why."""
+        """Pass a transaction on. Returns whether it was accepted, and why."""
 
     def try_next(self) -> None:
-        """Ask another one from now on, where there is one."""
+        """Switch to another node from now on, if there is one."""
 
 
 class Backoff:
@@ -83,7 +83,7 @@ class Backoff:
         self._next_s = first_s
 
     def reset(self) -> None:
-        """All is well again."""
+        """Start again from the shortest pause, after a success."""
         self._next_s = self._first_s
 
     def pause_s(self) -> float:
@@ -102,7 +102,7 @@ async def run_follower(ledger: Ledger, source: BlockSource, poll_s: float = POLL
             ledger.report(str(refusal))
             pause = 1.0
         except RateLimited as told:
-            pause = min(float(told.retry_after), LONGEST_WAIT_S)
+            pause = min(float(told.retry_after), MAX_WAIT_S)
         except Unavailable as failure:
             ledger.report(f"no blocks from {source.name}: {failure}")
             source.try_next()
@@ -120,11 +120,11 @@ async def run_follower(ledger: Ledger, source: BlockSource, poll_s: float = POLL
 
 
 async def advance(ledger: Ledger, source: BlockSource) -> None:
-    """Take every block up to the source's present tip."""
+    """Take every block up to the source's current tip."""
     info = await in_time(source.status)
     if info.chain_id != ledger.chain_id:
         raise WrongChain
-    # A source that is behind may catch up; one whose tip is another than ours has parted from us.
+    # A source that is behind may catch up; one with another block at its tip is on a fork.
     known = await ledger.block(min(info.height, ledger.height))
     if info.height <= ledger.height and known is not None and info.hash != known.hash:
         raise ForkedBlock
@@ -133,7 +133,7 @@ async def advance(ledger: Ledger, source: BlockSource) -> None:
         ledger.catching_up = info.height - ledger.height > NEAR
         height = ledger.height + 1
         block = await in_time(partial(source.block, height)) if coming is None else coming
-        # The next block holds the commit of this one; only the last needs a question of its own.
+        # The next block holds the commit of this one, so only the last commit is asked for.
         if height < info.height:
             coming = await in_time(partial(source.block, height + 1))
             commit = coming.last_commit

@@ -1,7 +1,7 @@
-"""Where a chain comes from: made here at the first start, or taken from whom this node follows.
+"""The genesis: made here at the first start, or fetched from the node that this one follows.
 
-The document is stored once, in the ledger, with its SHA-256; after that, nothing that a tracker or
-a setting says can change which chain this data folder holds (decisions 0073 and 0074).
+The document is stored once, in the ledger, with its SHA-256. After that, neither a tracker nor a
+setting can change which chain this data folder holds (decisions 0073 and 0074).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 
 SUPPLY_UNITS = 1_000_000
 BOND_UNITS = 100_000
-"""Of the supply, the first validator's bond: all others together may bond half as much before one
-block maker is not enough (decision 0072)."""
+"""The part of the supply that the first validator bonds. All others together may bond half as much;
+above that, one block maker no longer has two thirds of the power (decision 0072)."""
 FIRST_ANSWER_S = 15.0
-"""How long a first start waits for the tracker. Later ones do not need it."""
+"""How long a first start waits for the tracker. Later starts do not need it."""
 
 
-class NotReached(StartupError):
-    """The chain to follow is not there yet: it may be later, without anybody's help here."""
+class ChainNotReached(StartupError):
+    """The chain to follow cannot be reached yet; trying again later may succeed."""
 
 
 def load_or_create_genesis(
@@ -57,9 +57,9 @@ def load_or_create_genesis(
     profile: NetworkProfile | None = None,
     now_ns: int | None = None,
 ) -> bytes:
-    """The genesis of the chain in ``data_dir``, or of a new one, where ``owner`` has everything.
+    """The genesis of the chain in ``data_dir``, or of a new one whose supply ``owner`` holds.
 
-    ``owner`` is an account's key. StartupError when the stored chain is another node's to continue,
+    ``owner`` is an account's key. Raises StartupError when the stored chain has another validator,
     was made with another model, or cannot be trusted.
     """
     genesis = stored_genesis(data_dir)
@@ -81,8 +81,8 @@ def load_or_create_genesis(
 def chain_profile(data_dir: Path, file: str = "") -> NetworkProfile:
     """The profile of the chain in ``data_dir``, or of one to be started there (decision 0103).
 
-    ``file`` is the path of one for :func:`read_profile_file`, or empty. StartupError for a bad one,
-    and for another than that of a chain which is already there.
+    ``file`` is the path of a file for :func:`read_profile_file`, or empty. Raises StartupError when
+    the file is invalid, or differs from the profile of a chain that is already there.
     """
     given = read_profile_file(Path(file)) if file else None
     stored = stored_genesis(data_dir)
@@ -98,7 +98,7 @@ def chain_profile(data_dir: Path, file: str = "") -> NetworkProfile:
 
 
 def read_profile_file(path: Path) -> NetworkProfile:
-    """The usual profile with the values that a TOML file names; StartupError says what is wrong."""
+    """The default profile with the values that a TOML file changes. Raises StartupError."""
     try:
         given = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
@@ -139,7 +139,7 @@ def new_genesis(
     profile: NetworkProfile | None = None,
     now_ns: int = 0,
 ) -> Genesis:
-    """A chain with one validator, and a name that no other chain has."""
+    """A chain with one validator and a unique name."""
     rules = profile or NetworkProfile()
     unit, scale = rules.params.bond_unit, rules.params.atom_scale
     bond = BOND_UNITS * scale // unit * unit
@@ -155,7 +155,7 @@ def new_genesis(
 
 
 def require_facts(genesis: Genesis, facts: GenesisFacts) -> None:
-    """StartupError unless the chain was made for the model that this node executes."""
+    """Raise StartupError unless the chain was made for the model that this node executes."""
     same = (
         genesis.model_root == facts.model_root
         and genesis.validation_loss_hex == facts.validation_loss_hex
@@ -171,21 +171,21 @@ def require_facts(genesis: Genesis, facts: GenesisFacts) -> None:
 async def load_or_fetch_genesis(data_dir: Path, source: BlockSource, pinned: str = "") -> bytes:
     """The genesis to follow: the stored one, or on the first start the one that ``source`` has.
 
-    ``pinned`` is its SHA-256 in hex, where the operator knows it. StartupError when it is another,
-    or when the folder holds another chain; NotReached when a first start has no answer, or none
-    that can be understood. Later starts need neither.
+    ``pinned`` is its SHA-256 in hex, if the operator gave one. Raises StartupError when the genesis
+    has another hash, or when the folder holds another chain. Raises ChainNotReached when a first
+    start gets no answer, or an invalid one. Later starts do not need the answer.
     """
     stored = await trio.to_thread.run_sync(stored_genesis, data_dir)
     offered = await _fetch(source, patient=stored is None)
     if offered not in (None, stored) and not await trio.to_thread.run_sync(_is_genesis, offered):
         if stored is None:
-            raise NotReached(f"the genesis of {source.name} cannot be understood")
-        # It says nothing about which chain it has.
+            raise ChainNotReached(f"the genesis of {source.name} cannot be understood")
+        # An invalid answer does not show that the source has another chain.
         log.warning("the genesis of %s cannot be understood; ours is used", source.name)
         offered = None
     genesis = stored if stored is not None else offered
     if genesis is None:
-        raise NotReached(f"no genesis from {source.name}: it does not answer")
+        raise ChainNotReached(f"no genesis from {source.name}: it does not answer")
     if pinned and hashlib.sha256(genesis).hexdigest() != pinned.lower():
         raise StartupError("the genesis is not the one that was given by its SHA-256")
     if offered is not None and offered != genesis:
@@ -199,7 +199,7 @@ async def load_or_fetch_genesis(data_dir: Path, source: BlockSource, pinned: str
 
 
 async def _fetch(source: BlockSource, *, patient: bool) -> bytes | None:
-    """What the source offers; None without an answer, sooner where one is not needed."""
+    """The source's genesis; None without an answer. Unless ``patient``, wait only briefly."""
     backoff = Backoff(0.2, 2.0)
     with trio.move_on_after(FIRST_ANSWER_S if patient else 2.0):
         while True:

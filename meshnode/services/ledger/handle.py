@@ -1,6 +1,6 @@
-"""What others see of the ledger: submit, query, read, wait (the handle of ``serve_ledger``).
+"""The ledger's handle, which ``serve_ledger`` gives: submit, query, read, wait.
 
-Committed data is read through a connection of its own, so that no reader waits for the model.
+Committed data is read through a separate connection, so that no reader waits for the model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from meshnode.domain.chain.errors import LedgerBroken
 from meshnode.domain.chain.queries import QueryResult
 from meshnode.domain.chain.view import Committed, View
 from meshnode.domain.errors import Unavailable
+from meshnode.domain.units import SECOND_NS
 from meshnode.services.ledger.database import LedgerReader
 from meshnode.services.ledger.keeper import Keeper
 from meshnode.services.ledger.records import StoredBlock
-from meshnode.services.ledger.worker import MOST_CHECKS, Line, Worker
+from meshnode.services.ledger.thread import MAX_CHECKS, BoundedLock, LedgerThread
 
 if TYPE_CHECKING:
     from meshnode.domain.chain.comet.commits import Commit
@@ -39,12 +40,11 @@ T = TypeVar("T")
 Reason = Literal["ok", "unavailable", "catching_up", "stalled"]
 
 STALLED_S = 30.0
-"""Without a block for so long, by either clock, the chain has stalled (fact sheet, /healthz)."""
-MOST_BLOCKS = 100
+"""Without a block for this long, by either clock, the chain has stalled (native network 2)."""
+MAX_BLOCKS = 100
 """Blocks in one answer of :meth:`Ledger.blocks`."""
-NANOSECONDS = 1_000_000_000
 MODEL_QUERIES = frozenset({"/task"})
-"""Queries that ask the model, which belongs to the ledger's thread."""
+"""Queries that need the model, which only the ledger's thread may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class Relay(Protocol):
     """Passes a transaction on to the block maker."""
 
     async def __call__(self, raw: bytes, kind: str, ttl: int) -> tuple[bool, str]:
-        """Accepted or not, and why. Unavailable when nobody answers."""
+        """Whether it was accepted, and why. Raises Unavailable when there is no answer."""
 
 
 RELAY_S = 5.0
-"""For passing a transaction on (document, section 8: recommended call timeout)."""
-MOST_HOPS = 8
-"""Largest ttl: a chain of followers is short, and a ring of them must end."""
+"""Deadline for passing a transaction on (interface 8: recommended call timeout)."""
+MAX_HOPS = 8
+"""Largest ttl: chains of followers are short, and relaying in a ring of them must end."""
 
 
 class Ledger:
@@ -90,21 +90,21 @@ class Ledger:
         self.following = relay is not None
         self.catching_up = self.following
         self.trouble = ""
-        """In words, what keeps blocks from coming; empty when nothing does."""
+        """Why no blocks come, in words; empty while they do."""
         self.refusing = False
-        """Whether that is a block maker who is not believed."""
+        """Whether the trouble is that the block maker's blocks were found invalid."""
         self.arrived = trio.Event()
-        """Set when a transaction waits for the engine, which makes a new one for each block."""
+        """Set when a transaction waits for a block. The engine replaces it for each block."""
         self._keeper = keeper
         self._reader = reader
         self._model = model
         self._clock_ns = clock_ns
         self._relay = relay
-        self._relaying = Line(MOST_CHECKS)
+        self._relaying = BoundedLock(MAX_CHECKS)
         self._on_its_way = set[str]()
         self._changed = trio.Event()
         self._block_at = trio.current_time()
-        self.worker = Worker()
+        self.thread = LedgerThread()
 
     @property
     def chain_id(self) -> str:
@@ -113,20 +113,20 @@ class Ledger:
 
     @property
     def height(self) -> int:
-        """Of the last committed block; 0 before the first."""
+        """The height of the last committed block; 0 before the first."""
         return 0 if self.latest is None else self.latest.height
 
     # Transactions.
 
-    async def submit(self, raw: bytes, ttl: int = MOST_HOPS) -> TransactionResult:
-        """Check a transaction and let it wait for a block; code 1 and a log when it is refused.
+    async def submit(self, raw: bytes, ttl: int = MAX_HOPS) -> TransactionResult:
+        """Check a transaction and queue it for a block; code 1 and a log when it is refused.
 
-        On a follower it is also passed on, ``ttl`` times at most; Unavailable when that fails, and
-        then nobody knows whether it arrived: the same bytes may be submitted again.
+        A follower also passes it on, over at most ``ttl`` hops. Raises Unavailable when that fails;
+        the transaction may have arrived all the same, and the same bytes may be submitted again.
         """
         if self.following and (self.catching_up or self.latest is None):
             raise Unavailable("the ledger is catching up")
-        result = await self.worker.check(partial(self._keeper.submit, raw))
+        result = await self.thread.check(partial(self._keeper.submit, raw))
         if result.code == REFUSED:
             return result
         if self._relay is not None:
@@ -137,7 +137,7 @@ class Ledger:
     async def _pass_on(self, raw: bytes, result: TransactionResult, ttl: int) -> TransactionResult:
         if ttl < 1:
             raise Unavailable("the transaction may not travel any further")
-        # Also what ends a ring of followers: the second time it comes by, it is still on its way.
+        # This also ends a ring of followers: a transaction that returns here is still in flight.
         if result.hash in self._on_its_way:
             raise Unavailable("the transaction is on its way")
         self._on_its_way.add(result.hash)
@@ -147,13 +147,13 @@ class Ledger:
             self._on_its_way.discard(result.hash)
         if accepted:
             return result
-        await self.worker.check(partial(self._keeper.drop, raw))
+        await self.thread.check(partial(self._keeper.drop, raw))
         return TransactionResult(REFUSED, reason, transaction_hash(raw))
 
     async def _relay_in_time(self, raw: bytes, kind: str, ttl: int) -> tuple[bool, str]:
         assert self._relay is not None  # noqa: S101 - the caller has looked
         with trio.move_on_after(RELAY_S):
-            # In turn: those of one account must arrive in their order.
+            # One at a time, because the transactions of an account must arrive in order.
             async with self._relaying:
                 return await self._relay(raw, kind, ttl)
         raise Unavailable("the block maker does not answer; ask for the same id before you pay")
@@ -166,7 +166,7 @@ class Ledger:
             return None
         found = await self._read(lambda reader: find_transaction(reader, wanted))
         if found is not None:
-            # The disk is a moment ahead of what was announced.
+            # A block is on the disk a moment before it is announced.
             await self.wait_beyond(found[0] - 1)
         return found
 
@@ -191,9 +191,9 @@ class Ledger:
         return await self._read(lambda reader: reader.block(height))
 
     async def blocks(self, before: int | None, limit: int) -> list[StoredBlock]:
-        """Blocks below ``before``, newest first, MOST_BLOCKS at most."""
+        """Blocks below ``before``, newest first, MAX_BLOCKS at most."""
         below = self.height + 1 if before is None else min(before, self.height + 1)
-        count = max(0, min(limit, MOST_BLOCKS))
+        count = max(0, min(limit, MAX_BLOCKS))
         return await self._read(lambda reader: reader.blocks(below, count))
 
     async def validators(self, height: int) -> tuple[CometValidator, ...]:
@@ -217,7 +217,7 @@ class Ledger:
         """Answer a native query about the committed state (``domain.chain.queries``)."""
         data = options if isinstance(options, bytes) else encode(dict(options))
         if path in MODEL_QUERIES:
-            return await self.worker.check(partial(self._keeper.query, path, data))
+            return await self.thread.check(partial(self._keeper.query, path, data))
         result = await self._read(lambda reader: self._answer(reader, path, data))
         await self.wait_beyond(result.height - 1)
         return result
@@ -229,10 +229,10 @@ class Ledger:
             return queries.answer(context, self.genesis.manifest, root, path, data)
 
     def readiness(self) -> Readiness:
-        """Whether blocks come, by the blocks' times and by this node's own clock."""
+        """Whether blocks still come, judged by the blocks' times and by this node's own clock."""
         if self.latest is None:
             return Readiness(False, "unavailable", self.catching_up, False, 0.0)
-        by_wall = max(0.0, (self._clock_ns() - self.latest.time_ns) / NANOSECONDS)
+        by_wall = max(0.0, (self._clock_ns() - self.latest.time_ns) / SECOND_NS)
         seconds = max(by_wall, trio.current_time() - self._block_at)
         stalled = seconds > STALLED_S
         reason: Reason = "ok"
@@ -247,14 +247,14 @@ class Ledger:
     # For the engines.
 
     def announce(self, stored: StoredBlock) -> None:
-        """A block is committed: tell everybody who waits."""
+        """Note a committed block and wake all tasks that wait for one."""
         self.latest = stored
         self._block_at = trio.current_time()
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
     def report(self, trouble: str, *, refusing: bool = False) -> None:
-        """Note what keeps blocks from coming, or that nothing does; said once in the log."""
+        """Note why no blocks come, or with "" that they do; logged once for each change."""
         self.refusing = refusing
         if trouble and trouble != self.trouble:
             log.warning("ledger: %s", trouble)
@@ -268,27 +268,33 @@ class Ledger:
         return len(self._keeper.mempool)
 
     async def make_block(self) -> None:
-        """The solo engine's next block. StorageRefused, or InvalidCommit when it may make none."""
-        self.announce(await self.worker.block(lambda: self._keeper.make_block(self._clock_ns())))
+        """Make the solo engine's next block.
+
+        Raises StorageRefused, or InvalidCommit when this validator lacks two thirds of the power.
+        """
+        self.announce(await self.thread.block(lambda: self._keeper.make_block(self._clock_ns())))
 
     async def take_block(self, block: CometBlock, commit: Commit) -> None:
-        """A block that was fetched; a Rejected says why it is refused."""
-        self.announce(await self.worker.block(partial(self._keeper.take_block, block, commit)))
+        """Take a block that was fetched. Raises Rejected with the reason when it is refused."""
+        self.announce(await self.thread.block(partial(self._keeper.take_block, block, commit)))
 
     async def close(self) -> None:
-        """Refuse what still comes, let what runs end, and close both connections."""
-        await self.worker.close(self._keeper.close, self._reader.close)
+        """Refuse new calls, let running ones finish, and close both connections."""
+        await self.thread.close(self._keeper.close, self._reader.close)
 
     async def _read(self, call: Callable[[LedgerReader], T]) -> T:
         try:
-            return await self.worker.read(partial(call, self._reader))
+            return await self.thread.read(partial(call, self._reader))
         except (LedgerBroken, sqlite3.DatabaseError) as broken:
             log.exception("the ledger cannot be read")
             raise Unavailable("the ledger cannot be read") from broken
 
 
 def find_transaction(reader: LedgerReader, wanted: bytes) -> tuple[int, TransactionResult] | None:
-    """Height and result of a transaction by its hash; LedgerBroken when it is somewhere else."""
+    """Height and result of a transaction by its hash.
+
+    Raises LedgerBroken when the transaction is not at its recorded place.
+    """
     place = reader.place(wanted)
     if place is None:
         return None

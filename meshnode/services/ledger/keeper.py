@@ -1,8 +1,8 @@
-"""The keeper: state machine, mempool and database behind one synchronous face.
+"""The keeper: state machine, mempool and database together, synchronous.
 
-Everything here runs in the ledger's one thread (see ``worker``), a call at a time. A block is
-finalized, written, and only then made the state in memory; so a disk that refuses leaves the keeper
-where it was, and the same block can be tried again.
+Everything here runs in the ledger's one thread (see ``thread``), one call at a time. A block is
+finalized, written, and only then becomes the state in memory. When the disk refuses, the keeper
+stays where it was, and the same block can be tried again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WouldLoseQuorum(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a start finds: the chain's identity, and its last block."""
+    """The state of the ledger at the start: the chain's identity, and its last block."""
 
     genesis: Genesis
     genesis_bytes: bytes
@@ -73,9 +73,9 @@ class Keeper:
         key: ValidatorKey | None = None,
         limits: MempoolLimits | None = None,
     ) -> None:
-        """Open the ledger in ``data_dir``, or make it; StartupError when it cannot be trusted.
+        """Open the ledger in ``data_dir``, or make it. Raises StartupError if it cannot be trusted.
 
-        ``key`` is that of the one block maker, where this is it.
+        ``key`` is the block maker's key, if this node makes the blocks.
         """
         self._key = key
         self._signed = LastSigned(data_dir) if key else None
@@ -84,7 +84,7 @@ class Keeper:
         self._database = LedgerDatabase(data_dir)
         try:
             self.opened = self._open(genesis, model)
-            # Nothing of a file that is refused has changed, nor of its log.
+            # A file that is refused stays unchanged, and so does its log.
             self._database.begin_writing()
         except StartupError:
             self._database.close()
@@ -93,7 +93,7 @@ class Keeper:
             self._database.close()
             raise damaged(self._database.path) from None
         self._unnoted: StoredBlock | None = None
-        """A block that is in the ledger, and not yet in the file of what was signed."""
+        """A block that is in the ledger, but not yet in the file of the last signed block."""
         self.mempool = Mempool(limits)
 
     def _open(self, genesis: bytes, model: ModelPort) -> Opened:
@@ -104,7 +104,7 @@ class Keeper:
         self.genesis = start
         self._app = app = Application(start, database, model)
         self._latest = latest = database.block(database.height)
-        # The tables say the same as the state, whose root was computed from its entries just now.
+        # The tables must agree with the state, whose root was just computed from its entries.
         if app.app_hash != database.fact("app_hash") or app.height != database.height:
             raise LedgerBroken("the state is not that of the last block")
         if latest is not None:
@@ -129,7 +129,7 @@ class Keeper:
     # Transactions.
 
     def submit(self, raw: bytes) -> TransactionResult:
-        """Check a transaction and keep it for a block; again gives the same answer."""
+        """Check a transaction and keep it for a block. A repeated call gives the same answer."""
         name = transaction_hash(raw)
         if name in self.mempool:
             return self._known(raw)
@@ -161,16 +161,18 @@ class Keeper:
     # Blocks.
 
     def make_block(self, now_ns: int) -> StoredBlock:
-        """Make, sign and commit the next block of what waits; ``now_ns`` is the vote's time.
+        """Make, sign and commit the next block of the waiting transactions.
 
-        InvalidCommit when the key has not more than two thirds of the power. StorageRefused when
-        the disk refuses; what was committed before it did is given by the next call.
+        ``now_ns`` is the vote's time. Raises InvalidCommit when the key has no more than two thirds
+        of the power, and StorageRefused when the disk refuses a write. A block that was committed
+        before the disk refused is returned by the next call.
         """
         if (key := self._key) is None or self._signed is None:
             raise InvalidCommit
         if (stored := self._unnoted) is None:
             stored = self._unnoted = self._make_next(now_ns, key)
-        # The caller announces it. Until then no signature has left, and a start may lose it.
+        # The caller announces the block. Until then no signature has left this node, so a crash may
+        # lose the block.
         self._signed.note(self.genesis.chain_id, stored)
         self._unnoted = None
         return stored
@@ -187,7 +189,7 @@ class Keeper:
         return self._execute(block, commit, signers)
 
     def take_block(self, block: CometBlock, commit: Commit) -> StoredBlock:
-        """Check somebody's block and commit it; a Rejected says why it is refused."""
+        """Check another node's block and commit it. Raises Rejected with the reason."""
         signers = self._signers()
         check_block(self._tip(), signers, block, commit)
         return self._execute(block, commit, signers)
@@ -209,7 +211,7 @@ class Keeper:
         refused = [raw for raw in self.mempool if self._app.check(raw).code != ACCEPTED]
         self.mempool.remove(map(transaction_hash, refused))
 
-    # What a block follows from.
+    # The block before the next one.
 
     def _tip(self) -> Tip:
         limits, latest = self.genesis.profile.limits, self._latest
@@ -224,7 +226,7 @@ class Keeper:
         )
 
     def _signers(self) -> Signers:
-        # The set of the last block is by its hash: its members may have left the state since.
+        # The set of the last block is found by its hash: members may have left the state since.
         height, latest = self._app.height, self._latest
         return Signers(
             () if latest is None else self._database.validators(latest.header.validators_hash),

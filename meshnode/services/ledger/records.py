@@ -1,9 +1,10 @@
 """A committed block, and the validators that headers name, as the ledger keeps and reads them.
 
-Terms: *effects* are payments that no transaction of its own shows; those of a block happened before
-its transactions, and each result has its own. They serve histories and are no part of the state.
+Terms: *effects* are payments that have no transaction of their own. A block has effects, which
+happened before its transactions, and so has each result. They serve histories and are not part of
+the state.
 
-Invariant: what is read is what was written; a row whose checksum or hash differs is LedgerBroken.
+Invariant: a row is read as it was written; one whose checksum or hash differs raises LedgerBroken.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from meshnode.domain.chain.view import Effect
 
 CHECKSUM_BYTES = 16
 _NO_OUTCOME = json.dumps({"effects": [], "results": []}).encode()
-"""Of most blocks."""
+"""The outcome of a block without transactions or effects; most blocks have none."""
 
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """One block, what became of it, and the commit that decided it."""
+    """One block, its outcome, and the commit that decided it."""
 
     block: CometBlock
     commit: Commit
@@ -38,7 +39,7 @@ class StoredBlock:
 
     @property
     def height(self) -> int:
-        """From 1."""
+        """The block's height; the first block has height 1."""
         return self.block.header.height
 
     @property
@@ -58,7 +59,7 @@ class StoredBlock:
 
     @property
     def block_id(self) -> BlockId:
-        """What the commit is about."""
+        """The id that the commit's votes name."""
         return self.commit.block_id
 
     @property
@@ -73,7 +74,7 @@ class StoredBlock:
 
     @property
     def results_hash(self) -> bytes:
-        """What the next header says about the results."""
+        """The hash of the results, as the next header has it."""
         return results_hash([result.code for result in self.results])
 
 
@@ -95,7 +96,7 @@ def to_row(stored: StoredBlock) -> Row:
 
 
 def from_row(row: Row) -> StoredBlock:
-    """The block that :func:`to_row` wrote; LedgerBroken when the row is damaged."""
+    """The block that :func:`to_row` wrote. Raises LedgerBroken when the row is damaged."""
     height, block_hash, block, commit, outcome, checksum = row
     try:
         if _checksum((block, commit, outcome)) != checksum:
@@ -116,9 +117,9 @@ def from_row(row: Row) -> StoredBlock:
 
 
 def read_names(height: int, parts: Sequence[bytes], checksum: bytes) -> list[bytes]:
-    """Hashes of a row's transactions; LedgerBroken when the row is damaged.
+    """Hashes of a row's transactions. Raises LedgerBroken when the row is damaged.
 
-    ``parts`` are block, commit and results. Much cheaper than the whole block.
+    ``parts`` are block, commit and results. This is much cheaper than decoding the whole block.
     """
     if _checksum(parts) != checksum:
         raise LedgerBroken(f"the stored block {height} is damaged")
@@ -128,15 +129,15 @@ def read_names(height: int, parts: Sequence[bytes], checksum: bytes) -> list[byt
 
 
 def validators_text(validators: Iterable[CometValidator]) -> str:
-    """A set as :func:`read_validators` takes it."""
+    """A validator set as the text that :func:`read_validators` reads."""
     return json.dumps([[one.consensus_key, one.power] for one in validators])
 
 
 def read_validators(set_hash: bytes, text: bytes) -> tuple[CometValidator, ...]:
-    """The set of that hash; LedgerBroken when it is not."""
+    """The validator set in ``text``. Raises LedgerBroken unless its hash is ``set_hash``."""
     try:
         found = tuple(CometValidator(key, power) for key, power in json.loads(text))
-        # One set has one form: letters of keys may be of either case in hexadecimal.
+        # A set has exactly one form, although hexadecimal keys could be in either case.
         whole = (
             validators_hash(found) == set_hash and validators_text(found).lower() == text.decode()
         )

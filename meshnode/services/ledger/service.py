@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from meshnode.services.ledger.validator_key import ValidatorKey
 
 CLOSE_S = 10.0
-"""For a call in the thread to end. A file that is not closed loses nothing."""
+"""How long the end waits for a running call. A file that is not closed loses nothing."""
 
 
 async def serve_ledger(
@@ -39,10 +39,10 @@ async def serve_ledger(
 ) -> None:
     """Keep the chain of ``genesis`` in ``data_dir``; gives a :class:`Ledger`.
 
-    With a ``source`` its blocks are checked and executed; otherwise ``validator`` makes blocks, and
-    the service has started when there is one of now, or when none can be made.
-    Raises StartupError for a ledger that cannot be trusted; LedgerBroken, or what the model raised,
-    ends it, since to go on would part this node from the others.
+    With a ``source``, its blocks are checked and executed. Otherwise ``validator`` makes blocks,
+    and the service has started when there is a current block, or when none can be made.
+    Raises StartupError for a ledger that cannot be trusted. LedgerBroken, or an exception of the
+    model, ends the service: if it went on, this node's state would differ from the others'.
     """
     key = validator if source is None else None
     keeper = await trio.to_thread.run_sync(Keeper, data_dir, genesis, model, key, limits)

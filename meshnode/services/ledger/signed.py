@@ -1,9 +1,9 @@
-"""What this validator has signed last: it never signs twice for a height (decision 0071).
+"""The last block that this validator signed: it never signs twice for a height (decision 0071).
 
-CometBFT keeps the same beside its key. The ledger itself can fall back, by a backup that was put
-back or a write-ahead log that was damaged; this file is what then still knows.
+CometBFT keeps the same record beside its key. The ledger's file can lose blocks when a backup is
+restored or the write-ahead log is damaged; this file still has the height then.
 
-Invariants: mode 0600; a block's height is on the disk before anybody outside hears of the block; a
+Invariants: the file has mode 0600; a block's height is on the disk before the block is announced; a
 damaged file is refused and never replaced.
 """
 
@@ -30,7 +30,7 @@ class LastSigned:
     """Height and hash of the last block that was signed, for each chain of this folder."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Read the file, where there is one. StartupError when it cannot be trusted."""
+        """Read the file, if there is one. Raises StartupError when it cannot be trusted."""
         self._path = data_dir / SIGNED_FILE
         self._chains: dict[str, tuple[int, str]] = {}
         try:
@@ -53,7 +53,7 @@ class LastSigned:
     def require(
         self, chain_id: str, height: int, find: Callable[[int], StoredBlock | None]
     ) -> None:
-        """StartupError unless the ledger has what was signed.
+        """Raise StartupError unless the ledger has the block that was signed last.
 
         The ledger ends at ``height``; ``find`` gives its blocks.
         """
@@ -69,14 +69,14 @@ class LastSigned:
             )
 
     def note_at_start(self, chain_id: str, block: StoredBlock) -> None:
-        """As :meth:`note`, of a block that was committed when a kill came in between."""
+        """As :meth:`note`, for a block that was committed just before the process was killed."""
         try:
             self.note(chain_id, block)
         except StorageRefused as refusal:
-            raise StartupError(str(refusal)) from None
+            raise StartupError(f"{self._path}: {refusal}") from None
 
     def note(self, chain_id: str, block: StoredBlock) -> None:
-        """Put a block that was signed on the disk. StorageRefused when the disk does not."""
+        """Record a signed block on the disk. Raises StorageRefused when that fails."""
         noted = {**self._chains, chain_id: (block.height, block.hash.hex())}
         if noted == self._chains:
             return
@@ -85,5 +85,7 @@ class LastSigned:
         try:
             write_private(self._path, json.dumps(document).encode())
         except OSError as error:
-            raise StorageRefused(f"{self._path} cannot be written: {error.strerror}") from error
+            # Clients read this text, so it has the file's name without its path.
+            refusal = f"{self._path.name} cannot be written: {error.strerror}"
+            raise StorageRefused(refusal) from error
         self._chains = noted

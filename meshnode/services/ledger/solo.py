@@ -1,9 +1,9 @@
 """The solo engine: one validator in this process makes every block (decision 0072).
 
-A block follows a transaction as soon as the last block is ``INTERVAL_S`` old, and comes empty
-after ``EMPTY_S``, so that what expires does. A header's time is that of the votes for the block
-before, as CometBFT has it: after a standstill a first block is still dated to its begin, and a
-second follows at once.
+A transaction gets its block as soon as the last block is ``INTERVAL_S`` old. Without transactions
+there is an empty block after ``EMPTY_S``, so that whatever has a deadline on the chain expires. As
+in CometBFT, a header has the time of the votes for the block before it: the first block after a
+standstill still has the time at which the standstill began, so a second one follows at once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from meshnode.domain.chain.errors import InvalidCommit
+from meshnode.domain.units import SECOND_NS
 from meshnode.services.ledger.database import StorageRefused
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
     from meshnode.services.ledger.handle import Ledger
 
 INTERVAL_S = 0.1
-"""Least time between blocks: half of the promised 200 ms; the rest is for executing one."""
+"""Shortest time between blocks: half of the promised 200 ms, to leave time to execute one."""
 EMPTY_S = 5.0
 RETRY_S = 1.0
-"""Pause before a block is tried again that could not be written or signed."""
-NANOSECONDS = 1_000_000_000
+"""Pause before another attempt, after a block could not be written or signed."""
 
 
 async def run_solo(
@@ -33,7 +33,7 @@ async def run_solo(
 ) -> None:
     """Make blocks until cancelled.
 
-    ``ready`` is called once: when there is a block of now, or when it turns out that none comes.
+    ``ready`` is called once: when there is a current block, or when none can be made.
     """
     while True:
         begun = trio.current_time()
@@ -53,11 +53,11 @@ async def run_solo(
 
 
 async def _make_block(ledger: Ledger) -> str:
-    """Make the next block; what kept it from coming, in words, if something did."""
+    """Make the next block. Returns why that failed, in words, or an empty text."""
     try:
         await ledger.make_block()
     except StorageRefused as refusal:
-        # A full disk may become free: nothing was committed, and nothing is lost.
+        # Try again: a full disk may get space. Nothing was committed, and nothing is lost.
         return str(refusal)
     except InvalidCommit:
         return "this node's validator key has not two thirds of the power"
@@ -70,4 +70,4 @@ def _is_behind(ledger: Ledger, now_ns: int) -> bool:
     if latest is None:
         return True
     left = bool(latest.transactions) and ledger.waiting > 0
-    return left or now_ns - latest.time_ns > 2 * EMPTY_S * NANOSECONDS
+    return left or now_ns - latest.time_ns > 2 * EMPTY_S * SECOND_NS

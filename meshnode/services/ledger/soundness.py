@@ -1,16 +1,17 @@
-"""Whether a ledger's file says what was written: a start looks before it believes (decision 0071).
+"""Checks at the start that a ledger's file is as it was written (decision 0071).
 
 ====================  ====================================================================
-what                  is held against
+part of the file      is compared with
 ====================  ====================================================================
 pages                 SQLite's own structure
 blocks                their checksums; their heights have no gap
-transactions' places  the blocks: each transaction is found where it is
-sets of validators    the hashes that headers name them by
+transactions' places  the blocks: each transaction is indexed at its own place
+sets of validators    the hashes in the headers
 state                 its root, which the keeper compares with the last block as well
 ====================  ====================================================================
 
-What is not looked at here carries its own hash and is refused when it is read.
+Older blocks of a large file are not checked here; they carry their own hashes, and a damaged one is
+refused when it is read.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from meshnode.domain.chain.errors import LedgerBroken
 from meshnode.services.ledger.records import read_names, read_validators
 
 CHECKED_WHOLE_BYTES = 256 * 1024 * 1024
-"""Up to this size, some seconds, a start looks at everything in the file."""
+"""Up to this size, a start checks the whole file, which takes some seconds."""
 RECENT_BLOCKS = 10_000
-"""Looked at in a larger one: a wallet asks only about what it signed lately."""
+"""Newest blocks that are checked in a larger file: a wallet asks only about recent transactions."""
 
 Place = tuple[int, int]
 
 
 def require_sound(connection: sqlite3.Connection, size: int) -> None:
-    """LedgerBroken, or an error of SQLite's, unless the file of ``size`` bytes is whole."""
+    """Raise LedgerBroken, or an error of SQLite's, unless the file of ``size`` bytes is sound."""
     large = size > CHECKED_WHOLE_BYTES
     pages = "PRAGMA quick_check(state)" if large else "PRAGMA quick_check(1)"
     if connection.execute(pages).fetchone() != (b"ok",):
@@ -57,7 +58,7 @@ def _require_place(connection: sqlite3.Connection, name: bytes, place: Place) ->
     found: Place | None = connection.execute(question, (name,)).fetchone()
     if found == place:
         return
-    # The same bytes may be in a later block too, when they failed in this one.
+    # A transaction that failed in this block may be in a later one too.
     if found is None or found < place or name != _name_at(connection, found):
         raise LedgerBroken(f"a transaction of the block {place[0]} is not found")
 

@@ -1,8 +1,8 @@
 """Another node as a source of blocks: its gateway for reading, its gRPC port for transactions.
 
-Reads are ``/network/genesis.json`` and CometBFT's methods at ``/rpc``, which a foreign gateway of
-the same API has as well. Transactions go to ``GossipTransaction``, stakes to ``GossipStake``
-(document, 4.3).
+It reads ``/network/genesis.json`` and CometBFT's methods at ``/rpc``, which other gateways of the
+same API have as well. Transactions go to ``GossipTransaction``, stakes to ``GossipStake``
+(interface 4.3).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_LIMITS = JsonLimits(size=8 * 1024 * 1024)
-"""What clients of the public network read at most; a block of 1 MiB takes less than 2 as JSON."""
-MOST_REASON_CHARS = 200
-"""Of another node's text, in our own answers."""
+"""The limit that clients of the public network use; a block of 1 MiB is less than 2 MiB of JSON."""
+MAX_REASON_CHARS = 200
+"""Characters of another node's text that go into this node's own answers."""
 STAKE_KINDS = ("stake", "unstake")
 
 
 class TrackerSource:
-    """The nodes of ``tracker_url``: one is asked, the next when it does not answer."""
+    """The nodes of ``tracker_url``: one is asked at a time, the next when it does not answer."""
 
     def __init__(self, tracker_url: str, pool: ChannelPool, node_id: str) -> None:
-        """``tracker_url`` as in the configuration, not empty; ``node_id`` is ours."""
+        """``tracker_url`` is as in the configuration, not empty; ``node_id`` is this node's."""
         self._urls = [url.rstrip("/") for url in tracker_url.split(",") if url]
         self._grpc = grpc_addresses(tracker_url)
         self._pool = pool
@@ -51,11 +51,11 @@ class TrackerSource:
 
     @property
     def name(self) -> str:
-        """The URL of who is asked."""
+        """The URL of the node that is asked now."""
         return self._urls[self._asked]
 
     def try_next(self) -> None:
-        """Ask the next one from now on."""
+        """Ask the next node from now on."""
         self._asked = (self._asked + 1) % len(self._urls)
 
     async def genesis(self) -> bytes:
@@ -93,17 +93,17 @@ class TrackerSource:
                 stake = await stub.GossipStake(
                     pb.GossipStakeRequest(transaction=raw, sender_id=self._node_id, ttl=ttl)
                 )
-                outcome = stake.accepted, stake.reason[:MOST_REASON_CHARS]
+                outcome = stake.accepted, stake.reason[:MAX_REASON_CHARS]
             else:
                 answer = await stub.GossipTransaction(
                     pb.GossipTransactionRequest(transaction=raw, sender_id=self._node_id, ttl=ttl)
                 )
-                outcome = answer.accepted, answer.reason[:MOST_REASON_CHARS]
+                outcome = answer.accepted, answer.reason[:MAX_REASON_CHARS]
             answered = True
         except CallFailed as failure:
             answered = True
             if failure.code == Code.INVALID_ARGUMENT:
-                return False, failure.message[:MOST_REASON_CHARS]
+                return False, failure.message[:MAX_REASON_CHARS]
             raise Unavailable(f"{self.name} does not take transactions: {failure}") from failure
         finally:
             if not answered:
@@ -117,7 +117,7 @@ class TrackerSource:
         )
         if status != 200:
             raise Unavailable(f"{method} is answered with {status}")
-        # A large block takes tens of milliseconds to read.
+        # A large block takes tens of milliseconds to decode.
         return await trio.to_thread.run_sync(partial(_read, content, read))
 
 

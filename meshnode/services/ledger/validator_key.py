@@ -1,6 +1,7 @@
 """The validator's Ed25519 key: a private file beside the node's own key (decision 0073).
 
-Invariants: mode 0600; a damaged file is refused and never overwritten; the seed is in no message.
+Invariants: the file has mode 0600; a damaged file is refused and never overwritten; the seed never
+appears in a message.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ValidatorKey:
 
     @classmethod
     def of(cls, seed: bytes) -> ValidatorKey:
-        """From 32 bytes; ValueError for another number."""
+        """The key with this seed. Raises ValueError unless it has 32 bytes."""
         public = Ed25519PrivateKey.from_private_bytes(seed).public_key()
         return cls(seed, public.public_bytes_raw().hex())
 
@@ -44,7 +45,7 @@ class ValidatorKey:
 
 
 def load_or_create_validator_key(data_dir: Path) -> ValidatorKey:
-    """Read the key, or make one. StartupError for a file that cannot be trusted."""
+    """Read the key, or make one. Raises StartupError for a file that cannot be trusted."""
     path = data_dir / VALIDATOR_FILE
     try:
         text = path.read_bytes()

@@ -1,8 +1,8 @@
-"""One generation over several nodes, from its first token to its last (document, section 1).
+"""One generation over several nodes, from its first token to its last (interface 1).
 
 The driver computes its own layers, sends the hidden states through the remote ones, and samples
-from the logits that come back. Prompts go in the chunks of a node that holds all layers, so that
-every bit is the same as there.
+from the logits that come back. Prompts are cut into the same chunks as on a node that holds all
+layers, so that every bit is the same as there.
 """
 
 from __future__ import annotations
@@ -16,58 +16,61 @@ import trio
 
 from meshnode.domain.errors import ComputationFailed
 from meshnode.model.sampler import NonFiniteLogits, Sampler
-from meshnode.services.pipeline.failover import Remainder
+from meshnode.services.pipeline.failover import RemoteLayers
 from meshnode.services.pipeline.records import HopTime
 
 if TYPE_CHECKING:
     from meshnode.model.loading import LoadedModel
     from meshnode.services.executor import Executor
     from meshnode.services.generation import Generation
-    from meshnode.services.pipeline.failover import Surroundings
-    from meshnode.services.pipeline.records import Recorder, Trace
+    from meshnode.services.pipeline.failover import DriverContext
+    from meshnode.services.pipeline.records import HopRecorder, HopTrace
 
-MOST_SAMPLING = 1
-"""Threads that sample: the processors are the torch thread's."""
+MAX_SAMPLING = 1
+"""Threads that sample: keep cores free for the torch thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What drives generations; shared by all of them."""
+    """Drives generations; one driver serves all of them."""
 
     node_id: str
     model: LoadedModel
     executor: Executor
-    around: Surroundings
-    recorder: Recorder
+    context: DriverContext
+    recorder: HopRecorder
     sampling: trio.CapacityLimiter
     token: Callable[[], None]
     """Called for each token."""
 
-    async def run(self, generation: Generation, trace: Trace) -> None:
-        """Compute ``generation`` to its end. Raises a domain error when that cannot be had."""
+    async def run(self, generation: Generation, trace: HopTrace) -> None:
+        """Compute ``generation`` to its end. Raises a domain error if that is not possible."""
         prompt = generation.prompt
-        positions = len(prompt) + generation.most_tokens - 1
+        positions = generation.positions
         held = self.model.card.layers
         layers = range(held[0], held[-1] + 1)
-        remainder = Remainder(self.around, len(prompt), positions, trace)
+        remote = RemoteLayers(self.context, len(prompt), positions, trace)
         session = await self.executor.open_session(layers, positions)
         try:
+            if generation.ended:
+                # The reader left at the moment in which the session was opened.
+                return
             generation.admit(trio.current_time())
             sampler = Sampler(generation.request)
-            chunk = self.around.prefill_chunk
+            chunk = self.context.prefill_chunk
             inputs = [prompt[start : start + chunk] for start in range(0, len(prompt), chunk)]
             while not generation.ended:
                 for tokens in inputs:
                     own = await self.executor.forward(session, torch.tensor([tokens]))
-                    logits, times = await remainder.forward(own.states)
+                    logits, times = await remote.forward(own.states)
                     self.recorder.add(times)
-                    mine = HopTime(
+                    own_time = HopTime(
                         self.node_id, layers[0], layers[-1], own.queue_ms, own.compute_ms, 0.0
                     )
-                    trace.add([mine, *times])
+                    trace.add([own_time, *times])
                 token = await self._sample(sampler, logits)
                 if generation.ended:
-                    # A thread that has begun is not interrupted: the reader left meanwhile.
+                    # The reader left while the thread sampled, which cannot be interrupted.
                     break
                 self.token()
                 generation.advance(
@@ -77,9 +80,9 @@ class Driver:
                 )
                 inputs = [[token]]
         finally:
-            self.recorder.failovers += remainder.failovers
+            self.recorder.failovers += remote.failovers
             session.close()
-            remainder.close()
+            remote.close()
 
     async def _sample(self, sampler: Sampler, logits: torch.Tensor) -> int:
         try:

@@ -1,21 +1,21 @@
-"""What a driver does when a hop fails (document, section 7.3; decisions/0037).
+"""What a driver does when a hop fails (interface 7.3; decision 0037).
 
-Terms: a *round* tries every path that there is, each peer at most once; between two rounds the
-driver waits. A peer that failed is *avoided* for the rest of the round, or *barred* for the rest of
-the generation.
+Terms: a *round* tries every available path, each peer at most once; the driver waits between two
+rounds. A peer that failed is *avoided* for the rest of the round, or *barred* for the rest of the
+generation. Calls are *relayed* or *direct* (``remote``).
 
 ==================  =======================================================================
 code                what is done
 ==================  =======================================================================
-UNAVAILABLE         avoid; have the peer book look at it
-DEADLINE_EXCEEDED   avoid; have the peer book look at it
+UNAVAILABLE         avoid; the peer book checks whether it lives
+DEADLINE_EXCEEDED   avoid; the peer book checks whether it lives
 RESOURCE_EXHAUSTED  avoid
 NOT_FOUND           bar: it does not hold the layer
-INVALID_ARGUMENT    end the generation: the request is wrong, and would be wrong elsewhere; in the
-                    middle of a chain, call the holders in turn to see whose states are wrong
+INVALID_ARGUMENT    end the generation, since the request would be invalid elsewhere too; if a later
+                    hop of a relayed call says so, call directly to see whose states are invalid
 INTERNAL            avoid; the log has the peer's message
-UNIMPLEMENTED       of a chain: call the holders in turn; else bar
-session lost        keep the peer, begin a new session there; the second time, avoid
+UNIMPLEMENTED       call directly if the call was relayed, else bar
+session lost        keep the peer and begin a new session there; the second time, avoid
 others              bar
 ==================  =======================================================================
 """
@@ -29,22 +29,25 @@ from meshnode.domain.errors import ComputationFailed, MeshnodeError, RateLimited
 from meshnode.rpc.errors import Code
 
 ROUNDS = 3
-"""Attempts of the document's retry pattern (section 8)."""
+"""Attempts of the document's retry pattern (interface 8)."""
 BACKOFF_S = 0.1
-MOST_BACKOFF_S = 2.0
-MOST_WORDS = 200
+MAX_BACKOFF_S = 2.0
+MAX_WORDS = 200
 """Characters of a peer's message that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What follows from one failure."""
+    """What the driver does after one failure."""
 
     avoid: bool = True
     bar: bool = False
     suspect: bool = False
-    star: bool = False
+    """Have the peer book check whether the peer lives."""
+    direct: bool = False
+    """Call the holders directly from now on."""
     fatal: bool = False
+    """End the generation."""
 
 
 REACTIONS: dict[Code, Reaction] = {
@@ -62,15 +65,15 @@ REACTIONS: dict[Code, Reaction] = {
 BARRED = Reaction(bar=True)
 LOST = Reaction(avoid=False)
 LOST_AGAIN = Reaction()
-STAR = Reaction(avoid=False, star=True)
+CALL_DIRECTLY = Reaction(avoid=False, direct=True)
 
 SESSION_LOST = "session unknown"
-"""How a holder begins its message when it does not have the session, or is behind in it."""
+"""A holder's message begins with this if it lacks the session, or some of its positions."""
 _CODED = re.compile(r"([A-Z_]{2,24})(?:: .*)?", re.DOTALL)
 
 
 class HopFailed(Exception):
-    """A hop of the path did not compute. ``place`` is its index in the path."""
+    """A hop of the path failed. ``place`` is its index in the path."""
 
     def __init__(
         self,
@@ -80,33 +83,33 @@ class HopFailed(Exception):
         message: str,
         *,
         lost: bool = False,
-        chained: bool = False,
+        relayed: bool = False,
     ) -> None:
-        """``lost``: it has no such session. ``chained``: found out by another holder, or by
-        ``SwarmForward`` itself, so that a direct call might do better."""
-        # A peer's words go to the log as one short line, and may be millions.
-        message = " ".join(message[: 4 * MOST_WORDS].split())[:MOST_WORDS]
+        """``lost``: the peer does not have the session. ``relayed``: the call was relayed, so that
+        a direct call might succeed."""
+        # The peer's message goes to the log: as one short line, however long it was.
+        message = " ".join(message[: 4 * MAX_WORDS].split())[:MAX_WORDS]
         super().__init__(f"{node_id[:8]} {code.name}: {message}")
         self.place = place
         self.node_id = node_id
         self.code = code
         self.message = message
         self.lost = lost
-        self.chained = chained
+        self.relayed = relayed
 
     @property
     def reaction(self) -> Reaction:
-        """What the table says."""
+        """The table's entry for this failure."""
         if self.lost:
             return LOST
-        if self.chained and self.code in (Code.UNIMPLEMENTED, Code.PERMISSION_DENIED):
-            return STAR
-        if self.chained and self.place > 0 and self.code is Code.INVALID_ARGUMENT:
-            return STAR
+        if self.relayed and self.code in (Code.UNIMPLEMENTED, Code.PERMISSION_DENIED):
+            return CALL_DIRECTLY
+        if self.relayed and self.place > 0 and self.code is Code.INVALID_ARGUMENT:
+            return CALL_DIRECTLY
         return REACTIONS.get(self.code, BARRED)
 
     def outcome(self) -> MeshnodeError:
-        """What the client is told when this was the last failure."""
+        """The error for the client when no attempt is left."""
         if self.code is Code.RESOURCE_EXHAUSTED:
             return RateLimited(1, "the holders of the other layers are full")
         if self.code in (Code.INVALID_ARGUMENT, Code.INTERNAL, Code.UNKNOWN, Code.DATA_LOSS):
@@ -114,10 +117,10 @@ class HopFailed(Exception):
         return Unavailable("a node that holds some of the model's layers does not answer")
 
 
-def told(message: str) -> tuple[Code, bool]:
-    """Code of an ``error_message``, and whether it says that the session is lost.
+def parse_failure(message: str) -> tuple[Code, bool]:
+    """The code of an ``error_message``, and whether the message means that the session is lost.
 
-    Holders of this project begin it with the status that the failure would have had as a call.
+    Holders of this project begin the message with the status that the failure of a call would have.
     """
     if message.startswith(SESSION_LOST):
         return Code.UNAVAILABLE, True
@@ -129,4 +132,4 @@ def told(message: str) -> tuple[Code, bool]:
 
 def backoff_s(rounds: int) -> float:
     """Seconds to wait after ``rounds`` rounds have failed: 0.1, 0.2, ... up to 2."""
-    return min(BACKOFF_S * 2.0 ** (rounds - 1), MOST_BACKOFF_S)
+    return min(BACKOFF_S * 2.0 ** (rounds - 1), MAX_BACKOFF_S)

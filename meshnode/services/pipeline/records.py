@@ -1,10 +1,10 @@
-"""What every hop took: milliseconds of queue, computing and network (decisions/0039).
+"""Times of every hop: milliseconds of queue, computing and network (decision 0039).
 
-Terms: a hop's *network* time is what passed between its caller's sending and receiving, without the
-queue and the computing of the hop itself and of those behind it. The driver is the first hop.
+Terms: a hop's *network* time is the time between its caller's sending and receiving, without the
+queue and the computing of the hop itself and of the hops after it. The driver is the first hop.
 
-Invariants: memory is bounded, whatever the traffic: sums for each hop, the traces of the latest
-generations, and one histogram for each figure.
+Invariants: memory is bounded whatever the traffic: there are sums for each hop, the traces of the
+latest generations, and one histogram for each figure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meshnode.domain.metering import Histogram
 from meshnode.wire import json
 
 KEPT = 256
-"""Traces of the latest generations: a client asks for one at the end of its answer."""
+"""Traces kept, of the latest generations. A client asks for a trace as its answer ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,15 @@ class HopSum:
         self.network_ms += time.network_ms
 
 
-class Trace:
+class HopTrace:
     """The hops of one generation."""
 
     def __init__(self, generation_id: str) -> None:
         self.generation_id = generation_id
         self.paths = 0
-        """Paths that it took; one, unless a hop failed."""
+        """How many paths it took: one unless a hop failed."""
         self.failures: list[str] = []
-        """What went wrong on the way, at most ``MOST_FAILURES``."""
+        """The failures of hops, at most ``MAX_FAILURES``."""
         self._hops: dict[tuple[str, int, int], HopSum] = {}
 
     @property
@@ -72,18 +72,18 @@ class Trace:
         """Count one step of each hop."""
         for time in times:
             key = (time.node_id, time.first, time.last)
-            if key not in self._hops and len(self._hops) >= MOST_HOPS:
+            if key not in self._hops and len(self._hops) >= MAX_HOPS:
                 continue
             known = self._hops.setdefault(key, HopSum(*key))
             known.add(time)
 
     def failed(self, reason: str) -> None:
         """Note a failure."""
-        if len(self.failures) < MOST_FAILURES:
+        if len(self.failures) < MAX_FAILURES:
             self.failures.append(reason)
 
     def fields(self) -> dict[str, object]:
-        """For the log and for the client: JSON values only."""
+        """The trace as JSON values, for the log and for the client."""
         return {
             "id": self.generation_id,
             "paths": self.paths,
@@ -105,8 +105,8 @@ class Trace:
         return json.dumps(self.fields()).decode("ascii")
 
 
-MOST_FAILURES = 16
-MOST_HOPS = 32
+MAX_FAILURES = 16
+MAX_HOPS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class PipelineFigures:
     hop_network_p99_ms: float
 
 
-class Recorder:
+class HopRecorder:
     """Sums for ``/metrics``, and the traces of the latest generations."""
 
     def __init__(self) -> None:
@@ -130,19 +130,24 @@ class Recorder:
         self._queue = Histogram()
         self._compute = Histogram()
         self._network = Histogram()
-        self._traces: OrderedDict[str, Trace] = OrderedDict()
+        self._traces: OrderedDict[str, HopTrace] = OrderedDict()
 
-    def begin(self, generation_id: str) -> Trace:
-        """A trace that can be asked for from now on."""
+    def begin(self, generation_id: str) -> HopTrace:
+        """Start the trace of a generation, and count the generation."""
         self._generations += 1
-        trace = self._traces[generation_id] = Trace(generation_id)
+        trace = self._traces[generation_id] = HopTrace(generation_id)
         while len(self._traces) > KEPT:
             self._traces.popitem(last=False)
         return trace
 
-    def trace(self, generation_id: str) -> Trace | None:
-        """What is known of a generation, if it is one of the latest."""
+    def trace(self, generation_id: str) -> HopTrace | None:
+        """The trace of a generation, if it is one of the latest."""
         return self._traces.get(generation_id)
+
+    def line(self, generation_id: str) -> str | None:
+        """The trace of a recent generation as one line of JSON; None if it had no hops."""
+        trace = self.trace(generation_id)
+        return None if trace is None else trace.encode()
 
     def add(self, times: Sequence[HopTime]) -> None:
         """Count one step of each remote hop."""

@@ -1,11 +1,11 @@
-"""One session over the holders of a path (document, sections 2.3, 4.3; decisions/0036, 0037).
+"""One session over the holders of a path (interface 2.3, 4.3; decisions 0036, 0037).
 
-Terms: a *chain* sends ``SwarmForward`` to the first holder, which passes on to the next; a *star*
-calls ``PipelineForward`` at each holder in turn. Both give the same bits.
+Terms: a *relayed* call is ``SwarmForward`` to the first holder, which calls the next one itself;
+*direct* calls are ``PipelineForward`` to each holder in turn. Both give the same bits.
 
-Invariants: the session's id is random and of this path alone; every request has an id of its own;
-each call has a deadline; an answer of a wrong shape, or with numbers that are not finite, is a
-failure of the hop that gave it.
+Invariants: the session's id is random and is used on this path only; every request has an id of its
+own; each call has a deadline; an answer of the wrong shape, or with numbers that are not finite, is
+a failure of the hop that gave it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from google.protobuf.message import Message
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.rpc.errors import CallFailed, Code
-from meshnode.services.pipeline.policy import HopFailed, told
+from meshnode.services.pipeline.policy import HopFailed, parse_failure
 from meshnode.services.pipeline.records import HopTime
+from meshnode.services.shards.decoding import COMPUTE_MS, DECODE_FROM, QUEUE_MS, RESERVE
 from meshnode.services.shards.messages import BYTES_PER_NUMBER, answer_bytes, off_loop
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, pack_integers, unpack_floats
@@ -33,37 +34,37 @@ if TYPE_CHECKING:
 
     from meshnode.rpc.node_grpc import NodeServiceStub
     from meshnode.rpc.stubs import Answer, UnaryUnary
-    from meshnode.services.pipeline.ports import Pool
-    from meshnode.services.pipeline.routes import Stop
+    from meshnode.services.pipeline.routes import RemoteHop
+    from meshnode.services.stub_pool import StubPool
 
 SESSION_BYTES = 16
-"""128 random bits: nobody guesses a session."""
+"""128 random bits, so that a session's id cannot be guessed."""
 POSITIONS_A_CALL = 32
-"""So many more positions give a call as much time again: a prompt waits for other prompts."""
-MOST_MS = 1e9
+"""Every further 32 positions extend the deadline by ``call_s``: prompts wait for one another."""
+MAX_MS = 1e9
 CLOSE_S = 2.0
-"""For a holder to hear that a session is over. One that does not hear it lets it expire."""
+"""Deadline for closing a session at its holders. A holder that is not reached lets it expire."""
 
 Takes = TypeVar("Takes", bound=Message)
 Gives = TypeVar("Gives", bound=Message)
 
 
 class RemotePath:
-    """A session over ``stops``."""
+    """A session over ``hops``."""
 
     def __init__(
         self,
-        stops: Sequence[Stop],
-        pool: Pool,
+        hops: Sequence[RemoteHop],
+        pool: StubPool,
         *,
-        chain: bool,
+        relay: bool,
         call_s: float,
         positions: int,
         vocab_size: int,
     ) -> None:
-        """``positions`` is how many the session may come to hold; nothing is sent yet."""
-        self.stops = tuple(stops)
-        self.chain = chain
+        """``positions`` is the most that the session will hold. Nothing is sent yet."""
+        self.hops = tuple(hops)
+        self.relay = relay
         self.session_id = secrets.token_hex(SESSION_BYTES)
         self.length = 0
         """Positions that the holders have computed."""
@@ -75,41 +76,51 @@ class RemotePath:
         self._most_bytes = 0
         self._deadline_s = call_s
 
+    def __repr__(self) -> str:
+        """Hops, positions and only the start of the session's id: the full id gives access to
+        it."""
+        how = "relayed" if self.relay else "direct"
+        nodes = ", ".join(hop.node_id[:8] for hop in self.hops)
+        session = self.session_id[:8]
+        return (
+            f"<session {session} at {nodes}, {how}, {self.length} of {self._positions} positions>"
+        )
+
     async def forward(
         self, states: Tensor, decode_from: int | None = None
     ) -> tuple[Tensor, list[HopTime]]:
         """Send ``[1, seq, hidden]`` states of the next positions through all hops.
 
         Returns the logits ``[vocab]`` of the last position, and what each hop took. Raises
-        HopFailed. ``decode_from`` is the position from which on the holders compute as if one
-        position came at a time.
+        HopFailed. From the position ``decode_from`` on, the holders compute as if one position came
+        at a time.
         """
-        metadata = {} if self._begun else {"session-positions": str(self._positions)}
+        metadata = {} if self._begun else {RESERVE: str(self._positions)}
         if decode_from is not None:
-            metadata["decode-from"] = str(decode_from)
+            metadata[DECODE_FROM] = str(decode_from)
         self._begun = True
-        # Logits of every position are the most that an answer may hold.
+        # The largest possible answer has logits of every position.
         width = max(states.shape[2], self._vocab_size)
         self._deadline_s = self._call_s * (1 + (states.shape[1] - 1) / POSITIONS_A_CALL)
         self._most_bytes = answer_bytes(states.shape[1], width)
-        pass_through = self._chained if self.chain else self._starred
-        logits, times = await pass_through(states, metadata)
+        run = self._relay if self.relay else self._call_each
+        logits, times = await run(states, metadata)
         self.length += states.shape[1]
         return logits, times
 
     async def close(self) -> None:
-        """Tell every holder that the session is over, those of a broken path too.
+        """Close the session at every holder, also on a path that has failed.
 
-        Waits ``CLOSE_S`` at most. A holder that cannot be told lets the session expire.
+        Takes at most ``CLOSE_S``. A holder that cannot be reached lets the session expire.
         """
         if not self._begun:
             return
         with trio.move_on_after(CLOSE_S, shield=True):
             async with trio.open_nursery() as nursery:
-                for stop in self.stops:
-                    nursery.start_soon(self._close_at, stop)
+                for hop in self.hops:
+                    nursery.start_soon(self._close_at, hop)
 
-    async def _chained(
+    async def _relay(
         self, states: Tensor, metadata: dict[str, str]
     ) -> tuple[Tensor, list[HopTime]]:
         request = pb.SwarmForwardRequest(
@@ -123,24 +134,24 @@ class RemotePath:
         )
         began = trio.current_time()
         answered = await self._call(
-            0, lambda stub: stub.SwarmForward, request, metadata, chained=True
+            0, lambda stub: stub.SwarmForward, request, metadata, relayed=True
         )
         elapsed_ms = (trio.current_time() - began) * 1e3
         answer = answered.message
         if not answer.success:
-            place = min(len(answer.hops), len(self.stops) - 1)
-            code, lost = told(answer.error_message)
-            raise self._failed(place, code, answer.error_message, lost=lost, chained=True)
+            place = min(len(answer.hops), len(self.hops) - 1)
+            code, lost = parse_failure(answer.error_message)
+            raise self._failed(place, code, answer.error_message, lost=lost, relayed=True)
         seq = states.shape[1]
-        logits = await self._logits(len(self.stops) - 1, answer.logits, answer.logits_shape, seq)
-        return logits, self._chain_times(answer.hops, elapsed_ms)
+        logits = await self._logits(len(self.hops) - 1, answer.logits, answer.logits_shape, seq)
+        return logits, self._relay_times(answer.hops, elapsed_ms)
 
-    async def _starred(
+    async def _call_each(
         self, states: Tensor, metadata: dict[str, str]
     ) -> tuple[Tensor, list[HopTime]]:
         times: list[HopTime] = []
         data, shape = await _packed(states), tuple(states.shape)
-        for place, stop in enumerate(self.stops):
+        for place, hop in enumerate(self.hops):
             request = pb.PipelineForwardRequest(
                 session_id=self.session_id,
                 request_id=secrets.token_hex(SESSION_BYTES),
@@ -148,26 +159,28 @@ class RemotePath:
                 hidden_shape=shape,
                 position_ids=_positions(self.length, shape[1]),
                 use_cache=True,
-                source_shard=self.stops[place - 1].first if place else 0,
-                target_shard=stop.first,
+                source_shard=self.hops[place - 1].first if place else 0,
+                target_shard=hop.first,
             )
             began = trio.current_time()
             answered = await self._call(place, lambda stub: stub.PipelineForward, request, metadata)
             elapsed_ms = (trio.current_time() - began) * 1e3
             answer = answered.message
             if not answer.success:
-                code, lost = told(answer.error_message)
+                code, lost = parse_failure(answer.error_message)
                 raise self._failed(place, code, answer.error_message, lost=lost)
-            times.append(_star_time(stop, answered.metadata, elapsed_ms))
-            if answer.is_final != (place == len(self.stops) - 1):
-                raise self._failed(place, Code.NOT_FOUND, "it holds other layers than it said")
+            times.append(_direct_time(hop, answered.metadata, elapsed_ms))
+            if answer.is_final != (place == len(self.hops) - 1):
+                raise self._failed(
+                    place, Code.NOT_FOUND, "it does not hold the layers that it announced"
+                )
             if answer.is_final:
                 logits = await self._logits(place, answer.logits, answer.logits_shape, shape[1])
                 return logits, times
             if tuple(answer.hidden_shape) != shape:
-                raise self._failed(place, Code.INTERNAL, "states of another shape")
+                raise self._failed(place, Code.INTERNAL, "hidden states of the wrong shape")
             data = answer.hidden_states
-            # Looked at here, so that the next holder is not blamed for them.
+            # Checked here, so that the next holder is not blamed for invalid states.
             await self._read(place, data, shape)
         raise AssertionError("a path without hops")
 
@@ -178,54 +191,55 @@ class RemotePath:
         request: Takes,
         metadata: Mapping[str, str],
         *,
-        chained: bool = False,
+        relayed: bool = False,
     ) -> Answer[Gives]:
-        stop = self.stops[place]
+        hop = self.hops[place]
         with trio.move_on_after(self._deadline_s):
             try:
-                stub = await self._pool.stub(stop.host, stop.grpc_port)
+                stub = await self._pool.stub(hop.host, hop.grpc_port)
                 return await operation(stub).ask(
                     request, metadata=metadata, most_bytes=self._most_bytes
                 )
             except CallFailed as error:
                 if error.code is Code.DEADLINE_EXCEEDED:
-                    self._pool.distrust(stop.host, stop.grpc_port)
-                raise self._failed(place, error.code, error.message, chained=chained) from None
-        self._pool.distrust(stop.host, stop.grpc_port)
-        raise self._failed(place, Code.DEADLINE_EXCEEDED, "no answer in time", chained=chained)
+                    self._pool.distrust(hop.host, hop.grpc_port)
+                raise self._failed(place, error.code, error.message, relayed=relayed) from None
+        self._pool.distrust(hop.host, hop.grpc_port)
+        raise self._failed(place, Code.DEADLINE_EXCEEDED, "no answer in time", relayed=relayed)
 
-    async def _close_at(self, stop: Stop) -> None:
-        # Straight to each, also of a chain: the holders before it may be gone.
-        request = pb.PipelineForwardRequest(session_id=self.session_id, target_shard=stop.first)
+    async def _close_at(self, hop: RemoteHop) -> None:
+        # Each is called directly, even on a relayed path: the holders before it may be gone.
+        request = pb.PipelineForwardRequest(session_id=self.session_id, target_shard=hop.first)
         try:
-            stub = await self._pool.stub(stop.host, stop.grpc_port)
+            stub = await self._pool.stub(hop.host, hop.grpc_port)
             await stub.PipelineForward(request)
         except CallFailed:
-            # It is gone, or will let the session expire.
+            # The holder is gone, or the session will expire there.
             return
 
     def _route(self) -> list[pb.SwarmHop]:
         return [
             pb.SwarmHop(
-                node_id=stop.node_id,
-                address=stop.address,
-                first_layer=stop.first,
-                last_layer=stop.last,
+                node_id=hop.node_id,
+                address=hop.address,
+                first_layer=hop.first,
+                last_layer=hop.last,
             )
-            for stop in self.stops
+            for hop in self.hops
         ]
 
     async def _logits(self, place: int, data: bytes, shape: Sequence[int], seq: int) -> Tensor:
-        """Those of the last of ``seq`` positions, whether the others came as well or not."""
+        """Logits ``[vocab]`` of the last of ``seq`` positions, also if the answer has all of
+        them."""
         if len(shape) != 3 or (shape[0], shape[2]) != (1, self._vocab_size):
-            raise self._failed(place, Code.INTERNAL, "logits of another shape")
-        # Before anything is unpacked: a frame may hold far more than it has bytes.
+            raise self._failed(place, Code.INTERNAL, "logits of the wrong shape")
+        # Checked before unpacking: a compressed frame may expand to far more than its size.
         if not 1 <= shape[1] <= seq:
-            raise self._failed(place, Code.INTERNAL, "logits of another shape")
+            raise self._failed(place, Code.INTERNAL, "logits of the wrong shape")
         return (await self._read(place, data, shape))[0, -1]
 
     async def _read(self, place: int, data: bytes, shape: Sequence[int]) -> Tensor:
-        """The tensor in an answer, of a checked shape. Large ones are read off the event loop."""
+        """The tensor in an answer whose shape was checked; large ones are read off the loop."""
         size = BYTES_PER_NUMBER * math.prod(shape)
         try:
             values = await off_loop(size, lambda: unpack_floats(data, shape, "tensor"))
@@ -233,25 +247,27 @@ class RemotePath:
             raise self._failed(place, Code.INTERNAL, str(error)) from None
         return torch.from_numpy(values)
 
-    def _chain_times(self, hops: Sequence[pb.SwarmHopReport], elapsed_ms: float) -> list[HopTime]:
-        """A holder reports the network to the next one; a record has the network to the hop."""
-        if len(hops) != len(self.stops):
+    def _relay_times(self, hops: Sequence[pb.SwarmHopReport], elapsed_ms: float) -> list[HopTime]:
+        """Times of each hop. Reports have the network time to the next hop, records that before."""
+        if len(hops) != len(self.hops):
             return []
-        told = [(_usable(h.queue_ms), _usable(h.compute_ms), _usable(h.network_ms)) for h in hops]
-        inside = sum(sum(figures) for figures in told)
-        network = [max(0.0, elapsed_ms - inside), *(onward for _, _, onward in told)]
+        reported = [
+            (_usable(h.queue_ms), _usable(h.compute_ms), _usable(h.network_ms)) for h in hops
+        ]
+        inside = sum(sum(figures) for figures in reported)
+        network = [max(0.0, elapsed_ms - inside), *(onward for _, _, onward in reported)]
         return [
-            HopTime(stop.node_id, stop.first, stop.last, queue_ms, compute_ms, between)
-            for stop, (queue_ms, compute_ms, _), between in zip(
-                self.stops, told, network, strict=False
+            HopTime(hop.node_id, hop.first, hop.last, queue_ms, compute_ms, between)
+            for hop, (queue_ms, compute_ms, _), between in zip(
+                self.hops, reported, network, strict=False
             )
         ]
 
     def _failed(
-        self, place: int, code: Code, message: str, *, lost: bool = False, chained: bool = False
+        self, place: int, code: Code, message: str, *, lost: bool = False, relayed: bool = False
     ) -> HopFailed:
-        node_id = self.stops[place].node_id
-        return HopFailed(place, node_id, code, message, lost=lost, chained=chained)
+        node_id = self.hops[place].node_id
+        return HopFailed(place, node_id, code, message, lost=lost, relayed=relayed)
 
 
 async def _packed(states: Tensor) -> bytes:
@@ -264,17 +280,17 @@ def _positions(start: int, count: int) -> bytes:
     return pack_integers(np.arange(start, start + count))
 
 
-def _star_time(stop: Stop, received: Mapping[str, str], elapsed_ms: float) -> HopTime:
+def _direct_time(hop: RemoteHop, received: Mapping[str, str], elapsed_ms: float) -> HopTime:
     queue_ms, compute_ms = (
-        _milliseconds(received, "queue-ms"),
-        _milliseconds(received, "compute-ms"),
+        _milliseconds(received, QUEUE_MS),
+        _milliseconds(received, COMPUTE_MS),
     )
     network_ms = max(0.0, elapsed_ms - queue_ms - compute_ms)
-    return HopTime(stop.node_id, stop.first, stop.last, queue_ms, compute_ms, network_ms)
+    return HopTime(hop.node_id, hop.first, hop.last, queue_ms, compute_ms, network_ms)
 
 
 def _milliseconds(received: Mapping[str, str], key: str) -> float:
-    """A figure that a peer may have added to its answer, 0.0 if it is none."""
+    """A duration from the metadata of a peer's answer; 0.0 if missing or malformed."""
     try:
         value = float(received.get(key, "0"))
     except ValueError:
@@ -283,5 +299,5 @@ def _milliseconds(received: Mapping[str, str], key: str) -> float:
 
 
 def _usable(milliseconds: float) -> float:
-    """What a peer says, if it can be a duration; else 0.0."""
-    return milliseconds if 0.0 <= milliseconds < MOST_MS else 0.0
+    """The figure that a peer reported if it can be a duration, else 0.0."""
+    return milliseconds if 0.0 <= milliseconds < MAX_MS else 0.0

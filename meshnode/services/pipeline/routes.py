@@ -1,4 +1,4 @@
-"""Paths over the peers that hold the layers which this node lacks (decisions/0036)."""
+"""Paths over the peers that hold the layers that this node lacks (decision 0036)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from meshnode.domain.routing import (
 )
 
 if TYPE_CHECKING:
-    from meshnode.services.pipeline.ports import Book, Peer
+    from meshnode.domain.peers import Peer
+    from meshnode.services.peers import PeerBook
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class RemoteHop:
     """A hop of a path: layers ``first`` to ``last``, both included, at an address."""
 
     node_id: str
@@ -38,27 +39,27 @@ class Stop:
 
 
 class Routes:
-    """Chooses paths, and knows how many of this node's own sessions each peer has.
+    """Chooses paths, and counts this node's own sessions at each peer.
 
-    Reports of peers are seconds old. A driver that goes by them alone would send all of a burst
-    to the same holder.
+    The load that peers report is seconds old: a driver that relied on it alone would send a whole
+    burst of sessions to the same holder.
     """
 
-    def __init__(self, book: Book, first: int, total: int) -> None:
+    def __init__(self, book: PeerBook, first: int, total: int) -> None:
         """Paths over layers ``first`` to ``total - 1``."""
         self.first = first
         self.total = total
         self._book = book
         self._own: Counter[str] = Counter()
 
-    def choose(self, excluded: Collection[str] = ()) -> tuple[Stop, ...] | None:
-        """The cheapest path that meets none of the ``excluded`` nodes."""
+    def choose(self, excluded: Collection[str] = ()) -> tuple[RemoteHop, ...] | None:
+        """The cheapest path without the ``excluded`` nodes; None if there is no path."""
         peers = self._peers()
         path = choose_path(self._holders(peers), self.first, self.total, excluded)
         if path is None:
             return None
         return tuple(
-            Stop(
+            RemoteHop(
                 hop.node_id,
                 peers[hop.node_id].host,
                 peers[hop.node_id].grpc_port,
@@ -78,13 +79,13 @@ class Routes:
             else "no path through the layers' holders"
         )
 
-    def enter(self, path: Sequence[Stop]) -> None:
+    def enter(self, path: Sequence[RemoteHop]) -> None:
         """A session begins on ``path``."""
-        self._own.update(stop.node_id for stop in path)
+        self._own.update(hop.node_id for hop in path)
 
-    def leave(self, path: Sequence[Stop]) -> None:
+    def leave(self, path: Sequence[RemoteHop]) -> None:
         """A session on ``path`` has ended."""
-        self._own.subtract(stop.node_id for stop in path)
+        self._own.subtract(hop.node_id for hop in path)
         self._own += Counter()
 
     def _peers(self) -> dict[str, Peer]:
@@ -101,6 +102,6 @@ class Routes:
         return holders
 
     def _load(self, peer: Peer) -> int:
-        told = peer.capacity
-        reported = told.queue_depth + told.active_sessions if told is not None else 0
+        capacity = peer.capacity
+        reported = capacity.queue_depth + capacity.active_sessions if capacity is not None else 0
         return max(reported, self._own[peer.node_id])

@@ -1,37 +1,24 @@
-"""What the proofs ask of the chain (decisions/0064, 0098).
+"""What the proofs ask of the chain (decisions 0064, 0098).
 
-Invariant: nothing is remembered here, so that a node that was restarted, or whose chain went back,
-sees what is so now.
+Invariant: nothing is cached here, so a node that was restarted, or whose chain started over, sees
+the current state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from meshnode.domain.chain.canonical import Json
 from meshnode.domain.proofs.judging import Claimed
-from meshnode.services.work.submission import Chain, Submitter, ask
+from meshnode.services.ledger.asking import ChainLedger, ask
 
 if TYPE_CHECKING:
     from meshnode.domain.chain.envelope import ApplicationId
-    from meshnode.domain.chain.genesis import Genesis
-    from meshnode.domain.identity import NodeKey
-    from meshnode.services.ledger.records import StoredBlock
+    from meshnode.services.signer.signer import Signer
 
 PER_PAGE = 100
-
-
-class Ledger(Chain, Protocol):
-    """The ledger's handle, as far as proofs go."""
-
-    @property
-    def genesis(self) -> Genesis:
-        """How the chain began, with its values."""
-
-    async def block(self, height: int) -> StoredBlock | None:
-        """A committed block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +32,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class OpenProof:
-    """An open proof, when it was taken up, and who has voted."""
+    """An open proof: when the chain accepted it, and who has voted."""
 
     claimed: Claimed
     height: int
@@ -54,18 +41,16 @@ class OpenProof:
 
 
 class ChainView:
-    """The chain, asked anew each time. All methods raise Unavailable while there is none."""
+    """The chain, asked anew each time. All methods raise Unavailable while there is no chain."""
 
-    def __init__(self, find: Callable[[], Ledger], key: NodeKey) -> None:
-        """``find`` gives the ledger, or raises Unavailable; ``key`` signs."""
+    def __init__(
+        self, find: Callable[[], ChainLedger], find_signer: Callable[[], Signer], account: str
+    ) -> None:
+        """``find`` and ``find_signer`` may raise Unavailable; ``account`` is this node's."""
         self._find = find
-        self._key = key
-        self._submitter: tuple[Ledger, Submitter] | None = None
-
-    @property
-    def account(self) -> str:
+        self._find_signer = find_signer
+        self.account = account
         """Public key of this node."""
-        return self._key.public_key
 
     @property
     def chain_id(self) -> str:
@@ -74,7 +59,7 @@ class ChainView:
 
     @property
     def height(self) -> int:
-        """Of the last committed block."""
+        """The height of the last committed block."""
         return self._find().height
 
     async def wait_beyond(self, height: int) -> int:
@@ -82,7 +67,7 @@ class ChainView:
         return await self._find().wait_beyond(height)
 
     async def open_proofs(self) -> dict[str, OpenProof]:
-        """All that are open, by id; the chain bounds how many."""
+        """All open proofs, by id; the chain bounds their number."""
         ledger = self._find()
         lasts = ledger.genesis.profile.proving.open_blocks
         answer = await ask(ledger, "/proofs")
@@ -101,27 +86,24 @@ class ChainView:
             after = answer["next_after"]
 
     async def has_stake(self, account: str) -> bool:
-        """Whether an account has the penalty for a proof at stake."""
+        """Whether an account's stake covers the penalty for a proof."""
         ledger = self._find()
         stake = await ask(ledger, "/stake", {"public_key": account})
         return bool(stake["amount"] >= ledger.genesis.profile.proving.penalty)
 
     async def claim(self, statement: str) -> tuple[str, str]:
-        """``none``, ``open`` or ``verified``, and the id of the proof that has the claim."""
+        """A claim's state, ``none``, ``open`` or ``verified``, and the id of its proof."""
         answer = await ask(self._find(), "/claim", {"statement": statement})
         return answer["status"], answer["proof_id"]
 
     async def block_hash(self, height: int) -> bytes | None:
-        """Of a committed block; None if it is not here."""
+        """The hash of a committed block; None if this node does not have it."""
         block = await self._find().block(height)
         return None if block is None else block.hash
 
     async def send(self, kind: str, fields: dict[str, Json]) -> ApplicationId:
-        """Have a transaction of this node's account committed. Raises Refused."""
-        ledger = self._find()
-        if self._submitter is None or self._submitter[0] is not ledger:
-            self._submitter = (ledger, Submitter(ledger, self._key))
-        return await self._submitter[1].send(kind, fields)
+        """Commit a transaction of this node's account. Raises TransactionRefused."""
+        return await self._find_signer().send(kind, fields)
 
 
 def _open_proof(entry: dict[str, Any], lasts: int) -> OpenProof:

@@ -1,11 +1,12 @@
-"""Proofs and votes as they go round (document, 4.3: GossipProof, GossipValidationVote).
+"""Gossip of proofs and votes (interface 4.3: GossipProof, GossipValidationVote).
 
-A statement is taken if its signatures hold and the chain has the proof open; one that is new is
-passed on with a ttl that is one less. What decides is on the chain: gossip carries what the chain
-has only the digest of, and tells of votes before a block does.
+A statement is accepted if its signatures are valid and the proof is open on the chain. One that is
+new is passed on with its ttl reduced by one. Only the chain decides: gossip carries the statements
+of which the chain has the digests, and shows votes before a block does.
 
-Invariants: what is kept is bounded, and for proofs that are open on the chain only; a proof id has
-one statement of each signer here; a statement is passed on once; every refusal has a reason.
+Invariants: statements are kept only for proofs that are open on the chain, and their number is
+bounded; at most one statement of each signer is kept for a proof; a statement is passed on once;
+every refusal has a reason.
 """
 
 from __future__ import annotations
@@ -33,26 +34,27 @@ from meshnode.services.proofs.chain import ChainView, OpenProof
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
-    from meshnode.services.proofs.orders import Peer, Pool
+    from meshnode.domain.peers import Peer
+    from meshnode.services.stub_pool import StubPool
 
 log = logging.getLogger(__name__)
 
-MOST_TTL = 8
-"""Hops. Larger ones are refused: they are a mistake, or an attempt to make others work."""
-MOST_PROOFS = 256
-"""Kept at once: four times what the chain has open at most."""
-MOST_VOTES = 64
-"""Remembered of one proof. A network has a handful of validators."""
+MAX_TTL = 8
+"""Hops. A larger ttl is refused: it is a mistake, or an attempt to make others work."""
+MAX_PROOFS = 256
+"""Most proofs kept at once: four times as many as can be open on the chain."""
+MAX_VOTES = 64
+"""Most votes kept for one proof. A network has a handful of validators."""
 FANOUT = 8
-"""Peers that are told at a time, drawn anew for each message: always the same ones would leave a
-network that has more of them to hear of nothing."""
+"""Peers that get a message, drawn anew for each one: if they were always the same, some nodes of a
+larger network would never get any."""
 SEND_S = 3.0
 QUEUED = 64
-"""Messages that wait to be passed on. More are dropped: whoever proves repeats itself."""
+"""Most messages that wait to be passed on. More are dropped, as provers repeat their proofs."""
 SENDERS = 4
-MOST_SENDER_CHARS = 128
+MAX_SENDER_CHARS = 128
 ANSWER_BYTES = 16 * 1024
-"""Of a peer that was told: a sentence, and an id."""
+"""Limit for a peer's answer, which has a sentence and an id."""
 
 Message: TypeAlias = "pb.GossipProofRequest | pb.ValidationVoteRequest"
 
@@ -65,7 +67,7 @@ class Known:
     proof: ForwardProof
     entry: OpenProof
     votes: dict[str, Vote] = field(default_factory=dict)
-    """Gossiped, by consensus key."""
+    """Votes that were gossiped, by consensus key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +79,20 @@ class Taken:
     status: str = ""
 
 
-class Gossip:
-    """Takes statements, and has them passed on."""
+class ProofGossip:
+    """Accepts statements and passes them on."""
 
     def __init__(
         self,
         chain: ChainView,
-        pool: Pool,
+        pool: StubPool,
         peers: Callable[[], Sequence[Peer]],
         *,
         model_hash: str,
         num_layers: int,
         node_id: str,
     ) -> None:
-        """``peers`` are all that live; the rest is this node's."""
+        """``peers`` gives all live peers; model and id are this node's."""
         self.known: dict[str, Known] = {}
         self._chain = chain
         self._pool = pool
@@ -121,10 +123,10 @@ class Gossip:
         if known is not None:
             if known.proof.digest == proof.digest:
                 return Taken(proof_id=name, status="pending")
-            # The holder of the order outdoes who claimed it: its statement shows the theft.
-            if not _outdoes(proof, known.proof):
+            # The statement of the order's holder replaces a claimant's, as it proves the theft.
+            if not _replaces(proof, known.proof):
                 return Taken("proof: another statement is known of it", name)
-        elif len(self.known) >= MOST_PROOFS:
+        elif len(self.known) >= MAX_PROOFS:
             return Taken("proof: too many are known here", name)
         self.known[name] = Known(signed, proof, entry)
         news, self._news = self._news, trio.Event()
@@ -154,7 +156,7 @@ class Gossip:
         if entry is None:
             reason = "proof_id: is settled"
         elif member is None or member.owner != vote.voter:
-            # Vote without stake.
+            # The signer votes without a stake.
             reason = "vote: its signer owns no such validator"
         elif vote.voter == entry.claimed.owner:
             reason = "vote: nobody votes on its own proof"
@@ -162,20 +164,20 @@ class Gossip:
             return Taken(reason, name, "pending")
         known = self.known.get(name)
         if known is None:
-            # Without the proof nothing is kept of it; on the chain the vote counts all the same.
+            # A vote is kept only with its proof; the one on the chain counts in any case.
             return Taken("proof_id: the proof is not known here", name, "pending")
         earlier = known.votes.get(vote.consensus_key)
         if earlier is not None:
             double = "vote: this validator has voted otherwise" if earlier != vote else ""
             return Taken(double, name, "pending")
-        if len(known.votes) >= MOST_VOTES:
+        if len(known.votes) >= MAX_VOTES:
             return Taken("vote: too many are known here", name, "pending")
         known.votes[vote.consensus_key] = vote
         self.spread_vote(signed, ttl - 1, sender_id)
         return Taken(proof_id=name, status="pending")
 
     def note(self, entries: dict[str, OpenProof], settled: Set[str]) -> None:
-        """Drop what the chain has open no more, and note who has voted on the rest."""
+        """Drop proofs that are no longer open on the chain, and note the votes on the others."""
         for name in list(self.known):
             if name in settled:
                 del self.known[name]
@@ -183,12 +185,12 @@ class Gossip:
                 self.known[name].entry = entries[name]
 
     def spread_proof(self, signed: Signed, ttl: int, source: str = "") -> None:
-        """Have a proof sent to peers, but not back to where it came from."""
+        """Queue a proof for some peers, except the ``source`` that it came from."""
         message = pb.GossipProofRequest(proof=statement(signed), sender_id=self._node_id, ttl=ttl)
         self._queue(message, source)
 
     def spread_vote(self, signed: Signed, ttl: int, source: str = "") -> None:
-        """The same for a vote."""
+        """Queue a vote, as :meth:`spread_proof`."""
         message = pb.ValidationVoteRequest(vote=statement(signed), sender_id=self._node_id, ttl=ttl)
         self._queue(message, source)
 
@@ -201,7 +203,7 @@ class Gossip:
             log.debug("proofs: too much to pass on; one message is dropped")
 
     async def run(self) -> None:
-        """Pass on until cancelled."""
+        """Pass on what is queued, until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(SENDERS):
                 nursery.start_soon(self._pass_on)
@@ -209,12 +211,12 @@ class Gossip:
     async def _pass_on(self) -> None:
         async for message, source in self._receive.clone():
             others = [peer for peer in self._peers() if peer.node_id != source]
-            # At once: some may be silent, and each of them takes the time that it is given.
+            # All at the same time, because a silent peer takes the whole of its deadline.
             async with trio.open_nursery() as calls:
                 for peer in random.sample(others, min(FANOUT, len(others))):
-                    calls.start_soon(self._tell, peer, message)
+                    calls.start_soon(self._send_to, peer, message)
 
-    async def _tell(self, peer: Peer, message: Message) -> None:
+    async def _send_to(self, peer: Peer, message: Message) -> None:
         with trio.move_on_after(SEND_S):
             try:
                 stub = await self._pool.stub(peer.host, peer.grpc_port)
@@ -224,7 +226,7 @@ class Gossip:
                 else:
                     answer = await stub.GossipValidationVote(message, most_bytes=ANSWER_BYTES)
             except CallFailed as error:
-                log.debug("proofs: %s cannot be told: %s", peer.node_id, error)
+                log.debug("proofs: %s cannot be reached: %s", peer.node_id, error)
                 return
             if not answer.accepted:
                 log.debug("proofs: %s refused: %s", peer.node_id, answer.reason)
@@ -238,7 +240,7 @@ def statement(signed: Signed) -> pb.SignedStatement:
 
 
 def signed_in(message: pb.SignedStatement) -> Signed:
-    """The opposite of :func:`statement`; nothing is checked."""
+    """The signed statement in a message; nothing is checked."""
     return Signed(message.body, message.public_key, message.signature)
 
 
@@ -247,13 +249,13 @@ def _claimed(entries: dict[str, OpenProof], proof: ForwardProof) -> OpenProof | 
     return next((one for one in entries.values() if one.claimed.statement == claim), None)
 
 
-def _outdoes(proof: ForwardProof, known: ForwardProof) -> bool:
+def _replaces(proof: ForwardProof, known: ForwardProof) -> bool:
     return proof.prover != known.prover and node_id_of(proof.prover) == proof.order.holder
 
 
 def _validate_way(ttl: int, sender_id: str) -> None:
-    # It is passed on a bounded number of times.
-    if not 0 <= ttl <= MOST_TTL:
-        raise InvalidRequest("ttl", f"must be between 0 and {MOST_TTL}")
-    if len(sender_id) > MOST_SENDER_CHARS:
-        raise InvalidRequest("sender_id", f"must be at most {MOST_SENDER_CHARS} characters")
+    # A message is passed on a bounded number of times.
+    if not 0 <= ttl <= MAX_TTL:
+        raise InvalidRequest("ttl", f"must be between 0 and {MAX_TTL}")
+    if len(sender_id) > MAX_SENDER_CHARS:
+        raise InvalidRequest("sender_id", f"must be at most {MAX_SENDER_CHARS} characters")

@@ -1,8 +1,8 @@
-"""Orders beside the messages that begin a session at a holder (decisions/0098).
+"""Orders beside the messages that begin a session at a holder (decision 0098).
 
-A pool of channels like any other, whose stubs add a signed order to the first forward message of a
-session: the holder can prove that it was asked, and what for. A message without one is worth as
-much to the requester, so nothing here may fail a call.
+The pool here gives stubs that add a signed order to the first forward message of a session. With it
+the holder can prove who asked it for which work. The requester gets the same answer without an
+order, so nothing here may fail a call.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import Message
 
 from meshnode.domain.errors import Unavailable
-from meshnode.domain.proofs.statements import MOST_REQUEST_ID, Order, sign_order, tensor_hash
-from meshnode.rpc.metadata import MOST_VALUE_CHARS, NONE
+from meshnode.domain.proofs.statements import MAX_REQUEST_ID, WorkOrder, sign_order, tensor_hash
+from meshnode.rpc.metadata import MAX_VALUE_CHARS, NONE
 from meshnode.rpc.stubs import Answer, UnaryUnary
+from meshnode.services.shards.decoding import ORDER
 from meshnode.services.shards.messages import off_loop
 from meshnode.wire import node_pb2 as pb
 
@@ -25,54 +26,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from meshnode.domain.identity import NodeKey
+    from meshnode.domain.peers import Peer
     from meshnode.rpc.node_grpc import NodeServiceStub
-
-ORDER = "work-order"
-"""Metadata of a forward call."""
+    from meshnode.services.stub_pool import StubPool
 
 Takes = TypeVar("Takes", bound=Message)
 Gives = TypeVar("Gives", bound=Message)
 
 
-class Pool(Protocol):
-    """Connections to peers."""
-
-    async def stub(self, host: str, grpc_port: int) -> NodeServiceStub:
-        """Connected operations. Raises CallFailed."""
-
-    def distrust(self, host: str, grpc_port: int) -> None:
-        """A call there got no answer in time."""
-
-
-class Peer(Protocol):
-    """A node that may be called."""
-
-    @property
-    def node_id(self) -> str:
-        """40 hexadecimal digits."""
-
-    @property
-    def host(self) -> str:
-        """Where it is reached."""
-
-    @property
-    def grpc_port(self) -> int:
-        """Port of its gRPC interface."""
-
-
 class OrderingPool:
-    """The pool for those who have others compute."""
+    """The pool for services that have other nodes compute."""
 
     def __init__(
         self,
-        pool: Pool,
+        pool: StubPool,
         *,
         key: NodeKey,
         model_hash: str,
         chain_id: Callable[[], str],
         peers: Callable[[], Sequence[Peer]],
     ) -> None:
-        """``chain_id`` raises Unavailable while there is no chain; ``peers`` are all that live."""
+        """``chain_id`` raises Unavailable while there is no chain; ``peers`` gives live peers."""
         self._pool = pool
         self._key = key
         self._model_hash = model_hash
@@ -80,7 +54,7 @@ class OrderingPool:
         self._peers = peers
 
     async def stub(self, host: str, grpc_port: int) -> NodeServiceStub:
-        """As of the pool; forward calls that begin a session carry an order."""
+        """A stub of the pool; its forward calls that begin a session carry an order."""
         stub = copy.copy(await self._pool.stub(host, grpc_port))
 
         async def of_swarm(message: pb.SwarmForwardRequest) -> str:
@@ -98,7 +72,7 @@ class OrderingPool:
         return stub
 
     def distrust(self, host: str, grpc_port: int) -> None:
-        """As of the pool."""
+        """See :meth:`~meshnode.services.stub_pool.StubPool.distrust`."""
         self._pool.distrust(host, grpc_port)
 
     async def _order(
@@ -107,17 +81,17 @@ class OrderingPool:
         holder: str,
         first_layer: int,
     ) -> str:
-        """The order for a message; empty for one that nobody could compute again by itself."""
+        """The order for a message; empty if nobody could recompute the message by itself."""
         if not holder or not begins(message.position_ids) or not message.hidden_states:
             return ""
-        if not 1 <= len(message.request_id) <= MOST_REQUEST_ID:
+        if not 1 <= len(message.request_id) <= MAX_REQUEST_ID:
             return ""
         try:
             chain_id = self._chain_id()
         except Unavailable:
             return ""
         shape, data = list(message.hidden_shape), message.hidden_states
-        order = Order(
+        order = WorkOrder(
             chain_id=chain_id,
             requester=self._key.public_key,
             holder=holder,
@@ -128,7 +102,7 @@ class OrderingPool:
             time_ns=time.time_ns(),
         )
         text = sign_order(order, self._key)
-        return text if len(text) <= MOST_VALUE_CHARS else ""
+        return text if len(text) <= MAX_VALUE_CHARS else ""
 
 
 class _Ordering(UnaryUnary[Takes, Gives]):
@@ -147,7 +121,7 @@ class _Ordering(UnaryUnary[Takes, Gives]):
         metadata: Mapping[str, str] = NONE,
         most_bytes: int | None = None,
     ) -> Answer[Gives]:
-        """As the operation, with the order beside the message."""
+        """Call the operation, with the order beside the message."""
         order = await self._order_of(request)
         if order:
             metadata = {**metadata, ORDER: order}
@@ -155,5 +129,5 @@ class _Ordering(UnaryUnary[Takes, Gives]):
 
 
 def begins(position_ids: bytes) -> bool:
-    """Whether a message starts at position 0: then its inputs alone say what comes out."""
+    """Whether a message starts at position 0, so that its inputs alone determine the outputs."""
     return len(position_ids) >= 8 and position_ids[:8] == bytes(8)

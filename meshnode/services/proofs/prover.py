@@ -1,11 +1,11 @@
-"""The prover: claims what this node computed for others (document, 4.3; decisions/0098).
+"""The prover: claims what this node computed for others (interface 4.3; decision 0098).
 
-A *policy* says how often: a claim costs a fee and the validators' time. Of the messages between two
-claims nothing is kept.
+A *policy* limits how often, because a claim costs a fee and the validators' time. Nothing is kept
+of forward calls that are not claimed.
 
-Invariants: inputs and outputs are kept of few claims and a bounded number of bytes, until the chain
-has settled them; they are given to the node of a validator and to nobody else; whatever fails here
-fails a claim, never a forward call.
+Invariants: inputs and outputs are kept until the chain has settled their claim, for a bounded
+number of claims and bytes; only validators' nodes get them; a failure here costs a claim, never a
+forward call.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from meshnode.domain.chain.canonical import Json
 from meshnode.domain.chain.errors import ProofKnown, Rejected
 from meshnode.domain.errors import InvalidRequest, Unavailable
 from meshnode.domain.identity import NodeKey, node_id_of
-from meshnode.domain.proofs.judging import MOST_AGE_NS, MOST_SKEW_NS
+from meshnode.domain.proofs.judging import MAX_AGE_NS, MAX_SKEW_NS
 from meshnode.domain.proofs.statements import (
-    Order,
     Signed,
+    WorkOrder,
     read_order,
     sign_proof,
     tensor_hash,
 )
 from meshnode.services.proofs.orders import begins
-from meshnode.services.proofs.recompute import Work
-from meshnode.services.work.submission import Refused
+from meshnode.services.proofs.recompute import RecomputedWork
+from meshnode.services.signer.submission import TransactionRefused
 
 if TYPE_CHECKING:
     from meshnode.services.proofs.chain import ChainView
-    from meshnode.services.proofs.gossip import Gossip
+    from meshnode.services.proofs.gossip import ProofGossip
     from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 
 log = logging.getLogger(__name__)
@@ -53,16 +53,16 @@ class ProofPolicy:
 
     enabled: bool = True
     every_s: float = 60.0
-    """Least time between two claims. The fee is a tenth of the reward."""
+    """Shortest time between two claims. The fee is a tenth of the reward."""
     look_again_s: float = 1.0
-    """Least time between two orders that are looked at: one that is none does not use up the time
-    for a claim, or anybody could keep this node from making any."""
+    """Shortest time between two orders that are read. An invalid order does not use up ``every_s``;
+    otherwise anybody could keep this node from claiming at all."""
     most_bytes: int = 32 * 1024 * 1024
-    """Of inputs and outputs together: validators have to fetch them."""
+    """Size of inputs and outputs together, which validators have to fetch."""
     submit_s: float = 60.0
-    """For the claim to come into a block."""
+    """Deadline for the claim to get into a block."""
     ttl: int = 4
-    """Hops of gossip. The prover itself tells some of its peers, others each time."""
+    """Hops of gossip. The prover itself sends to a few of its peers, different ones each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,44 +71,46 @@ class _Sample:
 
     order_text: str
     layers: range
-    work: Work
+    work: RecomputedWork
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class OpenClaim:
     """A claim that is open."""
 
     signed: Signed
-    work: Work
+    work: RecomputedWork
 
 
 class Prover:
-    """Observes forward calls, and claims some."""
+    """Observes forward calls, and claims some of them."""
 
-    def __init__(self, chain: ChainView, gossip: Gossip, key: NodeKey, policy: ProofPolicy) -> None:
+    def __init__(
+        self, chain: ChainView, gossip: ProofGossip, key: NodeKey, policy: ProofPolicy
+    ) -> None:
         """``key`` is this node's."""
         self._chain = chain
         self._gossip = gossip
         self._key = key
         self._policy = policy
         self._next_at = 0.0
-        # One place: while a claim is made, other work is let go.
+        # There is room for one sample: calls during the making of a claim are not claimed.
         self._send, self._receive = trio.open_memory_channel[_Sample](1)
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, OpenClaim] = {}
         self.claimed = 0
-        """Claims that the chain took from this process."""
+        """How many claims of this process the chain accepted."""
         self.trouble = ""
         """Why the latest claim was not made."""
 
     def observe(self, call: ForwardCall, answer: ForwardAnswer) -> None:
-        """Look at a call that was answered. Takes no time, and raises nothing."""
+        """Consider an answered call for a claim. Does not wait, and raises nothing."""
         now = trio.current_time()
-        # Only what can be computed again from its inputs alone.
+        # Only calls whose outputs follow from their inputs alone can be checked.
         if not call.order or not begins(call.positions) or call.past or not call.data:
             return
         if call.decode_from is not None or not call.shape or call.shape[0] != 1:
             return
-        work = Work(tuple(call.shape), call.data, tuple(answer.shape), answer.data)
+        work = RecomputedWork(tuple(call.shape), call.data, tuple(answer.shape), answer.data)
         if not self._policy.enabled or now < self._next_at or work.nbytes > self._policy.most_bytes:
             return
         try:
@@ -117,7 +119,7 @@ class Prover:
             return
         self._next_at = now + self._policy.every_s
 
-    def give(self, proof_id: str) -> Work | None:
+    def give(self, proof_id: str) -> RecomputedWork | None:
         """Inputs and outputs of an open claim."""
         kept = self._kept.get(proof_id)
         return None if kept is None else kept.work
@@ -128,7 +130,7 @@ class Prover:
         return frozenset(self._kept)
 
     def forget(self, settled: Set[str]) -> None:
-        """Drop what the chain has open no more."""
+        """Drop claims that are no longer open on the chain."""
         for name in self._kept.keys() & settled:
             del self._kept[name]
 
@@ -140,20 +142,20 @@ class Prover:
                     await self._claim(sample)
                 self.trouble = ""
             except InvalidRequest as error:
-                # The fault of who sent it, who must not be able to fill the log.
+                # The requester is at fault, and must not be able to fill the log.
                 log.debug("work is not claimed: %s", error)
                 self.trouble = str(error)
                 again = trio.current_time() + self._policy.look_again_s
                 self._next_at = min(self._next_at, again)
             except (Rejected, Unavailable, trio.TooSlowError) as error:
                 reason = str(error) or "the chain takes too long"
-                # An operator without a stake is told once, not at every request.
+                # The log says once, and not at every request, that the operator has no stake.
                 if reason != self.trouble:
                     log.info("work is not claimed: %s", reason)
                 self.trouble = reason
 
     async def spread(self) -> None:
-        """Repeat what is open, until cancelled."""
+        """Send open proofs again at intervals, until cancelled."""
         while True:
             await trio.sleep(SPREAD_EVERY_S)
             for kept in list(self._kept.values()):
@@ -173,10 +175,10 @@ class Prover:
         )
         await self.submit(order, signed, work)
 
-    async def submit(self, order: Order, signed: Signed, work: Work) -> str:
-        """Claim work on the chain, keep it for validators, and tell them; the proof's id.
+    async def submit(self, order: WorkOrder, signed: Signed, work: RecomputedWork) -> str:
+        """Claim work on the chain, keep it for validators, and gossip the proof.
 
-        Raises Refused when the chain will not have it.
+        Returns the proof's id. Raises TransactionRefused when the chain refuses the claim.
         """
         fields: dict[str, Json] = {
             "work_kind": "forward",
@@ -186,12 +188,12 @@ class Prover:
         height = self._chain.height
         try:
             name = await self._chain.send("prove", fields)
-        except Refused as refusal:
+        except TransactionRefused as refusal:
             if str(refusal) == str(ProofKnown()):
                 await self._show(signed, height)
             raise
         self.claimed += 1
-        self._kept[name] = Kept(signed, work)
+        self._kept[name] = OpenClaim(signed, work)
         log.info("work is claimed", extra={"fields": {"proof": name, "layer": order.first_layer}})
         taken = await self._gossip.take_proof(signed, self._policy.ttl + 1, "")
         if taken.reason:
@@ -200,12 +202,12 @@ class Prover:
 
     async def _show(self, signed: Signed, height: int) -> None:
         """Show the holder's statement of an order that another may have claimed."""
-        # That claim may have been in no block yet when it stood in the way.
+        # The other claim may not be in a block yet; gossip is accepted only for claims in blocks.
         await self._chain.wait_beyond(height)
         await self._gossip.take_proof(signed, self._policy.ttl + 1, "")
 
-    def _validate(self, order: Order, sample: _Sample) -> None:
-        """Whether the order is one for this node and these inputs. Raises InvalidRequest."""
+    def _validate(self, order: WorkOrder, sample: _Sample) -> None:
+        """Check that the order is for this node and these inputs. Raises InvalidRequest."""
         if order.holder != self._key.node_id:
             raise InvalidRequest("order", "is for another node")
         if node_id_of(order.requester) == self._key.node_id:
@@ -214,8 +216,8 @@ class Prover:
             raise InvalidRequest("order", "is of another chain")
         if order.model_hash != self._gossip.model_hash:
             raise InvalidRequest("order", "is of another model")
-        # Validators look at its time, and the fee would be lost.
-        if not -MOST_SKEW_NS <= time.time_ns() - order.time_ns <= MOST_AGE_NS:
+        # Validators check the time, so the fee for such a claim would be lost.
+        if not -MAX_SKEW_NS <= time.time_ns() - order.time_ns <= MAX_AGE_NS:
             raise InvalidRequest("order", "is not of this time")
         if order.first_layer != sample.layers.start:
             raise InvalidRequest("order", "is for other layers")

@@ -1,13 +1,13 @@
-"""The service of proofs (document, 4.3; decisions/0098, 0099).
+"""The service of proofs (interface 4.3; decisions 0098, 0099).
 
-Invariant: what goes wrong with proofs stays here: forward calls, and the chain, go on without them.
+Invariant: a failure of proofs stays here; forward calls and the chain go on without them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -15,30 +15,24 @@ from meshnode.domain.chain.errors import Rejected
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.identity import NodeKey, node_id_of
 from meshnode.domain.proofs.statements import Signed
-from meshnode.services.proofs.chain import ChainView, Ledger
-from meshnode.services.proofs.gossip import Gossip, Taken
-from meshnode.services.proofs.orders import Peer, Pool
+from meshnode.services.ledger.asking import ChainLedger
+from meshnode.services.proofs.chain import ChainView
+from meshnode.services.proofs.gossip import ProofGossip, Taken
 from meshnode.services.proofs.prover import ProofPolicy, Prover
-from meshnode.services.proofs.recompute import Recomputation, Work
-from meshnode.services.proofs.validator import Validator
+from meshnode.services.proofs.recompute import Recomputation, RecomputedWork
+from meshnode.services.proofs.validator import ProofValidator
 
 if TYPE_CHECKING:
+    from meshnode.services.peers import PeerBook
     from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
+    from meshnode.services.signer.signer import Signer
+    from meshnode.services.stub_pool import StubPool
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""Blocks may come ten times a second; a proof that is new here is looked at at once."""
-
-
-class Book(Protocol):
-    """Who lives."""
-
-    def peers(self) -> Sequence[Peer]:
-        """All peers."""
-
-    def get(self, node_id: str) -> Peer | None:
-        """The peer with this id."""
+"""Pause between looks at the chain, which may have ten blocks a second. Gossip of a new proof ends
+the pause at once."""
 
 
 class Proofs:
@@ -50,19 +44,23 @@ class Proofs:
         key: NodeKey,
         model_hash: str,
         num_layers: int,
-        find_ledger: Callable[[], Ledger],
+        find_ledger: Callable[[], ChainLedger],
+        find_signer: Callable[[], Signer],
         consensus_key: Callable[[], str],
-        book: Book,
-        pool: Pool,
+        book: PeerBook,
+        pool: StubPool,
         recomputation: Recomputation,
         policy: ProofPolicy,
     ) -> None:
-        """``find_ledger`` and ``consensus_key`` (of the node's validator) may be Unavailable."""
+        """``find_ledger``, ``find_signer`` and ``consensus_key`` may raise Unavailable.
+
+        ``consensus_key`` gives the key of this node's validator.
+        """
         self._key = key
         self._book = book
         self._recomputation = recomputation
-        self.chain = ChainView(find_ledger, key)
-        self.gossip = Gossip(
+        self.chain = ChainView(find_ledger, find_signer, key.public_key)
+        self.gossip = ProofGossip(
             self.chain,
             pool,
             book.peers,
@@ -71,7 +69,7 @@ class Proofs:
             node_id=key.node_id,
         )
         self.prover = Prover(self.chain, self.gossip, key, policy)
-        self.validator = Validator(
+        self.validator = ProofValidator(
             self.chain,
             self.gossip,
             recomputation,
@@ -82,22 +80,22 @@ class Proofs:
         )
 
     def observe(self, call: ForwardCall, answer: ForwardAnswer) -> None:
-        """Look at a forward call that was answered (``serve_holder``)."""
+        """Note a forward call that was answered; ``serve_holder`` calls this."""
         self.prover.observe(call, answer)
 
     async def take_proof(self, signed: Signed, ttl: int, sender_id: str) -> Taken:
-        """A proof that somebody gossips. Raises Unavailable while there is no chain."""
+        """Judge a proof from gossip. Raises Unavailable while there is no chain."""
         return await self.gossip.take_proof(signed, ttl, sender_id)
 
     async def take_vote(self, signed: Signed, ttl: int, sender_id: str) -> Taken:
-        """A vote that somebody gossips. Raises Unavailable while there is no chain."""
+        """Judge a vote from gossip. Raises Unavailable while there is no chain."""
         return await self.gossip.take_vote(signed, ttl, sender_id)
 
-    async def give(self, proof_id: str, validator_id: str, ip: str) -> Work | str:
-        """What a validator needs to compute a claim again, or why it does not get it.
+    async def give(self, proof_id: str, validator_id: str, ip: str) -> RecomputedWork | str:
+        """What a validator needs to recompute a claim, or the reason why it does not get it.
 
-        ``ip`` is the caller's address: inputs are somebody's text, and only the nodes of validators
-        get to see them.
+        ``ip`` is the caller's address, which must be the validator's: inputs come from a user's
+        text, so only validators' nodes may see them.
         """
         work = self.prover.give(proof_id)
         if work is None:
@@ -111,7 +109,7 @@ class Proofs:
         return work
 
     async def run(self) -> None:
-        """Do everything until cancelled."""
+        """Prove, validate and gossip until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.gossip.run)
             nursery.start_soon(self.prover.run)
@@ -121,7 +119,7 @@ class Proofs:
     async def _watch(self) -> None:
         while True:
             try:
-                # What is taken up while the chain is asked is not in its answer.
+                # Noted before the query: a claim that arrives during it must not count as settled.
                 asked = self.prover.kept | self.gossip.known.keys()
                 entries = await self.chain.open_proofs()
                 settled = asked - entries.keys()
@@ -134,14 +132,14 @@ class Proofs:
                 await self.gossip.wait_news()
 
     def close(self) -> None:
-        """End the thread that computes again."""
+        """End the thread that recomputes work."""
         self._recomputation.close()
 
 
 async def serve_proofs(
     proofs: Proofs, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Prove and validate until cancelled. ``proofs`` is made before: a restart goes on with it."""
+    """Prove and validate until cancelled. ``proofs`` outlives a restart of this service."""
     task_status.started()
     try:
         await proofs.run()

@@ -1,15 +1,16 @@
-"""The validator: computes proven work again and votes (document, 4.3; decision 0099).
+"""The validator: recomputes proven work and votes (interface 4.3; decision 0099).
 
 ========  ==================================================================
 turn      votes
 ========  ==================================================================
-chosen    as soon as the proof is known: those drawn first, by power, until
-          they have more than two thirds of it together
+chosen    as soon as it knows the proof; the chosen are the first of the
+          draw that have more than two thirds of the power together
 reserve   when a third of the proof's time has passed, if it is still open
 ========  ==================================================================
 
-Invariants: a vote is cast for what was computed here, and against what the prover itself has signed
-and is wrong; everything else is no vote; of one proof at most one vote is sent.
+Invariants: this node approves only outputs that it has recomputed, and refuses only a wrong
+statement that the prover itself has signed; in all other cases it does not vote; it sends at most
+one vote for a proof.
 """
 
 from __future__ import annotations
@@ -30,40 +31,41 @@ from meshnode.domain.proofs.statements import Vote, sign_vote, tensor_hash
 from meshnode.rpc.errors import CallFailed
 from meshnode.services.proofs.gossip import Known, statement
 from meshnode.services.proofs.prover import stands
-from meshnode.services.proofs.recompute import Recomputation, Work
-from meshnode.services.shards.messages import MOST_DIMENSIONS, off_loop
+from meshnode.services.proofs.recompute import Recomputation, RecomputedWork
+from meshnode.services.shards.messages import MAX_DIMENSIONS, off_loop
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
+    from meshnode.domain.peers import Peer
     from meshnode.services.proofs.chain import ChainView, Member, OpenProof
-    from meshnode.services.proofs.gossip import Gossip
-    from meshnode.services.proofs.orders import Peer, Pool
+    from meshnode.services.proofs.gossip import ProofGossip
+    from meshnode.services.stub_pool import StubPool
 
 log = logging.getLogger(__name__)
 
 FETCH_S = 20.0
 JUDGE_S = 120.0
-"""Loading and computing included."""
+"""Deadline for one judgement, with loading and computing."""
 TRIES = 5
 TRY_AGAIN_S = 3.0
 AT_ONCE = 4
-"""A prover that does not answer must not keep others waiting."""
-MOST_WORK_BYTES = 64 * 1024 * 1024
+"""Judgements at the same time: a prover that does not answer must not delay the other proofs."""
+MAX_WORK_BYTES = 64 * 1024 * 1024
 VOTE_TTL = 4
 
 
-class Validator:
-    """Judges what is open, if this node has power."""
+class ProofValidator:
+    """Judges open proofs, if this node's validator has power."""
 
     def __init__(
         self,
         chain: ChainView,
-        gossip: Gossip,
+        gossip: ProofGossip,
         recomputation: Recomputation,
         *,
         key: NodeKey,
         consensus_key: Callable[[], str],
-        pool: Pool,
+        pool: StubPool,
         find_peer: Callable[[str], Peer | None],
     ) -> None:
         """``consensus_key`` is the validator's; ``find_peer`` finds a peer by its node id."""
@@ -75,14 +77,14 @@ class Validator:
         self._pool = pool
         self._find_peer = find_peer
         self._tries: dict[str, tuple[int, float]] = {}
-        """Of open proofs: how often, and when next."""
+        """For open proofs: how often they were tried, and when to try next."""
         self._voted: set[str] = set()
         self._turns = trio.CapacityLimiter(AT_ONCE)
         self.judgements: dict[str, Judgement] = {}
-        """Of proofs that are open: the latest."""
+        """The latest judgement of each open proof."""
 
     async def look(self, entries: dict[str, OpenProof]) -> None:
-        """Judge and vote on what is known of ``entries``, which are all that are open."""
+        """Judge and vote on the known proofs in ``entries``, which has all open ones."""
         for remembered in (self._tries, self.judgements):
             for name in [name for name in remembered if name not in entries]:
                 del remembered[name]
@@ -99,7 +101,7 @@ class Validator:
     async def _is_due(self, known: Known, members: dict[str, Member], me: str) -> bool:
         entry = known.entry
         name, claimed = entry.claimed.proof_id, entry.claimed
-        # Nobody judges itself, nor twice.
+        # A node does not judge its own claims, and votes once.
         if claimed.owner == self._chain.account or me in entry.voters or name in self._voted:
             return False
         tries, next_at = self._tries.get(name, (0, 0.0))
@@ -134,17 +136,18 @@ class Validator:
             try:
                 await self._vote(known, approve=judgement.verdict is Verdict.APPROVE)
             except (MeshnodeError, Rejected) as error:
-                # Decided meanwhile by the others, or the chain is away: what counts is on it.
+                # The other validators have decided already, or the chain cannot be reached. Only
+                # votes on the chain count.
                 log.info("no vote on %s: %s", name[:16], error)
 
     async def judge(self, known: Known) -> Judgement:
-        """What this node makes of a proof."""
+        """Judge a proof."""
         proof, claimed = known.proof, known.entry.claimed
         judgement = judge_words(proof, claimed)
         if judgement is not None:
             return judgement
         try:
-            # Whose requests count has something to lose: names that cost nothing order nothing.
+            # Only requesters with something to lose count, because keys are free to make.
             if not await stands(self._chain, proof.order.requester):
                 return _abstain("who ordered it has neither a stake nor a validator")
             work = await self._fetch(known)
@@ -164,7 +167,7 @@ class Validator:
             return Judgement(Verdict.APPROVE, "computed again, and the same")
         return Judgement(Verdict.REFUSE, "computed again, and not the same")
 
-    async def _fetch(self, known: Known) -> Work | None:
+    async def _fetch(self, known: Known) -> RecomputedWork | None:
         peer = self._find_peer(node_id_of(known.proof.prover))
         if peer is None:
             return None
@@ -175,14 +178,14 @@ class Validator:
         )
         with trio.move_on_after(FETCH_S):
             stub = await self._pool.stub(peer.host, peer.grpc_port)
-            answer = await stub.RequestProofValidation(request, most_bytes=MOST_WORK_BYTES)
+            answer = await stub.RequestProofValidation(request, most_bytes=MAX_WORK_BYTES)
             if not answer.success:
                 log.debug("proofs: %s gives no inputs: %s", peer.node_id, answer.error_message)
                 return None
-            if max(len(answer.input_shape), len(answer.output_shape)) > MOST_DIMENSIONS:
-                log.debug("proofs: %s gives what is no tensor", peer.node_id)
+            if max(len(answer.input_shape), len(answer.output_shape)) > MAX_DIMENSIONS:
+                log.debug("proofs: %s answers with an invalid tensor", peer.node_id)
                 return None
-            return Work(
+            return RecomputedWork(
                 tuple(answer.input_shape),
                 answer.input_states,
                 tuple(answer.output_shape),
@@ -207,7 +210,7 @@ class Validator:
             approve=approve,
         )
         signed = sign_vote(vote, self._key)
-        # Others hear of it before a block does. What counts is on the chain, heard or not.
+        # Gossip is faster than a block. Only the vote on the chain counts.
         try:
             await self._gossip.take_vote(signed, VOTE_TTL + 1, "")
         except (Unavailable, Rejected) as error:

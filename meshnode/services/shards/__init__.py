@@ -1,1 +1,1 @@
-"""This node's part of pipelines: sessions of held layers, for peers and for its own generations."""
+"""This node's part in the pipelines of peers: their sessions and training in the held layers."""

@@ -1,10 +1,10 @@
-"""Forward and backward through some layers, for training across nodes (decisions/0035).
+"""Forward and backward through some layers, for training across nodes (decision 0035).
 
 Runs in the torch thread. Terms: a *graph* is what a forward pass keeps for its backward pass; a
-*target* is the token expected after a position, or -100 where none is.
+*target* is the token expected after a position, or -100 if the position does not count.
 
-Invariant: gradients of a split model are those of the whole one; a tied head that is held apart
-from the embedding has a gradient of its own, to be added to the embedding's by who joins them.
+Invariant: gradients of a split model are those of the whole one. A tied head that is held apart
+from the embedding has a gradient of its own; whoever joins the parts adds it to the embedding's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from meshnode.domain.errors import MeshnodeError
 from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import NonFiniteStates
 from meshnode.model.training import cross_entropy
-from meshnode.services.shards.senders import Sender
+from meshnode.services.shards.senders import UpstreamHolder
 
 Gradients = Mapping[str, Tensor]
-"""By name of the parameter; layers count as in the whole model."""
+"""By name of the parameter, with the layer's index in the whole model."""
+
+
+class GraphUnknown(MeshnodeError):
+    """No graph is kept for a message: it never was, it has been used, or it has expired."""
+
+    def __init__(self) -> None:
+        super().__init__("graph unknown or expired")
 
 
 @dataclass(slots=True, eq=False)
@@ -32,26 +40,34 @@ class Graph:
 
     layers: range
     inputs: Tensor
-    """float32 ``[batch, seq, hidden]`` that wants a gradient, or token ids, which have none."""
+    """float32 ``[batch, seq, hidden]``, which gets a gradient, or token ids, which get none."""
     output: Tensor
-    """``[batch, seq, hidden]``; of the last layer, the loss."""
+    """``[batch, seq, hidden]``, or the loss after the last layer."""
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
-    """A graph, and what the message that it is of has said."""
+class GradientSum:
+    """The gradients of a session so far, and when one was last added."""
+
+    gradients: dict[str, Tensor]
+    touched: float
+
+
+@dataclass(slots=True, eq=False)
+class KeptGraph:
+    """A graph, and facts from the message that it was made for."""
 
     graph: Graph
     size: int
-    sender: Sender | None
+    sender: UpstreamHolder | None
     made_at: float
     step: bool
     steps_before: int
-    """Updates of the weights that the graph was made from."""
+    """How often the weights had been updated when the graph was made."""
 
 
 def graph_bytes(config: DecoderConfig, layers: range, batch: int, seq: int) -> int:
-    """About what a graph keeps: the activations of every layer, attention and logits included."""
+    """An estimate of a graph's memory: all activations, with those of attention, and logits."""
     width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
     layer = 8 * config.hidden_size + 3 * width + 5 * config.intermediate_size
     values = batch * seq * len(layers) * layer + batch * len(layers) * config.num_heads * seq * seq
@@ -79,9 +95,9 @@ def forward_graph(decoder: Decoder, layers: range, inputs: Tensor, targets: Tens
 def backward_graph(
     decoder: Decoder, graph: Graph, gradient: Tensor | None
 ) -> tuple[Tensor | None, Gradients]:
-    """Gradients of the inputs, if they have one, and of the parameters. Frees the graph.
+    """Gradients of the inputs, unless they are token ids, and of the parameters. Frees the graph.
 
-    ``gradient`` is that of the output; None for a loss. Raises NonFiniteStates.
+    ``gradient`` is that of the output, or None for a loss. Raises NonFiniteStates.
     """
     names, parameters = [], []
     for name, parameter in decoder.named_parameters():
@@ -105,7 +121,7 @@ def backward_graph(
 
 
 def by_local_name(decoder: Decoder, gradients: Gradients) -> dict[str, Tensor]:
-    """Gradients by the names that the decoder itself uses; zero where there is none."""
+    """Gradients by the decoder's own names for its parameters; zeros where there are none."""
     found = {}
     for name, parameter in decoder.named_parameters():
         absolute = _name(name, decoder.held.start, decoder.held)
@@ -115,12 +131,12 @@ def by_local_name(decoder: Decoder, gradients: Gradients) -> dict[str, Tensor]:
 
 
 def square_of(gradients: Gradients) -> float:
-    """The sum of all squares: of parts it adds up, as their norm would not."""
+    """The sum of all squares. Unlike norms, those of several parts can be added up."""
     return math.fsum(float(g.double().square().sum()) for g in gradients.values())
 
 
 def _name(name: str, first: int, layers: range) -> str | None:
-    """A parameter's name in the whole model; None for one of a layer that was not run."""
+    """A parameter's name in the whole model; None if its layer was not run."""
     kind, _, rest = name.partition(".")
     if kind != "layers":
         return name

@@ -1,8 +1,8 @@
-"""The holder's side of pipelines: the sessions of peers (document, 2.3, 4.3; decisions/0033).
+"""The holder's side of pipelines: the sessions of peers (interface 2.3, 4.3; decision 0033).
 
-Terms: a *session* belongs to its *owner* and to nobody else: to the address that opened it, and if
-that one passed on for others, to the whole chain of addresses. Its key is the owner, the id that
-was chosen for it, and the first layer that it runs.
+Terms: a *session* belongs to its *owner* alone: the address that opened it or, if that address
+relayed the call for others, the whole list of addresses on the way. A session's key is its owner,
+the id that the owner chose, and the first layer that it runs.
 
 =================================  ============================================================
 a message that starts              is
@@ -12,9 +12,10 @@ below it                           computed, after the session has been rewound 
 beyond it, or without a session    refused: the driver replays
 =================================  ============================================================
 
-Invariants: sessions are bounded, in all and for each address, and so are the bytes of all messages;
-a session that is idle too long is dropped; a message that fails or is cancelled leaves its session
-as it was, or rewound to its start where it began below the session's length, and opens none.
+Invariants: the number of sessions is bounded, in all and for each address, and so are the bytes of
+all messages; a session that is idle too long is dropped; a message that fails or is cancelled opens
+no session, and leaves its session as it was, or rewound to the message's start if that lies below
+the session's length.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ import trio
 from meshnode.domain.errors import InvalidRequest, RateLimited, Unavailable
 from meshnode.services.executor import Executor, ShardSession
 from meshnode.services.shards.messages import (
-    MOST_TENSOR_BYTES,
+    MAX_TENSOR_BYTES,
     POSITIONS,
     ForwardAnswer,
     ForwardCall,
-    Inputs,
+    ForwardInputs,
     SessionBehind,
     answer_bytes,
     off_loop,
@@ -48,31 +49,31 @@ from meshnode.services.shards.stateless import answer_of, forward_stateless, ope
 
 log = logging.getLogger(__name__)
 
-MOST_UNPACKED_BYTES = 4 * MOST_TENSOR_BYTES
-"""Of all messages that are being answered: what is compressed counts for what it holds."""
-MOST_WAITING = 4
+MAX_UNPACKED_BYTES = 4 * MAX_TENSOR_BYTES
+"""Bytes of all messages that are being answered; compressed tensors count with their full size."""
+MAX_WAITING = 4
 """Messages of one session that wait for one another. A driver sends one at a time."""
 REMEMBERED_REQUESTS = 1024
-"""Ids of a session's latest messages, by which a repeated one is known."""
+"""Ids of a session's latest messages, by which a repeated message is recognised."""
 NO_SHARE = "no more memory for sessions of this address"
 FIRST_POSITIONS = 64
-"""Reserved for a session that does not say how long it will be."""
+"""Positions reserved for a session whose first message does not say how long it will be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderLimits:
-    """Bounds of what peers may keep here. Times are in seconds."""
+    """Bounds on the sessions that peers keep here. Times are in seconds."""
 
     sessions: int = 32
-    """Of all peers together: no more than the batch has places."""
+    """Of all peers together; at most the number of places in the batch."""
     share: float = 0.5
-    """Of sessions and memory that one address may have. Those of this machine may have all."""
+    """Part of sessions and memory that one address may have. Loopback addresses may have all."""
     idle_s: float = 60.0
     """A session without a message for this long is dropped."""
     crowded_idle_s: float = 10.0
-    """The same, when others wait for a place."""
+    """The same limit while others wait for a place."""
     open_s: float = 1.0
-    """Waiting for a place. A driver does better to try another holder."""
+    """Longest wait for a place. After that the driver had better try another holder."""
 
     def of_one(self, ip: str) -> int:
         """Sessions that one address may have."""
@@ -93,10 +94,10 @@ class _Record:
 
     session: ShardSession
     ip: str
-    """Whose share it counts in: the address that sends the messages."""
+    """The address that sends the messages, to whose share the session counts."""
     touched: float
     turn: trio.Lock = field(default_factory=trio.Lock)
-    requests: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    requests: OrderedDict[bytes, None] = field(default_factory=OrderedDict, repr=False)
 
     @property
     def busy(self) -> bool:
@@ -125,8 +126,8 @@ async def serve_holder(
 ) -> None:
     """Keep sessions for peers until cancelled, then drop them; starts with the :class:`Holder`.
 
-    New sessions are taken while ``accepting()`` is true. ``observe`` is told of every call that was
-    computed, with its answer; it must neither block nor raise.
+    New sessions are taken while ``accepting()`` is true. ``observe`` is called with every call that
+    was computed and its answer; it must neither block nor raise.
     """
     holder = Holder(executor, limits, accepting, observe)
     try:
@@ -160,7 +161,7 @@ class Holder:
         """Bytes of the messages that are being answered."""
 
     def __len__(self) -> int:
-        """Sessions of peers."""
+        """How many sessions peers have here."""
         return len(self._records)
 
     async def forward(self, call: ForwardCall) -> ForwardAnswer:
@@ -175,9 +176,9 @@ class Holder:
             return ForwardAnswer(b"", (), is_final=False)
         context = self._executor.card.context_length
         read = partial(unpack, call, self._executor.config, context)
-        # No more than this is unpacked, whatever the shape says.
-        size = min(call.nbytes, MOST_TENSOR_BYTES)
-        if self._unpacked + size > MOST_UNPACKED_BYTES:
+        # No more than this is unpacked, whatever the message's shape claims.
+        size = min(call.nbytes, MAX_TENSOR_BYTES)
+        if self._unpacked + size > MAX_UNPACKED_BYTES:
             raise RateLimited(1, "too many large messages at once")
         self._unpacked += size
         try:
@@ -200,7 +201,7 @@ class Holder:
         return answer_bytes(math.prod(shape[:2]), width)
 
     def close(self, owner: str, session_id: str) -> None:
-        """End the sessions that an owner has under an id, those that others hold for it too."""
+        """End an owner's sessions with an id, including those that others opened on its behalf."""
         for key in list(self._records):
             whose, name, _ = key
             if name == session_id and (whose == owner or whose.startswith(f"{owner},")):
@@ -212,7 +213,7 @@ class Holder:
             self._drop(key)
 
     def expire(self) -> None:
-        """Drop what has been idle too long."""
+        """Drop the sessions that have been idle too long."""
         crowded = self._executor.queued > 0 or len(self._records) >= self._limits.sessions
         idle_s = self._limits.crowded_idle_s if crowded else self._limits.idle_s
         oldest = trio.current_time() - idle_s
@@ -223,7 +224,7 @@ class Holder:
 
     # -- sessions ---------------------------------------------------------------------------------
 
-    async def _continue(self, call: ForwardCall, inputs: Inputs) -> ForwardAnswer:
+    async def _continue(self, call: ForwardCall, inputs: ForwardInputs) -> ForwardAnswer:
         if inputs.states.shape[0] != 1:
             raise InvalidRequest("hidden_shape", "a session has one row")
         key = (call.owner, call.session_id, call.layers.start)
@@ -232,13 +233,13 @@ class Holder:
             return await self._begin(key, call, inputs)
         if record.session.layers != call.layers:
             raise InvalidRequest("target_shard", "the session runs other layers")
-        if record.turn.statistics().tasks_waiting >= MOST_WAITING:
+        if record.turn.statistics().tasks_waiting >= MAX_WAITING:
             raise RateLimited(1, "too many messages of one session at once")
         async with record.turn:
             return await self._compute(key, record, call, inputs)
 
-    async def _begin(self, key: Key, call: ForwardCall, inputs: Inputs) -> ForwardAnswer:
-        """Open a session for its first message; what fails or is cancelled leaves none."""
+    async def _begin(self, key: Key, call: ForwardCall, inputs: ForwardInputs) -> ForwardAnswer:
+        """Open a session for its first message; none is left if that fails or is cancelled."""
         if inputs.start:
             raise SessionBehind(None)
         validate_mask(call.mask, 1, inputs.states.shape[1])
@@ -257,7 +258,7 @@ class Holder:
             if not computed and self._records.get(key) is record:
                 self._drop(key)
 
-    async def _open(self, call: ForwardCall, inputs: Inputs) -> ShardSession:
+    async def _open(self, call: ForwardCall, inputs: ForwardInputs) -> ShardSession:
         if not self._accepting():
             raise Unavailable("the node is draining")
         ip, limits = call.caller_ip, self._limits
@@ -270,7 +271,7 @@ class Holder:
         context = self._executor.card.context_length
         wanted = FIRST_POSITIONS
         if call.reserve is not None:
-            # Memory may have shortened the context here: another holder may have all of it.
+            # A lack of memory may limit the context here: another holder may have the full context.
             wanted = min(call.reserve, self._executor.config.context_length)
             if wanted > context:
                 raise RateLimited(1, f"a session has {context} positions here at most")
@@ -285,7 +286,7 @@ class Holder:
             self._opening.remove(opening)
 
     async def _compute(
-        self, key: Key, record: _Record, call: ForwardCall, inputs: Inputs
+        self, key: Key, record: _Record, call: ForwardCall, inputs: ForwardInputs
     ) -> ForwardAnswer:
         session = record.session
         if self._records.get(key) is not record:
@@ -326,7 +327,7 @@ class Holder:
         return answer
 
     def _room(self, ip: str, num_layers: int) -> int:
-        """Positions in so many layers that an address may still have, by its share of memory."""
+        """Positions in ``num_layers`` layers that an address's share of memory still allows."""
         sessions = (record.session for record in self._records.values() if record.ip == ip)
         used = sum(self._executor.kv_bytes(s.capacity, len(s.layers)) for s in sessions)
         used += sum(size for whose, size in self._opening if whose == ip)

@@ -1,18 +1,18 @@
-"""What a forward message says, in tensors (document, section 2.3; decisions/0032, 0033).
+"""Forward messages and their tensors (interface 2.3; decisions 0032, 0033).
 
 Terms: *inputs* are token ids where the layers begin with the model's first, else hidden states; the
 *start* of a message is the position of its first input; *past* are the keys and values that a
 stateless message brings along.
 
-Invariants: every size is checked against the model before anything is unpacked; nothing that a peer
-sends ends as another error than those of the document's table.
+Invariants: every size is checked against the model before anything is unpacked; whatever a peer
+sends, the error is one of the document's table.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -30,20 +30,20 @@ from meshnode.wire.tensors import (
     unpack_integers,
 )
 
-MOST_TENSOR_BYTES = 100 * 1024 * 1024
-"""As float32. What would not fit a message uncompressed is not taken compressed either."""
-MOST_ROWS = 32
+MAX_TENSOR_BYTES = 100 * 1024 * 1024
+"""Counted as float32, whether a tensor is sent compressed or not."""
+MAX_ROWS = 32
 """Rows of a stateless message. They are computed one after another."""
-MOST_DIMENSIONS = 3
-"""Batch, positions, and what there is of each."""
+MAX_DIMENSIONS = 3
+"""Batch, positions, and the hidden size."""
 BYTES_PER_NUMBER = 4
 BESIDE_BYTES = 1 << 16
-"""For what an answer has beside its tensor."""
-MOST_SESSION_ID = 128
-MOST_REQUEST_ID = 256
-"""Characters. It is repeated in the answer."""
-MOST_OWNER = 512
-"""Characters: a dozen addresses. Longer ways are told apart by a digest."""
+"""Allowance for an answer's other fields."""
+MAX_SESSION_ID = 128
+MAX_REQUEST_ID = 256
+"""Characters. The id is repeated in the answer."""
+MAX_OWNER = 512
+"""Characters: a dozen addresses. Longer lists are shortened to a digest."""
 HIDDEN, POSITIONS, MASK, PAST = (
     "hidden_states",
     "position_ids",
@@ -55,11 +55,11 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _converting = trio.CapacityLimiter(2)
-"""Large tensors unpacked at once; beside the torch thread there is little to be had."""
+"""Large tensors converted at once: keep cores free for the torch thread."""
 
 
 class SessionBehind(MeshnodeError):
-    """The session is unknown here, or shorter than a message presumes: replay it."""
+    """The session is unknown here, or shorter than the message assumes. The driver replays."""
 
     def __init__(self, length: int | None) -> None:
         has = "not here" if length is None else f"has {length} positions"
@@ -68,45 +68,45 @@ class SessionBehind(MeshnodeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardCall:
-    """One message, as it came. Bytes are empty where nothing was sent."""
+    """One message as received. Bytes are empty where nothing was sent."""
 
     caller_ip: str
     session_id: str
     request_id: str
     layers: range
-    data: bytes
+    data: bytes = field(repr=False)
     shape: tuple[int, ...]
-    mask: bytes = b""
-    positions: bytes = b""
-    past: tuple[bytes, ...] = ()
+    mask: bytes = field(default=b"", repr=False)
+    positions: bytes = field(default=b"", repr=False)
+    past: tuple[bytes, ...] = field(default=(), repr=False)
     use_cache: bool = False
     reserve: int | None = None
     """Positions to reserve memory for when the session begins."""
     decode_from: int | None = None
     origin: str = ""
-    """Who the caller passes the message on for: addresses, the first caller's first."""
+    """The addresses for which the caller relays the message, that of the first caller first."""
     order: str = ""
-    """The caller's signed order for this message, if it sent one (decisions/0098); unchecked."""
+    """The caller's signed order for this message, if it sent one (decision 0098); unchecked."""
 
     @property
     def owner(self) -> str:
-        """Whose session it is: the caller, and all that it passes on for.
+        """The session's owner: the caller, and all addresses for which it relays.
 
-        So nobody reaches another's session by way of a node that both of them use.
+        Two peers that use the same relaying node cannot reach each other's sessions.
         """
         if not self.origin:
             return self.caller_ip
         path = f"{self.origin},{self.caller_ip}"
-        if len(path) <= MOST_OWNER:
+        if len(path) <= MAX_OWNER:
             return path
         first, _, others = path.partition(",")
         return f"{first},{blake2b(others.encode(), digest_size=16).hexdigest()}"
 
     @property
     def nbytes(self) -> int:
-        """What unpacking the message may come to, before its shape has been checked."""
-        # Only the numbers that a shape can have: the product of a million takes hours.
-        size = 4 * math.prod(self.shape[:MOST_DIMENSIONS])
+        """An upper bound on the unpacked size, before the shape has been checked."""
+        # Only as many factors as a valid shape has: multiplying a million of them takes hours.
+        size = 4 * math.prod(self.shape[:MAX_DIMENSIONS])
         return max(size, len(self.data) + sum(map(len, self.past)))
 
     @property
@@ -124,8 +124,8 @@ class ForwardCall:
     def validate_ids(self) -> None:
         """Raises InvalidRequest for ids that are too long."""
         for name, value, most in (
-            ("session_id", self.session_id, MOST_SESSION_ID),
-            ("request_id", self.request_id, MOST_REQUEST_ID),
+            ("session_id", self.session_id, MAX_SESSION_ID),
+            ("request_id", self.request_id, MAX_REQUEST_ID),
         ):
             if len(value) > most:
                 raise InvalidRequest(name, f"must be at most {most} characters")
@@ -133,41 +133,52 @@ class ForwardCall:
 
 @dataclass(frozen=True, slots=True)
 class ForwardAnswer:
-    """What is sent back."""
+    """The answer to a message."""
 
-    data: bytes
+    data: bytes = field(repr=False)
     shape: tuple[int, ...]
     is_final: bool
-    """Whether the numbers are logits ``[batch, 1, vocab]``."""
-    past: tuple[bytes, ...] = ()
+    """Whether ``data`` are logits ``[batch, 1, vocab]``."""
+    past: tuple[bytes, ...] = field(default=(), repr=False)
     queue_ms: float = 0.0
     compute_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """A message, unpacked."""
+class ForwardInputs:
+    """The tensors of a message."""
 
-    states: Tensor
+    states: Tensor = field(repr=False)
     """int64 ``[batch, seq]`` or float32 ``[batch, seq, hidden]``."""
     start: int | None
-    """None where the message does not say: it continues."""
-    past: Tensor | None = None
+    """None where the message has no positions: it continues the session."""
+    past: Tensor | None = field(default=None, repr=False)
     """float32 ``[layers, 2, batch, kv_heads, positions, head_dim]``."""
 
 
-def unpack(call: ForwardCall, config: DecoderConfig, context: int) -> Inputs:
+def unpack(call: ForwardCall, config: DecoderConfig, context: int) -> ForwardInputs:
     """The tensors of a message. Raises InvalidRequest. Takes long for large ones."""
-    batch, seq = _validated_shape(call, config, context)
+    batch, seq = _validated_shape(call.layers, call.shape, config, context)
     start = _start(call.positions, batch, seq, context)
     past = _past(call, config, batch, context - seq)
-    if call.layers.start == 0:
-        ids = unpack_integers(call.data, (batch, seq), HIDDEN)
-        if ids.min() < 0 or ids.max() >= config.vocab_size:
-            raise InvalidRequest(HIDDEN, f"token ids must be 0 to {config.vocab_size - 1}")
-        return Inputs(torch.from_numpy(ids), start, past)
-    states = unpack_floats(call.data, call.shape, HIDDEN)
-    return Inputs(torch.from_numpy(states), start, past)
+    states = unpack_states(call.layers, call.data, call.shape, config, context)
+    return ForwardInputs(states, start, past)
+
+
+def unpack_states(
+    layers: range, data: bytes, shape: Sequence[int], config: DecoderConfig, context: int
+) -> Tensor:
+    """What enters ``layers``: int64 ``[batch, seq]`` or float32 ``[batch, seq, hidden]``.
+
+    Raises InvalidRequest. Takes long for large tensors.
+    """
+    batch, seq = _validated_shape(layers, shape, config, context)
+    if layers.start > 0:
+        return torch.from_numpy(unpack_floats(data, shape, HIDDEN))
+    ids = unpack_integers(data, (batch, seq), HIDDEN)
+    if ids.min() < 0 or ids.max() >= config.vocab_size:
+        raise InvalidRequest(HIDDEN, f"token ids must be 0 to {config.vocab_size - 1}")
+    return torch.from_numpy(ids)
 
 
 def validate_mask(mask: bytes, batch: int, total: int) -> None:
@@ -177,19 +188,19 @@ def validate_mask(mask: bytes, batch: int, total: int) -> None:
 
 
 async def off_loop(size: int, function: Callable[[], Result]) -> Result:
-    """Run a conversion of ``size`` bytes: in a thread if it would hold up the event loop."""
+    """Run a conversion of ``size`` bytes; in a thread if it would hold up the event loop."""
     if size <= LARGE:
         return function()
     return await trio.to_thread.run_sync(function, limiter=_converting, abandon_on_cancel=True)
 
 
-def some(values: Sequence[Item], most: int) -> tuple[Item, ...]:
-    """All, if they are no more than ``most``; else one too many, of what may be millions."""
+def bounded(values: Sequence[Item], most: int) -> tuple[Item, ...]:
+    """At most ``most + 1`` of the values: enough to see that there are too many."""
     return tuple(values[: most + 1])
 
 
 def answer_bytes(positions: int, width: int) -> int:
-    """The most that an answer may take: for each position the widest row that there is."""
+    """The most bytes of an answer with ``positions`` rows of at most ``width`` numbers."""
     return BYTES_PER_NUMBER * positions * width + BESIDE_BYTES
 
 
@@ -200,19 +211,20 @@ def held_from(first: int, held: Sequence[int]) -> range:
     return range(first, held[-1] + 1)
 
 
-def _validated_shape(call: ForwardCall, config: DecoderConfig, context: int) -> tuple[int, int]:
-    first = call.layers.start == 0
+def _validated_shape(
+    layers: range, shape: Sequence[int], config: DecoderConfig, context: int
+) -> tuple[int, int]:
+    first = layers.start == 0
     wanted = "[batch, seq]" if first else f"[batch, seq, {config.hidden_size}]"
-    shape = call.shape
     if len(shape) != (2 if first else 3) or (not first and shape[2] != config.hidden_size):
-        raise InvalidRequest("hidden_shape", f"must be {wanted} for layer {call.layers.start}")
+        raise InvalidRequest("hidden_shape", f"must be {wanted} for layer {layers.start}")
     batch, seq = shape[:2]
-    if not 1 <= batch <= MOST_ROWS:
-        raise InvalidRequest("hidden_shape", f"must have 1 to {MOST_ROWS} rows")
+    if not 1 <= batch <= MAX_ROWS:
+        raise InvalidRequest("hidden_shape", f"must have 1 to {MAX_ROWS} rows")
     if not 1 <= seq <= context:
         raise InvalidRequest("hidden_shape", f"must have 1 to {context} positions")
-    if math.prod(shape) * (8 if first else 4) > MOST_TENSOR_BYTES:
-        raise InvalidRequest("hidden_shape", f"must be at most {MOST_TENSOR_BYTES} bytes")
+    if math.prod(shape) * (8 if first else 4) > MAX_TENSOR_BYTES:
+        raise InvalidRequest("hidden_shape", f"must be at most {MAX_TENSOR_BYTES} bytes")
     return batch, seq
 
 

@@ -1,19 +1,18 @@
-"""``sender_url``: where the gradients of a message go (document, 2.3; decisions/0035)."""
+"""``sender_url``: where the gradients of a message go (interface 2.3; decision 0035)."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from meshnode.domain.addresses import GRPC_PORT_OFFSET
 from meshnode.domain.errors import InvalidRequest
 
-GRPC_PORT_OFFSET = 1000
-"""Of the gRPC port from the HTTP port (document, section 1)."""
 _URL = re.compile(r"(https?://)?(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z.-]{1,253}):([0-9]{1,5})/?")
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class UpstreamHolder:
     """The gRPC address of a holder, and the first layer that it ran."""
 
     host: str
@@ -21,10 +20,10 @@ class Sender:
     layer: int
 
 
-def sender_at(url: str, layer: int) -> Sender:
+def sender_at(url: str, layer: int) -> UpstreamHolder:
     """``host:port`` of a gRPC interface, or ``http://host:port`` of a node. Raises InvalidRequest.
 
-    Whether a peer is there is another question.
+    Does not check whether a peer is there.
     """
     match = _URL.fullmatch(url)
     if match is None:
@@ -33,4 +32,4 @@ def sender_at(url: str, layer: int) -> Sender:
     grpc_port = int(port) + (GRPC_PORT_OFFSET if scheme else 0)
     if not 0 < grpc_port < 65536:
         raise InvalidRequest("sender_url", "must have a port")
-    return Sender(host.strip("[]"), grpc_port, layer)
+    return UpstreamHolder(host.strip("[]"), grpc_port, layer)

@@ -1,7 +1,7 @@
-"""Messages that leave nothing behind: all that they need comes with them (decisions/0033).
+"""Messages without a session: they bring all that they need along (decision 0033).
 
-Invariant: memory for keys and values is taken from the same budget as that of sessions, for as long
-as the message is computed.
+Invariant: memory for their keys and values comes from the same budget as that of sessions, and is
+freed when the message has been computed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import trio
 from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest, RateLimited
-from meshnode.services.executor import Executor, ShardOutput, ShardSession
+from meshnode.services.executor import Executor, ForwardJob, ShardSession
 from meshnode.services.shards.messages import (
     POSITIONS,
     ForwardAnswer,
     ForwardCall,
-    Inputs,
+    ForwardInputs,
     off_loop,
     validate_mask,
 )
@@ -26,12 +26,12 @@ from meshnode.wire.tensors import pack_floats
 
 
 async def forward_stateless(
-    executor: Executor, call: ForwardCall, inputs: Inputs, open_s: float
+    executor: Executor, call: ForwardCall, inputs: ForwardInputs, open_s: float
 ) -> ForwardAnswer:
     """Compute the rows of a message one after another, from ``past_key_values`` if it has any.
 
-    The answer has new ones where it came with some or asks for them (``use_cache``). Raises what
-    the executor raises, and InvalidRequest.
+    The answer has ``past_key_values`` if the message had some or asks for them (``use_cache``).
+    Raises what the executor raises, and InvalidRequest.
     """
     batch, seq = inputs.states.shape[:2]
     length = 0 if inputs.past is None else inputs.past.shape[4]
@@ -39,7 +39,7 @@ async def forward_stateless(
         raise InvalidRequest(POSITIONS, f"must begin at {length}, after past_key_values")
     validate_mask(call.mask, batch, length + seq)
     wants_past = call.use_cache or inputs.past is not None
-    outputs: list[ShardOutput] = []
+    outputs: list[ForwardJob] = []
     past: list[Tensor] = []
     for row in range(batch):
         session = await open_within(open_s, executor, call.layers, length + seq)
@@ -58,14 +58,14 @@ async def forward_stateless(
 async def open_within(
     seconds: float, executor: Executor, layers: range, positions: int
 ) -> ShardSession:
-    """A session, or RateLimited if there is no place for it soon."""
+    """Open a session. Raises RateLimited if there is no place for it within ``seconds``."""
     with trio.move_on_after(seconds):
         return await executor.open_session(layers, positions)
     raise RateLimited(1, "no memory for the session")
 
 
-async def answer_of(outputs: Sequence[ShardOutput], past: Sequence[Tensor]) -> ForwardAnswer:
-    """The rows, in bytes. ``past`` are ``[layers, 2, kv_heads, positions, head_dim]`` each."""
+async def answer_of(outputs: Sequence[ForwardJob], past: Sequence[Tensor]) -> ForwardAnswer:
+    """Pack the rows. Each of ``past`` is ``[layers, 2, kv_heads, positions, head_dim]``."""
     rows = [output.states for output in outputs]
 
     def pack() -> tuple[bytes, tuple[int, ...], tuple[bytes, ...]]:

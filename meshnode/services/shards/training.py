@@ -1,10 +1,11 @@
-"""Training through several nodes: loss at the last, gradients back to the first (decisions/0035).
+"""Training through several nodes: loss at the last, gradients back to the first (decision 0035).
 
 Terms: a message *trains* when it has ``training_labels`` or the metadata ``training: 1``. Each
-holder keeps the *graph* of such a message by its session and request ids; the last one computes the
-loss and sends gradients to the *sender* of the message, which sends them on to its own. A message
-*steps* when the metadata say ``training: step``: then each holder updates its weights by what the
-session's messages have added up to, once its gradients have gone all the way back (decisions/0100).
+holder keeps the *graph* of such a message by its session and request ids. The last holder computes
+the loss and sends gradients to the *sender* of the message, which sends its own to the sender of
+its message, and so on. A message *steps* when it has the metadata ``training: step``: each holder
+then updates its weights by the sum of the session's gradients, once they have gone all the way back
+(decision 0100).
 
 ==========  ==================================  ==============================================
 graph       moved by                            next
@@ -14,10 +15,10 @@ kept        PipelineBackward with its ids       used: gradients passed on, then 
 kept        ``idle_s``                          (none)
 ==========  ==================================  ==============================================
 
-Invariants: graphs and gradients are bounded in number and bytes, and by time; a graph is used once,
-and never after a step has changed its weights, for messages that step take turns; no address is
-called that is not a peer's; gradients count only once the whole way back succeeded.
-The weights are copies of their own, read when the first message trains, and never before.
+Invariants: graphs and gradients are bounded in number, bytes and time; a graph is used once, and
+never after a step has changed its weights, since messages that step take turns; only addresses of
+peers are called; gradients count only if the whole way back succeeded. The trained weights are
+copies, read when the first message trains.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import trio
@@ -38,20 +39,20 @@ from meshnode.domain.errors import (
     ComputationFailed,
     InvalidRequest,
     LayerNotHeld,
-    MeshnodeError,
     RateLimited,
 )
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import ComputationError
 from meshnode.model.loading import LoadedModel
 from meshnode.model.training import Recipe
-from meshnode.rpc.errors import CallFailed, Code, Refused
+from meshnode.rpc.errors import CallFailed, CallRefused, Code
 from meshnode.services.executor import Executor
-from meshnode.services.shards.chain import LONGEST_CALL_S, SHARE_OF_TIME, Peers, Pool
 from meshnode.services.shards.graphs import (
     Gradients,
+    GradientSum,
     Graph,
-    Kept,
+    GraphUnknown,
+    KeptGraph,
     backward_graph,
     forward_graph,
     graph_bytes,
@@ -61,14 +62,20 @@ from meshnode.services.shards.messages import (
     BESIDE_BYTES,
     ForwardAnswer,
     ForwardCall,
+    bounded,
     off_loop,
-    some,
 )
-from meshnode.services.shards.senders import Sender, sender_at
+from meshnode.services.shards.relay import time_for_next_hop
+from meshnode.services.shards.senders import UpstreamHolder, sender_at
 from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, add_to, added, square_in
 from meshnode.services.shards.training_call import TrainingCall, unpack_training
+from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, unpack_floats
+
+if TYPE_CHECKING:
+    from meshnode.services.peers import PeerBook
+    from meshnode.services.stub_pool import StubPool
 
 log = logging.getLogger(__name__)
 
@@ -76,29 +83,16 @@ Key = tuple[str, str]
 Result = TypeVar("Result")
 
 
-class GraphUnknown(MeshnodeError):
-    """No graph is kept for a message: it never was, it has been used, or it has expired."""
-
-    def __init__(self) -> None:
-        super().__init__("graph unknown or expired")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingLimits:
-    """What training may keep. Times are in seconds."""
+    """Bounds on what training keeps. Times are in seconds."""
 
     graphs: int = 16
     graph_bytes: int = 512 * 1024 * 1024
-    """Of all graphs together, estimated before they are made."""
+    """Bytes of all graphs together, estimated before they are made."""
     gradient_sets: int = 2
-    """Sessions whose gradients are kept: each is as large as the weights."""
+    """Sessions whose gradients are kept: those of one session are as large as the weights."""
     idle_s: float = 60.0
-
-
-@dataclass(slots=True, eq=False)
-class _Sum:
-    gradients: dict[str, Tensor]
-    touched: float
 
 
 async def serve_training(
@@ -107,23 +101,23 @@ async def serve_training(
     limits: TrainingLimits,
     *,
     enabled: Callable[[], bool],
-    pool: Pool,
-    peers: Peers,
+    pool: StubPool,
+    peers: PeerBook,
     learning_rate: Callable[[], float] = lambda: Recipe().learning_rate,
-    task_status: trio.TaskStatus[Training],
+    task_status: trio.TaskStatus[ShardTrainer],
 ) -> None:
-    """Keep graphs for peers until cancelled; starts with the :class:`Training`.
+    """Keep graphs for peers until cancelled; starts with the :class:`ShardTrainer`.
 
     ``load`` reads the held layers, trainable; it is called in a thread, once, when it is needed.
     """
-    training = Training(executor, load, limits, enabled, pool, peers, learning_rate)
+    training = ShardTrainer(executor, load, limits, enabled, pool, peers, learning_rate)
     task_status.started(training)
     while True:
         await trio.sleep(limits.idle_s / 4)
         training.expire()
 
 
-class Training:
+class ShardTrainer:
     """Handle of the service."""
 
     def __init__(
@@ -132,8 +126,8 @@ class Training:
         load: Callable[[], LoadedModel],
         limits: TrainingLimits,
         enabled: Callable[[], bool],
-        pool: Pool,
-        peers: Peers,
+        pool: StubPool,
+        peers: PeerBook,
         learning_rate: Callable[[], float],
     ) -> None:
         """Made by :func:`serve_training`."""
@@ -146,15 +140,16 @@ class Training:
         self.learning_rate = learning_rate
         self._decoder: Decoder | None = None
         self._stepper = Stepper()
+        self.stepped = Wakeup()
         self._loading = trio.Lock()
         self._turn = trio.Lock()
-        """Of the message that steps, from its last look at the weights to its update."""
-        self._graphs: dict[Key, Kept] = {}
+        """Held by a message that steps, from its last use of the weights to its update."""
+        self._graphs: dict[Key, KeptGraph] = {}
         self._making: dict[Key, int] = {}
         """Estimated bytes of graphs that are being made."""
-        self._used: set[Kept] = set()
-        """Graphs whose gradients are on their way."""
-        self._sums: dict[str, _Sum] = {}
+        self._used: set[KeptGraph] = set()
+        """Graphs whose gradients are on their way back."""
+        self._sums: dict[str, GradientSum] = {}
 
     @property
     def loaded(self) -> bool:
@@ -173,16 +168,16 @@ class Training:
         return self._stepper.steps
 
     def gradients(self, session_id: str) -> Gradients | None:
-        """What the messages of a session have added up to; the next ones begin anew."""
+        """Remove and return the sum of a session's gradients; None if there are none."""
         found = self._sums.pop(session_id, None)
         return None if found is None else found.gradients
 
     def discard(self, session_id: str, request_id: str) -> bool:
-        """Drop the graph of a message that its driver has given up; whether there was one."""
+        """Drop the graph of a message that its driver gave up. Returns whether there was one."""
         return self._graphs.pop((session_id, request_id), None) is not None
 
     def expire(self) -> None:
-        """Drop what nobody came back for."""
+        """Drop graphs and gradients that have not been used for ``idle_s``."""
         oldest = trio.current_time() - self._limits.idle_s
         for key, kept in list(self._graphs.items()):
             if kept.made_at <= oldest:
@@ -192,14 +187,15 @@ class Training:
                 del self._sums[name]
 
     async def forward(self, message: TrainingCall) -> tuple[ForwardAnswer, float]:
-        """Run the layers and keep the graph; at the last layer, the loss and all the way back.
+        """Run the layers and keep the graph; at the last layer, compute loss and gradients.
 
-        Returns the answer and the loss, which is 0.0 before the last layer. Raises InvalidRequest,
-        LayerNotHeld, RateLimited, ComputationFailed, Refused when this node does not train, and
-        CallFailed when the way back failed.
+        The gradients have gone all the way back when the last holder answers. Returns the answer
+        and the loss, which is 0.0 before the last layer. Raises InvalidRequest, LayerNotHeld,
+        RateLimited, ComputationFailed, CallRefused when this node does not train, and CallFailed
+        when the way back failed.
         """
         if not self._enabled():
-            raise Refused(Code.UNIMPLEMENTED, "this node does not train")
+            raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         call = message.call
         sender = self._sender(message)
         is_last = call.layers.stop == self._executor.card.num_layers
@@ -212,7 +208,7 @@ class Training:
         size = self._room(key, call, inputs.shape[0], inputs.shape[1])
         self._making[key] = size
         try:
-            # A graph that is used at once must not find other weights on the way back.
+            # The last holder's backward pass must use the weights of its forward pass.
             async with self._turn if is_last and message.backward else nullcontext():
                 return await self._answer(message, inputs, targets, sender, size)
         finally:
@@ -223,7 +219,7 @@ class Training:
         message: TrainingCall,
         inputs: Tensor,
         targets: Tensor | None,
-        sender: Sender | None,
+        sender: UpstreamHolder | None,
         size: int,
     ) -> tuple[ForwardAnswer, float]:
         call = message.call
@@ -237,7 +233,7 @@ class Training:
         graph, steps_before = await self._compute(run)
         now = trio.current_time()
         compute_ms = (now - begun) * 1e3
-        kept = Kept(graph, size, sender, now, message.step, steps_before)
+        kept = KeptGraph(graph, size, sender, now, message.step, steps_before)
         if targets is None:
             self._graphs[key] = kept
             output = graph.output.detach()
@@ -250,13 +246,13 @@ class Training:
         return ForwardAnswer(b"", (), is_final=True, compute_ms=compute_ms), loss
 
     async def backward(self, message: pb.PipelineBackwardRequest, square: float = 0.0) -> float:
-        """Use the graph of a message: gradients of its inputs go on to its sender.
+        """Use the graph of a message: send the gradients of its inputs to its sender.
 
-        ``square`` is that of the gradients of the holders after this one; given back is that of
-        all, if the message steps. Raises GraphUnknown, InvalidRequest, LayerNotHeld,
-        ComputationFailed, Refused and CallFailed.
+        ``square`` is the sum of the squares of the gradients of the holders after this one. If the
+        message steps, the sum over all holders is returned. Raises GraphUnknown, InvalidRequest,
+        LayerNotHeld, ComputationFailed, CallRefused and CallFailed.
         """
-        # Who does not train keeps no graph. UNIMPLEMENTED would deny that the operation is there.
+        # A node that does not train keeps no graph. UNIMPLEMENTED would deny the operation itself.
         key = (message.session_id, message.request_id)
         kept = self._graphs.get(key)
         if kept is None:
@@ -264,11 +260,11 @@ class Training:
         if message.target_shard != kept.graph.layers.start:
             raise LayerNotHeld(f"the graph begins at layer {kept.graph.layers.start}")
         shape = tuple(kept.graph.output.shape)
-        if some(message.grad_shape, len(shape)) != shape:
+        if bounded(message.grad_shape, len(shape)) != shape:
             raise InvalidRequest("grad_shape", f"must be {list(shape)}")
         read = partial(unpack_floats, message.grad_output, shape, "grad_output")
         gradient = await off_loop(4 * math.prod(shape), read)
-        # Only now: a message that cannot be used must not use the graph up.
+        # Taken only now: an invalid message must not use the graph up.
         if self._graphs.get(key) is not kept:
             raise GraphUnknown
         del self._graphs[key]
@@ -281,16 +277,16 @@ class Training:
             self._used.remove(kept)
 
     async def _send_back(
-        self, key: Key, kept: Kept, gradient: Tensor | None, source_shard: int, after: float
+        self, key: Key, kept: KeptGraph, gradient: Tensor | None, source_shard: int, after: float
     ) -> float:
-        """Compute gradients, pass those of the inputs on, and then count the others, or step.
+        """Compute gradients, send those of the inputs on, then add the others up, or step.
 
-        Gives the sum of squares that the step of all holders goes by; 0.0 without a step.
+        Returns the sum of squares that all holders step by; 0.0 without a step.
         """
         decoder = await self._trainable()
 
         def run() -> tuple[Tensor | None, Gradients]:
-            # Between two steps of this thread nothing changes the weights.
+            # Nothing else changes the weights while this runs in the torch thread.
             if kept.steps_before != self._stepper.steps:
                 raise GraphUnknown
             return backward_graph(decoder, kept.graph, gradient)
@@ -316,23 +312,23 @@ class Training:
         if kept.step:
             rate = self.learning_rate()
             step = partial(self._stepper.update, decoder, gradients, square, rate)
-            # The holders before this one have stepped, so it does too, whoever has left meanwhile.
-            # The torch thread is all that it waits for.
+            # The holders before this one have stepped, so this one must, even if it is cancelled.
+            # It waits for the torch thread only.
             with trio.CancelScope(shield=kept.sender is not None):
                 await self._compute(step)
+            self.stepped.set()
             self._sums.pop(key[0], None)
-            # They were made from weights that are no more.
+            # These graphs were made from the weights before the step.
             self._graphs.clear()
         else:
             self._add(key[0], gradients)
         return square
 
     async def _call(
-        self, sender: Sender, request: pb.PipelineBackwardRequest, square: float
+        self, sender: UpstreamHolder, request: pb.PipelineBackwardRequest, square: float
     ) -> float:
-        """Gives the sum of squares of all holders, or what is known of it here."""
-        left = trio.current_effective_deadline() - trio.current_time()
-        with trio.move_on_after(min(left, LONGEST_CALL_S) * SHARE_OF_TIME):
+        """Returns the sum of squares of all holders, or the part of it that is known here."""
+        with trio.move_on_after(time_for_next_hop()):
             stub = await self._pool.stub(sender.host, sender.grpc_port)
             told = {GRADIENT_SQUARE: repr(square)} if square else {}
             answer = await stub.PipelineBackward.ask(
@@ -343,7 +339,7 @@ class Training:
             try:
                 return max(square, square_in(answer.metadata.get(GRADIENT_SQUARE, "0")))
             except InvalidRequest:
-                # As good as none: what it has stepped by is its own affair.
+                # Treated like a missing one: this node steps by the part that it knows.
                 return square
         raise CallFailed(Code.DEADLINE_EXCEEDED, "no answer in time")
 
@@ -362,8 +358,8 @@ class Training:
                 self._decoder = model.decoder
             return self._decoder
 
-    def _sender(self, message: TrainingCall) -> Sender | None:
-        """Who gets the gradients. Raises InvalidRequest for an address that is not a peer's."""
+    def _sender(self, message: TrainingCall) -> UpstreamHolder | None:
+        """The holder that gets the gradients. Raises InvalidRequest unless it is a peer."""
         if not message.sender_url:
             return None
         sender = sender_at(message.sender_url, message.source_shard)
@@ -372,7 +368,7 @@ class Training:
         return sender
 
     def _room(self, key: Key, call: ForwardCall, batch: int, seq: int) -> int:
-        """Estimated bytes of the graph. Raises when they are not to be had."""
+        """Estimated bytes of a graph. Raises InvalidRequest or RateLimited if it has no room."""
         size = graph_bytes(self._executor.config, call.layers, batch, seq)
         if size > self._limits.graph_bytes:
             raise InvalidRequest("hidden_shape", "is too large to train with here")
@@ -393,7 +389,7 @@ class Training:
             if len(self._sums) >= self._limits.gradient_sets:
                 oldest = min(self._sums, key=lambda name: self._sums[name].touched)
                 del self._sums[oldest]
-            self._sums[session_id] = _Sum(dict(gradients), now)
+            self._sums[session_id] = GradientSum(dict(gradients), now)
             return
         total.touched = now
         add_to(total.gradients, gradients)

@@ -1,4 +1,4 @@
-"""A message that trains, and what it may have in it (document, 2.3; decisions/0035)."""
+"""A message that trains, and the rules for its fields (interface 2.3; decision 0035)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class TrainingCall:
     sender_url: str
     source_shard: int
     backward: bool
-    """Whether gradients are wanted, or the loss alone."""
+    """Whether gradients are wanted; otherwise only the loss is."""
     step: bool = False
-    """Whether the weights are to be updated once the gradients are there."""
+    """Whether the weights are to be updated after the backward pass."""
 
 
 def unpack_training(

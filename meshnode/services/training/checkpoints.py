@@ -1,10 +1,10 @@
-"""Checkpoints for others: trained weights, or those that the node was started with (2.3, 4.3).
+"""Checkpoints for peers: trained weights, or those that the node started with (interface 2.3, 4.3).
 
-Terms: the *phase* tells how far the training has come, by the version of the weights
-(decisions/0097). Whoever takes part in a round needs the outer momentum as well, so that is part of
-every checkpoint; before the first round it is zero.
+Terms: the *phase* is the stage of the training, by the version of the weights (decision 0097). A
+node that joins the rounds needs the outer momentum too, so every checkpoint has it; before the
+first round it is zero.
 
-Invariant: metadata and checkpoint agree: both are taken from the same anchor.
+Invariant: metadata and checkpoint agree, because both come from the same anchor.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import trio
 
 from meshnode.model.checkpoint import dump_anchor
 from meshnode.model.manifest import parts_of
-from meshnode.model.replica import Anchor
+from meshnode.model.trained_model import Anchor
 from meshnode.model.weights import Checkpoint
 from meshnode.services.model_source import ModelSource
-from meshnode.services.training.trainer import Training
+from meshnode.services.training.trainer import TrainingService
 from meshnode.wire.frames import frame
 
-MOST_BYTES = 95 * 1024 * 1024
-"""Of the framed data: the rest of the largest message (section 8) is for what stands beside it."""
+MAX_BYTES = 95 * 1024 * 1024
+"""Size of the framed data. The rest of a message (interface 8) is left for the other fields."""
 _PHASES = ((0, "bootstrap"), (9, "early"), (99, "middle"))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """The metadata of a checkpoint. ``loss`` is held-out; 0.0 where it was not measured."""
+    """The metadata of a checkpoint. ``loss`` is on held-out data, 0.0 if it was not measured."""
 
     version: int
     model_hash: str
@@ -39,48 +39,48 @@ class CheckpointInfo:
 
     @property
     def phase(self) -> str:
-        """How far the training has come."""
+        """The stage of the training."""
         return next((name for most, name in _PHASES if self.version <= most), "mature")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAnswer:
-    """A checkpoint, or why there is none."""
+    """A checkpoint, or the reason why there is none."""
 
     info: CheckpointInfo
     data: bytes = b""
     total_size: int = 0
-    """Bytes inside of the frame."""
+    """Bytes of the checkpoint before framing."""
     error: str = ""
 
 
 class Checkpoints:
-    """Handle of what this node serves."""
+    """Handle of the checkpoints that this node serves."""
 
-    def __init__(self, source: ModelSource, training: Training) -> None:
-        """``source`` is what the node was started with."""
+    def __init__(self, source: ModelSource, training: TrainingService) -> None:
+        """``source`` is the model that the node was started with."""
         self._source = source
         self._training = training
         self._making = trio.CapacityLimiter(1)
 
     def info(self) -> CheckpointInfo:
-        """The metadata of the checkpoint that :meth:`get` gives now."""
+        """The metadata of the checkpoint that :meth:`get` returns now."""
         rounds = self._training.rounds
         if rounds is None:
             return CheckpointInfo(
                 0, self._source.manifest.model_hash, self._source.config.parameters, 0.0
             )
-        # What is kept is said only once it is on the disk, and then the anchor is that.
-        kept = rounds.published.kept
+        # Kept weights are published once they are on the disk; by then they are the anchor.
+        kept = rounds.record.published.kept
         return CheckpointInfo(
             kept.version,
             kept.model_hash,
             self._source.config.parameters,
-            rounds.progress.validation_loss,
+            rounds.record.validation_loss,
         )
 
     async def get(self, model_hash: str, min_version: int) -> CheckpointAnswer:
-        """The checkpoint, if it is of ``model_hash`` (any, if empty) and new enough."""
+        """The checkpoint, if it has this ``model_hash`` (or that is empty) and is new enough."""
         info = self.info()
         if model_hash and model_hash != info.model_hash:
             return CheckpointAnswer(info, error="this node has other weights")
@@ -95,7 +95,7 @@ class Checkpoints:
                 info, error=f"this node holds layers {held.start}-{held.stop - 1} only: GetWeights"
             )
         size = self._size()
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             return CheckpointAnswer(
                 info, total_size=size, error="larger than a message: GetWeights gives layers"
             )
@@ -115,7 +115,7 @@ class Checkpoints:
 
     def _anchor(self) -> Anchor | None:
         rounds = self._training.rounds
-        return None if rounds is None else rounds.model.anchor
+        return None if rounds is None else rounds.learner.model.anchor
 
     def _size(self) -> int:
         shapes = (facts.shape for facts in self._source.manifest.tensors.values())

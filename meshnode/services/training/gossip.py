@@ -1,14 +1,12 @@
-"""Contributions and reports between nodes (document, 2.3 and 4.3: GossipGradient, GetCheckpoint).
+"""Contributions and reports between nodes (interface 2.3 and 4.3: GossipGradient, GetCheckpoint).
 
-Terms as in ``domain.training``. Each peer is asked for its report every ``POLL_S``
-(GetSwarmStatus), and is sent the contributions that it lacks; so a message that was lost is sent
-again, and one that is known is not. Each peer has a task of its own: one that hangs holds up
-nobody but itself.
+Each peer is asked for its report every ``poll_s`` (GetSwarmStatus), and is sent the contributions
+that it lacks according to the report. So a lost message is sent again, and a message that a peer
+has is not. Each peer has a task of its own: a peer that hangs delays no other.
 
-Invariants: at most ``ASKS`` questions and ``SENDS`` contributions are out; a contribution is
-forwarded with one less ``ttl``, and not at all at 0; a checkpoint is used only when its weights
-have the hash that was asked for.
-
+Invariants: at most ``MAX_ASKS`` questions and ``MAX_SENDS`` contributions are in flight; a
+contribution is forwarded with its ``ttl`` reduced by one, and not at all when that is 0; a
+checkpoint is used only if its weights have the requested hash.
 """
 
 from __future__ import annotations
@@ -24,57 +22,55 @@ import trio
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.peers import Peer
-from meshnode.domain.training.agreement import Weights
+from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.replica import Report
 from meshnode.model.checkpoint import FIELD, largest, read_anchor
-from meshnode.model.replica import Anchor
+from meshnode.model.trained_model import Anchor
 from meshnode.rpc.errors import CallFailed
 from meshnode.rpc.pool import ChannelPool
 from meshnode.services.peers import PeerBook
 from meshnode.services.training.messages import Shapes, report_in
+from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.frames import unframe
 
 log = logging.getLogger(__name__)
 
-POLL_S = 1.0
-ASK_S = 3.0
-SEND_S = 30.0
-"""For one contribution, up to 100 MiB."""
-FETCH_S = 120.0
-ASKS = 32
-"""Questions that are out at once: they are small."""
-SENDS = 8
-"""Peers that are sent to at once: each may take a hundred MiB of memory."""
+MAX_ASKS = 32
+"""Questions in flight. They are small."""
+MAX_SENDS = 8
+"""Peers that are sent to at once. Each may take a hundred MiB of memory."""
 REFUSED_POLLS = 5
-"""What a peer refused is not sent again for so many polls, unless the peer goes on."""
+"""A contribution that a peer refused is not sent to it again for this many polls, unless the peer's
+round, state or anchor changes."""
 MISSES = 3
 """Unanswered questions in a row after which a peer counts as gone."""
-MOST_UNSURE = 1024
-"""Contributions without an answer that are remembered: a hundred bytes each."""
-MOST_REASON_CHARS = 200
-"""Of a peer's text, in the log."""
+MAX_UNSURE = 1024
+"""Unanswered contributions that are remembered. Each takes a hundred bytes."""
+MAX_REASON_CHARS = 200
+"""How much of a peer's text is logged."""
 
 Wanted = dict[str, pb.GossipGradientRequest]
-"""Contributions that a peer lacks, by digest."""
+"""Contributions to send to a peer, by digest."""
 History = dict[int, str]
-"""Hashes of the weights that a node kept, by version; the latest few."""
-VERSIONS_REMEMBERED = 8
+"""The hashes of the latest weights that a node kept, by version."""
+MAX_VERSIONS = 8
+"""Versions in a history."""
 
 
-def remember(history: History, weights: Weights) -> None:
-    """Take note of kept weights."""
-    # A node that went back to an older version has left the newer ones.
+def remember(history: History, weights: WeightsVersion) -> None:
+    """Add kept weights to a history."""
+    # A node that went back to an older version has given up the newer ones.
     for version in [known for known in history if known > weights.version]:
         del history[version]
     history[weights.version] = weights.model_hash
-    for version in sorted(history)[:-VERSIONS_REMEMBERED]:
+    for version in sorted(history)[:-MAX_VERSIONS]:
         del history[version]
 
 
 @dataclass(frozen=True, slots=True)
 class PeerTraining:
-    """A peer's report, and its figures."""
+    """A peer's report and figures."""
 
     report: Report
     figures: pb.TrainingFigures
@@ -88,7 +84,7 @@ class _Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _Unsure:
-    """A contribution that was sent, and of which it is not known whether it was taken."""
+    """A contribution that was sent but not answered, so the peer may or may not have it."""
 
     maker: str
     round_id: int
@@ -98,33 +94,37 @@ def _stage(report: Report) -> tuple[object, ...]:
     return report.round_id, report.state, report.kept
 
 
-class Gossip:
-    """Talks to the peers that train."""
+class GradientGossip:
+    """Asks the peers that train, and sends them contributions."""
 
-    def __init__(self, book: PeerBook, pool: ChannelPool) -> None:
-        """``book`` says who is there."""
+    def __init__(
+        self, book: PeerBook, pool: ChannelPool, timings: TrainingTimings = TRAINING_TIMINGS
+    ) -> None:
+        """``book`` has the peers that are there."""
         self.peers: dict[str, PeerTraining] = {}
         self.history: dict[str, History] = {}
         self._book = book
         self._pool = pool
+        self._timings = timings
         self._missed: dict[str, int] = {}
-        self._asks = trio.CapacityLimiter(ASKS)
-        self._sends = trio.CapacityLimiter(SENDS)
+        self._asks = trio.CapacityLimiter(MAX_ASKS)
+        self._sends = trio.CapacityLimiter(MAX_SENDS)
         self._sending: set[str] = set()
         self._sent_until: dict[str, float] = {}
         self._refused: dict[tuple[str, str], _Refusal] = {}
         """By peer and digest."""
         self._unsure: dict[tuple[str, str], _Unsure] = {}
-        """Likewise, the oldest first. The peer's next reports say, also once it was gone."""
+        """By peer and digest, oldest first. The peer's next report shows whether it has them, even
+        if the peer was gone in the meantime."""
         self.submitted = 0
         """Contributions sent, each counted once for each peer that took it."""
 
     def knows(self, node_id: str) -> bool:
-        """Whether a node is a peer: keys cost nothing, nodes that answer do (decisions/0100)."""
+        """Whether a node is a known peer. Keys cost nothing, nodes do (decision 0100)."""
         return self._book.get(node_id) is not None
 
     async def ask_all(self) -> None:
-        """Ask the peers with the same model, once each."""
+        """Ask each peer with the same model once."""
         async with trio.open_nursery() as nursery:
             for peer in self._present():
                 nursery.start_soon(self._ask, peer)
@@ -134,9 +134,10 @@ class Gossip:
         hear: Callable[[], None],
         wanted: Callable[[str], Wanted],
     ) -> None:
-        """Ask each peer again and again, and send it what is ``wanted`` by it; until cancelled.
+        """Ask each peer again and again, and send it what it lacks, until cancelled.
 
-        ``hear`` is called whenever there is something new. A peer that hangs holds up no other.
+        ``hear`` is called after each answer, and when peers have come or gone. ``wanted`` returns
+        the contributions to send to a peer.
         """
         talking: set[str] = set()
 
@@ -146,14 +147,14 @@ class Gossip:
                     asked_at = trio.current_time()
                     await self._ask(peer)
                     hear()
-                    # What was sent after the question is not in the answer yet.
+                    # The answer does not include what was sent after the question.
                     idle = node_id not in self._sending
                     if idle and asked_at > self._sent_until.get(node_id, -math.inf):
                         messages = self._not_refused(node_id, wanted(node_id))
                         if messages:
                             self._sending.add(node_id)
                             sending.start_soon(self._send, peer, messages)
-                    await trio.sleep(POLL_S * (0.75 + random.random() / 2))  # noqa: S311 - spreads calls
+                    await trio.sleep(self._timings.poll_s * _spread())
                 sending.cancel_scope.cancel()
             talking.discard(node_id)
 
@@ -164,18 +165,18 @@ class Gossip:
                         talking.add(peer.node_id)
                         nursery.start_soon(talk_to, peer.node_id)
                 hear()
-                await trio.sleep(POLL_S)
+                await trio.sleep(self._timings.poll_s)
 
     def _peer(self, node_id: str) -> Peer | None:
         peer = self._book.get(node_id)
         return peer if peer and peer.model_hash == self._book.own.model_hash else None
 
     def _present(self) -> list[Peer]:
-        """The peers with the same model; those that are gone are forgotten."""
+        """The peers with the same model. Forgets the others."""
         model = self._book.own.model_hash
         present = [peer for peer in self._book.peers() if peer.model_hash == model]
         ids = {peer.node_id for peer in present}
-        # The last word of a call that was out when its peer left comes after that.
+        # A call that was in flight when its peer left may have added to these later.
         for gone in {*self.peers, *self._missed, *self._sent_until} - ids:
             self._forget(gone)
         return present
@@ -183,7 +184,7 @@ class Gossip:
     async def _ask(self, peer: Peer) -> None:
         async with self._asks:
             try:
-                with trio.fail_after(ASK_S):
+                with trio.fail_after(self._timings.ask_s):
                     stub = await self._pool.stub(peer.host, peer.grpc_port)
                     status = await stub.GetSwarmStatus(pb.SwarmStatusRequest())
                 if not status.HasField("training"):
@@ -194,7 +195,7 @@ class Gossip:
                 missed = self._missed.get(peer.node_id, 0) + 1
                 self._missed[peer.node_id] = missed
                 if missed == MISSES:
-                    log.info("training: nothing from %s: %s", peer.address, error)
+                    log.info("training: %s does not answer: %s", peer.address, error)
                     self.peers.pop(peer.node_id, None)
                     self.history.pop(peer.node_id, None)
                 return
@@ -210,9 +211,9 @@ class Gossip:
             del self._refused[key]
 
     def _count_taken(self, node_id: str, report: Report) -> None:
-        """Count what a peer has taken although its answer was lost."""
+        """Count the contributions that a peer has although its answer was lost."""
         if node_id in self._sending:
-            # It may answer yet.
+            # It may still answer.
             return
         for key, sent in list(self._unsure.items()):
             taken = key[1] in report.contributions.get(sent.maker, ())
@@ -221,7 +222,7 @@ class Gossip:
                 self.submitted += taken
 
     def _not_refused(self, node_id: str, messages: Wanted) -> Wanted:
-        """Without those that the peer refused a moment ago, in the state that it still is in."""
+        """The messages without those that the peer refused lately in its present state."""
         known = self.peers.get(node_id)
         for key, refusal in list(self._refused.items()):
             if key[0] == node_id and (
@@ -245,39 +246,41 @@ class Gossip:
             self._sent_until[peer.node_id] = trio.current_time()
 
     async def _send_one(self, peer: Peer, digest: str, message: pb.GossipGradientRequest) -> bool:
-        """False when the peer does not answer."""
+        """Send one contribution. False if the peer does not answer."""
         forwarded = pb.GossipGradientRequest()
         forwarded.CopyFrom(message)
         forwarded.ttl -= 1
         known, key = self.peers.get(peer.node_id), (peer.node_id, digest)
         sent_before = key in self._unsure
         try:
-            with trio.fail_after(SEND_S):
+            with trio.fail_after(self._timings.send_s):
                 stub = await self._pool.stub(peer.host, peer.grpc_port)
                 self._note_unsure(key, message)
                 answer = await stub.GossipGradient(forwarded)
         except (CallFailed, trio.TooSlowError) as error:
             log.info("training: cannot send to %s: %s", peer.address, error)
             return False
-        # One that is refused may be known already, from an earlier call that was not answered.
+        # A refusal may mean that the peer has it from an earlier call that was not answered.
         if answer.accepted or not sent_before:
             self._unsure.pop(key, None)
         if answer.accepted:
             self.submitted += 1
         elif known is not None:
             log.debug("training: %s refused: %s", peer.address, answer.reason)
-            until = trio.current_time() + REFUSED_POLLS * POLL_S
+            until = trio.current_time() + REFUSED_POLLS * self._timings.poll_s
             refusal = _Refusal(_stage(known.report), until)
             self._refused[key] = refusal
         return True
 
     def _note_unsure(self, key: tuple[str, str], message: pb.GossipGradientRequest) -> None:
         self._unsure[key] = _Unsure(message.node_id, message.round_id)
-        while len(self._unsure) > MOST_UNSURE:
+        while len(self._unsure) > MAX_UNSURE:
             del self._unsure[next(iter(self._unsure))]
 
-    async def fetch(self, weights: Weights, holders: list[str], shapes: Shapes) -> Anchor | None:
-        """The checkpoint of ``weights``, checked, from the first holder that gives it."""
+    async def fetch(
+        self, weights: WeightsVersion, holders: list[str], shapes: Shapes
+    ) -> Anchor | None:
+        """The verified checkpoint of ``weights``, from the first holder that delivers it."""
         for node_id in holders:
             peer = self._book.get(node_id)
             if peer is None:
@@ -286,11 +289,11 @@ class Gossip:
                 model_hash=weights.model_hash, min_version=weights.version
             )
             try:
-                with trio.fail_after(FETCH_S):
+                with trio.fail_after(self._timings.fetch_s):
                     stub = await self._pool.stub(peer.host, peer.grpc_port)
                     answer = await stub.GetCheckpoint(request)
                     if not answer.success:
-                        raise InvalidRequest(FIELD, answer.error_message[:MOST_REASON_CHARS])
+                        raise InvalidRequest(FIELD, answer.error_message[:MAX_REASON_CHARS])
                     read = partial(_read, answer.checkpoint_data, shapes, weights)
                     return await trio.to_thread.run_sync(read)
             except (CallFailed, trio.TooSlowError, InvalidRequest) as error:
@@ -298,5 +301,10 @@ class Gossip:
         return None
 
 
-def _read(data: bytes, shapes: Shapes, weights: Weights) -> Anchor:
+def _spread() -> float:
+    """A factor that keeps nodes from asking at the same moments."""
+    return 0.75 + random.random() / 2  # noqa: S311 - no secret
+
+
+def _read(data: bytes, shapes: Shapes, weights: WeightsVersion) -> Anchor:
     return read_anchor(unframe(data, largest(shapes), FIELD), shapes, weights.model_hash)

@@ -1,11 +1,10 @@
-"""What the training of all known nodes comes to (document, 2.1 and 4.1: the /api/training routes).
+"""The training of all known nodes together (interface 2.1 and 4.1: the /api/training routes).
 
-Terms: a node is *in training* when it reports a round; nodes are compared at the newest version
-that all of them have reached, so a node that is a moment behind is no disagreement, and one that
-has other weights is.
+Terms: a node is *in training* when it reports a round. Nodes are compared at the newest version
+that all of them have reached: a node that is a moment behind does not disagree, but a node with
+other weights does.
 
-Invariant: every number is measured, here or by the node that reports it; nothing is guessed where
-nobody trains.
+Invariant: every number was measured by this node or by the one that reports it.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from meshnode.domain.training.agreement import agreement_rate
 from meshnode.domain.training.trend import IMPROVING, UNKNOWN, loss_trend
 from meshnode.services.training.gossip import History
 from meshnode.services.training.part import PipelinePart
-from meshnode.services.training.trainer import Training
+from meshnode.services.training.trainer import TrainingService
 from meshnode.wire import node_pb2 as pb
 
-BEGINNING = "training is about to begin: the model is being read"
-MEND = "mend that; it is tried again by itself"
+BEGINNING = "training is about to begin: the model is being loaded"
+MEND = "fix this; the node tries again by itself"
 ASK_THE_DRIVER = "see /api/training/verify of the node with the first layers, and whether it trains"
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTraining:
-    """The document's global training verification, but for what is only this node's."""
+    """The fields of the document's global training verification that concern all nodes."""
 
     avg_loss: float
     min_loss: float
@@ -44,27 +43,27 @@ class GlobalTraining:
     action: str = MEND
     """What to do about it."""
     pipeline: bool = False
-    """Whether the nodes share one copy of the weights out among them, by layers."""
+    """Whether the nodes train one copy of the weights together, each some of its layers."""
 
     @property
     def sync_success_rate(self) -> float:
-        """0.0 before the first sync."""
+        """The share of syncs that succeeded; 0.0 before the first one."""
         syncs = self.successful_syncs + self.failed_syncs
         return self.successful_syncs / syncs if syncs else 0.0
 
     @property
     def is_converging(self) -> bool:
-        """All nodes in training have the same weights."""
+        """Whether nodes train, and all of them have the same weights."""
         return self.nodes > 0 and self.hash_agreement_rate == 1.0
 
     @property
     def verified(self) -> bool:
-        """The model is confirmed improving: the same weights everywhere, and a falling loss."""
+        """Whether the model provably improves: all have the same weights, and the loss falls."""
         return self.is_converging and self.trend == IMPROVING
 
 
-def survey(training: Training) -> GlobalTraining:
-    """Put the reports of all known nodes together with the own ones."""
+def survey(training: TrainingService) -> GlobalTraining:
+    """Combine the reports of all known nodes with this node's figures."""
     if training.part is not None:
         return survey_of_pipeline(training.part)
     figures = [peer.figures for peer in training.gossip.peers.values()]
@@ -72,7 +71,7 @@ def survey(training: Training) -> GlobalTraining:
     rounds = training.rounds
     if rounds is not None and training.enabled:
         figures.append(training.figures_message())
-        histories[training.node_id] = rounds.history
+        histories[training.node_id] = rounds.record.history
     losses = [one.loss for one in figures if one.steps]
     return GlobalTraining(
         avg_loss=fmean(losses) if losses else 0.0,
@@ -84,14 +83,14 @@ def survey(training: Training) -> GlobalTraining:
         steps=_total(figures, "steps"),
         tokens=_total(figures, "tokens"),
         shards=tuple(sorted({shard for one in figures for shard in one.data_shards})),
-        trend=loss_trend(rounds.losses) if rounds is not None else UNKNOWN,
+        trend=loss_trend(rounds.record.losses) if rounds is not None else UNKNOWN,
         problem=training.problem or (BEGINNING if training.beginning else ""),
-        action=MEND if training.problem else "wait until it has been read",
+        action=MEND if training.problem else "wait until it has been loaded",
     )
 
 
 def survey_of_pipeline(part: PipelinePart) -> GlobalTraining:
-    """What a node knows of the pipeline that it is part of: there is one copy of each layer."""
+    """What a node knows of its pipeline, where there is one copy of each layer."""
     progress = part.progress
     return GlobalTraining(
         avg_loss=progress.loss,
@@ -111,11 +110,12 @@ def survey_of_pipeline(part: PipelinePart) -> GlobalTraining:
 
 
 def compare(histories: dict[str, History]) -> float:
-    """The share of the nodes that had the most common weights at the version that all reached."""
+    """The share of nodes that have the most common weights, at the version that all have
+    reached."""
     if not histories:
         return 1.0
     common = min(max(history) for history in histories.values())
-    # A node that has left this version behind, and was not seen at it, is taken as it is now.
+    # If a node was not seen at that version, its newest weights are compared.
     return agreement_rate(
         {node: history.get(common, history[max(history)]) for node, history in histories.items()}
     )

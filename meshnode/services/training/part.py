@@ -1,13 +1,13 @@
-"""This node's part in a pipeline that trains (document, 1, 2.1 and 2.3; decisions/0105).
+"""This node's part in a pipeline that trains (interface 1, 2.1 and 2.3; decision 0105).
 
 A node that holds some of the layers trains those, and no copy of the whole model. Terms: the node
-with the first layers *drives*: it reads the data, and takes step after step over the holders of the
-other layers, each of which updates its own (``services.pipeline.training``). The others *follow*:
-they answer the driver's messages, and know no more than how many steps have come by.
+with the first layers is the *driver*: it reads the data, and takes step after step over the holders
+of the other layers, each of which updates its own (``services.pipeline.training``). The others are
+*followers*: they answer the driver's messages, and know only how many steps they took part in.
 
-Invariants: a batch is used until a step with it has succeeded, or until batches have another size;
-settings are read before each step, so they can be changed while it runs; no number is told that was
-not measured here.
+Invariants: a batch is used until a step with it has succeeded, or until the batch size changes;
+settings are read before each step, so they can be changed while it runs; every reported number was
+measured by this node.
 """
 
 from __future__ import annotations
@@ -22,28 +22,38 @@ from typing import Protocol
 import trio
 from torch import Tensor
 
-from meshnode.config import Config
 from meshnode.domain.errors import MeshnodeError, StartupError
 from meshnode.domain.metering import TrainingFigures
 from meshnode.model.data import Shuffled, TokenData
 from meshnode.model.training import Batch
-from meshnode.services.training.rounds import LOSSES_KEPT, TICK_S, Progress
+from meshnode.services.settings import LiveSettings
+from meshnode.services.training.progress import MAX_LOSSES, Progress
+from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
+from meshnode.services.wakeup import Wakeup, wait_any
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 2.0
-"""Before a step that failed is tried again."""
-LATELY_S = 60.0
-"""A follower without a step for so long counts as one that does not train."""
 SESSION_BYTES = 16
 
 
-class Driver(Protocol):
-    """Takes steps over the holders of all layers."""
+class LayerUpdates(Protocol):
+    """The updates of the layers that this node holds."""
+
+    @property
+    def steps(self) -> int:
+        """How many there were."""
+
+    @property
+    def stepped(self) -> Wakeup:
+        """Set after each one."""
+
+
+class StepDriver(Protocol):
+    """Takes training steps over the holders of all layers."""
 
     @property
     def nodes(self) -> int:
-        """How many took part in the latest step that succeeded."""
+        """How many nodes took part in the latest successful step."""
 
     async def step(
         self, session_id: str, tokens: Tensor, labels: Tensor, *, update: bool = False
@@ -52,30 +62,32 @@ class Driver(Protocol):
 
 
 class PipelinePart:
-    """What this node does in a pipeline, and what it knows of it."""
+    """This node's training in a pipeline, as driver or follower."""
 
     def __init__(
         self,
         *,
-        settings: Callable[[], Config],
-        steps: Callable[[], int],
-        driver: Driver | None,
+        settings: LiveSettings,
+        updates: LayerUpdates,
+        driver: StepDriver | None,
         load: Callable[[], TokenData],
         seed: int,
+        timings: TrainingTimings = TRAINING_TIMINGS,
     ) -> None:
-        """``steps`` counts the updates of the held layers; ``driver`` is None for a follower.
+        """``driver`` is None for a follower.
 
-        ``load`` blocks; it is called when the driver is to train for the first time. ``seed``
-        decides the order of the data.
+        ``load`` blocks; it is called when the driver first trains. ``seed`` decides the order of
+        the data.
         """
         self.progress = Progress(begun_at=trio.current_time())
         self.losses: list[float] = []
-        """Means over ``diloco_steps`` steps each, oldest first."""
+        """Mean losses of ``diloco_steps`` steps each, oldest first."""
         self.shards: set[int] = set()
         self.problem = ""
         """Why no step succeeds, in words for the operator."""
         self._settings = settings
-        self._steps = steps
+        self._updates = updates
+        self._timings = timings
         self._driver = driver
         self._load = load
         self._seed = seed
@@ -86,23 +98,25 @@ class PipelinePart:
 
     @property
     def drives(self) -> bool:
-        """Whether the steps begin here."""
+        """Whether this node is the driver."""
         return self._driver is not None
 
     @property
     def nodes(self) -> int:
-        """Nodes that are known to train in this pipeline now, this one included."""
-        if not self._settings().training.enabled or self.problem or not self._lately():
+        """The number of nodes known to train in this pipeline now, including this one."""
+        enabled = self._settings.current.training.enabled
+        if not enabled or self.problem or not self._stepped_recently():
             return 0
         return 1 if self._driver is None else self._driver.nodes
 
     @property
     def steps(self) -> int:
-        """Updates of the layers here, since the start."""
-        return self._steps()
+        """Updates of this node's layers since the start."""
+        return self._updates.steps
 
     def figures(self) -> TrainingFigures:
-        """For ``GET /status`` and ``/metrics``. An epoch is ``diloco_steps`` of the driver."""
+        """For ``GET /status`` and ``/metrics``. An epoch is ``diloco_steps`` steps of the
+        driver."""
         hours = max(trio.current_time() - self.progress.begun_at, 1.0) / 3600
         return TrainingFigures(
             epoch=self._epochs,
@@ -113,22 +127,25 @@ class PipelinePart:
         )
 
     async def run(self) -> None:
-        """Drive while training is enabled, or watch the steps that come by; until cancelled."""
+        """Drive while training is enabled, or count the steps as a follower, until cancelled."""
         while True:
-            if self._settings().training.enabled and self._driver is not None:
+            stepped, changed = self._updates.stepped.next, self._settings.changed.next
+            if self._settings.current.training.enabled and self._driver is not None:
                 await self._drive(self._driver)
             else:
                 self._watch()
-                await trio.sleep(TICK_S)
+                stale_at = self._stepped_at + self._timings.recent_s
+                still_fresh = stale_at > trio.current_time()
+                await wait_any(stepped, changed, deadline=stale_at if still_fresh else math.inf)
 
     def _watch(self) -> None:
         self.problem = ""
         if self.steps != self.progress.steps:
             self.progress.steps, self._stepped_at = self.steps, trio.current_time()
-        if self._settings().training.enabled and not self._lately():
-            self.problem = "no step has come by from the node with the first layers"
+        if self._settings.current.training.enabled and not self._stepped_recently():
+            self.problem = "no step has come from the node with the first layers"
 
-    async def _drive(self, driver: Driver) -> None:
+    async def _drive(self, driver: StepDriver) -> None:
         try:
             if self._data is None:
                 self._data = await trio.to_thread.run_sync(self._load)
@@ -136,23 +153,23 @@ class PipelinePart:
         except (StartupError, OSError) as error:
             await self._pause(str(error).removeprefix("training: "))
 
-    async def _steps_with(self, driver: Driver, data: TokenData) -> None:
-        size, now = 0, None
+    async def _steps_with(self, driver: StepDriver, data: TokenData) -> None:
+        size, shuffled = 0, None
         batches: Iterator[Shuffled] = iter(())
-        while (config := self._settings().training).enabled:
+        while (config := self._settings.current.training).enabled:
             if config.batch_size != size:
                 size, seed = config.batch_size, self._seed + self.progress.steps
-                batches, now = data.batches(range(data.shards), size, seed), None
-            now = now or next(batches)
-            loss = await self._step(driver, now.batch)
+                batches, shuffled = data.batches(range(data.shards), size, seed), None
+            shuffled = shuffled or next(batches)
+            loss = await self._step(driver, shuffled.batch)
             if loss is not None:
-                self.shards |= now.shards
-                self._count(loss, now.batch.tokens)
-                now = None
+                self.shards |= shuffled.shards
+                self._count(loss, shuffled.batch.tokens)
+                shuffled = None
 
-    async def _step(self, driver: Driver, batch: Batch) -> float | None:
-        """The loss; None after a failure and a pause."""
-        # Each in a session of its own: what is left of one that failed counts in no other.
+    async def _step(self, driver: StepDriver, batch: Batch) -> float | None:
+        """The loss of a step; None after a failure and a pause."""
+        # Each step has its own session, so that remains of a failed step count in no other.
         session = secrets.token_hex(SESSION_BYTES)
         try:
             loss = await driver.step(session, batch.inputs, batch.targets, update=True)
@@ -168,8 +185,8 @@ class PipelinePart:
         progress.tokens += tokens
         self._stepped_at = trio.current_time()
         self._window.append(loss)
-        if len(self._window) >= self._settings().training.diloco_steps:
-            self.losses = [*self.losses, fmean(self._window)][-LOSSES_KEPT:]
+        if len(self._window) >= self._settings.current.training.diloco_steps:
+            self.losses = [*self.losses, fmean(self._window)][-MAX_LOSSES:]
             self._epochs += 1
             self._window.clear()
 
@@ -177,7 +194,7 @@ class PipelinePart:
         if problem != self.problem:
             log.warning("training: %s", problem)
         self.problem = problem
-        await trio.sleep(RETRY_S)
+        await trio.sleep(self._timings.step_retry_s)
 
-    def _lately(self) -> bool:
-        return trio.current_time() - self._stepped_at < LATELY_S
+    def _stepped_recently(self) -> bool:
+        return trio.current_time() - self._stepped_at < self._timings.recent_s

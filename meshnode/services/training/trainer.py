@@ -1,113 +1,121 @@
-"""The handle of a node's training (document, 1, 2.1, 4.3).
+"""The handle of a node's training (interface 1, 2.1, 4.3).
 
-A node trains while ``training.enabled`` says so. One that holds the whole model trains a copy of it
-in ``rounds`` with others, loaded when that is the case for the first time; one that holds some
-layers trains those as its ``part`` of a pipeline.
+A node trains while ``training.enabled`` is on. A node that holds the whole model trains a copy of
+it in ``rounds`` with others; the copy is loaded when training is first enabled. A node that holds
+some of the layers trains those, as its ``part`` of a pipeline.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import trio
 
-from meshnode.config import Config
 from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.metering import TrainingFigures
-from meshnode.domain.training.agreement import Weights
-from meshnode.domain.training.replica import Timings
+from meshnode.domain.training.agreement import WeightsVersion
+from meshnode.domain.training.replica import Replica
 from meshnode.model.data import TokenData
 from meshnode.model.diloco import Rule
-from meshnode.model.replica import TrainedModel
+from meshnode.model.trained_model import TrainedModel
+from meshnode.services.settings import LiveSettings
+from meshnode.services.training.contributions import (
+    FORWARD_POLLS,
+    ContributionStore,
+    filed_contribution,
+)
 from meshnode.services.training.disk import TrainingDisk
-from meshnode.services.training.gossip import Gossip
+from meshnode.services.training.gossip import GradientGossip
+from meshnode.services.training.learner import Learner
+from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.services.training.messages import report_message
 from meshnode.services.training.part import PipelinePart
-from meshnode.services.training.quiet_thread import QuietThread
-from meshnode.services.training.rounds import TICK_S, Rounds, filed_contribution
+from meshnode.services.training.record import RoundRecord
+from meshnode.services.training.rounds import Rounds
+from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
 from meshnode.wire import node_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-MOST_CONTRIBUTION = 90 * 1024 * 1024
-"""All of a contribution travels in one message (section 8), so it bounds the model."""
+MAX_CONTRIBUTION = 90 * 1024 * 1024
+"""A contribution travels in one message (interface 8), which bounds the size of the model."""
 HOUR_S = 3600.0
-RETRY_S = 10.0
-"""Before training is tried again that could not begin, or had no room on the disk."""
 
 Load = Callable[[], tuple[TrainedModel, TokenData]]
 
 
-class Training:
-    """What others ask of a node's training."""
+class TrainingService:
+    """The node's training, as the rest of the node sees it."""
 
     def __init__(
         self,
         *,
         key: NodeKey,
-        settings: Callable[[], Config],
-        gossip: Gossip,
+        settings: LiveSettings,
+        gossip: GradientGossip,
         load: Load,
         folder: Path,
-        timings: Timings | None = None,
+        timings: TrainingTimings = TRAINING_TIMINGS,
         rule: Rule = Rule.TRIMMED_MEAN,
         part: PipelinePart | None = None,
     ) -> None:
-        """``load`` blocks; it is called when training is enabled for the first time.
+        """``load`` blocks; it is called when training is first enabled.
 
-        A node that has a ``part`` in a pipeline trains that, and takes part in no rounds.
+        A node with a ``part`` in a pipeline trains that part, and takes part in no rounds.
         """
         self.gossip = gossip
         self.node_id = key.node_id
         self.rounds: Rounds | None = None
-        """None before training was enabled for the first time."""
+        """None until training is first enabled."""
         self.part = part
         self.beginning = False
-        """Whether the model for it is being read."""
+        """Whether the model to train is being loaded."""
         self.problem = ""
-        """Why this node does not train although it should, in words for its operator."""
+        """Why this node does not train although it should, in words for the operator."""
         self._key = key
         self._settings = settings
         self._load = load
         self._folder = folder
-        self._timings = timings or Timings()
+        self._timings = timings
         self._rule = rule
 
     @property
     def enabled(self) -> bool:
         """Whether this node trains now."""
         ready = self.rounds is not None or self.part is not None
-        return ready and self._settings().training.enabled
+        return ready and self._settings.current.training.enabled
 
     @property
     def inner_steps(self) -> int:
-        """Inner steps between two outer steps, as the settings have it now."""
-        return self._settings().training.diloco_steps
+        """Inner steps between two outer steps, by the present settings."""
+        return self._settings.current.training.diloco_steps
 
     def status(self) -> pb.TrainingStatus | None:
-        """What this node tells of its training; None while it does not train."""
+        """This node's report on its training; None while it does not train."""
         if self.rounds is None or not self.enabled:
             return None
-        return report_message(self.rounds.published, self.figures_message())
+        return report_message(self.rounds.record.published, self.figures_message())
 
     def figures_message(self) -> pb.TrainingFigures:
-        """What this node has measured."""
+        """The figures that this node has measured."""
         if self.rounds is None:
             return pb.TrainingFigures()
-        progress, tally = self.rounds.progress, self.rounds.replica.tally
+        learner, tally = self.rounds.learner, self.rounds.replica.tally
+        progress = learner.progress
         return pb.TrainingFigures(
             loss=progress.loss,
-            validation_loss=progress.validation_loss,
+            validation_loss=self.rounds.record.validation_loss,
             steps=progress.steps,
             tokens=progress.tokens,
             rounds=tally.rounds,
             successful_syncs=tally.successful_syncs,
             failed_syncs=tally.failed_syncs,
-            data_shards=sorted(self.rounds.shards),
+            data_shards=sorted(learner.shards),
         )
 
     def figures(self) -> TrainingFigures:
@@ -116,7 +124,7 @@ class Training:
             return self.part.figures()
         if self.rounds is None:
             return TrainingFigures()
-        progress = self.rounds.progress
+        progress = self.rounds.learner.progress
         hours = max(trio.current_time() - progress.begun_at, 1.0) / HOUR_S
         return TrainingFigures(
             epoch=self.rounds.replica.kept.version,
@@ -125,34 +133,36 @@ class Training:
             steps_total=progress.steps,
             steps_per_hour=round(progress.steps / hours),
             gradients_submitted=self.gossip.submitted,
-            gradients_accepted=progress.accepted,
+            gradients_accepted=self.rounds.contributions.accepted,
         )
 
     async def take(self, message: pb.GossipGradientRequest) -> tuple[bool, str, int]:
-        """A contribution of a peer: accepted, the reason why not, and the round here."""
+        """Take a contribution of a peer. Returns whether it was accepted, why not, and the
+        round."""
         rounds = self.rounds
         if rounds is None or not self.enabled:
             return False, "this node does not take part in rounds", 0
-        # A disk that fails meanwhile ends these rounds.
+        # ``self.rounds`` may become None in the meantime, if the disk fails.
         reason = await rounds.take(message)
         return reason is None, reason or "", rounds.replica.round_id
 
     async def run(self) -> None:
         """Train whenever it is enabled.
 
-        What the operator can mend, a folder or a disk, is said in ``problem`` and tried again:
-        serving goes on without training.
+        A problem that the operator can mend, such as a full disk, is reported in ``problem``, and
+        training is tried again; the node goes on serving without it.
         """
         if self.part is not None:
             await self.part.run()
-        thread = QuietThread()
-        # What was in memory when an earlier run failed is read from the disk again.
+        thread = LowPriorityThread()
+        # After a run that failed, the state is read from the disk again.
         self.rounds = None
         try:
             while True:
-                if not self._settings().training.enabled:
+                changed = self._settings.changed.next
+                if not self._settings.current.training.enabled:
                     self.problem = ""
-                    await trio.sleep(TICK_S)
+                    await changed.wait()
                     continue
                 try:
                     if self.rounds is None:
@@ -173,38 +183,49 @@ class Training:
 
     async def _pause(self) -> None:
         """Wait for a while, or until training is switched off."""
-        with trio.move_on_after(RETRY_S):
-            while self._settings().training.enabled:  # noqa: ASYNC110 - settings have no event
-                await trio.sleep(TICK_S)
+        with trio.move_on_after(self._timings.resume_s):
+            while True:
+                changed = self._settings.changed.next
+                if not self._settings.current.training.enabled:
+                    return
+                await changed.wait()
 
-    async def _begin(self, thread: QuietThread) -> Rounds:
+    async def _begin(self, thread: LowPriorityThread) -> Rounds:
         model, data = await thread(self._load)
-        if 4 * model.parameters > MOST_CONTRIBUTION:
+        if 4 * model.parameters > MAX_CONTRIBUTION:
             raise StartupError("training: the model is too large for one message a round")
-        initial = Weights(0, model.anchor.model_hash)
+        initial = WeightsVersion(0, model.anchor.model_hash)
         disk = await trio.to_thread.run_sync(partial(TrainingDisk, self._folder, initial))
         persisted, anchor, losses = await thread(partial(disk.load, model.shapes))
         if anchor is not None:
             await thread(partial(model.adopt, anchor))
         filed = await thread(partial(filed_contribution, disk, persisted.contributed))
+        if filed is None:
+            # It cannot be sent again, and a second one for the same round would contradict it.
+            persisted = replace(persisted, contributed=None)
+        replica = Replica(self.node_id, persisted, trio.current_time(), self._timings.rounds)
+        contributions = ContributionStore(
+            replica,
+            model.shapes,
+            is_peer=self.gossip.knows,
+            forward_s=FORWARD_POLLS * self._timings.poll_s,
+        )
+        if filed is not None and persisted.contributed is not None:
+            contributions.messages[persisted.contributed] = filed
+        seed = int(self.node_id[:8], 16)
         return Rounds(
             key=self._key,
             settings=self._settings,
             gossip=self.gossip,
-            model=model,
-            data=data,
-            disk=disk,
-            thread=thread,
-            persisted=persisted,
-            filed=filed,
-            losses=losses,
-            timings=self._timings,
-            rule=self._rule,
+            replica=replica,
+            learner=Learner(model, data, thread, seed=seed, rule=self._rule),
+            contributions=contributions,
+            record=RoundRecord(replica, disk, losses),
         )
 
 
 def _in_words(group: BaseExceptionGroup[BaseException]) -> str:
-    """The first of the failures."""
+    """The first failure of a group, as text."""
     first: BaseException = group
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -212,11 +233,13 @@ def _in_words(group: BaseExceptionGroup[BaseException]) -> str:
 
 
 async def serve_training(
-    training: Training, *, task_status: trio.TaskStatus[Training] = trio.TASK_STATUS_IGNORED
+    training: TrainingService,
+    *,
+    task_status: trio.TaskStatus[TrainingService] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Train until cancelled, whenever it is enabled; starts with ``training`` itself.
 
-    A damaged folder, or a model that cannot be trained, is said in ``training.problem``.
+    A damaged folder, or a model that cannot be trained, is reported in ``training.problem``.
     """
     task_status.started(training)
     await training.run()

@@ -1,9 +1,9 @@
-"""Charging for inference (document, 2.1 Inference result, ``cost``; decisions/0085).
+"""Charging for inference (interface 2.1 Inference result, ``cost``; decision 0085).
 
-Before a generation opens, its highest cost is set aside; when it ends, the tokens that were
-generated are charged and the rest is free again. Prompts are not charged, as on the native API,
-where the price goes by the most tokens that may be generated. Where the answer is an error, and
-nothing else was delivered, nothing is charged.
+Before a generation opens, its highest possible cost is set aside; when it ends, the tokens that
+were generated are charged and the rest is released. Prompts are not charged, as on the native API,
+where the price is that of the most tokens that may be generated. When the whole answer is an error,
+nothing is charged.
 
 Invariant: the charge is on the disk before the reader sees the end of the answer.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from meshnode.services.wallet.service import Reservation, Wallet
 
 
-class Generation(Protocol):
-    """What a source opens."""
+class OpenedGeneration(Protocol):
+    """A generation as a source opens it."""
 
     @property
     def id(self) -> str:
@@ -35,7 +35,7 @@ class Generation(Protocol):
         """Tokens so far."""
 
     async def __aenter__(self) -> Self:
-        """Hold it open."""
+        """Hold the generation open."""
 
     async def __aexit__(
         self,
@@ -52,31 +52,32 @@ class Generation(Protocol):
         """The next event."""
 
 
-class Source(Protocol):
+class GenerationSource(Protocol):
     """The executor, or the pipeline over many nodes."""
 
     @property
     def card(self) -> ModelCard:
         """The model."""
 
-    async def open(self, request: GenerationRequest) -> Generation:
+    async def open(self, request: GenerationRequest) -> OpenedGeneration:
         """Begin a generation."""
 
 
 class Charged:
-    """Opens generations that are paid for."""
+    """Opens generations and charges them to the account of a token."""
 
-    def __init__(self, source: Source, wallet: Wallet, price_atoms: int) -> None:
+    def __init__(self, source: GenerationSource, wallet: Wallet, price_atoms: int) -> None:
         """``price_atoms`` is the price of one generated token."""
         self._source = source
         self._wallet = wallet
         self._price = price_atoms
 
     async def open(self, record: TokenRecord, request: GenerationRequest) -> ChargedGeneration:
-        """As the source's ``open``, for the account of a token.
+        """Open a generation of the source, paid for by the account of a token.
 
-        Raises InsufficientBalance when the highest cost is not there, and Unavailable while the
-        ledger cannot say; the operator pays nothing and asks nobody.
+        Raises InsufficientBalance when the account has less than the highest possible cost, and
+        Unavailable while the ledger cannot be queried. The operator's token pays nothing, and the
+        ledger is not queried.
         """
         most_tokens = min(request.max_tokens, self._source.card.context_length)
         reservation = await self._wallet.reserve(record, most_tokens * self._price)
@@ -91,9 +92,11 @@ class Charged:
 
 
 class ChargedGeneration:
-    """A generation and its reservation; used like the generation."""
+    """A generation together with its reservation; used like the generation itself."""
 
-    def __init__(self, generation: Generation, reservation: Reservation, price_atoms: int) -> None:
+    def __init__(
+        self, generation: OpenedGeneration, reservation: Reservation, price_atoms: int
+    ) -> None:
         self._generation = generation
         self._reservation = reservation
         self._price = price_atoms
@@ -109,7 +112,7 @@ class ChargedGeneration:
         return self._generation.usage
 
     def cost(self) -> float:
-        """What the tokens so far cost, in whole units."""
+        """The cost of the tokens generated so far, in whole units."""
         return units(self._cost_atoms())
 
     def _cost_atoms(self) -> int:
@@ -126,9 +129,10 @@ class ChargedGeneration:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancel what is unfinished, and charge what there is. Does not wait for the disk.
+        """Cancel what is unfinished, and charge what was generated. Does not wait for the disk.
 
-        A failure that leaves this block is the whole answer. Streams tell theirs in an event.
+        An exception that leaves this block is the whole answer, and costs nothing. A stream sends
+        its failure as an event instead, and what it delivered before is charged.
         """
         try:
             await self._generation.__aexit__(kind, error, traceback)

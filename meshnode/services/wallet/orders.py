@@ -1,8 +1,8 @@
-"""Errands of the command line for the node: fund an account, sweep one (decisions/0085).
+"""Orders from the command line to the node: fund or sweep an account (decision 0085).
 
-Terms: an *order* is a file in ``orders/`` of the data folder. Whoever runs ``meshnode token`` can
-write to that folder, which is the operator's right already; a running node carries the order out
-within a second, one that is started later does it then. Its answer is a file beside it.
+Terms: an *order* is a file in ``orders/`` of the data folder. Only the operator can write there, by
+running ``meshnode token``. A running node carries an order out within a second; otherwise the node
+does so when it is started. The node writes its answer to a file beside it.
 
 Invariant: an order is carried out once: its transaction names it in the journal, and its file is
 removed only after the outcome is written.
@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -38,11 +38,12 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.spending import OrderEnd
-from meshnode.services.wallet.sending import Draft, Facts, Work
+from meshnode.services.signer.accounts import AccountState
+from meshnode.services.signer.submission import TransactionRequest
 
 if TYPE_CHECKING:
     from meshnode.services.keystore import Keystore
-    from meshnode.services.wallet.journal import Journal
+    from meshnode.services.signer.journal import Journal
     from meshnode.services.wallet.service import Wallet
 
 log = logging.getLogger(__name__)
@@ -52,12 +53,14 @@ LOCK_FILE = "lock"
 LOOK_EVERY_S = 0.25
 FUND, SWEEP = "fund", "sweep"
 DONE = "committed"
+STAYS = "; staked or cooling down, and left there: "
+"""Text between the outcome of a sweep and an amount."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OperatorRequest:
     """``fund``: pay ``atoms`` from the node's account; ``sweep``: pay everything into it."""
 
     kind: str
@@ -65,8 +68,8 @@ class Order:
     atoms: int = 0
 
 
-def place_order(data_dir: Path, order: Order) -> str:
-    """Write an order; its id. StartupError when the disk refuses."""
+def place_order(data_dir: Path, order: OperatorRequest) -> str:
+    """Write an order and return its id. Raises StartupError if it cannot be written."""
     name = secrets.token_hex(16)
     folder = data_dir / FOLDER
     try:
@@ -78,7 +81,7 @@ def place_order(data_dir: Path, order: Order) -> str:
 
 
 def take_answer(data_dir: Path, name: str) -> str | None:
-    """The outcome of an order, once: ``committed`` or why not. None while there is none."""
+    """Read and remove the answer: ``committed`` or why not. None while there is no answer."""
     path = data_dir / FOLDER / f"{name}.done"
     try:
         outcome = path.read_text("utf-8")
@@ -91,7 +94,7 @@ def take_answer(data_dir: Path, name: str) -> str | None:
 
 
 def is_served(data_dir: Path) -> bool:
-    """Whether a node carries out the orders of this folder now."""
+    """Whether a running node is carrying out the orders of this folder."""
     try:
         with (data_dir / FOLDER / LOCK_FILE).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -116,7 +119,7 @@ async def serve_orders(wallet: Wallet, journal: Journal, keys: Keystore, data_di
 
 @contextmanager
 def _serving(folder: Path) -> Iterator[None]:
-    """Hold the lock that tells commands of this node; only their look is ever in the way."""
+    """Hold the lock that shows commands that a node is running. Only their check can delay it."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -137,16 +140,18 @@ class _Clerk:
         self._folder = folder
 
     async def carry_out(self, path: Path) -> None:
-        """One order, from its file to its answer; kept for later while the ledger is not ready."""
+        """Carry out an order and write its answer. Its file stays while the ledger is not ready."""
         name = path.stem
         try:
             order = _read_order(path)
             account = self._node if order.kind == FUND else order.account
-            work = Work(account, partial(self._plan, name, order), order=name)
-            self._wallet.begin(work)
-            await work.wait()
-            paid = self._journal.book.order(name) is not None
+            seen: list[AccountState] = []
+            plan = partial(self._plan, name, order, seen)
+            await self._wallet.begin(account, plan, order=name).wait()
+            paid = self._journal.accounts.order(name) is not None
             outcome = DONE if paid else "there is nothing to move"
+            if order.kind == SWEEP:
+                outcome += _what_stays(seen)
         except (Unavailable, RateLimited):
             return
         except MeshnodeError as failure:
@@ -161,51 +166,60 @@ class _Clerk:
         await self._forget(name)
 
     async def forget_answered(self) -> None:
-        """An order whose file is gone will not be looked at again."""
-        for name in self._journal.book.orders():
+        """Forget the outcomes of orders whose files are gone: they cannot be requested again."""
+        for name in self._journal.accounts.orders():
             if not (self._folder / f"{name}.json").exists():
                 await self._forget(name)
 
     async def _forget(self, name: str) -> None:
-        if self._journal.book.order(name) is None:
+        if self._journal.accounts.order(name) is None:
             return
         try:
             await self._journal.append(OrderEnd(name, ""))
         except Unavailable:
-            # Forgotten at the next start.
+            # It is forgotten at the next start.
             return
 
-    def _plan(self, name: str, order: Order, facts: Facts) -> Draft | None:
-        # Asked here, where no flight is open: the transaction may be one of an earlier run's.
-        if self._journal.book.order(name) is not None:
+    def _plan(
+        self, name: str, order: OperatorRequest, seen: list[AccountState], state: AccountState
+    ) -> TransactionRequest | None:
+        seen.append(state)
+        # Check only now that nothing is pending: an earlier run may have carried the order out.
+        if self._journal.accounts.order(name) is not None:
             return None
         if order.kind == FUND:
-            return self._fund(order, facts)
-        return self._sweep(order.account, facts)
+            return self._fund(order, state)
+        return self._sweep(order.account, state)
 
-    def _fund(self, order: Order, facts: Facts) -> Draft:
+    def _fund(self, order: OperatorRequest, state: AccountState) -> TransactionRequest:
         spends = order.atoms + self._wallet.fee
-        free = max(0, facts.available - self._journal.book.claimed(self._node))
+        free = max(0, state.available - self._journal.accounts.claimed(self._node))
         if free < spends:
             reason = f"the node's account has {text(free)}, {text(spends)} are needed"
             raise InvalidRequest(None, reason)
         fields: dict[str, Json] = {"to": order.account, "amount": order.atoms}
-        return Draft("transfer", fields, spends=spends)
+        return TransactionRequest("transfer", fields, spends=spends)
 
-    def _sweep(self, account: str, facts: Facts) -> Draft | None:
-        """Everything but what running generations hold; pays what is owed on the way."""
-        book, fee = self._journal.book, self._wallet.fee
-        owed = book.owed(account)
-        spends = facts.available - (book.claimed(account) - owed)
+    def _sweep(self, account: str, state: AccountState) -> TransactionRequest | None:
+        """Pay everything, debts included, except what running generations hold."""
+        accounts, fee = self._journal.accounts, self._wallet.fee
+        owed = accounts.owed(account)
+        spends = state.available - (accounts.claimed(account) - owed)
         if spends <= fee:
             return None
         fields: dict[str, Json] = {"to": self._node, "amount": spends - fee}
-        return Draft("transfer", fields, spends=spends, settles=min(owed, spends))
+        return TransactionRequest("transfer", fields, spends=spends, settles=min(owed, spends))
 
 
-def _read_order(path: Path) -> Order:
+def _what_stays(seen: Sequence[AccountState]) -> str:
+    """Text about the amount that a sweep leaves: stakes cannot be transferred."""
+    stays = seen[-1].staked + seen[-1].cooling if seen else 0
+    return f"{STAYS}{text(stays)}" if stays else ""
+
+
+def _read_order(path: Path) -> OperatorRequest:
     try:
-        order = Order(**json.loads(path.read_bytes()))
+        order = OperatorRequest(**json.loads(path.read_bytes()))
         right = order.kind in (FUND, SWEEP) and type(order.atoms) is int
         if not right or not _ID.fullmatch(path.stem) or order.atoms < (order.kind == FUND):
             raise ValueError(order.kind)

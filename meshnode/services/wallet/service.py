@@ -1,12 +1,13 @@
-"""The node API's wallet: an account for each bearer token (document, 2.1 and 4.1; decisions/0084).
+"""The node API's wallet: an account for each bearer token (interface 2.1 and 4.1; decision 0084).
 
-Terms: a token's *account* is the public key whose key file the keystore has for it; the operator's
-token has the node's own. *Available* is what the ledger lets the account spend less what is claimed
-(:mod:`meshnode.domain.spending`); *pending* is what is on its way: claimed, locked by native
+Terms: a token's *account* is the public key of its key file in the keystore; the operator's token
+uses the node's own account. *Available* is what the ledger lets the account spend less what is
+claimed (:mod:`meshnode.domain.spending`); *pending* is money that is claimed, locked by native
 requests, or cooling down. Amounts are atoms.
 
-Invariants: available, staked and pending add up to what the ledger says the account has; a refusal
-for want of money comes before anything is signed; work goes on when whoever asked for it goes away.
+Invariants: available, staked and pending add up to the account's total in the ledger; a lack of
+money is reported before anything is signed; a signed transaction is carried out even when the
+client disconnects.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from meshnode.domain.errors import (
     FundsLocked,
     InsufficientBalance,
     InvalidRequest,
-    RateLimited,
     StartupError,
     Unavailable,
 )
 from meshnode.domain.spending import Charge
+from meshnode.domain.units import SECOND_NS
+from meshnode.services.ledger.asking import ChainLedger
+from meshnode.services.signer.accounts import AccountState
+from meshnode.services.signer.journal import Journal, JournalEntry
+from meshnode.services.signer.signer import Signer
+from meshnode.services.signer.submission import Plan, Submission, TransactionRequest
 from meshnode.services.tokens import OPERATOR
-from meshnode.services.wallet.journal import Entry, Journal
-from meshnode.services.wallet.sending import Draft, Facts, Ledger, Sender, Work
 
 if TYPE_CHECKING:
     from meshnode.domain.tokens import TokenRecord
@@ -40,23 +44,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_WORK = 256
-"""Transactions asked for and not yet in a block: a few full blocks of them, and little memory."""
 INDEXED_WITHIN_S = 2.0
-"""For the index to reach the ledger's height: milliseconds, unless it has fallen behind."""
-SECOND_NS = 1_000_000_000
+"""Time limit for the index to reach the ledger's height; it takes milliseconds, unless the index
+has fallen behind."""
 
 
-class Index(Protocol):
-    """What is asked of the explorer index."""
+class HistoryIndex(Protocol):
+    """The part of the explorer index that the wallet uses."""
 
     async def account_history(
         self, public_key: str, limit: int, offset: int
     ) -> tuple[list[HistoryEntry], int]:
-        """Entries, newest first, and how many there are in all."""
+        """A page of entries, newest first, and the total number of entries."""
 
     async def wait_indexed(self, height: int) -> None:
-        """Wait until that block's entries are there."""
+        """Wait until the entries of the block at this height are in the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,44 +68,46 @@ class Balance:
     account: str
     available: int
     pending: int
-    facts: Facts
+    state: AccountState
+    """The account's state in the ledger."""
 
     @property
     def total(self) -> int:
-        """Everything that the ledger counts as the account's."""
-        return self.available + self.pending + self.facts.staked
+        """All the money that the account has in the ledger."""
+        return self.available + self.pending + self.state.staked
 
 
 class Reservation:
-    """Money set aside for work that is being done. Ends by :meth:`charge`, once."""
+    """Money set aside for a running generation until :meth:`charge` is called."""
 
     def __init__(self, journal: Journal, account: str, atoms: int, *, free: bool) -> None:
         self._journal = journal
         self._account = account
         self._atoms = atoms
         self._free = free
-        self._entry: Entry | None = None
+        self._entry: JournalEntry | None = None
         self._ended = False
         if not free:
-            journal.book.hold(account, atoms)
+            journal.accounts.hold(account, atoms)
 
     def charge(self, atoms: int, reference: str) -> None:
-        """Turn ``atoms`` of it into a charge and release the rest, without waiting. Once only."""
+        """Charge ``atoms`` of it and release the rest, without waiting. May be called only once."""
         if self._ended or self._free:
             return
         self._ended = True
-        book = self._journal.book
+        accounts = self._journal.accounts
         atoms = min(atoms, self._atoms)
         if atoms < 1:
-            book.release(self._account, self._atoms)
+            accounts.release(self._account, self._atoms)
             return
-        # The rest is free at once; what is charged stays held until it is owed.
-        book.release(self._account, self._atoms - atoms)
+        # The rest is released at once; the charged amount is held until the journal records it as
+        # owed.
+        accounts.release(self._account, self._atoms - atoms)
         charge = Charge(self._account, atoms, reference)
-        self._entry = self._journal.post(charge, partial(book.release, self._account, atoms))
+        self._entry = self._journal.post(charge, partial(accounts.release, self._account, atoms))
 
     async def wait_charged(self) -> None:
-        """Wait until the charge is durable; Unavailable when it cannot be, and then it is none."""
+        """Wait until the charge is durable. Raises Unavailable if it cannot be made."""
         if self._entry is not None:
             await self._entry.wait()
 
@@ -112,24 +116,22 @@ class Wallet:
     """Handle of the service."""
 
     def __init__(
-        self, ledger: Ledger, index: Index, keys: Keystore, journal: Journal, sender: Sender
+        self, ledger: ChainLedger, index: HistoryIndex, keys: Keystore, signer: Signer
     ) -> None:
         self._ledger = ledger
         self._index = index
         self._keys = keys
-        self._journal = journal
-        self._sender = sender
-        self._works, self._waiting = trio.open_memory_channel[Work](MOST_WORK)
-        self._open = 0
+        self._signer = signer
+        self._journal = signer.journal
 
     @property
     def fee(self) -> int:
-        """What a transaction costs."""
+        """The fee of a transaction, in atoms."""
         return self._ledger.genesis.profile.params.fee
 
     @property
     def cooldown_days(self) -> int:
-        """How long unstaked money cools down."""
+        """Days for which unstaked money cools down."""
         return self._ledger.genesis.profile.staking.cooldown_days
 
     def account(self, record: TokenRecord) -> str:
@@ -143,115 +145,108 @@ class Wallet:
             raise Unavailable("the account's key cannot be read") from None
 
     async def balance(self, record: TokenRecord) -> Balance:
-        """What the account has. Unavailable while the ledger is behind its chain."""
-        self._sender.require_ready()
+        """The account's money. Raises Unavailable while the ledger is behind its chain."""
+        self._signer.require_ready()
         account = self.account(record)
-        facts = await self._sender.look(account)
-        # What is claimed can be more than what is there only if the key is used elsewhere too.
-        claimed = min(self._journal.book.claimed(account), facts.available)
+        state = await self._signer.read_account(account)
+        # Claims can exceed what is available only when another program uses the key too.
+        claimed = min(self._journal.accounts.claimed(account), state.available)
         return Balance(
             account=account,
-            available=facts.available - claimed,
-            pending=claimed + facts.locked + facts.cooling,
-            facts=facts,
+            available=state.available - claimed,
+            pending=claimed + state.locked + state.cooling,
+            state=state,
         )
 
     async def transactions(
         self, record: TokenRecord, limit: int, offset: int
     ) -> tuple[list[HistoryEntry], int]:
-        """A page of the account's history, newest first, and how long all of it is."""
-        self._sender.require_ready()
-        # Who was just told of a transfer expects to find it here.
+        """A page of the account's history, newest first, and the total number of entries."""
+        self._signer.require_ready()
+        # A client whose transfer was just confirmed expects to find it here.
         with trio.move_on_after(INDEXED_WITHIN_S):
             await self._index.wait_indexed(self._ledger.height)
         return await self._index.account_history(self.account(record), limit, offset)
 
-    def send(self, record: TokenRecord, to: str, atoms: int) -> Work:
-        """Begin to pay ``atoms`` to the account ``to``. RateLimited when there is a lot to do.
+    def send(self, record: TokenRecord, to: str, atoms: int) -> Submission:
+        """Begin to pay ``atoms`` to the account ``to``. Raises RateLimited when the queue is full.
 
-        Its ``wait`` raises InsufficientBalance before anything is signed. What is signed is carried
-        out, whether or not anybody waits for it.
+        The submission's ``wait`` raises InsufficientBalance before anything is signed. A signed
+        transaction is carried out, whether or not anybody waits for it.
         """
         account = self.account(record)
-        return self.begin(Work(account, partial(self._transfer, account, to, atoms)))
+        return self.begin(account, partial(self._transfer, account, to, atoms))
 
-    def stake(self, record: TokenRecord, atoms: int, days: int) -> Work:
-        """Begin to stake for a number of days, as :meth:`send`."""
+    def stake(self, record: TokenRecord, atoms: int, days: int) -> Submission:
+        """Begin to stake ``atoms`` for ``days``, in the same way as :meth:`send`."""
         account = self.account(record)
-        return self.begin(Work(account, partial(self._stake, account, atoms, days)))
+        return self.begin(account, partial(self._stake, account, atoms, days))
 
-    def unstake(self, record: TokenRecord, atoms: int) -> Work:
-        """Begin the cooldown of staked money, as :meth:`send`. FundsLocked before its date."""
+    def unstake(self, record: TokenRecord, atoms: int) -> Submission:
+        """Begin a cooldown, like :meth:`send`; ``wait`` raises FundsLocked if it is too early."""
         account = self.account(record)
-        return self.begin(Work(account, partial(self._unstake, account, atoms)))
+        return self.begin(account, partial(self._unstake, account, atoms))
 
     async def reserve(self, record: TokenRecord, atoms: int) -> Reservation:
-        """Set money aside for work; InsufficientBalance when it is not there.
+        """Set money aside for a generation. Raises InsufficientBalance and Unavailable.
 
-        The operator's account would pay itself: nothing is set aside and nothing is charged.
+        The operator's account would pay itself, so nothing is set aside and nothing is charged.
         """
         free = record.id == OPERATOR or atoms == 0
         account = "" if free else self.account(record)
         if not free:
             if self._journal.broken:
                 raise Unavailable("the wallet's journal cannot be written")
-            self._sender.require_ready()
-            facts = await self._sender.look(account)
-            self._require(account, facts, atoms)
+            self._signer.require_ready()
+            state = await self._signer.read_account(account)
+            self._require(account, state, atoms)
         return Reservation(self._journal, account, atoms, free=free)
 
-    def _transfer(self, account: str, to: str, atoms: int, facts: Facts) -> Draft:
-        self._require(account, facts, atoms + self.fee)
-        return Draft("transfer", {"to": to, "amount": atoms}, spends=atoms + self.fee)
+    def _transfer(
+        self, account: str, to: str, atoms: int, state: AccountState
+    ) -> TransactionRequest:
+        self._require(account, state, atoms + self.fee)
+        return TransactionRequest("transfer", {"to": to, "amount": atoms}, spends=atoms + self.fee)
 
-    def _stake(self, account: str, atoms: int, days: int, facts: Facts) -> Draft:
+    def _stake(
+        self, account: str, atoms: int, days: int, state: AccountState
+    ) -> TransactionRequest:
         terms = self._ledger.genesis.profile.staking
         if not terms.shortest_days <= days <= terms.longest_days:
             reason = f"must be from {terms.shortest_days} to {terms.longest_days}"
             raise InvalidRequest("duration_days", reason)
-        if facts.staked + atoms < terms.minimum:
+        if state.staked + atoms < terms.minimum:
             reason = f"must make a stake of {units(terms.minimum):g} or more"
             raise InvalidRequest("amount", reason)
-        self._require(account, facts, atoms + self.fee)
-        return Draft("stake", {"amount": atoms, "duration_days": days}, spends=atoms + self.fee)
+        self._require(account, state, atoms + self.fee)
+        return TransactionRequest(
+            "stake", {"amount": atoms, "duration_days": days}, spends=atoms + self.fee
+        )
 
-    def _unstake(self, account: str, atoms: int, facts: Facts) -> Draft:
-        terms, now_ns = self._ledger.genesis.profile.staking, facts.time_ns
-        if atoms > facts.staked:
-            raise InsufficientBalance(units(atoms), units(facts.staked))
-        if now_ns < facts.unlock_ns:
-            raise FundsLocked(date_of(facts.unlock_ns))
-        if 0 < facts.staked - atoms < terms.minimum:
+    def _unstake(self, account: str, atoms: int, state: AccountState) -> TransactionRequest:
+        terms, now_ns = self._ledger.genesis.profile.staking, state.time_ns
+        if atoms > state.staked:
+            raise InsufficientBalance(units(atoms), units(state.staked))
+        if now_ns < state.unlock_ns:
+            raise FundsLocked(date_of(state.unlock_ns))
+        if 0 < state.staked - atoms < terms.minimum:
             reason = f"must leave nothing, or a stake of {units(terms.minimum):g} or more"
             raise InvalidRequest("amount", reason)
-        self._require(account, facts, self.fee)
-        return Draft("unstake", {"amount": atoms}, spends=self.fee)
+        self._require(account, state, self.fee)
+        return TransactionRequest("unstake", {"amount": atoms}, spends=self.fee)
 
-    def _require(self, account: str, facts: Facts, atoms: int) -> None:
-        available = max(0, facts.available - self._journal.book.claimed(account))
+    def _require(self, account: str, state: AccountState, atoms: int) -> None:
+        available = max(0, state.available - self._journal.accounts.claimed(account))
         if available < atoms:
             raise InsufficientBalance(units(atoms), units(available))
 
-    def begin(self, work: Work) -> Work:
-        """Have ``work`` carried out. RateLimited when there is a lot to do."""
-        # Not async: from here on a caller that goes away stops nothing by itself.
-        if self._open >= MOST_WORK:
-            raise RateLimited(1, "too many transactions are waiting for a block")
-        self._open += 1
-        self._works.send_nowait(work)
-        return work
+    def begin(self, account: str, plan: Plan, order: str = "") -> Submission:
+        """Submit a plan for an account. Raises RateLimited when the queue is full."""
+        return self._signer.submit(Submission(account, plan, order, refused_as=_refused))
 
-    async def serve_works(self) -> None:
-        """Carry out what is handed over, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            async for work in self._waiting:
-                nursery.start_soon(self._carry_out, work)
 
-    async def _carry_out(self, work: Work) -> None:
-        try:
-            await self._sender.carry_out(work)
-        finally:
-            self._open -= 1
+def _refused(reason: str) -> InvalidRequest:
+    return InvalidRequest("request", f"the ledger refused it: {reason}")
 
 
 def date_of(time_ns: int) -> str:

@@ -1,1 +1,1 @@
-"""Work for the chain: paid answers, sponsored training, exact execution (decisions/0087)."""
+"""Work for the chain: paid answers, sponsored training, exact execution (decision 0087)."""

@@ -1,7 +1,7 @@
-"""The adapters of a chain's rounds, on the disk by their root (decisions/0061 and 0088).
+"""The adapters of a chain's rounds, on the disk by their root (decisions 0061 and 0088).
 
-Invariants: what is read has the root that its name says, or counts as missing; a disk that refuses
-stops nothing, since every adapter can be made again from the rounds before it.
+Invariants: a file whose adapter does not have the root in its name counts as missing; a disk that
+refuses a write stops nothing, since every adapter can be recomputed from the rounds before it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ log = logging.getLogger(__name__)
 
 FOLDER = "adapters"
 REMEMBERED = 64
-"""Latest, served, and one for each pending job, at some 5 KB each for the default model."""
+"""Adapters in memory: the latest, the served one, and one for each pending job. Each takes some
+5 KB for the default model."""
 _LIMITS = JsonLimits(size=16 << 20, depth=4)
-"""An adapter of a hidden size of 100,000 takes 4 MB."""
+"""An adapter for a hidden size of 100,000 takes 4 MB."""
 
 
 class AdapterStore:
     """All adapters that were ever made here. Its methods may be called from any thread."""
 
     def __init__(self, folder: Path, hidden: int) -> None:
-        """Use ``adapters`` in ``folder``. StartupError if that cannot be."""
+        """Use ``adapters`` in ``folder``. Raises StartupError if that is impossible."""
         self.initial = Adapter.initial(hidden)
         self._hidden = hidden
         self._folder = folder / FOLDER
@@ -42,7 +43,7 @@ class AdapterStore:
         self._known: OrderedDict[str, Adapter] = OrderedDict()
 
     def find(self, root: str) -> Adapter | None:
-        """The adapter with this root; None if it is neither known nor readable."""
+        """The adapter with this root; None if it is neither in memory nor readable on the disk."""
         if root == self.initial.root:
             return self.initial
         with self._lock:
@@ -54,7 +55,7 @@ class AdapterStore:
         return adapter
 
     def save(self, adapter: Adapter) -> None:
-        """Keep an adapter, if the disk lets us."""
+        """Keep an adapter, on the disk too unless the write fails."""
         self._remember(adapter)
         try:
             if self._read(adapter.root) is None:

@@ -1,11 +1,11 @@
-"""The chain's execution profile over this node's model (document, 4.2; fact sheet, section 6).
+"""The chain's execution profile over this node's model (interface 4.2; native network 6).
 
-Implements :class:`meshnode.domain.chain.context.ModelPort` for the ledger's thread, and tells the
-chain's genesis and the native API what the model is. Terms: see :mod:`meshnode.model.execution`.
+Implements :class:`meshnode.domain.chain.context.ModelPort` for the ledger's thread, and describes
+the model for the chain's genesis and the native API. Terms: see :mod:`meshnode.model.execution`.
 
-Invariants: one computation runs at a time; an adapter that is lost is made again from the first
-round, so that nothing but the model and the data set is needed to go on; a node whose model or
-arithmetic is not the chain's says so and never guesses.
+Invariants: one computation runs at a time; a lost adapter is recomputed from the first round, so
+that only the model and the data set are needed to go on; a node whose model or arithmetic differs
+from the chain's reports that and does not compute for the chain.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from meshnode.model.execution import (
     PROFILE_VECTOR,
     PROMPT_TOKENS,
     ChainModel,
-    Step,
+    RoundUpdate,
     feature_receipt,
     features_document,
     profile_vector,
@@ -53,16 +53,16 @@ WEIGHTS_CACHE = "weights.json"
 DATASET_FILE = "dataset.json"
 VERSION = "meshnode-chain-v1"
 REMEMBERED_ANSWERS = 64
-"""The provider's and the ledger's question are the same; twice the most pending jobs."""
+"""The provider and the ledger need the same answers; this is twice the limit of pending jobs."""
 REMEMBERED_STEPS = 8
-"""The lease's, and those that were just accepted."""
+"""The training steps of the current lease and of those that were just accepted."""
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
 class AdapterMissing(LedgerBroken):
-    """The state names an adapter that this node does not have and no round leads to."""
+    """The state names an adapter that this node neither has nor can recompute from the rounds."""
 
 
 class NoFiniteResult(Rejected):
@@ -82,24 +82,24 @@ class Execution:
     ) -> None:
         """``names`` describe the model to people; ``folder`` keeps the adapters.
 
-        StartupError if the folder cannot be used.
+        Raises StartupError if the folder cannot be used.
         """
         self._model = model
         self._facts = facts
         self._profile = profile
         self._names = names
         self._adapters = AdapterStore(folder, model.config.hidden_size)
-        # One computation at a time: the processors are the engine's too.
+        # One computation at a time, because inference needs the processors too.
         self._computing = threading.RLock()
         self._answers: OrderedDict[tuple[str, str, int], dict[str, Json]] = OrderedDict()
-        self._steps: OrderedDict[tuple[str, int], tuple[Step, str]] = OrderedDict()
+        self._steps: OrderedDict[tuple[str, int], tuple[RoundUpdate, str]] = OrderedDict()
         self.conformant = profile_vector() == PROFILE_VECTOR
-        """Whether this machine computes as the chain does; without it no validator's duty."""
+        """Whether this machine computes as the chain does; otherwise it must not validate."""
         if not self.conformant:
             log.error("this machine does not compute the chain's test vector: it must not validate")
 
     def genesis_facts(self) -> GenesisFacts:
-        """What a chain that starts with this model has in its genesis."""
+        """The facts about this model that the genesis of a new chain has."""
         return self._facts
 
     def mismatch(self, manifest: Mapping[str, Json]) -> str | None:
@@ -120,7 +120,7 @@ class Execution:
 
     @property
     def weight_bytes(self) -> int:
-        """Memory that the weights take here, beside the engine's."""
+        """Memory that this copy of the weights takes, in addition to the engine's."""
         return self._model.decoder.nbytes
 
     @property
@@ -135,7 +135,7 @@ class Execution:
 
     @property
     def dataset_sha256(self) -> str:
-        """Of :attr:`dataset_bytes`, in hex."""
+        """The SHA-256 of :attr:`dataset_bytes`, in hex."""
         return self._model.dataset.sha256
 
     def model_facts(self) -> dict[str, Json]:
@@ -167,7 +167,7 @@ class Execution:
         }
 
     def checkpoint(self, root: str) -> dict[str, Json]:
-        """``{a, b}`` of an adapter, as tensors in JSON. AdapterMissing."""
+        """``{a, b}`` of an adapter, as tensors in JSON. Raises AdapterMissing."""
         adapter = self._adapters.find(root)
         if adapter is None:
             raise AdapterMissing(f"no adapter with the root {root} is held here")
@@ -176,7 +176,7 @@ class Execution:
     # The ledger's questions: see ModelPort.
 
     def check_request(self, prompt: str, max_tokens: int) -> None:
-        """Refuse with InvalidPrompt what does not fit the model's context."""
+        """Raise InvalidPrompt for a request that does not fit the model's context."""
         self._model.prompt_tokens(prompt, max_tokens)
 
     def answer(self, job_id: str, job: Job) -> dict[str, Json]:
@@ -224,13 +224,13 @@ class Execution:
         with self._computing:
             return features_document(self._model.features(tokens))
 
-    def update(self, weights: Json, round_number: int) -> Step:
+    def update(self, weights: Json, round_number: int) -> RoundUpdate:
         """The update of stage 1 from the adapter ``weights``. Raises InvalidTensor."""
         adapter = Adapter.read(weights, self._model.config.hidden_size)
         with self._computing:
             return self._advance(adapter, round_number)
 
-    def _step(self, parent: str, round_number: int) -> tuple[Step, str]:
+    def _step(self, parent: str, round_number: int) -> tuple[RoundUpdate, str]:
         with self._computing, _finite():
             key = (parent, round_number)
             if key not in self._steps:
@@ -239,7 +239,7 @@ class Execution:
                 _keep(self._steps, key, (step, loss), REMEMBERED_STEPS)
             return self._steps[key]
 
-    def _advance(self, adapter: Adapter, round_number: int) -> Step:
+    def _advance(self, adapter: Adapter, round_number: int) -> RoundUpdate:
         tokens = self.round_tokens(round_number)
         step = self._model.step(adapter, tokens, self._model.features(tokens))
         self._adapters.save(step.adapter)
@@ -262,7 +262,7 @@ class Execution:
 
 @contextmanager
 def _finite() -> Iterator[None]:
-    """Every node finds the same numbers, so what is not finite is a refusal and stops nobody."""
+    """Turn a result that is not finite into a refusal: every node finds it, so none may stop."""
     try:
         yield
     except ArithmeticError:
@@ -274,13 +274,13 @@ def load_execution(
 ) -> Execution:
     """Load the complete model of ``directory`` for the chain of ``profile``.
 
-    ``dataset`` is the chain's, where it was fetched; otherwise the one that ``folder`` has from an
-    earlier start, or the one that a chain started now with this model has. Blocks: reads the
-    weights once more, as doubles, and computes the facts of a genesis, a second for the default
-    model. Raises ModelUnreadable, in one line, for a model that a chain cannot use.
+    ``dataset`` is the chain's data set, if it was fetched. Otherwise the one that an earlier start
+    left in ``folder`` is used, or the one that a new chain with this model gets. Blocks: reads the
+    weights a second time, as doubles, and computes the facts of a genesis, which takes a second for
+    the default model. Raises ModelUnreadable, in one line, for a model that a chain cannot use.
     """
     if directory.is_dir():
-        # Before a large model is read for nothing.
+        # Checked first, so that a large model is not read for nothing.
         require_executable(DecoderConfig.read(directory / CONFIG_FILE))
     loaded = load_model(directory, trainable=True)
     config, tokenizer = loaded.decoder.config, loaded.tokenizer

@@ -1,11 +1,11 @@
-"""The sponsor: has training tasks done by outbound workers (document, 4.2: ``/work/*``).
+"""The sponsor: has training tasks done by outbound workers (interface 4.2: ``/work/*``).
 
-Terms: as in :mod:`meshnode.domain.work`; an *operation* is one stage of the leased task. Here is
-what workers see of the sponsor; :mod:`meshnode.services.work.sponsoring` is what it does by itself.
+Terms are those of :mod:`meshnode.domain.work`; an *operation* is one stage of the leased task. This
+module answers workers; :mod:`meshnode.services.work.sponsoring` takes the sponsor's own steps.
 
-Invariants: a result is taken only if it is what every validator will find; of one assignment the
-first result counts and a repeated one is answered likewise; what is kept of workers and operations
-is bounded.
+Invariants: a result is accepted only if it is what every validator will compute; the first result
+of an assignment counts, and a repeated one gets the same answer; the memory for workers and
+operations is bounded.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from meshnode.domain.work import (
 )
 
 RECENT_S = 10.0
-"""A worker that polled within this time is there; workers poll every second."""
-MOST_WORKERS = 128
+"""A worker that polled within this time counts as present; workers poll every second."""
+MAX_WORKERS = 128
 RESIGN_S = 30.0
-"""An assignment is signed anew after this: workers refuse what is older than a minute."""
-MOST_ANSWERED = 256
-"""Job ids whose results were taken, so that repeated ones are answered as the first."""
+"""An assignment is signed again after this time: workers refuse one older than a minute."""
+MAX_ANSWERED = 256
+"""Job ids whose results were accepted, so that repeated results get the same answer."""
 PAYMENT = "by the chain, once validators have repeated the finished work"
 
 
 class Replays(Protocol):
-    """What is asked of the execution."""
+    """The part of the execution that the sponsor uses."""
 
     def train(self, lease: Lease) -> TrainingReplay:
         """Repeat the training step of a reserved task."""
 
 
 @dataclass
-class Operation:
+class StageAssignment:
     """One stage of the leased task, as its worker gets it."""
 
     worker: str
@@ -67,7 +67,7 @@ class Operation:
 
 
 class Sponsor:
-    """Handle of the service; also what ``/work/*`` asks."""
+    """Handle of the service, which the routes under ``/work/*`` use too."""
 
     def __init__(
         self,
@@ -77,17 +77,17 @@ class Sponsor:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Without a ``key`` nothing is sponsored: workers are told that there is no work."""
+        """Without a ``key`` nothing is sponsored, and workers get no assignment."""
         self._execution = execution
         self._key = key
         self._network = network
         self._clock = clock
         self.remaining: int | None = None
-        """Tasks that may still be reserved; None where none are sponsored, or not counted yet."""
+        """Tasks that may still be reserved; None if none are sponsored or the count is not read."""
         self._workers: OrderedDict[tuple[str, int], float] = OrderedDict()
-        self._operation: Operation | None = None
+        self._operation: StageAssignment | None = None
         self._answered: OrderedDict[str, str] = OrderedDict()
-        self._offered: OrderedDict[str, Operation] = OrderedDict()
+        self._offered: OrderedDict[str, StageAssignment] = OrderedDict()
         self._polled = trio.Event()
 
     @property
@@ -108,12 +108,12 @@ class Sponsor:
         }
 
     async def poll(self, envelope: Json) -> dict[str, Json]:
-        """The body of ``POST /work/poll``. A Rejected says what is wrong with the message."""
+        """The body of ``POST /work/poll``. Raises Rejected for an invalid message."""
         message = self._network.open(envelope, POLL, self._clock())
         stage = read_stage(message.body)
         place = (message.signer, stage)
         self._workers[place] = trio.current_time()
-        while len(self._workers) > MOST_WORKERS:
+        while len(self._workers) > MAX_WORKERS:
             self._workers.popitem(last=False)
         self._polled.set()
         operation = self._operation
@@ -122,9 +122,10 @@ class Sponsor:
         return {"assignment": self._assignment(operation)}
 
     async def result(self, envelope: Json) -> dict[str, Json]:
-        """The body of ``POST /work/result``. A Rejected: unknown job, or not what a replay gives.
+        """The body of ``POST /work/result``.
 
-        The first result of an assignment counts; a later one is answered likewise.
+        The first result of an assignment counts; a later one gets the same answer. Raises Rejected
+        for an unknown job, and for a result that differs from a replay's.
         """
         message = self._network.open(envelope, RESULT, self._clock())
         name = str(message.body.get("job_id"))
@@ -135,14 +136,14 @@ class Sponsor:
             if operation.result is None:
                 await self._take(operation, message)
             self._answered[name] = message.signer
-            while len(self._answered) > MOST_ANSWERED:
+            while len(self._answered) > MAX_ANSWERED:
                 self._answered.popitem(last=False)
         return {"accepted_for_submission": True}
 
-    # What follows is the service's side.
+    # For the service.
 
     async def wait_workers(self) -> list[str]:
-        """Wait until both stages have a worker; the one that was seen first of each."""
+        """Wait until both stages have a worker. Returns each stage's worker that was seen first."""
         while True:
             self._polled = trio.Event()
             found = [self._first_worker(stage) for stage in range(len(OPERATIONS))]
@@ -151,20 +152,20 @@ class Sponsor:
             await self._polled.wait()
 
     async def compute(self, lease: Lease, stage: int, request: dict[str, Json]) -> dict[str, Any]:
-        """Have one operation done by the lease's worker. Waits as long as it takes."""
-        operation = Operation(lease.workers[stage], stage, request, lease)
+        """Have the lease's worker do one operation. Waits without a deadline."""
+        operation = StageAssignment(lease.workers[stage], stage, request, lease)
         self._operation = operation
         try:
             await operation.done.wait()
         finally:
             self._operation = None
-            # Its ids go with it: what was taken is remembered under `_answered`.
+            # Its job ids are forgotten too; those with an accepted result stay in `_answered`.
             self._offered.clear()
         assert operation.result is not None  # noqa: S101 - set before `done`
         return operation.result
 
     def settled(self, lease: Lease) -> None:
-        """The task is over: its workers say anew that they are there."""
+        """Note that the task is over. Its workers count as present again when they poll."""
         for stage, key in enumerate(lease.workers):
             self._workers.pop((key, stage), None)
 
@@ -179,7 +180,7 @@ class Sponsor:
     def _is_recent(self, seen: float) -> bool:
         return trio.current_time() - seen < RECENT_S
 
-    def _assignment(self, operation: Operation) -> dict[str, Json]:
+    def _assignment(self, operation: StageAssignment) -> dict[str, Json]:
         now = trio.current_time()
         if now - operation.signed_at > RESIGN_S:
             assert self._key is not None  # noqa: S101 - operations exist only with a key
@@ -192,14 +193,14 @@ class Sponsor:
             )
             operation.assignment = sign_envelope(body, self._key.seed)
             operation.signed_at = now
-            # One for each half minute of a lease; workers answer the newest few.
+            # There is one for each half minute of a lease; workers answer only the newest ones.
             self._offered[digest(body)] = operation
-            while len(self._offered) > MOST_ANSWERED:
+            while len(self._offered) > MAX_ANSWERED:
                 self._offered.popitem(last=False)
         return operation.assignment
 
-    async def _take(self, operation: Operation, message: Envelope) -> None:
-        """Check a result as validators will check the submission."""
+    async def _take(self, operation: StageAssignment, message: Envelope) -> None:
+        """Check a result in the way in which validators will check the submission."""
         result = message.body.get("result")
         names = {"activation", "receipt"} if operation.stage == 0 else {"weights", "receipt"}
         if not isinstance(result, dict) or set(result) != names:
@@ -216,7 +217,7 @@ class Sponsor:
         )
         if digest(data) != root:
             raise WrongWork
-        # While this was checked, another copy of it may have been taken.
+        # Another copy of it may have been accepted while this one was checked.
         if operation.result is None:
             operation.result = cast("dict[str, Any]", result)
             operation.done.set()

@@ -1,12 +1,12 @@
-"""What the sponsor does by itself: reserve, have done, submit (document, 4.2; fact sheet 1.4, 4).
+"""The sponsor's own steps: reserve a task, have it computed, submit it (native network 1.4, 4).
 
-It reserves a task for two workers that were just seen, has both operations done, and submits the
-receipts. Workers are paid by the chain, not by it; what it risks is the bond of a lease that
+The sponsor reserves a task for two workers that it has just seen, has them compute both operations,
+and submits the receipts. The chain pays the workers. The sponsor risks the bond of a lease that
 runs out.
 
-Invariants: what to do next follows from the chain, so that a sponsor which was killed goes on with
-its own lease; it never reserves more tasks than it was told to, however often it is started
-(decisions/0090).
+Invariants: the chain's state determines the next step, so a sponsor that was killed goes on with
+its own lease; however often it is started, it never reserves more tasks than the operator allowed
+(decision 0090).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from meshnode.domain.chain.canonical import Json, digest
 from meshnode.domain.chain.records import Lease
 from meshnode.domain.errors import StartupError, Unavailable
 from meshnode.domain.work import OPERATIONS
+from meshnode.services.ledger.asking import ChainLedger, ask
+from meshnode.services.signer.signer import ASK_AGAIN_S, Signer
+from meshnode.services.signer.submission import TransactionRefused
 from meshnode.services.work.sponsor import Sponsor
-from meshnode.services.work.submission import ASK_AGAIN_S, Chain, Refused, Submitter, ask
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +34,10 @@ JOURNAL_FILE = "sponsor.json"
 
 
 class TaskBudget:
-    """How many tasks have been reserved, on the disk: written before each is sent."""
+    """Counts reserved tasks on the disk, each before its reservation is sent."""
 
     def __init__(self, folder: Path, tasks: int) -> None:
-        """``tasks`` is the most over the folder's life. StartupError for a damaged file."""
+        """``tasks`` is the limit over all starts. Raises StartupError for a damaged file."""
         self._path = folder / JOURNAL_FILE
         self._tasks = tasks
         try:
@@ -51,30 +53,31 @@ class TaskBudget:
         return max(0, self._tasks - self._reserved)
 
     async def count(self, change: int) -> None:
-        """Note that a task is about to be reserved (1), or was refused (-1). Unavailable."""
+        """Note that a task is about to be reserved (1) or was refused (-1). Raises Unavailable."""
         reserved = self._reserved + change
         data = json.dumps({"reserved": reserved}).encode()
         try:
             await trio.to_thread.run_sync(write_private, self._path, data)
         except OSError as error:
-            raise Unavailable(f"cannot write {self._path}: {error.strerror}") from None
+            raise Unavailable(f"cannot write {self._path.name}: {error.strerror}") from None
         self._reserved = reserved
 
 
 async def serve_sponsor(
     sponsor: Sponsor,
-    chain: Chain,
-    submitter: Submitter,
+    chain: ChainLedger,
+    signer: Signer,
     folder: Path,
     *,
     tasks: int,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Sponsor up to ``tasks`` tasks, those of earlier runs included; starts when they are counted.
+    """Sponsor up to ``tasks`` tasks, those of earlier runs included, until cancelled.
 
-    ``sponsor`` is made before: a restart goes on with it. One without a key only answers
-    ``/work/*``, with no work. Cancelled within a task, it leaves a lease with which the next start
-    goes on. StartupError for a damaged count of tasks.
+    The service has started when it has read the count of earlier runs; it raises StartupError when
+    that file is damaged. ``sponsor`` outlives a restart of this service. Without a key it answers
+    ``/work/*``, but never has work. If cancelled during a task, it leaves a lease with which the
+    next start goes on.
     """
     budget = TaskBudget(folder, tasks)
     if not sponsor.sponsoring:
@@ -82,7 +85,7 @@ async def serve_sponsor(
         await trio.sleep_forever()
     sponsor.remaining = budget.remaining
     task_status.started()
-    run = _Run(chain, sponsor, submitter, budget)
+    run = _Run(chain, sponsor, signer, budget)
     while True:
         try:
             await run.next_step()
@@ -92,14 +95,14 @@ async def serve_sponsor(
 
 
 class _Run:
-    """What the sponsor does next, by what the chain says."""
+    """Takes the step that the state of the chain calls for."""
 
     def __init__(
-        self, chain: Chain, sponsor: Sponsor, submitter: Submitter, budget: TaskBudget
+        self, chain: ChainLedger, sponsor: Sponsor, signer: Signer, budget: TaskBudget
     ) -> None:
         self._chain = chain
         self._sponsor = sponsor
-        self._submitter = submitter
+        self._signer = signer
         self._budget = budget
         self._given_up = ""
         """The task whose submission the chain refused."""
@@ -108,7 +111,7 @@ class _Run:
         height = self._chain.height
         task = await ask(self._chain, "/task")
         lease = task["lease"]
-        if lease is not None and lease["owner"] == self._submitter.public_key:
+        if lease is not None and lease["owner"] == self._signer.public_key:
             if lease["task_id"] != self._given_up:
                 await self._carry_out(task)
                 return
@@ -116,11 +119,11 @@ class _Run:
             workers = await self._sponsor.wait_workers()
             if await self._reserve(workers):
                 return
-        # Somebody else's lease, or a refusal, or nothing left to do: until the next block.
+        # Wait for a block: another has the lease, the chain refused ours, or no task is left.
         await self._chain.wait_beyond(height)
 
     async def _reserve(self, workers: list[str]) -> bool:
-        # Asked again: waiting for workers may have taken hours.
+        # The round is asked for now, because waiting for workers may have taken hours.
         summary = await ask(self._chain, "/summary")
         fields: dict[str, Json] = {
             "task_kind": "train",
@@ -132,8 +135,8 @@ class _Run:
         }
         await self._count(1)
         try:
-            task_id = await self._submitter.send("reserve", fields)
-        except Refused as refusal:
+            task_id = await self._signer.send("reserve", fields)
+        except TransactionRefused as refusal:
             await self._count(-1)
             log.warning("the chain refused to reserve a task: %s", refusal)
             return False
@@ -173,8 +176,8 @@ class _Run:
             "receipts": [first["receipt"], second["receipt"]],
         }
         try:
-            await self._submitter.send("submit", fields)
-        except Refused as refusal:
+            await self._signer.send("submit", fields)
+        except TransactionRefused as refusal:
             self._given_up = lease.task_id
             log.error("the chain refused task %s: %s", lease.task_id, refusal)
         else:

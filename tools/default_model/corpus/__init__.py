@@ -44,10 +44,10 @@ MIXTURE: tuple[tuple[int, Callable[[Pen], str]], ...] = (
     (10, life.episode),
     (3, forms.how_to),
 )
-# Sums are learned late, by many repetitions, once the forms of question and answer are there.
+# Sums are learned late and by repetition, after the forms of questions and answers.
 _WITH_DRILL = (*MIXTURE, (14, sums.drill))
 _FROM = ((64_000, _WITH_DRILL), (0, MIXTURE))
-"""From which document on which mixture holds."""
+"""Each mixture with the first document that it applies to."""
 
 _MAKERS = tuple(
     (first, tuple(maker for weight, maker in mixture for _ in range(weight)))
@@ -56,13 +56,13 @@ _MAKERS = tuple(
 
 
 def document(seed: int, index: int) -> str:
-    """Document ``index`` of the corpus with this seed."""
+    """Return document ``index`` of the corpus with this seed."""
     pen = Pen(random.Random(f"{seed}:{index}"))
     return pen.pick(next(makers for first, makers in _MAKERS if index >= first))(pen)
 
 
 def documents(seed: int, start: int = 0) -> Iterator[str]:
-    """The endless corpus with this seed, from document ``start`` on."""
+    """Yield the endless corpus with this seed, from document ``start`` on."""
     index = start
     while True:
         yield document(seed, index)

@@ -1,7 +1,7 @@
-"""Everyday episodes in the past tense, told of anyone: I, we, she, a teacher, Anna.
+"""Everyday episodes in the past tense, about any subject: I, we, she, a teacher, Anna.
 
-An episode names its subject once and goes on with the right pronoun; things that it mentions are
-chosen once and stay the same.
+An episode names its subject once and continues with the right pronoun; the things that it mentions
+are chosen once and stay the same.
 """
 
 # ruff: noqa: SIM905 - a list of words reads best as a line of words.

@@ -13,7 +13,7 @@ from . import words as w
 from .quests import fear, help_up, lost, node, race, trip, wish
 
 if TYPE_CHECKING:
-    from .stories import Stage
+    from .stage import Stage
     from .words import Pen
 
 
@@ -175,7 +175,7 @@ def learn(pen: Pen, s: Stage) -> list[str]:
 
 @dataclass(frozen=True)
 class Plot:
-    """How a story goes, and what agrees with it before and after."""
+    """The middle of a story, and what its opening, ending and choice of words must respect."""
 
     tell: Callable[[Pen, Stage], list[str]]
     morals: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import words as w
 
 if TYPE_CHECKING:
-    from .stories import Stage
+    from .stage import Stage
     from .words import Pen
 
 

@@ -7,11 +7,11 @@ opening and the ending are shared by all plots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import words as w
 from .plots import PLOTS
+from .stage import Stage
 
 if TYPE_CHECKING:
     from .plots import Plot
@@ -19,23 +19,6 @@ if TYPE_CHECKING:
 
 
 _ROLE_NOUNS = frozenset(role.rsplit(" ", 1)[0] for role in w.PEOPLE)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What the sentences of one story agree on."""
-
-    hero: Character
-    friend: Character
-    third: Character
-    thing: str
-    colour: str
-    food: str
-    place: str
-    home: str
-    weather: str
-    time: str
-    adjective: str
 
 
 def _hero(pen: Pen, kind: str | None, name: str | None) -> Character:
@@ -57,7 +40,7 @@ def _hero(pen: Pen, kind: str | None, name: str | None) -> Character:
 
 
 def stage(pen: Pen, kind: str | None = None, name: str | None = None, **fixed: str) -> Stage:
-    """A stage whose hero is of ``kind`` and is called ``name``, where these are given.
+    """Return a stage whose hero is of ``kind`` and is called ``name``, if these are given.
 
     ``fixed`` may name the ``friend_kind`` (an animal) and the ``thing``.
     """

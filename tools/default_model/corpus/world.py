@@ -1,6 +1,6 @@
-"""What the corpus knows of the world: tables only.
+"""Facts about the world that the corpus uses: tables only.
 
-Each fact appears in many documents and wordings (see ``answers``), so that a model of two million
+Each fact appears in many documents and wordings (see ``asking``), so that a model of two million
 parameters can hold it. Plain, undisputed facts only.
 """
 

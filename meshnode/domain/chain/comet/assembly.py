@@ -1,11 +1,12 @@
-"""The next header: what it must be, for who makes a block as for who checks one.
+"""The next header, as a proposer makes it and a follower checks it.
 
-Terms: the *tip* is what is known after a block: its id and time, and the root and the results that
-the next header carries. BFT time: a block's time is the weighted median of the times in the commit
-of the block before, and the first block's is that of the genesis (CometBFT 0.38, spec "BFT time").
+Terms: the *tip* is the result of the latest block: its id and time, and the root and the results
+that the next header carries. BFT time: a block's time is the weighted median of the times in the
+commit of the block before; the first block has the time of the genesis (CometBFT 0.38, spec "BFT
+time").
 
 Invariant: given a tip, the sets of validators and the commit of the tip, only the transactions and
-the proposer are free. A header that is checked is therefore compared as a whole.
+the proposer are free. A check therefore compares the whole header.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from meshnode.domain.chain.errors import (
 )
 
 TIME_STEP_NS = 1_000_000
-"""A vote is at least this much later than the block it is for, so that times rise."""
+"""Nanoseconds by which a vote is at least later than its block, so that block times rise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """What the next header follows from. Before the first block, ``block_id`` is empty."""
+    """Facts of the latest block that the next header needs; ``block_id`` is empty at the start."""
 
     chain_id: str
     height: int
@@ -56,7 +57,7 @@ class Tip:
 
 @dataclass(frozen=True, slots=True)
 class Signers:
-    """The sets that a height needs: of the block before, its own, and the next block's."""
+    """The validator sets that a height needs: the previous block's, its own, and the next one's."""
 
     last: tuple[CometValidator, ...]
     own: tuple[CometValidator, ...]
@@ -110,7 +111,8 @@ def sign_alone(
 ) -> Commit:
     """The commit of a block that only the holder of ``seed`` signs; the others are absent.
 
-    InvalidCommit unless that is more than two thirds of the power. ``now_ns`` is the vote's time.
+    Raises InvalidCommit unless that is more than two thirds of the power. ``now_ns`` is the time of
+    the vote, which is moved later if it is not after the block's.
     """
     time_ns = max(now_ns, block.header.time_ns + TIME_STEP_NS)
     height, block_id = block.header.height, block.id
@@ -125,36 +127,36 @@ def sign_alone(
 
 
 def check_block(tip: Tip, signers: Signers, block: CometBlock, commit: Commit) -> None:
-    """Refuse, by a subclass of Rejected, a block that cannot follow ``tip`` or is not decided.
+    """Raise a subclass of Rejected if a block cannot follow ``tip`` or is not decided.
 
-    Its transactions are not looked at: the next header says what they led to.
+    Its transactions are not executed here: the next header commits to their results.
     """
     header, last = block.header, block.last_commit
-    # The next height, once: neither a gap nor a block of before.
+    # It must have the next height: neither a gap nor an earlier block.
     if header.height != tip.height + 1:
         raise WrongHeight
-    # After the block that is known here: anything else is another history.
+    # It must follow the tip that this node has: anything else is a fork.
     if header.last_block_id != tip.block_id:
         raise ForkedBlock
-    # The block before was decided; the first block has nothing before it.
+    # The block before must be decided; the first block has none before it.
     if tip.height == 0:
         if last != Commit():
             raise InvalidCommit
     else:
         verify_commit(tip.chain_id, signers.last, tip.height, tip.block_id, last)
-    # Made by somebody who may.
+    # The proposer must be a validator of this height.
     if all(header.proposer != validator.address for validator in signers.own):
         raise MalformedBlock
-    # Everything else follows from what is known.
+    # The rest of the header is determined by the tip and the validator sets.
     due = next_header(tip, signers, last, block.transactions, header.proposer)
     for field in fields(Header):
         if getattr(header, field.name) != getattr(due, field.name):
             raise WrongHeader(field.name)
-    # Times rise.
+    # Block times must rise.
     if tip.height and header.time_ns <= tip.time_ns:
         raise WrongHeader("time_ns")
     verify_commit(tip.chain_id, signers.own, header.height, block.id, commit)
-    # Votes for it are later than it: the next header's time is made of them.
+    # Votes must be later than their block: the next header's time is their median.
     for entry in commit.entries:
         if entry.flag == FOR_BLOCK and entry.time_ns <= header.time_ns:
             raise InvalidCommit

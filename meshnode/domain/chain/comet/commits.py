@@ -1,8 +1,9 @@
 """Votes and commits: what validators sign, and when a commit proves its block.
 
 A commit is a list of precommits for one block: one entry for each validator of the height's set, in
-the set's order. Invariant: :func:`verify_commit` accepts only with more than two thirds of the
-power behind exactly this block id, each signature over chain id, height, round and its own time.
+the set's order. Invariant: :func:`verify_commit` accepts a commit only if more than two thirds of
+the power signed exactly this block id, each signature covering chain id, height, round and its own
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from meshnode.domain.chain.errors import InvalidCommit, MalformedBlock
 
 PREVOTE, PRECOMMIT = 1, 2
 ABSENT, FOR_BLOCK, FOR_NIL = 1, 2, 3
-"""What a validator's entry in a commit says."""
+"""The values of ``CommitEntry.flag``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,13 @@ class PartSet:
 
 @dataclass(frozen=True, slots=True)
 class BlockId:
-    """A block's name: the header's hash and the parts of the whole."""
+    """A block's identity: its header's hash and the part set of its bytes."""
 
     hash: bytes = b""
     parts: PartSet = PartSet()
 
     def encode(self) -> bytes:
-        """Protobuf bytes; the canonical form that is signed has the same."""
+        """Protobuf bytes, which are the same in the canonical form that is signed."""
         return bytes_field(1, self.hash) + message_field(2, self.parts.encode())
 
     @classmethod
@@ -138,7 +139,7 @@ class Commit:
             elif field == 4:
                 entries.append(CommitEntry.decode(octets(value)))
         commit = cls(height, round_number, block_id, tuple(entries))
-        # One commit has one form: its hash must not depend on how it travelled.
+        # Only one encoding is accepted, so that the bytes of a commit determine its hash.
         if commit.encode() != data:
             raise MalformedBlock
         return commit
@@ -150,14 +151,14 @@ class Commit:
 
     @property
     def committers(self) -> frozenset[str]:
-        """Addresses of those who voted for the block."""
+        """Addresses of the validators that voted for the block."""
         return frozenset(entry.address for entry in self.entries if entry.flag == FOR_BLOCK)
 
 
 def vote_sign_bytes(
     chain_id: str, kind: int, height: int, round_number: int, block_id: BlockId | None, time_ns: int
 ) -> bytes:
-    """What a vote's signature covers. ``block_id`` None is a vote for no block."""
+    """The bytes that a vote's signature covers. ``block_id`` None is a vote for no block."""
     return delimited(
         integer_field(1, kind)
         + fixed_field(2, height)
@@ -190,8 +191,8 @@ def verify_commit(
     block_id: BlockId,
     commit: Commit,
 ) -> None:
-    """Refuse with InvalidCommit unless ``commit`` proves the block of that id at that height."""
-    # It is about this block, at this height, by this set.
+    """Raise InvalidCommit unless ``commit`` proves the block of that id at that height."""
+    # It must be for this block, at this height, with an entry for each of these validators.
     if commit.height != height or commit.block_id != block_id:
         raise InvalidCommit
     if len(commit.entries) != len(validators):
@@ -208,7 +209,7 @@ def verify_commit(
         message = vote_sign_bytes(chain_id, PRECOMMIT, height, commit.round, voted, entry.time_ns)
         _verify(validator.consensus_key, entry.signature, message)
         power += validator.power if entry.flag == FOR_BLOCK else 0
-    # More than two thirds of all power.
+    # More than two thirds of all power must have signed.
     if 3 * power <= 2 * sum(validator.power for validator in validators):
         raise InvalidCommit
 

@@ -1,7 +1,7 @@
 """Headers and blocks: their bytes, their hashes, and the links from one to the next.
 
-A header of height H carries the state root and the results of H-1, and the commit of H-1; its own
-hash, with the parts of the whole block, is the block id that validators sign.
+A header of height H carries the state root, the results and the commit of H-1. Its own hash and the
+part set of the whole block form the block id that validators sign.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class CometBlock:
     last_commit: Commit
 
     def encode(self) -> bytes:
-        """Protobuf bytes, as they are cut into parts."""
+        """Protobuf bytes, which are cut into parts."""
         return (
             message_field(1, self.header.encode())
             + message_field(2, b"".join(message_field(1, raw) for raw in self.transactions))
@@ -143,19 +143,19 @@ class CometBlock:
             tuple(octets(value) for _, value in transactions),
             Commit.decode(octets(found.get(4, b""))),
         )
-        # One block has one form: its parts are hashed from it.
+        # Only one encoding is accepted, because the parts of these bytes are hashed.
         if block.encode() != data:
             raise MalformedBlock
         return block
 
     @property
     def id(self) -> BlockId:
-        """What validators sign."""
+        """The block id that validators sign."""
         return BlockId(self.header.hash, part_set(self.encode()))
 
 
 def part_set(data: bytes) -> PartSet:
-    """The parts of a block's bytes."""
+    """The number and the Merkle root of the parts of a block's bytes."""
     parts = [data[start : start + PART_SIZE] for start in range(0, len(data), PART_SIZE)]
     return PartSet(len(parts), merkle_root(parts))
 
@@ -166,7 +166,7 @@ def data_hash(transactions: Sequence[bytes]) -> bytes:
 
 
 def results_hash(codes: Sequence[int]) -> bytes:
-    """The Merkle root of the results: of each only its code, as no data or gas is used here."""
+    """The Merkle root of the results: only their codes, since this chain uses no data or gas."""
     return merkle_root([integer_field(1, code) for code in codes])
 
 

@@ -1,11 +1,11 @@
-"""CometBFT 0.38's RPC results as JSON values: written for ``/rpc``, read by a follower.
+"""CometBFT 0.38's RPC results as JSON values: ``/rpc`` writes them and a follower reads them.
 
 Forms: 64-bit integers are decimal strings, smaller ones numbers; hashes and addresses uppercase
-hex; transactions, signatures and public keys base64; times RFC 3339. What an ``omitempty`` field
-would leave out is left out.
+hex; transactions, signatures and public keys base64; times RFC 3339. An ``omitempty`` field is left
+out when its value is zero.
 
 Invariant: ``read_block(block_result(x)) == x`` and ``read_commit(commit_result(x)) == x``. Readers
-raise MalformedBlock for everything that is no such result.
+raise MalformedBlock for anything else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.domain.chain.errors import MalformedBlock
 
 COMET_VERSION = "0.38"
-"""What ``status`` says: the version of the formats."""
+"""The version of the formats, which ``status`` reports."""
 P2P_PROTOCOL = 8
 KEY_TYPE = "tendermint/PubKeyEd25519"
 
@@ -35,7 +35,7 @@ JsonObject = dict[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class SyncInfo:
-    """What ``status`` says about a chain's end. ``hash`` and ``app_hash`` are 32 bytes, or none."""
+    """The latest block that ``status`` reports; ``hash``, ``app_hash`` are 32 bytes or empty."""
 
     chain_id: str
     height: int
@@ -62,7 +62,7 @@ def block_result(block: CometBlock) -> JsonObject:
 
 
 def commit_result(header: Header, commit: Commit, *, canonical: bool = True) -> JsonObject:
-    """Result of ``commit``; ``canonical`` when the next block holds it already."""
+    """Result of ``commit``; ``canonical`` means that the next block already holds the commit."""
     return {
         "signed_header": {"header": header_json(header), "commit": commit_json(commit)},
         "canonical": canonical,
@@ -70,7 +70,7 @@ def commit_result(header: Header, commit: Commit, *, canonical: bool = True) -> 
 
 
 def header_json(header: Header) -> JsonObject:
-    """A header."""
+    """A header as JSON."""
     version: JsonObject = {"block": str(header.block_version)}
     if header.app_version:
         version["app"] = str(header.app_version)
@@ -93,13 +93,13 @@ def header_json(header: Header) -> JsonObject:
 
 
 def block_id_json(block_id: BlockId) -> JsonObject:
-    """A block id."""
+    """A block id as JSON."""
     parts: JsonObject = {"total": block_id.parts.total, "hash": _hex(block_id.parts.hash)}
     return {"hash": _hex(block_id.hash), "parts": parts}
 
 
 def commit_json(commit: Commit) -> JsonObject:
-    """A commit."""
+    """A commit as JSON."""
     return {
         "height": str(commit.height),
         "round": commit.round,
@@ -336,7 +336,7 @@ def _object(value: Json) -> JsonObject:
 
 
 def _list(value: Json) -> list[Json]:
-    # Go writes an empty list as null where nothing was ever put into it.
+    # Go writes a list to which nothing was ever added as null.
     if value is None:
         return []
     if not isinstance(value, list):
@@ -381,5 +381,5 @@ def _read_base64(value: Json) -> bytes:
     try:
         return base64.b64decode(_text(value), validate=True)
     except ValueError:
-        # Of other alphabets too, for which it has no class of its own.
+        # Text outside ASCII raises a plain ValueError, other bad text a subclass of it.
         raise MalformedBlock from None

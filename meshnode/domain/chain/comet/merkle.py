@@ -1,4 +1,4 @@
-"""The Merkle root of a list, as in RFC 6962: left subtrees are the largest powers of two."""
+"""The Merkle root of a list, as in RFC 6962: a left subtree's size is a power of two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LEAF, _INNER = b"\x00", b"\x01"
 
 
 def merkle_root(items: Sequence[bytes]) -> bytes:
-    """32 bytes; of an empty list, the SHA-256 of nothing."""
+    """The root of ``items``, 32 bytes; for an empty list, the SHA-256 of no bytes."""
     if not items:
         return hashlib.sha256(b"").digest()
     if len(items) == 1:

@@ -1,7 +1,7 @@
 """The few protobuf encodings that hashes and signatures are made over.
 
 Protobuf has many encodings of one message; these are the ones that CometBFT hashes: fields in
-order, defaults left out unless a message is always present. Reading accepts what writing makes.
+order, defaults left out unless a message is always present. Readers accept what writers produce.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshnode.domain.chain.errors import MalformedBlock
+from meshnode.domain.units import SECOND_NS
 
 VARINT, FIXED64, BYTES = 0, 1, 2
 
-ZERO_TIME_NS = -62_135_596_800 * 1_000_000_000
-"""The year 1: how an absent time is written."""
+ZERO_TIME_NS = -62_135_596_800 * SECOND_NS
+"""The start of the year 1, which stands for an absent time."""
 
 
 def varint(number: int) -> bytes:
@@ -45,23 +46,23 @@ def bytes_field(field: int, value: bytes) -> bytes:
 
 
 def message_field(field: int, value: bytes) -> bytes:
-    """A message, written also when it is empty."""
+    """A message field, written even when it is empty."""
     return varint(field << 3 | BYTES) + varint(len(value)) + value
 
 
 def delimited(value: bytes) -> bytes:
-    """A message after its length."""
+    """A message with its length in front."""
     return varint(len(value)) + value
 
 
 def timestamp(time_ns: int) -> bytes:
     """google.protobuf.Timestamp of nanoseconds since 1970."""
-    seconds, nanos = divmod(time_ns, 1_000_000_000)
+    seconds, nanos = divmod(time_ns, SECOND_NS)
     return integer_field(1, seconds) + integer_field(2, nanos)
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values; MalformedBlock for bytes that are no message."""
+    """Field numbers and values; MalformedBlock for bytes that are not a message."""
     position = 0
     while position < len(data):
         tag, position = _read_varint(data, position)
@@ -88,7 +89,7 @@ def read_timestamp(data: bytes) -> int:
             seconds = signed(value)
         elif field == 2:
             nanos = signed(value)
-    return seconds * 1_000_000_000 + nanos
+    return seconds * SECOND_NS + nanos
 
 
 def signed(value: int | bytes) -> int:

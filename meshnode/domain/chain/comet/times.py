@@ -1,6 +1,6 @@
 """Times as CometBFT writes them in JSON: RFC 3339 in UTC, up to nine digits after the second.
 
-Made from integers alone: a float has no room for nanoseconds, and the domain has no clock.
+Times are converted with integers only, because a float cannot hold nanoseconds.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 
 from meshnode.domain.chain.errors import MalformedBlock
-
-SECOND_NS = 1_000_000_000
+from meshnode.domain.units import DAY_S, SECOND_NS
 
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?Z", re.ASCII)
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -22,7 +21,7 @@ _EPOCH_DAY = 719_468
 def format_time(time_ns: int) -> str:
     """``2026-01-31T12:00:00.5Z`` for nanoseconds since 1970, from the year 1 to 9999."""
     seconds, fraction = divmod(time_ns, SECOND_NS)
-    days, second = divmod(seconds, 86_400)
+    days, second = divmod(seconds, DAY_S)
     year, month, day = _date(days)
     if not 1 <= year <= 9999:
         raise ValueError("a year has four digits")
@@ -32,17 +31,17 @@ def format_time(time_ns: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Nanoseconds since 1970; MalformedBlock for anything that is no such time."""
+    """Nanoseconds since 1970; MalformedBlock for any other text."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise MalformedBlock
     year, month, day, hour, minute, second = map(int, match.groups()[:6])
-    # A day that the month has, and no leap seconds, which blocks do not know.
+    # The day must exist in its month, and block times have no leap seconds.
     if not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month) or year < 1:
         raise MalformedBlock
     if hour > 23 or minute > 59 or second > 59:
         raise MalformedBlock
-    seconds = _day_number(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
+    seconds = _day_number(year, month, day) * DAY_S + hour * 3600 + minute * 60 + second
     return seconds * SECOND_NS + int((match[7] or "").ljust(9, "0"))
 
 

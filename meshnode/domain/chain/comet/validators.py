@@ -1,4 +1,4 @@
-"""Validators as headers know them: address, key, power, and the hash of the set."""
+"""Validators as headers identify them: address, key, power, and the hash of the set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CometValidator:
 
 
 def validator_set(powers: Mapping[str, int]) -> tuple[CometValidator, ...]:
-    """The set in its order: most power first, then by address."""
+    """The validators with the most power first, and by address where power is equal."""
     validators = (CometValidator(key, power) for key, power in powers.items())
     return tuple(sorted(validators, key=lambda one: (-one.power, one.address)))
 

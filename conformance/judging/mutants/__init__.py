@@ -1,0 +1,1 @@
+"""Tables of mutants: each row is a hook that violates one sentence of the document."""

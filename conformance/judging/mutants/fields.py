@@ -1,0 +1,138 @@
+"""Mutants that leave out one documented field, or give it another type.
+
+They are made from the catalogue, so no field can be added without one.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from conformance import messages
+from conformance.catalogue import Requirement, load
+from conformance.judging.toy.node import Asked, Response
+from conformance.shapes import parents
+
+# The routes and operations that answer with each resource.
+PLACES = {
+    "status": ("GET", "/api/v1/status"),
+    "metrics": ("GET", "/api/v1/metrics"),
+    "health": ("GET", "/api/v1/health"),
+    "balance": ("GET", "/api/v1/wallet/balance"),
+    "transactions": ("GET", "/api/v1/wallet/transactions"),
+    "transfer": ("POST", "/api/v1/wallet/send"),
+    "stake": ("POST", "/api/v1/wallet/stake"),
+    "unstake": ("POST", "/api/v1/wallet/unstake"),
+    "peers": ("GET", "/api/v1/peers"),
+    "layers": ("GET", "/api/v1/layers"),
+    "network": ("GET", "/api/v1/network"),
+    "config": ("GET", "/api/v1/config"),
+    "proofs": ("GET", "/api/v1/proofs"),
+    "patch": ("PATCH", "/api/v1/config"),
+    "inference": ("POST", "/api/v1/inference"),
+    "sse-token": ("POST", "/api/v1/inference"),
+    "sse-final": ("POST", "/api/v1/inference"),
+    "training-global": ("GET", "/api/training/global"),
+    "training-verify": ("GET", "/api/training/verify"),
+}
+WRONG: dict[str, Any] = {
+    "string": 7, "int": 1.5, "number": "1", "bool": "true", "array": {}, "object": [],
+    "ints": ["a"], "strings": [1],
+}  # fmt: skip
+
+FIELDS = [item for item in load().values() if item.field and item.check]
+
+
+def documents(resource: str, response: Response) -> list[Any]:
+    """Return the parts of an answer that contain the resource."""
+    if resource == "sse-token":
+        return (response.events or [])[:-1]
+    if resource == "sse-final":
+        return (response.events or [])[-1:]
+    return [response.json] if isinstance(response.json, dict) else []
+
+
+def mutant(requirement: Requirement) -> Callable[[Asked, Response], None]:
+    """Return a hook that violates this requirement and no other."""
+    rule = requirement.field
+    if rule is None:
+        raise ValueError(f"{requirement.id} is not about a field")
+    place = PLACES[rule.of]
+
+    def hook(asked: Asked, response: Response) -> None:
+        if (asked.method, asked.path) != place or response.status != 200:
+            return
+        if rule.when is not None and rule.when.path == "is_working" and not rule.when.equals:
+            response.json = {"is_working": False, "reason": "nodes differ", "action": "restart"}
+        for document in documents(rule.of, response):
+            for holder, key, _ in list(parents(document, rule.path)):
+                if rule.aspect == "present":
+                    holder.pop(key, None)
+                else:
+                    holder[key] = copy.deepcopy(WRONG[rule.aspect])
+
+    return hook
+
+
+MESSAGE_FIELDS = [
+    item
+    for item in load().values()
+    if item.message and item.check and not item.message.name.endswith("Request")
+]
+
+
+def broken(requirement: Requirement, data: bytes) -> bytes:
+    """Return the message with another wire type for this field only."""
+    rule = requirement.message
+    if rule is None:
+        raise ValueError(f"{requirement.id} is not about a message")
+    if rule.name == "DHTNodeInfo":
+        return data
+    kept = b"".join(
+        encode(field.number, field.wire_type, field.value)
+        for field in messages.wire_fields(data)
+        if field.number != rule.number
+    )
+    return kept + encode(rule.number, messages.FIXED32, b"\1\2\3\4")
+
+
+def encode(number: int, wire_type: int, value: int | bytes) -> bytes:
+    """Encode one field."""
+    key = varint(number << 3 | wire_type)
+    if isinstance(value, int):
+        return key + varint(value)
+    return key + (varint(len(value)) if wire_type == messages.LENGTH else b"") + value
+
+
+def varint(value: int) -> bytes:
+    """Encode one number."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def message_mutant(requirement: Requirement) -> Callable[[str, Any, Any], Any]:
+    """Return a hook that gives one field of one message another wire type."""
+    rule = requirement.message
+    if rule is None:
+        raise ValueError(f"{requirement.id} is not about a message")
+
+    def hook(operation: str, request: Any, answer: Any) -> Any:
+        if operation not in messages.OPERATIONS:
+            return answer
+        name = messages.OPERATIONS[operation][1]
+        if rule.name == "DHTNodeInfo" and "responder" in answer:
+            inner = answer["responder"].SerializeToString()
+            kept = b"".join(
+                encode(field.number, field.wire_type, field.value)
+                for field in messages.wire_fields(inner)
+                if field.number != rule.number
+            ) + encode(rule.number, messages.FIXED32, b"\1\2\3\4")
+            outer = messages.make(name, **{**answer, "responder": None}).SerializeToString()
+            return outer + encode(1, messages.LENGTH, kept)
+        if name != rule.name:
+            return answer
+        return broken(requirement, messages.make(name, **answer).SerializeToString())
+
+    return hook

@@ -1,0 +1,1 @@
+"""A conforming toy node. Hooks make it violate one sentence; the fault layer serves through it."""

@@ -1,0 +1,91 @@
+"""The toy's answers over gRPC: dictionaries of fields, or the name of a status."""
+
+import hashlib
+import struct
+from typing import Any
+
+from conformance import messages
+
+# The only signature that the toy accepts.
+SIGNED = "signed by a peer of the toy"
+CHECKPOINT = {"version": 3, "model_hash": "a" * 64, "phase": "early"}
+SHAPE, VALUES_BYTES = [1, 2, 8], 64
+
+
+def trained(operation: str, request: Any) -> Any:
+    """Answer about checkpoints, weights and gradients."""
+    if operation == "GetCheckpointInfo":
+        return {**CHECKPOINT, "params": 1000, "loss": 2.5}
+    if operation == "GetCheckpoint":
+        if request.min_version > 3 or request.model_hash not in ("", "a" * 64):
+            return {"success": False, "error_message": "no such checkpoint"}
+        return {**CHECKPOINT, "success": True, "checkpoint_data": b"data", "total_size": 4}
+    if operation == "GetWeights":
+        return {"weights_data": b"weights"}
+    if request.signature == SIGNED:
+        return {"accepted": True, "current_round": 3}
+    return {"accepted": False, "reason": "another model", "current_round": 3}
+
+
+class ToyShard:
+    """The last layers of a model, whose output depends on the input."""
+
+    def __init__(self) -> None:
+        self._graphs: set[tuple[str, str]] = set()
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        """Answer one pass."""
+        key = (request.session_id, request.request_id)
+        if operation == "PipelineBackward":
+            if key not in self._graphs:
+                return {"success": False, "error_message": "no such session"}
+            self._graphs.remove(key)
+            return {"success": True}
+        if request.target_shard > 4:
+            return "NOT_FOUND"
+        answer = {"request_id": request.request_id}
+        fault = _fault(request)
+        if fault:
+            return {**answer, "success": False, "error_message": fault}
+        if "training" in metadata:
+            self._graphs.add(key)
+            data = {"hidden_states": request.hidden_states, "hidden_shape": SHAPE}
+            return {**answer, "success": True, **data}
+        done = {**answer, "success": True, "is_final": True}
+        if request.training_labels:
+            return {**done, "loss": 2.5}
+        logits = hashlib.sha256(request.hidden_states).digest()[:8]
+        past = [b"kv"] * len(request.past_key_values)
+        return {**done, "logits": logits, "logits_shape": [1, 1, 2], "past_key_values": past}
+
+
+def _fault(request: Any) -> str:
+    if len(request.hidden_states) != VALUES_BYTES or list(request.hidden_shape) != SHAPE:
+        return "hidden_states is no tensor"
+    if request.position_ids not in (b"", struct.pack("<2q", 0, 1)):
+        return "unknown session"
+    return "too many entries" if len(request.past_key_values) > 1 else ""
+
+
+class ToyTable:
+    """One node of a DHT that knows one other."""
+
+    def __init__(self, node_id: bytes) -> None:
+        self._stored: dict[bytes, str] = {}
+        self._me = messages.make("DHTNodeInfo", node_id=node_id, ip="192.0.2.1", port=9000)
+        self._other = messages.make("DHTNodeInfo", node_id=b"o" * 20, ip="192.0.2.2", port=9000)
+
+    def call(self, operation: str, request: Any) -> Any:
+        """Answer one call."""
+        answer = {"responder": self._me}
+        if operation == "DHTPing":
+            return answer
+        if operation == "DHTFindNode":
+            return {**answer, "nodes": [self._other]}
+        if operation == "DHTFindValue":
+            value = self._stored.get(request.key)
+            if value is None:
+                return {**answer, "nodes": [self._other], "found": False}
+            return {**answer, "value": value, "found": True}
+        self._stored[request.key] = request.value
+        return {**answer, "success": True}

@@ -1,0 +1,389 @@
+"""A toy node and its answers. It conforms, and each hook makes it violate one sentence.
+
+A hook sees every HTTP answer before it is encoded, and every gRPC answer as a message. Tests change
+only hooks; the toy itself always conforms.
+"""
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from conformance import messages
+from conformance.judging.toy.calls import SIGNED, ToyShard, ToyTable, trained
+from conformance.messagefile import MessageFile
+
+TOKEN = "toy-token-0123456789"  # noqa: S105 - the toy protects nothing
+EXPIRED = "toy-expired-9876543210"
+NODE_ID = bytes(range(20))
+AUTH = {"/inference", "/wallet/balance", "/wallet/transactions", "/wallet/send", "/wallet/stake",
+        "/wallet/unstake", "/peers", "/layers", "/config", "/proofs"}  # fmt: skip
+# The native API's fields are not specified; these are the reference node's.
+NATIVE = {"/api/model", "/api/model/checkpoint.json", "/network/genesis.json",
+          "/network/dataset.json", "/work/status", "/healthz"}  # fmt: skip
+ARTIFACT = b"an artifact of the toy"
+DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
+PUBLIC_KEY, REQUEST_ID = "02" + "ab" * 32, "cd" * 32
+VIEW = "/reference/v03/api/network"
+TIP = 7
+GRADIENT = messages.make(
+    "GossipGradientRequest", node_id="ab" * 20, round_id=3, model_hash="a" * 64, batch_size=1,
+    layer_gradients={"embedding": b"values"}, signature=SIGNED, ttl=1,
+).SerializeToString()  # fmt: skip
+NATIVE_SETTINGS: dict[str, Any] = {
+    "rpc": "jsonrpc", "public_key": PUBLIC_KEY, "request_id": REQUEST_ID, "artifact": DIGEST,
+    "gradient": MessageFile("gradient.bin", GRADIENT),
+    "reference": (VIEW,), "legacy_gone": ("/api/register",), "legacy_redirected": ("/login",),
+    "field_map": {
+        "/api/network height": ("height",), "/api/network hash": ("latest_block_hash",),
+        "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
+        "/api/block height": ("height",), "/api/block hash": ("hash",),
+        "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
+        "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
+    },
+    "pipeline": {"format": "float32", "shard": 1, "absent_shard": 4096, "hidden_shape": [1, 2, 8],
+                 "last": True, "training": True, "past_entries": 1,
+                 "backward_metadata": {"training": "1"}},
+}  # fmt: skip
+LETTERS = ["the", "toy", "node", "says", "that", "all", "is", "well", "and", "says", "it", "again"]
+
+
+@dataclass
+class Response:
+    """An answer before it is encoded: JSON, or events of a stream, or raw bytes."""
+
+    status: int = 200
+    json: Any = None
+    events: list[Any] | None = None
+    raw: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    cut: bool = False
+    reset: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as a hook sees it."""
+
+    method: str
+    path: str
+    body: Any
+    authorized: bool
+    query: str = ""
+
+
+HttpHook = Callable[[Asked, Response], None]
+GrpcHook = Callable[[str, Any, Any], Any]
+
+
+def no_http_hook(asked: Asked, response: Response) -> None:
+    """Leave the answer as it is."""
+
+
+def no_grpc_hook(operation: str, request: Any, answer: Any) -> Any:
+    """Leave the answer as it is."""
+    return answer
+
+
+def error(status: int, code: str, message: str, **details: Any) -> Response:
+    """Make a documented error."""
+    body: dict[str, Any] = {"code": code, "message": message}
+    if details:
+        body["details"] = details
+    return Response(status, {"error": body})
+
+
+def day(days: int) -> str:
+    """Return the date that is `days` days from today."""
+    return (datetime.now(UTC) + timedelta(days=days)).date().isoformat()
+
+
+def now() -> str:
+    """Return the current time in the document's format."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+class ToyNode:
+    """The state of the toy, and its answers."""
+
+    def __init__(self) -> None:
+        self.http_hook: HttpHook = no_http_hook
+        self.grpc_hook: GrpcHook = no_grpc_hook
+        # Set if the answers come from a real node, and the toy is only a layer in front of it.
+        self.upstream: Callable[[str, str, bytes, dict[str, str]], Response] | None = None
+        self.upstream_rpc: Callable[[str, ToyNode], Any] | None = None
+        self.began = time.monotonic()
+        self.requests = 0
+        self.dht, self.pipeline = ToyTable(NODE_ID), ToyShard()
+        self.sent: list[dict[str, Any]] = []
+        self.available, self.staked = 1000.0, 0.0
+        self.config: dict[str, Any] = {
+            "node_id": NODE_ID.hex(), "port": 8000, "grpc_port": 9000,
+            "tracker_url": "http://tracker.invalid:8000",
+            "training": {"enabled": True, "batch_size": 8, "learning_rate": 0.001,
+                         "diloco_steps": 500},
+            "resources": {"max_memory_gb": 16.0, "cpu_threads": 4},
+        }  # fmt: skip
+
+    def answer(self, asked: Asked, query: dict[str, list[str]], token: str | None) -> Response:
+        """Answer one request, without the hook."""
+        if asked.path.startswith("/api/training/"):
+            return self._training(asked)
+        native = self._native(asked, {key: values[0] for key, values in query.items()})
+        if native is not None:
+            return native
+        if asked.path == "/api/register":
+            return Response(410, {})
+        if asked.path == "/login":
+            return Response(302, {}, headers={"Location": "/join?from=login"})
+        path = asked.path.removeprefix("/api/v1")
+        if path == asked.path:
+            return error(404, "NOT_FOUND", "no such path")
+        if path in AUTH and token != TOKEN:
+            return error(401, "UNAUTHORIZED", "the token is not valid")
+        handler = getattr(
+            self, f"_{asked.method.lower()}_{path.strip('/').replace('/', '_')}", None
+        )
+        if handler is None:
+            return error(404, "NOT_FOUND", "no such path")
+        result: Response = handler(asked, query)
+        return result
+
+    def _native(self, asked: Asked, query: dict[str, str]) -> Response | None:
+        if asked.path in NATIVE:
+            return Response(json={"toy": True})
+        before, limit = int(query.get("before", TIP + 1)), int(query.get("limit", 5))
+        numbers = list(range(before - 1, 0, -1)[:limit])
+        found: dict[str, Any] = {
+            "/api/network": {"height": TIP, "latest_block_hash": f"hash{TIP}",
+                             "initial_supply": "1000"},
+            "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
+            "/api/training": {"records": [{"round": n} for n in numbers]},
+            "/api/account": {"balance": "5", "total": "5"},
+            "/api/validators": {"validators": [{"bond": "5"}]},
+            "/api/inference": {"fee_atoms": "1"},
+            "/api/inference/request": {"status": "completed"},
+            VIEW: {"chain_id": "older"},
+        }  # fmt: skip
+        if asked.path in found:
+            fits = asked.method == "GET"
+            return Response(json=found[asked.path]) if fits else Response(403, {"error": "no"})
+        if asked.path == f"/artifacts/sha256/{DIGEST}":
+            return Response(raw=ARTIFACT, headers={"Content-Type": "application/octet-stream"})
+        if asked.path.startswith("/api/block/"):
+            height = asked.path.rpartition("/")[2]
+            return Response(json={"height": height, "hash": f"hash{height}"})
+        if asked.path in ("/work/poll", "/work/result"):
+            return Response(400, {"error": "not signed"})
+        if asked.path == "/rpc":
+            method = asked.body["method"]
+            if method in ("status", "block", "validators"):
+                return Response(json={"jsonrpc": "2.0", "id": 1, "result": {"toy": method}})
+            known = method in ("abci_query", "broadcast_tx_sync")
+            why = "a parameter is missing" if known else "RPC method is not public"
+            return Response(400, {"error": why})
+        return None
+
+    def _get_status(self, asked: Asked, query: Any) -> Response:
+        return Response(json={
+            "node_id": self.config["node_id"], "version": "1.0",
+            "uptime_seconds": int(time.monotonic() - self.began), "status": "running",
+            "role": "worker", "layers": [0, 1], "peer_count": 1,
+            "training": {"enabled": True, "epoch": 1, "step": 2, "loss": 2.5},
+            "resources": {"gpu_memory_used": 0, "gpu_memory_total": 0, "cpu_percent": 3.5,
+                          "ram_used": 1024},
+        })  # fmt: skip
+
+    def _get_metrics(self, asked: Asked, query: Any) -> Response:
+        return Response(json={
+            "timestamp": now(),
+            "inference": {"requests_total": self.requests, "requests_per_minute": 0.5,
+                          "avg_latency_ms": 1.5, "p99_latency_ms": 3, "tokens_generated": 10},
+            "training": {"steps_total": 1, "steps_per_hour": 2, "gradients_submitted": 3,
+                         "gradients_accepted": 3},
+            "network": {"bytes_sent": 1, "bytes_received": 2, "active_connections": 1,
+                        "rpc_calls": 4},
+            "rewards": {"earned_today": 0.5, "earned_total": 1.5, "pending": 0},
+        })  # fmt: skip
+
+    def _get_health(self, asked: Asked, query: Any) -> Response:
+        checks = {"gpu": "absent", "network": "ok", "storage": "ok", "peers": "ok"}
+        return Response(json={"healthy": True, "checks": checks})
+
+    def _get_network(self, asked: Asked, query: Any) -> Response:
+        return Response(json={
+            "nodes": {"total": 3, "drivers": 1, "workers": 1, "validators": 1},
+            "architecture": {"layers": 4, "hidden_dim": 64, "parameters": "1.2M"},
+            "capacity": {"total_memory_gb": 48.0, "used_memory_gb": 3.5},
+            "training": {"epoch": 1, "global_step": 2, "loss": 2.5},
+        })  # fmt: skip
+
+    def _get_wallet_balance(self, asked: Asked, query: Any) -> Response:
+        total = self.available + self.staked
+        return Response(json={
+            "address": "toy", "balances": {"available": self.available, "staked": self.staked,
+                                           "pending": 0, "total": total},
+            "staking": {"amount": 1, "duration_days": 30, "start_date": "2026-01-01",
+                        "unlock_date": "2026-01-31", "multiplier": 1.1},
+        })  # fmt: skip
+
+    def _poor(self, amount: float) -> Response:
+        return error(
+            402, "INSUFFICIENT_BALANCE", "too little", required=amount, available=self.available
+        )
+
+    def _post_wallet_send(self, asked: Asked, query: Any) -> Response:
+        body = asked.body
+        if body["amount"] > self.available:
+            return self._poor(body["amount"])
+        self.sent.insert(0, {"id": uuid.uuid4().hex, "type": "send", "amount": -body["amount"],
+                             "timestamp": now(), "to": body["to"]})  # fmt: skip
+        return Response(json={
+            "transaction_id": self.sent[0]["id"], "from": "toy", "to": body["to"],
+            "amount": body["amount"], "fee": 0, "memo": body["memo"], "status": "confirmed",
+            "timestamp": now(),
+        })  # fmt: skip
+
+    def _post_wallet_stake(self, asked: Asked, query: Any) -> Response:
+        amount, days = asked.body["amount"], asked.body["duration_days"]
+        if amount > self.available:
+            return self._poor(amount)
+        self.available, self.staked = self.available - amount, self.staked + amount
+        return Response(json={
+            "success": True,
+            "stake": {"amount": amount, "duration_days": days, "start_date": day(0),
+                      "unlock_date": day(days), "multiplier": 1.1},
+            "new_balance": {"available": self.available, "staked": self.staked},
+        })  # fmt: skip
+
+    def _post_wallet_unstake(self, asked: Asked, query: Any) -> Response:
+        amount = asked.body["amount"]
+        self.staked -= amount
+        unstake = {"amount": amount, "cooldown_days": 7, "available_date": day(7)}
+        return Response(json={"success": True, "unstake": unstake})
+
+    def _get_wallet_transactions(self, asked: Asked, query: dict[str, list[str]]) -> Response:
+        entries = [
+            {"id": "t1", "type": "reward", "amount": 1.5, "timestamp": now(),
+             "details": {"proof_id": "p1", "role": "worker"}},
+            {"id": "t2", "type": "send", "amount": -0.5, "timestamp": now(), "to": "somebody"},
+            {"id": "t3", "type": "fee", "amount": -0.1, "timestamp": now()},
+        ]  # fmt: skip
+        # Only the latest transfers, so that the list stays short.
+        entries = [*(dict(entry) for entry in self.sent[:1]), *entries]
+        limit, offset = (int(query.get(key, [default])[0]) for key, default in
+                         (("limit", "20"), ("offset", "0")))  # fmt: skip
+        page = entries[offset : offset + limit]
+        return Response(
+            json={"transactions": page, "total": len(entries), "limit": limit, "offset": offset}
+        )
+
+    def _get_peers(self, asked: Asked, query: Any) -> Response:
+        peer = {"id": "p", "address": "192.0.2.1:9000", "role": "driver", "layers": [2, 3],
+                "latency_ms": 1.5, "connected_since": now()}  # fmt: skip
+        return Response(json={"peers": [peer], "total": 1})
+
+    def _get_layers(self, asked: Asked, query: Any) -> Response:
+        layers = [
+            {"index": index, "type": "transformer", "memory_mb": 3, "status": "active"}
+            for index in (0, 1)
+        ]
+        return Response(json={"layers": layers, "total_layers": 4, "my_layer_count": 2})
+
+    def _get_proofs(self, asked: Asked, query: dict[str, list[str]]) -> Response:
+        proof = {"id": "p1", "type": "forward", "layer": 1, "timestamp": now(), "verified": True,
+                 "reward": 0.1}  # fmt: skip
+        limit = int(query.get("limit", ["20"])[0])
+        stats = {"total_submitted": 2, "total_verified": 2, "total_reward": 0.2}
+        return Response(json={"proofs": [proof, {**proof, "id": "p2"}][:limit], "stats": stats})
+
+    def _get_config(self, asked: Asked, query: Any) -> Response:
+        return Response(json=json.loads(json.dumps(self.config)))
+
+    def _patch_config(self, asked: Asked, query: Any) -> Response:
+        changes = [
+            (section, key, value)
+            for section, inner in asked.body.items()
+            for key, value in inner.items()
+        ]
+        for section, key, value in changes:
+            wanted = bool if key == "enabled" else (int, float)
+            if not isinstance(value, wanted) or (key != "enabled" and isinstance(value, bool)):
+                return error(400, "INVALID_REQUEST", f"{section}.{key} is of the wrong type")
+        for section, key, value in changes:
+            self.config[section][key] = value
+        updated = [f"{section}.{key}" for section, key, _ in changes]
+        return Response(json={"success": True, "updated": updated, "restart_required": False})
+
+    def _post_inference(self, asked: Asked, query: Any) -> Response:
+        fault = _inference_fault(asked.body)
+        if fault:
+            return error(400, "INVALID_REQUEST", fault)
+        self.requests += 1
+        body = asked.body
+        words = LETTERS[: min(body.get("max_tokens", 100), len(LETTERS))]
+        text = " ".join(words)
+        for stop in body.get("stop", []):
+            text = text.split(stop)[0]
+        tokens = [f"{word} " for word in text.split()]
+        usage = {"prompt_tokens": 2, "completion_tokens": len(tokens),
+                 "total_tokens": 2 + len(tokens)}  # fmt: skip
+        if body.get("stream"):
+            events: list[Any] = [{"token": token, "index": i} for i, token in enumerate(tokens)]
+            events.append({"token": "[DONE]", "finish_reason": "stop", "usage": usage})
+            return Response(events=events)
+        return Response(json={
+            "id": uuid.uuid4().hex, "text": text, "tokens_generated": len(tokens),
+            "finish_reason": "stop", "usage": usage, "cost": {"amount": 0.001, "currency": "TOY"},
+            "timing": {"queue_ms": 0, "inference_ms": 1.5, "total_ms": 1.6},
+        })  # fmt: skip
+
+    def _training(self, asked: Asked) -> Response:
+        if asked.path == "/api/training/global":
+            return Response(json={
+                "global_avg_loss": 2.5, "global_min_loss": 2.0, "hash_agreement_rate": 1.0,
+                "total_nodes_training": 3, "successful_syncs": 9, "failed_syncs": 1,
+                "sync_success_rate": 0.9, "global_steps": 10, "global_tokens": 1000,
+                "data_shards_covered": [1, 2], "is_converging": True, "training_verified": True,
+                "loss_trend": "improving",
+                "local": {"node_id": "toy", "training_rounds": 1, "current_loss": 2.5,
+                          "is_training": True},
+                "diloco": {"enabled": True, "inner_step_count": 1, "inner_steps_total": 500,
+                           "progress": 0.002, "outer_step_count": 0},
+            })  # fmt: skip
+        if asked.path == "/api/training/verify":
+            metrics = {"loss_trend": "improving", "hash_agreement": "100%", "global_loss": 2.5}
+            return Response(json={"is_working": True, "reason": "all is well", "metrics": metrics})
+        return error(404, "NOT_FOUND", "no such path")
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        """Answer one gRPC call, without the hook; a string is a status code."""
+        if operation.startswith("Pipeline"):
+            return self.pipeline.call(operation, request, metadata)
+        return self.dht.call(operation, request) if operation.startswith("DHT") else trained(
+            operation, request)  # fmt: skip
+
+
+def _inference_fault(body: Any) -> str | None:
+    if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
+        return "prompt is not a string"
+    whole = {"max_tokens", "top_k"}
+    for key in ("max_tokens", "top_k", "temperature", "top_p"):
+        value = body.get(key, 1)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"{key} is not a number"
+        if key in whole and not float(value).is_integer():
+            return f"{key} is not an integer"
+    if not 0 <= body.get("temperature", 1) <= 2:
+        return "temperature is out of range"
+    if not isinstance(body.get("stream", False), bool):
+        return "stream is not a boolean"
+    stop = body.get("stop", [])
+    if not isinstance(stop, list) or not all(isinstance(item, str) for item in stop):
+        return "stop is not an array of strings"
+    return None

@@ -1,0 +1,80 @@
+"""The branch that finds other nodes: DHT and peer book (interface 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from meshnode import __version__
+from meshnode.assembly.dependencies import NetworkDependencies
+from meshnode.domain.addresses import grpc_addresses
+from meshnode.domain.kademlia.node_id import parse_id
+from meshnode.domain.peers import Capacity, ShardInfo
+from meshnode.domain.units import GIBIBYTE
+from meshnode.services.dht.handle import Dht
+from meshnode.services.dht.service import DhtSettings, serve_dht
+from meshnode.services.peers import PeerBook, serve_peers
+from meshnode.services.process import ProcessGauge
+from meshnode.supervise import Supervisor
+
+
+async def start_dht(nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies) -> Dht:
+    """Start the DHT."""
+    config = needs.config
+    settings = DhtSettings(
+        own_id=parse_id(bytes.fromhex(needs.key.node_id)),
+        bound=config.host,
+        port=config.port,
+        data_dir=Path(config.data_dir),
+        trackers=grpc_addresses(config.tracker_url),
+        timings=needs.timings.dht,
+    )
+    serve = partial(serve_dht, settings, needs.pool, needs.listening)
+    dht: Dht = await nursery.start(run, "dht", serve)
+    return dht
+
+
+async def start_peers(
+    nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies, *, dht: Dht
+) -> PeerBook:
+    """Start the peer book."""
+    info = own_shards(needs)
+    serve = partial(serve_peers, dht, needs.pool, info, timings=needs.timings.peers)
+    book: PeerBook = await nursery.start(run, "peers", serve)
+    return book
+
+
+def own_shards(needs: NetworkDependencies) -> Callable[[], ShardInfo]:
+    """A function that returns what this node reports about itself now."""
+    source, executor, config = needs.source, needs.executor, needs.config
+    gauge = ProcessGauge()
+    memory_total = int(config.resources.max_memory_gb * GIBIBYTE)
+
+    def info() -> ShardInfo:
+        capacity = Capacity(
+            memory_total=memory_total,
+            memory_used=gauge.ram_used(),
+            kv_total=max(0, memory_total - needs.model.weight_bytes),
+            kv_used=executor.kv_bytes_in_use,
+            queue_depth=executor.queued,
+            active_sessions=executor.active,
+            max_batch=config.limits.max_batch,
+            tokens_per_second=0.0,
+        )
+        return ShardInfo(
+            node_id=needs.key.node_id,
+            version=__version__,
+            model_name=executor.card.name,
+            model_hash=source.manifest.model_hash,
+            total_layers=source.config.num_layers,
+            layers=tuple(source.held),
+            hidden_dim=source.config.hidden_size,
+            vocab_size=source.config.vocab_size,
+            context_length=executor.card.context_length,
+            capacity=capacity,
+        )
+
+    return info

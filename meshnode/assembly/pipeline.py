@@ -1,0 +1,52 @@
+"""The branch that generates over the holders of all layers (interface 4.3)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from meshnode.assembly.dependencies import NetworkDependencies
+from meshnode.config import Config
+from meshnode.services.executor import Executor
+from meshnode.services.peers import PeerBook
+from meshnode.services.pipeline.records import HopRecorder
+from meshnode.services.pipeline.service import Pipeline, PipelineLimits, serve_pipeline
+from meshnode.services.proofs.orders import OrderingPool
+from meshnode.supervise import Supervisor
+
+
+async def start_generations(
+    nursery: trio.Nursery,
+    run: Supervisor,
+    needs: NetworkDependencies,
+    *,
+    book: PeerBook,
+    ordering: OrderingPool,
+    hops: HopRecorder,
+) -> Executor | Pipeline:
+    """Start the pipeline. A node that holds all layers needs none: its executor generates alone."""
+    if needs.executor.card.complete:
+        return needs.executor
+    serve = partial(
+        serve_pipeline,
+        needs.model,
+        needs.executor,
+        book,
+        ordering,
+        pipeline_limits(needs.config),
+        node_id=needs.key.node_id,
+        recorder=hops,
+    )
+    pipeline: Pipeline = await nursery.start(run, "pipeline", serve)
+    return pipeline
+
+
+def pipeline_limits(config: Config) -> PipelineLimits:
+    """The settings of generations over other nodes."""
+    return PipelineLimits(
+        max_sessions=config.limits.max_batch,
+        max_queue=config.limits.max_queue,
+        call_s=config.pipeline.call_s,
+        relay=config.pipeline.chain,
+    )

@@ -1,0 +1,71 @@
+"""The branch that computes for other nodes: sessions, relay and training in the held layers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from meshnode.assembly.dependencies import NetworkDependencies
+from meshnode.model.loading import load_model
+from meshnode.services.peers import PeerBook
+from meshnode.services.proofs.orders import OrderingPool
+from meshnode.services.proofs.service import Proofs
+from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
+from meshnode.services.shards.relay import ShardRelay
+from meshnode.services.shards.training import ShardTrainer, TrainingLimits, serve_training
+from meshnode.supervise import Supervisor
+
+
+async def start_holder(
+    nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies, *, proofs: Proofs
+) -> Holder:
+    """Start the sessions of other nodes in this node's layers. ``proofs`` sees their work."""
+    serve = partial(
+        serve_holder,
+        needs.executor,
+        HolderLimits(sessions=needs.config.limits.max_batch),
+        accepting=lambda: not needs.drain.draining,
+        observe=proofs.observe,
+    )
+    holder: Holder = await nursery.start(run, "shards", serve)
+    return holder
+
+
+async def start_shard_training(
+    nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies, *, book: PeerBook
+) -> ShardTrainer:
+    """Start the training of this node's layers by other nodes' messages."""
+
+    def enabled() -> bool:
+        return needs.settings.current.training.enabled
+
+    def learning_rate() -> float:
+        return needs.settings.current.training.learning_rate
+
+    serve = partial(
+        serve_training,
+        needs.executor,
+        partial(load_model, needs.source.directory, needs.source.held, trainable=True),
+        TrainingLimits(),
+        enabled=enabled,
+        pool=needs.pool,
+        peers=book,
+        learning_rate=learning_rate,
+    )
+    trainer: ShardTrainer = await nursery.start(run, "shard training", serve)
+    return trainer
+
+
+def own_relay(
+    needs: NetworkDependencies, *, holder: Holder, ordering: OrderingPool, book: PeerBook
+) -> ShardRelay:
+    """The relay that passes hidden states from this node's layers on to the next holder."""
+    return ShardRelay(
+        node_id=needs.key.node_id,
+        holder=holder,
+        held=tuple(needs.source.held),
+        num_layers=needs.source.config.num_layers,
+        pool=ordering,
+        peers=book,
+    )

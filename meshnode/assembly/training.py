@@ -1,0 +1,95 @@
+"""The branch that trains, in rounds or in a pipeline (interface 1 and 4.3)."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from meshnode.assembly.dependencies import NetworkDependencies
+from meshnode.domain.errors import StartupError, Unavailable
+from meshnode.model.data import TokenData
+from meshnode.model.trained_model import TrainedModel
+from meshnode.services.dht.handle import Dht
+from meshnode.services.peers import PeerBook
+from meshnode.services.pipeline.routes import Routes
+from meshnode.services.pipeline.training import TrainingDriver
+from meshnode.services.shards.training import ShardTrainer
+from meshnode.services.training.gossip import GradientGossip
+from meshnode.services.training.part import PipelinePart
+from meshnode.services.training.trainer import TrainingService, serve_training
+from meshnode.supervise import Restarts, Supervisor
+
+TRAINING_FOLDER = "training"
+ROW_TOKENS = 129
+"""Tokens of a sequence from a folder of text: 128 inputs, each with its target."""
+
+
+async def start_training(
+    nursery: trio.Nursery,
+    run: Supervisor,
+    needs: NetworkDependencies,
+    *,
+    dht: Dht,
+    book: PeerBook,
+    shard_trainer: ShardTrainer,
+) -> TrainingService:
+    """Start training. It may fail, for want of disk or memory, without stopping inference."""
+    training = TrainingService(
+        key=needs.key,
+        settings=needs.settings,
+        gossip=GradientGossip(book, needs.pool, needs.timings.training),
+        load=lambda: (TrainedModel(needs.source.directory), training_data(needs)),
+        folder=Path(needs.config.data_dir) / TRAINING_FOLDER,
+        timings=needs.timings.training,
+        part=own_part(needs, dht=dht, book=book, shard_trainer=shard_trainer),
+    )
+    serve = partial(serve_training, training)
+    await nursery.start(partial(run, restarts=Restarts()), "training", serve)
+    return training
+
+
+def own_part(
+    needs: NetworkDependencies, *, dht: Dht, book: PeerBook, shard_trainer: ShardTrainer
+) -> PipelinePart | None:
+    """This node's part in a pipeline that trains; None if it holds the whole model."""
+    held, total = needs.source.held, needs.source.config.num_layers
+    if len(held) == total:
+        return None
+
+    def address() -> str:
+        own = dht.own_address.best()
+        if own is None:
+            raise Unavailable("this node does not know its own address yet")
+        return (
+            f"[{own}]:{needs.config.grpc_port}" if ":" in own else f"{own}:{needs.config.grpc_port}"
+        )
+
+    driver = TrainingDriver(
+        training=shard_trainer,
+        held=held,
+        routes=Routes(book, held.stop, total),
+        pool=needs.pool,
+        address=address,
+    )
+    return PipelinePart(
+        settings=needs.settings,
+        updates=shard_trainer,
+        driver=driver if held.start == 0 else None,
+        load=partial(training_data, needs),
+        seed=int(needs.key.node_id[:8], 16),
+        timings=needs.timings.training,
+    )
+
+
+def training_data(needs: NetworkDependencies) -> TokenData:
+    """The chain's data set, or a folder that the operator named. Raises StartupError."""
+    config, model = needs.config, needs.model
+    if not config.training_text:
+        if needs.slot.chain is None:
+            raise StartupError("training: no data without a chain; set training_text to a folder")
+        return needs.slot.chain.execution.training_data()
+    end = min(model.eos_token_ids, default=None)
+    length = min(ROW_TOKENS, model.card.context_length + 1)
+    return TokenData.of_folder(Path(config.training_text), model.tokenizer, length, end)

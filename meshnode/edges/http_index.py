@@ -1,0 +1,113 @@
+"""The lists of what HTTP offers: ``/openapi.json``, and an index at ``/`` and ``/api/v1``.
+
+Both are made once, when the node starts, from the route tables of the HTTP port (decision 0112).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from meshnode.http.app import Response, json_response
+from meshnode.http.openapi import Section, native_section, node_section, openapi_document, template
+from meshnode.http.routes import Route
+from meshnode.http.schema import Json, extensible
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+@extensible
+class OpenapiDocument(TypedDict):
+    """An OpenAPI document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+
+
+class IndexEntry(TypedDict):
+    """One operation."""
+
+    method: str
+    path: str
+    summary: str
+    token: bool
+
+
+class IndexLinks(TypedDict):
+    """Where to find out more."""
+
+    openapi: str
+    join: str
+
+
+class Index(TypedDict):
+    """What this node serves over HTTP."""
+
+    name: str
+    version: str
+    links: IndexLinks
+    routes: list[IndexEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexApi:
+    """The handlers, and their answers."""
+
+    document: Json
+    index: Index = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, version: str, node: Iterable[Route[Any]], native: Iterable[Route[Any]] = ()
+    ) -> Self:
+        """Make the answers for a node of ``version`` from its routes and those of this module."""
+        sections = (node_section((*node, *ROUTES)), native_section(native))
+        return cls(openapi_document(version, sections), _index(version, sections))
+
+    async def get_openapi(self) -> Response:
+        """The OpenAPI document."""
+        return json_response(self.document)
+
+    async def get_index(self) -> Response:
+        """One line for each operation."""
+        return json_response(self.index)
+
+
+def _index(version: str, sections: Iterable[Section]) -> Index:
+    routes: list[IndexEntry] = [
+        {
+            "method": route.method,
+            "path": template(route.path),
+            "summary": route.summary,
+            "token": route.auth,
+        }
+        for section in sections
+        for route in section.routes
+        # Routes without content are left out: removed interfaces, moved pages and refusals.
+        if any(reply.content for reply in route.replies)
+    ]
+    links: IndexLinks = {"openapi": "/openapi.json", "join": "/join"}
+    return {"name": "meshnode", "version": version, "links": links, "routes": routes}
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/openapi.json",
+        IndexApi.get_openapi,
+        "This document",
+        OpenapiDocument,
+        name="getOpenapi",
+    ),
+    *(
+        Route("GET", path, IndexApi.get_index, "What this node serves over HTTP", Index, name=name)
+        for path, name in (
+            ("/api/v1", "getIndex"),
+            ("/api/v1/", "getIndexSlash"),
+            ("/", "getRoot"),
+        )
+    ),
+)

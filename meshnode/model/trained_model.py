@@ -1,0 +1,96 @@
+"""The weights that a node trains: anchor, inner steps, pseudo-gradient, outer step (interface 2.1).
+
+Terms as in ``model.diloco``; tensors are float32 under their checkpoint names. The *inner*
+weights live in a decoder of their own, apart from those that serve; the anchor changes only by
+:meth:`TrainedModel.adopt`.
+
+Invariants: the same anchor and the same set give the same weights, bit for bit; a pseudo-gradient
+is made from the anchor that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from meshnode.model.diloco import OuterStep, Rule, aggregate
+from meshnode.model.loading import load_model
+from meshnode.model.manifest import manifest_of_tensors
+from meshnode.model.training import (
+    Batch,
+    Evaluation,
+    InnerTrainer,
+    Recipe,
+    StepReport,
+    evaluate,
+)
+from meshnode.model.weights import checkpoint_tensors, set_checkpoint_tensors
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The starting point of a round: weights, and the outer momentum that belongs to them."""
+
+    weights: Mapping[str, Tensor]
+    velocity: Mapping[str, Tensor]
+    model_hash: str
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Tensor], velocity: Mapping[str, Tensor]) -> Anchor:
+        """Make an anchor and compute its hash."""
+        return cls(weights, velocity, manifest_of_tensors(weights.items()).model_hash)
+
+
+class TrainedModel:
+    """A model in training. Its calls block, and must not overlap."""
+
+    def __init__(self, directory: Path) -> None:
+        """Load all layers, unpacked. Raises ModelUnreadable."""
+        model = load_model(directory, trainable=True)
+        self._decoder = model.decoder
+        self._trainer = InnerTrainer(self._decoder, Recipe())
+        weights = checkpoint_tensors(self._decoder)
+        still = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
+        self.anchor = Anchor.of(weights, still)
+        self.parameters = sum(tensor.numel() for tensor in weights.values())
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor, by name."""
+        return {name: tuple(tensor.shape) for name, tensor in self.anchor.weights.items()}
+
+    def adopt(self, anchor: Anchor) -> None:
+        """Continue from this anchor."""
+        self.anchor = anchor
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Set the inner weights to the anchor's. The inner optimizer keeps its moments."""
+        set_checkpoint_tensors(self._decoder, self.anchor.weights)
+
+    def inner_step(self, batch: Batch, learning_rate: float) -> StepReport:
+        """One step of AdamW. Raises FloatingPointError for a gradient that is not finite."""
+        self._trainer.recipe = Recipe(learning_rate=learning_rate)
+        return self._trainer.step(batch)
+
+    def pseudo_gradient(self) -> Tensors:
+        """The result of the inner steps: the anchor minus the inner weights."""
+        inner = checkpoint_tensors(self._decoder)
+        return {name: anchor - inner[name] for name, anchor in self.anchor.weights.items()}
+
+    def applied(self, contributions: Sequence[Mapping[str, Tensor]], rule: Rule) -> Anchor:
+        """The anchor after applying a set of contributions to this one, which is not modified."""
+        gradient = aggregate(rule, contributions)
+        anchor = self.anchor
+        return Anchor.of(*OuterStep().apply(anchor.weights, anchor.velocity, gradient))
+
+    def validate(self, batches: Sequence[Batch]) -> Evaluation:
+        """Held-out loss of the anchor. Resets the inner weights to the anchor's."""
+        self.rewind()
+        return evaluate(self._decoder, batches)

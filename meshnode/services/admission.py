@@ -1,0 +1,119 @@
+"""Admission of generations: tokenise, queue, retry later, measure (interface 1, 2.1 and 4.1).
+
+Terms: a *generation queue* holds admitted generations and computes them: the executor of a node
+that holds all layers, or the pipeline of one that holds a part. A *place* is room for one
+generation that computes.
+
+Invariant: a prompt is tokenised only if the queue could take it at that moment, and it is queued
+only if the queue can still take it afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from meshnode.domain.errors import RateLimited
+from meshnode.model.prompts import Prompts
+from meshnode.services.generation import Generation
+
+if TYPE_CHECKING:
+    from meshnode.domain.generation import GenerationRequest
+    from meshnode.domain.metering import InferenceMeter
+    from meshnode.model.loading import LoadedModel
+
+MAX_TOKENIZING = 2
+"""Prompts tokenised at once: keep cores free for the torch thread."""
+RECENT = 0.2
+"""Weight of the newest generation in the average duration."""
+
+
+class GenerationQueue(Protocol):
+    """Where admitted generations wait and are computed."""
+
+    def validate_ready(self) -> None:
+        """Raises RateLimited, LayersUnavailable or Unavailable if no generation can be taken."""
+
+    def submit(self, generation: Generation) -> bool:
+        """Take a generation into the queue; False when the queue is full."""
+
+    def leave(self, generation: Generation) -> None:
+        """The generation's reader has left. May be called when the generation has ended."""
+
+
+class GenerationMeter:
+    """Measures generations, and estimates from them when a place will be free."""
+
+    def __init__(self, figures: InferenceMeter, places: int) -> None:
+        """``figures`` are the node's, for ``/metrics``; ``places`` is how many compute at once."""
+        self._figures = figures
+        self._places = places
+        self._average_s = 1.0
+
+    def admitted(self) -> None:
+        """Count a generation that has been queued."""
+        self._figures.admitted(trio.current_time())
+
+    def token(self) -> None:
+        """Count a generated token."""
+        self._figures.token()
+
+    def ended(self, generation: Generation) -> None:
+        """Measure a generation that has just ended, however it ended."""
+        now = trio.current_time()
+        timing = generation.timing(now)
+        self._figures.finished(now, timing.total_ms)
+        self._average_s += RECENT * (timing.inference_ms / 1e3 - self._average_s)
+
+    def queue_full(self) -> RateLimited:
+        """The error for a full queue. It says when the next generation is likely to end."""
+        return RateLimited(
+            math.ceil(self._average_s / self._places), "the queue for the model is full"
+        )
+
+
+class Admission:
+    """Opens the generations of one queue."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        context_length: int,
+        queue: GenerationQueue,
+        meter: GenerationMeter,
+    ) -> None:
+        """``context_length`` bounds prompt and completion together."""
+        self._prompts = Prompts(model, context_length)
+        self._context = context_length
+        self._queue = queue
+        self._meter = meter
+        self._tokenizing = trio.CapacityLimiter(MAX_TOKENIZING)
+
+    async def open(self, request: GenerationRequest) -> Generation:
+        """Tokenise the prompt and queue the generation.
+
+        Raises InvalidRequest if the prompt does not fit the context, RateLimited when the queue is
+        full, LayersUnavailable when some layers are not to be had, Unavailable when stopped.
+        """
+        opened_at = trio.current_time()
+        # Checked again below. Checking here as well spares a busy node the tokenising.
+        self._queue.validate_ready()
+        prompt = await trio.to_thread.run_sync(
+            self._prompts.tokens, request.prompt, limiter=self._tokenizing, abandon_on_cancel=True
+        )
+        self._queue.validate_ready()
+        generation = Generation(
+            request,
+            id=f"gen-{uuid.uuid4().hex}",
+            prompt=prompt,
+            most_tokens=min(request.max_tokens, self._context - len(prompt)),
+            opened_at=opened_at,
+            leave=self._queue.leave,
+        )
+        if not self._queue.submit(generation):
+            raise self._meter.queue_full()
+        self._meter.admitted()
+        return generation

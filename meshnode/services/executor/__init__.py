@@ -1,0 +1,18 @@
+"""The model executor: the one torch thread, and the generations and sessions that share it."""
+
+from __future__ import annotations
+
+from meshnode.domain.batching import EngineLimits
+from meshnode.services.executor.service import Executor, engine_limits, serve_executor
+from meshnode.services.executor.sessions import ForwardJob, ShardSession
+from meshnode.services.generation import Generation
+
+__all__ = [
+    "EngineLimits",
+    "Executor",
+    "ForwardJob",
+    "Generation",
+    "ShardSession",
+    "engine_limits",
+    "serve_executor",
+]

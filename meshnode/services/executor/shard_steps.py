@@ -1,0 +1,238 @@
+"""The executor's work for sessions of pipelines: admission, chunks, and shared steps.
+
+Terms: sessions that run the same layers and have one position each to compute form a *group*, and a
+group is one call into the torch thread, whichever peers its sessions belong to.
+
+Invariants: a session is in the scheduler from ``open`` until it is closed; a job that is abandoned
+or fails leaves its session as it was; a session's input never makes another session fail.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import trio
+from torch import Tensor
+
+from meshnode.domain.batching import Chunk, Scheduler
+from meshnode.domain.errors import ComputationFailed, InvalidRequest, RateLimited, Unavailable
+from meshnode.model.engine import ComputationError, Engine, ShardOutcome
+from meshnode.services.executor.sessions import ForwardJob, ShardSession
+from meshnode.services.executor.torch_thread import TorchThread
+from meshnode.services.generation import Generation
+
+log = logging.getLogger(__name__)
+
+CLOSED = "the session is closed"
+
+
+class ShardSteps:
+    """Sessions of pipelines, beside the generations in the same scheduler."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        scheduler: Scheduler[Generation | ShardSession],
+        *,
+        num_layers: int,
+        context_length: int,
+        queue_full: Callable[[], RateLimited],
+        changed: Callable[[], None],
+    ) -> None:
+        """``changed`` is called when there may be work, or room for sessions that wait."""
+        self._engine = engine
+        self._scheduler = scheduler
+        self._num_layers = num_layers
+        self._context = context_length
+        self._queue_full = queue_full
+        self._changed = changed
+        self._in_step: frozenset[ShardSession] = frozenset()
+        self.failed: bool | None = None
+        """Whether the latest step failed for a reason other than its inputs; None before a step."""
+
+    async def open(self, layers: range, positions: int) -> ShardSession:
+        """Open a session; see ``Executor.open_session``."""
+        self._engine.validate_layers(layers)
+        if not 0 < positions <= self._context:
+            raise InvalidRequest(None, f"a session has 1 to {self._context} positions")
+        session = ShardSession(layers, positions, leave=self._leave)
+        if not self._scheduler.submit_resting(session, self._kv_bytes(session, positions)):
+            raise self._queue_full()
+        self._changed()
+        opened = False
+        try:
+            await session.admitted.wait()
+            if session.failure is not None:
+                raise session.failure
+            opened = True
+            return session
+        finally:
+            if not opened:
+                session.close()
+
+    async def forward(
+        self, session: ShardSession, inputs: Tensor, decode_from: int | None
+    ) -> ForwardJob:
+        """Continue a session; see ``Executor.forward``."""
+        queued_at = trio.current_time()
+        self._engine.validate_inputs(session.layers, inputs)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while session.job is not None:
+            # The job of a cancelled call, whose step is not over yet.
+            await session.job.finished.wait()
+        self._reserve(session, session.length + inputs.shape[1])
+        start = session.length
+        stepwise_from = start + inputs.shape[1] if decode_from is None else decode_from
+        job = session.job = ForwardJob(
+            inputs, start, stepwise_from, self._is_last(session), queued_at
+        )
+        self._scheduler.begin(session, start, job.stop, break_at=stepwise_from)
+        self._changed()
+        answered = False
+        try:
+            await job.finished.wait()
+            answered = True
+        finally:
+            if not answered:
+                self._abandon(session, job)
+        job.join()
+        return job
+
+    def _reserve(self, session: ShardSession, stop: int) -> None:
+        """Reserve memory for positions up to ``stop``, or raise and leave the session as it was."""
+        if session.closed:
+            raise session.failure or Unavailable(CLOSED)
+        if stop > self._context:
+            raise InvalidRequest("position_ids", f"the context holds {self._context} positions")
+        if stop <= session.capacity:
+            return
+        most = self._context if session.limit is None else min(session.limit, self._context)
+        for capacity in (max(stop, min(2 * session.capacity, most)), stop):
+            if self._scheduler.resize(session, self._kv_bytes(session, capacity)):
+                session.reserve(capacity)
+                return
+        raise self._queue_full()
+
+    def _abandon(self, session: ShardSession, job: ForwardJob) -> None:
+        """The caller was cancelled."""
+        if session.job is not job:
+            # The answer came at the same moment and was not delivered: undo it.
+            if session.job is None and not session.closed and session.length == job.stop:
+                session.cut(job.start)
+            return
+        job.abandoned = True
+        if session not in self._in_step:
+            self._scheduler.rest(session)
+            session.end_job(trio.current_time())
+
+    # What follows is the service's side.
+
+    def admit(self, session: ShardSession) -> None:
+        """The session has a place in the batch: allocate its cache."""
+        try:
+            session.shard = self._engine.shard(session.layers, session.capacity)
+        except ComputationError as error:
+            log.error("no room for the cache of a pipeline's session: %r", error)
+            self.fail(session, ComputationFailed())
+        session.admitted.set()
+
+    async def extend(
+        self, session: ShardSession, chunk: Chunk[Generation | ShardSession], compute: TorchThread
+    ) -> None:
+        """Compute one chunk of one session, which is the chunk's key."""
+        shard, job = session.work()
+        inputs, stepwise = job.slice(chunk.start, chunk.stop), chunk.start >= job.decode_from
+        run = partial(self._engine.extend, shard, inputs, stepwise=stepwise)
+        self._in_step = frozenset([session])
+        begun = trio.current_time()
+        outcome = await compute(run)
+        self._scheduler.prefilled(chunk)
+        self._after(session, outcome, trio.current_time() - begun, last=chunk.last)
+        self._in_step = frozenset()
+
+    async def step(self, compute: TorchThread) -> int:
+        """Compute one position for every session that has been sent one; returns the calls."""
+        groups: dict[range, list[ShardSession]] = {}
+        for session in self._scheduler.stepping():
+            if isinstance(session, ShardSession):
+                groups.setdefault(session.layers, []).append(session)
+        for waiting in groups.values():
+            # Sessions may have left, or begun another job, while another group was computed.
+            still = set(self._scheduler.stepping())
+            group = [session for session in waiting if session in still]
+            if group:
+                await self._step(group, compute)
+        return len(groups)
+
+    async def _step(self, group: list[ShardSession], compute: TorchThread) -> None:
+        shards, jobs = zip(*(session.work() for session in group), strict=True)
+        self._in_step = frozenset(group)
+        begun = trio.current_time()
+        outcomes = await compute(partial(self._engine.step, shards, [job.inputs for job in jobs]))
+        elapsed = trio.current_time() - begun
+        for session, outcome in zip(group, outcomes, strict=True):
+            self._after(session, outcome, elapsed, last=True)
+        self._in_step = frozenset()
+
+    def _after(
+        self, session: ShardSession, outcome: ShardOutcome, elapsed: float, *, last: bool
+    ) -> None:
+        """Keep what a step computed; end the job that is complete, failed, or abandoned."""
+        now = trio.current_time()
+        job = session.job
+        if job is None:
+            return
+        if session.closed:
+            session.end_job(now, session.failure or Unavailable(CLOSED))
+            session.shard = None
+            self._scheduler.leave(session)
+            self._changed()
+            return
+        failure = None
+        if isinstance(outcome, Exception):
+            failure = ComputationFailed()
+            # Numbers out of range come from the sender, and do not mean that this node is failing.
+            self.failed = not isinstance(outcome, ArithmeticError)
+            level = logging.ERROR if self.failed else logging.INFO
+            log.log(level, "session of a pipeline, layers %s: %r", session.layers, outcome)
+        else:
+            self.failed = False
+            job.compute_s += elapsed
+            job.take(outcome)
+        if last or failure is not None or job.abandoned:
+            self._scheduler.rest(session)
+            session.end_job(now, failure)
+
+    def stop(self, session: ShardSession, failure: Unavailable) -> None:
+        """The service has ended: nothing is in the torch thread any more."""
+        self._in_step = frozenset()
+        if session.closed:
+            # It was closed during a step that was never completed.
+            self._leave(session)
+        else:
+            self.fail(session, failure)
+
+    def fail(self, session: ShardSession, failure: ComputationFailed | Unavailable) -> None:
+        """End a session that its user has not closed."""
+        if session.failure is None and not session.closed:
+            session.failure = failure
+            session.closed = True
+            self._leave(session)
+            session.admitted.set()
+
+    def _leave(self, session: ShardSession) -> None:
+        """Free the session; if the torch thread is using it, that happens after the step."""
+        if session in self._in_step:
+            return
+        session.end_job(trio.current_time(), session.failure or Unavailable(CLOSED))
+        session.shard = None
+        self._scheduler.leave(session)
+        self._changed()
+
+    def _kv_bytes(self, session: ShardSession, positions: int) -> int:
+        return self._engine.kv_bytes(positions, len(session.layers))
+
+    def _is_last(self, session: ShardSession) -> bool:
+        return session.layers.stop == self._num_layers

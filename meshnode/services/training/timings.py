@@ -1,0 +1,31 @@
+"""The intervals and deadlines of the training service, which tests shorten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshnode.domain.training.states import Timings
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTimings:
+    """Times in seconds."""
+
+    rounds: Timings = Timings()  # noqa: RUF009 - frozen
+    poll_s: float = 1.0
+    """Pause between two requests to a peer for its report."""
+    ask_s: float = 3.0
+    """Deadline of such a request."""
+    send_s: float = 30.0
+    """Deadline of one contribution, up to 100 MiB."""
+    fetch_s: float = 120.0
+    """Deadline of a checkpoint."""
+    resume_s: float = 10.0
+    """Pause before rounds are tried again after a failure of the data, the model or the disk."""
+    step_retry_s: float = 2.0
+    """Pause before a failed step of a pipeline is tried again."""
+    recent_s: float = 60.0
+    """A follower that has seen no step for this long reports that it does not train."""
+
+
+TRAINING_TIMINGS = TrainingTimings()

@@ -1,0 +1,56 @@
+"""Serves the node service on a real port, with a real executor and a small random model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from meshnode.domain.metering import TrafficMeter
+from meshnode.edges.grpc_inference import InferenceServicer
+from meshnode.edges.grpc_service import node_services
+from meshnode.model.loading import load_model
+from meshnode.rpc.channel import Channel, open_channel
+from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.rpc.server import serve_grpc
+from meshnode.services.executor import EngineLimits, Executor, serve_executor
+from meshnode.services.pipeline.records import HopRecorder
+from meshnode.supervise import Drain
+
+LIMITS = EngineLimits(max_batch=8, max_queue=8)
+
+
+@dataclass
+class Node:
+    """A running gRPC node: its port, its executor, its drain, and a channel to it."""
+
+    port: int
+    executor: Executor
+    drain: Drain
+    channel: Channel
+
+    @property
+    def stub(self) -> NodeServiceStub:
+        """A stub of this project's own client, on the node's channel."""
+        return NodeServiceStub(self.channel)
+
+
+@asynccontextmanager
+async def grpc_node(directory: Path, limits: EngineLimits = LIMITS) -> AsyncIterator[Node]:
+    """Serve the model in ``directory`` on a free port."""
+    model = load_model(directory, threads=1)
+    drain = Drain()
+    async with trio.open_nursery() as nursery:
+        executor = await nursery.start(partial(serve_executor, model, limits))
+        services = node_services(
+            [InferenceServicer(generations=executor, drain=drain, hops=HopRecorder())], drain
+        )
+        serve = partial(serve_grpc, services, "127.0.0.1", 0, traffic=TrafficMeter())
+        _, port = await nursery.start(serve)
+        async with open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel:
+            yield Node(port, executor, drain, channel)
+        nursery.cancel_scope.cancel()

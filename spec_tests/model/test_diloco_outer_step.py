@@ -1,0 +1,89 @@
+"""The outer step: robust rules, and bits that depend only on the set of contributions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshnode.model.diloco import OuterStep, Rule, aggregate, tolerated
+
+VALUES = st.floats(-1e3, 1e3, width=32)
+LIES = st.floats(-(2.0**127), 2.0**127, width=32)
+
+
+def gradients(*rows: list[float]) -> list[dict[str, torch.Tensor]]:
+    return [{"w": torch.tensor(row)} for row in rows]
+
+
+def test_the_outer_step_is_nesterov_s() -> None:
+    anchor, velocity = {"w": torch.tensor([1.0])}, {"w": torch.tensor([0.5])}
+    weights, moved = OuterStep().apply(anchor, velocity, {"w": torch.tensor([0.2])})
+    assert moved["w"].item() == pytest.approx(0.9 * 0.5 + 0.2)
+    assert weights["w"].item() == pytest.approx(1.0 - 0.7 * (0.2 + 0.9 * (0.9 * 0.5 + 0.2)))
+    assert anchor["w"].item() == 1.0
+    # The result must equal that of torch's own optimizer.
+    parameter = torch.nn.Parameter(torch.tensor([1.0]))
+    library = torch.optim.SGD([parameter], lr=0.7, momentum=0.9, nesterov=True)
+    own = {"w": torch.tensor([1.0])}, {"w": torch.zeros(1)}
+    for value in (0.2, -0.1, 0.4):
+        parameter.grad = torch.tensor([value])
+        library.step()
+        own = OuterStep().apply(*own, {"w": torch.tensor([value])})
+    assert own[0]["w"].item() == pytest.approx(parameter.item(), rel=1e-6)
+
+
+def test_rules_by_hand() -> None:
+    four = gradients([1.0], [2.0], [3.0], [1000.0])
+    assert aggregate(Rule.MEAN, four)["w"].item() == 251.5
+    assert aggregate(Rule.TRIMMED_MEAN, four)["w"].item() == 2.5
+    assert aggregate(Rule.MEDIAN, four)["w"].item() == 2.5
+    assert aggregate(Rule.KRUM, four)["w"].item() in (1.0, 2.0, 3.0)
+    assert aggregate(Rule.MEDIAN, four[:3])["w"].item() == 2.0
+    assert aggregate(Rule.TRIMMED_MEAN, four[:2])["w"].item() == 1.5
+    with pytest.raises(ValueError, match="nothing"):
+        aggregate(Rule.MEAN, [])
+
+
+@pytest.mark.parametrize("rule", [Rule.TRIMMED_MEAN, Rule.MEDIAN])
+@given(data=st.data(), count=st.integers(3, 10))
+def test_liars_within_the_bound_do_not_leave_the_honest_range(
+    rule: Rule, data: st.DataObject, count: int
+) -> None:
+    lies = tolerated(count)
+    honest = data.draw(st.lists(VALUES, min_size=count - lies, max_size=count - lies))
+    false = data.draw(
+        st.lists(st.floats(-(2.0**127), 2.0**127, width=32), min_size=lies, max_size=lies)
+    )
+    mixed = data.draw(st.permutations([*honest, *false]))
+    result = aggregate(rule, gradients(*([value] for value in mixed)))["w"].item()
+    slack = 1e-5 * max(1.0, *map(abs, honest))
+    assert min(honest) - slack <= result <= max(honest) + slack
+
+
+@given(count=st.integers(4, 9), seed=st.integers(0, 1000))
+def test_krum_chooses_an_honest_one(count: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    honest = [{"w": torch.randn(20, generator=random)} for _ in range(count - tolerated(count))]
+    false = [{"w": 100 * torch.randn(20, generator=random)} for _ in range(tolerated(count))]
+    result = aggregate(Rule.KRUM, [*false, *honest])["w"]
+    assert any(torch.equal(result, one["w"]) for one in honest)
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_the_bits_do_not_depend_on_threads(rule: Rule) -> None:
+    random = torch.Generator().manual_seed(1)
+    shape = (211, 389)
+    five = [{"w": torch.randn(shape, generator=random)} for _ in range(5)]
+    anchor = {"w": torch.randn(shape, generator=random)}
+    velocity = {"w": torch.randn(shape, generator=random)}
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(OuterStep().apply(anchor, velocity, aggregate(rule, five))[0]["w"])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(result, results[0]) for result in results)
