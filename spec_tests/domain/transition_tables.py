@@ -8,6 +8,12 @@ from enum import Enum
 from types import ModuleType
 from typing import TypeVar
 
+from hypothesis import seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+MAX_RUNS = 40
+"""Runs of 50 examples after which a transition that never happened is taken for impossible."""
+
 StateType = TypeVar("StateType", bound=Enum)
 
 
@@ -31,3 +37,24 @@ def documented(module: ModuleType) -> set[tuple[str, str]]:
     state, following = columns[names.index("state")], columns[names.index("next")]
     rows = [line for line in body.splitlines() if line[state].strip()]
     return {(row[state].strip(), row[following].strip()) for row in rows}
+
+
+def run_until_all_happened(
+    machine: type[RuleBasedStateMachine],
+    table: Mapping[StateType, frozenset[StateType]],
+    taken: set[tuple[str, str]],
+    steps: int = 50,
+) -> None:
+    """Run a machine with one seed after another until ``taken`` has every transition of a table.
+
+    How many runs that takes is up to Hypothesis: it also draws constants that it finds in the
+    modules imported so far, and these differ from one test process to the next.
+    """
+    profile = settings(max_examples=50, stateful_step_count=steps, database=None)
+    for number in range(MAX_RUNS):
+        # A class of its own, because the seed stays with the class.
+        seeded = seed(number)(type(machine.__name__, (machine,), {}))
+        run_state_machine_as_test(seeded, settings=profile)
+        if taken >= pairs(table):
+            break
+    assert draw(taken) == draw(pairs(table))
