@@ -123,3 +123,10 @@ def bench(session: nox.Session) -> None:
     """Measure against peers, side by side; prints a table and writes bench/out/figures.json."""
     install(session, "test")
     session.run("python", "-m", "bench", *session.posargs)
+
+
+@nox.session
+def siege(session: nox.Session) -> None:
+    """Attack a real node beside paying clients; fails when they lose more than they may."""
+    install(session, "test")
+    session.run("python", "-m", "tools.siege", *session.posargs)

@@ -1,0 +1,31 @@
+"""The process of an attacker: ``python -m tools.siege.attacker NAME TARGET SOURCE...``.
+
+TARGET is a JSON object with the fields of :class:`tools.siege.attack.Target`. It attacks until it
+is killed, and prints its last exception if the attack ends by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from tools.siege.attack import Target, load_attack
+from tools.siege.place import last_in_line
+
+
+def main(name: str, target: str, *sources: str) -> None:
+    """Attack."""
+    last_in_line()
+    trio.run(_attack, name, Target(**json.loads(target)), sources)
+
+
+async def _attack(name: str, target: Target, sources: Sequence[str]) -> None:
+    await load_attack(name).run(target, sources)
+    sys.exit("the attack ended by itself")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
