@@ -1,29 +1,18 @@
 """A payment whose broadcast is lost, or whose client is killed, is made at most once."""
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meshnode.client.gateway import Broadcast, Gateway
 from spec_tests.client.gateway import after, before, cut, cut_short, garbage, giant, unavailable
-from spec_tests.client.user import DONE, REFUSED, UNKNOWN, Client, be_patient, paying_client
+from spec_tests.client.user import DONE, REFUSED, UNKNOWN, Client, be_patient
 from spec_tests.domain.chain.net import ALICE, BOB, VALIDATOR
 from spec_tests.ports import free_port
 from spec_tests.processes import changes, forking
 from spec_tests.processes.calls import NODE
 from spec_tests.processes.nodes import environment
-
-
-@pytest.fixture
-def client(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Client]:
-    with paying_client(tmp_path, capsys, monkeypatch) as client:
-        yield client
-
 
 LOST_BEFORE = [before(cut), before(unavailable), before(garbage), before(giant), before(cut_short)]
 

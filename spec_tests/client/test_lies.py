@@ -1,23 +1,13 @@
 """When a gateway lies to a payer, either nothing is signed or nothing is paid twice."""
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spec_tests.client.gateway import lying
-from spec_tests.client.user import DONE, MISUSED, REFUSED, UNKNOWN, Client, paying_client
+from spec_tests.client.user import DONE, MISUSED, REFUSED, UNKNOWN, Client
 from spec_tests.domain.chain.net import BOB
-
-
-@pytest.fixture
-def client(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Client]:
-    with paying_client(tmp_path, capsys, monkeypatch) as client:
-        yield client
 
 
 def test_a_refusal_that_was_a_lie_is_noticed_before_paying_again(client: Client) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,12 @@ from meshnode.client.payments import compose
 from meshnode.domain.account_address import address_of
 from meshnode.domain.chain.envelope import application_id
 from spec_tests.client.gateway import before, lying, unavailable
-from spec_tests.client.user import DONE, MISUSED, REFUSED, UNKNOWN, Client, paying_client
+from spec_tests.client.user import DONE, MISUSED, REFUSED, UNKNOWN, Client
 from spec_tests.domain.chain.net import ALICE, BOB, actor
 
 VECTORS = json.loads(
     (Path(__file__).parents[1] / "domain" / "chain" / "vectors" / "chain.json").read_text()
 )
-
-
-@pytest.fixture
-def client(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Client]:
-    with paying_client(tmp_path, capsys, monkeypatch) as client:
-        yield client
 
 
 @pytest.mark.parametrize("recorded", VECTORS["requests"])

@@ -10,22 +10,11 @@ import pytest
 from spec_tests.model.small_models import make_model
 
 LAYERS = 8
-PROBE = """
-import json, sys
-from pathlib import Path
-from meshnode.model.loading import load_model
-directory, layers = Path(sys.argv[1]), json.loads(sys.argv[2])
-model = load_model(directory, layers)
-lines = Path("/proc/self/status").read_text().splitlines()
-sizes = {line.split(":")[0]: line.split()[1] for line in lines if line.endswith(" kB")}
-kept, peak = int(sizes["RssAnon"]) * 1024, int(sizes["VmHWM"]) * 1024
-sizes = {"weights": model.weight_bytes, "kept": kept, "peak": peak}
-print(json.dumps(sizes | {"compiler": "torch._dynamo" in sys.modules}))
-"""
+PROBE = Path(__file__).with_name("memory_probe.py")
 
 
 def measure(directory: Path, layers: list[int]) -> dict[str, int]:
-    command = [sys.executable, "-c", PROBE, str(directory), json.dumps(layers)]
+    command = [sys.executable, str(PROBE), str(directory), json.dumps(layers)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     sizes: dict[str, int] = json.loads(output)
     return sizes

@@ -7,9 +7,7 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import pytest
 
@@ -24,7 +22,6 @@ from spec_tests.processes.pipelines import (
     SLOW_S,
     Network,
     longest_stall,
-    open_network,
     require_part,
     require_whole,
     texts_of_one_node,
@@ -34,12 +31,6 @@ pytestmark = pytest.mark.process
 
 CLIENTS, REQUESTS = 6, 48
 """Numbers of the soak test here; bench/ has longer ones."""
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    with ExitStack() as stack:
-        yield open_network(tmp_path_factory.mktemp("pipeline"), stack)
 
 
 @pytest.fixture(scope="module")

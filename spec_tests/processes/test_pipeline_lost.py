@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from spec_tests.processes.pipelines import (
     SAMPLED,
     Network,
     busy,
-    open_network,
     require_part,
     require_whole,
     texts_of_one_node,
@@ -30,12 +27,6 @@ STAGES = ("1-3", "4-7")
 EACH_STAGE = pytest.mark.parametrize("stage", ["1-3", pytest.param("4-7", marks=pytest.mark.slow)])
 LOST, NOT_FOUND = "UNAVAILABLE: session unknown", "NOT_FOUND: "
 """The reasons for which a holder refused a request, as the driver's log has them."""
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    with ExitStack() as stack:
-        yield open_network(tmp_path_factory.mktemp("pipeline"), stack)
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import http.client
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spec_tests.model.small_models import make_model
 from spec_tests.processes import changes
 from spec_tests.processes.nodes import running_node, wait_until
 from spec_tests.processes.training import (
@@ -25,17 +23,6 @@ from spec_tests.processes.training import (
 pytestmark = pytest.mark.process
 
 OFF: dict[str, Any] = {"MESHNODE_TRAINING_ENABLED": "false"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model") / "model", initializer_range=0.05)
-
-
-@pytest.fixture
-def processes(tmp_path: Path, model: Path) -> Iterator[TrainingProcesses]:
-    with ExitStack() as stack:
-        yield TrainingProcesses(tmp_path, model, stack)
 
 
 @pytest.mark.slow
@@ -194,7 +181,7 @@ def test_bytes_on_the_network_are_those_of_the_contributions(processes: Training
 
 
 def test_what_was_trained_is_served_by_a_node_that_is_started_with_it(
-    processes: TrainingProcesses, model: Path, tmp_path: Path
+    processes: TrainingProcesses, training_model: Path, tmp_path: Path
 ) -> None:
     node = processes.start("a")
     processes.wait_rounds(1)
@@ -205,7 +192,7 @@ def test_what_was_trained_is_served_by_a_node_that_is_started_with_it(
     trained = tmp_path / "trained"
     trained.mkdir()
     for name in ("config.json", "tokenizer.json"):
-        (trained / name).write_bytes((model / name).read_bytes())
+        (trained / name).write_bytes((training_model / name).read_bytes())
     [anchor] = (node.data_dir / "training").glob(f"anchor-{version}-*.safetensors")
     (trained / "model.safetensors").write_bytes(anchor.read_bytes())
     with running_node(tmp_path / "b", "--model", str(trained)) as serving:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +11,12 @@ from meshnode.assembly.training import ROW_TOKENS
 from meshnode.model.data import TokenData
 from meshnode.model.loading import load_model
 from meshnode.model.training import InnerTrainer, Recipe
-from spec_tests.model.small_models import make_model
 from spec_tests.processes.nodes import wait_until
 from spec_tests.processes.training import SETTINGS, WITHIN_S, TrainingProcesses
 
 pytestmark = pytest.mark.process
 
 STEPS = 40
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model") / "model", initializer_range=0.05)
-
-
-@pytest.fixture
-def processes(tmp_path: Path, model: Path) -> Iterator[TrainingProcesses]:
-    with ExitStack() as stack:
-        yield TrainingProcesses(tmp_path, model, stack)
 
 
 def curve_of_one_process(model: Path, text: Path, node_id: str, steps: int) -> list[float]:
@@ -46,7 +32,7 @@ def curve_of_one_process(model: Path, text: Path, node_id: str, steps: int) -> l
 
 
 def test_three_shards_lower_the_loss_as_one_process_does(
-    processes: TrainingProcesses, model: Path
+    processes: TrainingProcesses, training_model: Path
 ) -> None:
     driver = processes.start("a", MESHNODE_LAYERS="0", MESHNODE_TRAINING_ENABLED="false")
     followers = [processes.start(name, MESHNODE_LAYERS=held) for name, held in SHARDS.items()]
@@ -79,7 +65,7 @@ def test_three_shards_lower_the_loss_as_one_process_does(
     assert driver.ask("POST", "/api/v1/inference", body, timeout=120).status == 200
 
     node_id = driver.ask("GET", "/api/v1/status").json["node_id"]
-    wanted = curve_of_one_process(model, processes.text, node_id, max(found))
+    wanted = curve_of_one_process(training_model, processes.text, node_id, max(found))
     assert len(found) > 1
     assert wanted[-1] < 0.8 * wanted[0]
     for step, loss in found.items():

@@ -36,18 +36,13 @@ from spec_tests.services.ledger.ledgers import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 SECOND = 1_000_000_000
 
 
 STATUS = "status"
 """Name of the source's method that a test replaces."""
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the pauses between questions, because these tests do not measure them."""
-    monkeypatch.setattr(follower.Backoff, "pause_s", lambda self: 0.01)
-    monkeypatch.setattr(follower.run_follower, "__defaults__", (0.01,))
 
 
 async def test_it_catches_up_and_stays(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from meshnode.domain.chain.comet.headers import CometBlock, data_hash
 from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.services.ledger import (
     ValidatorKey,
-    follower,
 )
 from spec_tests.services.ledger.following import pair, root
 from spec_tests.services.ledger.ledgers import (
@@ -26,14 +25,9 @@ from spec_tests.services.ledger.ledgers import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 SECOND = 1_000_000_000
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the pauses between questions, because these tests do not measure them."""
-    monkeypatch.setattr(follower.Backoff, "pause_s", lambda self: 0.01)
-    monkeypatch.setattr(follower.run_follower, "__defaults__", (0.01,))
 
 
 def changed(**fields: Any) -> Callable[[CometBlock], CometBlock]:

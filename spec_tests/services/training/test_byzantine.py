@@ -17,7 +17,6 @@ from meshnode.rpc.channel import open_channel
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
-from spec_tests.model.small_models import make_model
 from spec_tests.services.training.trainers import (
     WITHIN_S,
     TrainingNode,
@@ -29,11 +28,6 @@ from spec_tests.services.training.trainers import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 NODES, VERSION = 5, 3
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 class Liar(TrainedModel):

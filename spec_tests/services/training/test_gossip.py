@@ -19,6 +19,7 @@ from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.message import Contribution, digest_of
 from meshnode.domain.training.replica import Report, State
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.training import gossip
 from meshnode.services.training.gossip import GradientGossip, Wanted
 from meshnode.services.training.messages import contribution_message, report_message
 from meshnode.services.training.trainer import TrainingService
@@ -241,3 +242,13 @@ async def test_a_node_that_does_not_train_runs_only_when_settings_change(
         assert steps.count == 1
         trio.lowlevel.remove_instrument(steps)
         nursery.cancel_scope.cancel()
+
+
+def test_a_node_that_went_back_has_left_the_newer_versions() -> None:
+    history: gossip.History = {}
+    for version in range(1, 12):
+        gossip.remember(history, WeightsVersion(version, f"h{version}"))
+    assert len(history) == gossip.MAX_VERSIONS
+    gossip.remember(history, WeightsVersion(6, "other"))
+    assert max(history) == 6
+    assert history[6] == "other"
