@@ -11,8 +11,7 @@ replace its own; a connection that is not idle is never ended to make room.
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from meshnode.domain.ratelimit import address_key
@@ -38,14 +37,19 @@ Kept = TypeVar("Kept", bound=Keepable)
 
 
 class ConnectionTable(Generic[Kept]):
-    """The connections of one listener."""
+    """The connections of one listener.
+
+    A flood of newcomers costs little: the connections are kept by address, and a search looks at
+    those of few addresses only.
+    """
 
     def __init__(self, limit: int, most_of: Callable[[str], int]) -> None:
         """Keep at most ``limit`` connections; ``most_of`` gives the share of a client's address."""
         self.limit = limit
         self._most_of = most_of
         self._kept: dict[Kept, str] = {}
-        self._of: Counter[str] = Counter()
+        # Dictionaries without values, because sets have no order.
+        self._of: dict[str, dict[Kept, None]] = {}
 
     def __len__(self) -> int:
         """How many connections are kept."""
@@ -63,9 +67,10 @@ class ConnectionTable(Generic[Kept]):
         address that has the most idle connections.
         """
         address = _address(connection.ip)
+        of_address = self._of.get(address, {})
         replaced = None
-        if self._of[address] >= self._most_of(connection.ip):
-            replaced = self._longest_idle(address)
+        if len(of_address) >= self._most_of(connection.ip):
+            _, replaced = _idle_ones(of_address)
             if replaced is None:
                 return False, None
         elif len(self._kept) >= self.limit:
@@ -75,46 +80,59 @@ class ConnectionTable(Generic[Kept]):
         if replaced is not None:
             self.discard(replaced)
         self._kept[connection] = address
-        self._of[address] += 1
+        self._of.setdefault(address, {})[connection] = None
         return True, replaced
 
     def discard(self, connection: Kept) -> None:
         """Forget a connection that has ended. Forgetting it twice changes nothing."""
         address = self._kept.pop(connection, None)
         if address is not None:
-            self._of[address] -= 1
-            if not self._of[address]:
+            of_address = self._of[address]
+            del of_address[connection]
+            if not of_address:
                 del self._of[address]
 
     def of(self, ip: str) -> list[Kept]:
         """The connections of a client's address."""
-        address = _address(ip)
-        return [connection for connection, its in self._kept.items() if its == address]
+        return list(self._of.get(_address(ip), ()))
 
-    def _longest_idle(self, address: str | None = None) -> Kept | None:
-        idle = [
-            (connection, its)
-            for connection, its in self._kept.items()
-            if connection.idle and address in (None, its)
-        ]
-        counts = Counter(its for _, its in idle)
-        return min(
-            (connection for connection, _ in idle),
-            key=lambda connection: (-counts[self._kept[connection]], connection.idle_since),
-            default=None,
-        )
+    def _longest_idle(self) -> Kept | None:
+        """Of the address that has the most idle connections."""
+        most, found = 0, None
+        for of_address in sorted(self._of.values(), key=len, reverse=True):
+            if len(of_address) < most:
+                # No address from here on has as many idle connections.
+                break
+            count, longest = _idle_ones(of_address)
+            if longest is None or count < most:
+                continue
+            if found is None or count > most or longest.idle_since < found.idle_since:
+                most, found = count, longest
+        return found
+
+
+def _idle_ones(connections: Iterable[Kept]) -> tuple[int, Kept | None]:
+    """How many of them are idle, and which has been for longest."""
+    count, longest = 0, None
+    for connection in connections:
+        if connection.idle:
+            count += 1
+            if longest is None or connection.idle_since < longest.idle_since:
+                longest = connection
+    return count, longest
 
 
 def share_of(whole: int, share: float, ip: str) -> int:
     """How many out of ``whole`` a client's address may have: at least one."""
-    return whole if _is_here(ip) else max(1, int(whole * share))
+    return whole if is_here(ip) else max(1, int(whole * share))
 
 
 def _address(ip: str) -> str:
     return address_key(ip) if ip else ""
 
 
-def _is_here(ip: str) -> bool:
+def is_here(ip: str) -> bool:
+    """Whether it is an address of this machine."""
     try:
         return ipaddress.ip_address(ip.partition("%")[0]).is_loopback
     except ValueError:
