@@ -43,6 +43,7 @@ from meshnode.services.keystore import (
     Keystore,
     load_or_create_token,
 )
+from meshnode.services.ledger.clock import NodeClock, serve_clock
 from meshnode.services.model_source import find_model, show_progress
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.settings import Settings
@@ -88,9 +89,15 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
         load = partial(load_model, source.directory, source.held, threads=threads)
         model = await trio.to_thread.run_sync(load)
         settings = Settings(config, key.node_id, weight_bytes=model.weight_bytes)
-        slot = ChainSlot()
+        slot, clock = ChainSlot(), NodeClock(data_dir)
+        await node.start(partial(run, "clock", partial(serve_clock, clock), restarts=Restarts()))
         chain_needs = ChainDependencies(
-            config=config, keys=keys, model_directory=source.directory, pool=pool, drain=drain
+            config=config,
+            keys=keys,
+            model_directory=source.directory,
+            pool=pool,
+            drain=drain,
+            clock=clock,
         )
         await node.start(serve_chain, slot, run, chain_needs)
         limits = engine_limits(config, model.weight_bytes + slot.weight_bytes)
@@ -115,6 +122,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
                     timings=timings,
                 ),
             )
+            clock.peers = network.book.clocks_ns
             health = Health(
                 drain=drain,
                 services=board,
@@ -122,6 +130,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
                 peer_count=lambda: len(network.book),
                 tracker_url=config.tracker_url,
                 now=trio.current_time,
+                clock=lambda: clock.word,
             )
             probe = partial(serve_storage_probe, health, data_dir)
             await peers.start(partial(run, "storage probe", probe, restarts=Restarts()))

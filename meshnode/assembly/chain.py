@@ -33,6 +33,7 @@ from meshnode.services.gateway.reader import NativeReader
 from meshnode.services.gateway.rpc_calls import RpcCalls
 from meshnode.services.index.indexer import Index, serve_indexer
 from meshnode.services.keystore import Keystore
+from meshnode.services.ledger.clock import NodeClock
 from meshnode.services.ledger.genesis import (
     ChainNotReached,
     chain_profile,
@@ -119,6 +120,7 @@ class ChainDependencies:
     model_directory: Path
     pool: ChannelPool
     drain: Drain
+    clock: NodeClock
 
 
 async def serve_chain(
@@ -230,9 +232,8 @@ async def _bring_up(
     config, keys = needs.config, needs.keys
     data_dir, key = Path(config.data_dir), needs.keys.node_key
     execution, validator, source = found.execution, found.validator, found.source
-    ledger: Ledger = await nursery.start(
-        run, "ledger", partial(serve_ledger, data_dir, found.genesis, execution, validator, source)
-    )
+    serve = partial(serve_ledger, data_dir, found.genesis, execution, validator, source)
+    ledger: Ledger = await nursery.start(run, "ledger", partial(serve, clock=needs.clock))
     # The ledger goes on when these services fail; a restart goes on with the same handles.
     restarting = partial(run, restarts=Restarts())
     index = Index(ledger, data_dir)

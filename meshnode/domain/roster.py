@@ -33,6 +33,8 @@ MAX_MISSES = 2
 RETRY_BEATS = 3
 CHECK_AGAIN_S = 1.0
 """Reports of another address make a peer's beat due no sooner than this after the last one."""
+CLOCK_FRESH_S = 60.0
+"""A report tells a peer's clock for this long, which is four reports."""
 MAX_FAILED = 1024
 NEWEST = 0.25
 """Weight of the newest measurement in the average latency."""
@@ -50,6 +52,8 @@ class Entry:
     """When its last beat began."""
     reported_at: float = 0.0
     """The time of its newest report, by the peer's own clock."""
+    heard_at: float = field(default=float("-inf"))
+    """When that report came."""
 
 
 class Roster:
@@ -154,7 +158,7 @@ class Roster:
         self.worth_trying(node_id, host, port, now)
 
     def reported(
-        self, node_id: str, host: str, port: int, capacity: Capacity, timestamp: float
+        self, node_id: str, host: str, port: int, capacity: Capacity, timestamp: float, now: float
     ) -> str:
         """Accept a peer's report about itself, or return why not; ``timestamp`` is its own time."""
         entry = self._entries.get(node_id)
@@ -166,9 +170,17 @@ class Roster:
         # An older report never replaces a newer one.
         if timestamp <= entry.reported_at:
             return "a newer report is known"
-        entry.reported_at = timestamp
+        entry.reported_at, entry.heard_at = timestamp, now
         entry.peer = replace(entry.peer, capacity=capacity)
         return ""
+
+    def clocks(self, now: float) -> list[float]:
+        """What the clocks of peers show now, in seconds since 1970, by their latest reports."""
+        return [
+            entry.reported_at + now - entry.heard_at
+            for entry in self._entries.values()
+            if now - entry.heard_at <= CLOCK_FRESH_S
+        ]
 
     def _take_in(
         self, info: ShardInfo, host: str, port: int, latency_ms: float, now: float, wall: float

@@ -118,6 +118,8 @@ class HealthChecks(TypedDict):
     network: str
     storage: str
     peers: str
+    clock: NotRequired[str]
+    """Only while this machine's clock cannot be right (decision 0136)."""
 
 
 class HealthAnswer(TypedDict):

@@ -1,7 +1,8 @@
 """The node's health, for ``GET /health`` and the gRPC health service (interface 2.1 Health).
 
 ``checks`` has the document's keys. ``ok`` is healthy; ``absent`` means that the node neither has
-nor needs the part; any other word makes the node unhealthy (decision 0004).
+nor needs the part; any other word makes the node unhealthy (decision 0004). A further key,
+``clock``, is there only while this machine's clock cannot be right (decision 0136).
 """
 
 from __future__ import annotations
@@ -45,14 +46,19 @@ class Health:
         peer_count: Callable[[], int],
         tracker_url: str,
         now: Callable[[], float],
+        clock: Callable[[], str] = lambda: "",
     ) -> None:
-        """``device`` and ``peer_count`` are asked at each report; ``now`` is monotonic seconds."""
+        """``device``, ``peer_count`` and ``clock`` are asked at each report.
+
+        ``now`` is monotonic seconds; ``clock`` says what is wrong with the wall clock, if anything.
+        """
         self._drain = drain
         self._services = services
         self._device = device
         self._peer_count = peer_count
         self._tracker_url = tracker_url
         self._now = now
+        self._clock = clock
         self._storage = "ok"
         self._probed_at = now()
 
@@ -64,7 +70,11 @@ class Health:
             "storage": self._storage_state(),
             "peers": self._peers_state(),
         }
-        return HealthReport(healthy=WELL.issuperset(checks.values()), checks=checks)
+        healthy = WELL.issuperset(checks.values())
+        # Shown only while it is wrong. The node copes, so it stays fit to be sent work.
+        if wrong := self._clock():
+            checks["clock"] = wrong
+        return HealthReport(healthy=healthy, checks=checks)
 
     def storage_probed(self, state: str) -> None:
         """Record the outcome of a probe of the data folder."""

@@ -25,6 +25,7 @@ from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.kademlia.refusals import DhtRefusal
 from meshnode.domain.peers import Capacity, Peer, ShardInfo, check_shard_info
 from meshnode.domain.roster import BEAT_S, Roster
+from meshnode.domain.units import SECOND_NS
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.wire import node_pb2 as pb
 
@@ -39,6 +40,10 @@ CALLS = 32
 INFO_BYTES = 64 * 1024
 ENOUGH_HOLDERS = 3
 """Holders of a layer; with fewer, the DHT is searched for more."""
+
+
+MAX_CLOCK_S = 2.0**33
+"""A clock that shows a time after the year 2242 is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,11 @@ class PeerBook:
             peer.host == host and peer.grpc_port == grpc_port for peer in self._roster.peers()
         )
 
+    def clocks_ns(self) -> list[int]:
+        """What the clocks of peers show now, by their reports, in nanoseconds since 1970."""
+        clocks = self._roster.clocks(trio.current_time())
+        return [int(clock * SECOND_NS) for clock in clocks if clock < MAX_CLOCK_S]
+
     def suspect(self, node_id: str) -> None:
         """Check this peer now, because a call to it failed. Without an answer, it is removed."""
         self._roster.suspect(node_id, trio.current_time())
@@ -118,7 +128,8 @@ class PeerBook:
         self, node_id: str, host: str, port: int, capacity: Capacity, timestamp: float
     ) -> str:
         """Take a node's report of itself, whose form was checked. Returns why not, or ""."""
-        refusal = self._roster.reported(node_id, host, port, capacity, timestamp)
+        now = trio.current_time()
+        refusal = self._roster.reported(node_id, host, port, capacity, timestamp, now)
         if refusal:
             # The node knows this one, but not the other way round: it may be new, or have moved.
             self._meet(node_id, host, port)

@@ -141,13 +141,13 @@ def test_changes_are_those_of_layers_and_model() -> None:
 def test_reports_are_of_the_peer_itself_and_never_older() -> None:
     book, busy = roster(), Capacity(queue_depth=3)
     node_id = info(1).node_id
-    assert book.reported(node_id, "10.0.0.1", 8000, busy, 1.0) == "not a known peer"
+    assert book.reported(node_id, "10.0.0.1", 8000, busy, 1.0, 0.0) == "not a known peer"
     met(book, 1)
-    assert "another address" in book.reported(node_id, "10.0.0.2", 8000, busy, 1.0)
-    assert "another address" in book.reported(node_id, "10.0.0.1", 8001, busy, 1.0)
-    assert book.reported(node_id, "10.0.0.1", 8000, busy, 2.0) == ""
+    assert "another address" in book.reported(node_id, "10.0.0.2", 8000, busy, 1.0, 0.0)
+    assert "another address" in book.reported(node_id, "10.0.0.1", 8001, busy, 1.0, 0.0)
+    assert book.reported(node_id, "10.0.0.1", 8000, busy, 2.0, 0.0) == ""
     assert book.peers()[0].capacity == busy
-    assert "newer" in book.reported(node_id, "10.0.0.1", 8000, Capacity(), 2.0)
+    assert "newer" in book.reported(node_id, "10.0.0.1", 8000, Capacity(), 2.0, 0.0)
     assert book.peers()[0].capacity == busy
 
 
@@ -280,3 +280,12 @@ def test_roles_follow_from_layers(layers: tuple[int, ...], role: str) -> None:
 )  # fmt: skip
 def test_numbers_of_parameters(count: int, text: str) -> None:
     assert parameters_text(count) == text
+
+
+def test_the_clocks_of_peers_go_on_until_their_reports_are_old() -> None:
+    book = roster()
+    met(book, 1)
+    assert book.clocks(0.0) == []
+    assert book.reported(info(1).node_id, "10.0.0.1", 8000, Capacity(), 7000.0, 5.0) == ""
+    assert book.clocks(35.0) == [7030.0]
+    assert book.clocks(66.0) == []

@@ -116,6 +116,11 @@ class Ledger:
         """The height of the last committed block; 0 before the first."""
         return 0 if self.latest is None else self.latest.height
 
+    @property
+    def time_ns(self) -> int:
+        """The time of the last committed block; 0 before the first."""
+        return 0 if self.latest is None else self.latest.time_ns
+
     # Transactions.
 
     async def submit(self, raw: bytes, ttl: int = MAX_HOPS) -> TransactionResult:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from meshnode.domain.chain.context import ModelPort
     from meshnode.domain.chain.mempool import MempoolLimits
+    from meshnode.services.ledger.clock import NodeClock
     from meshnode.services.ledger.follower import BlockSource
     from meshnode.services.ledger.validator_key import ValidatorKey
 
@@ -35,9 +36,12 @@ async def serve_ledger(
     *,
     limits: MempoolLimits | None = None,
     clock_ns: Callable[[], int] = time.time_ns,
+    clock: NodeClock | None = None,
     task_status: trio.TaskStatus[Ledger] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep the chain of ``genesis`` in ``data_dir``; gives a :class:`Ledger`.
+
+    Blocks are dated by ``clock``, or by ``clock_ns`` as it is.
 
     With a ``source``, its blocks are checked and executed. Otherwise ``validator`` makes blocks,
     and the service has started when there is a current block, or when none can be made.
@@ -47,7 +51,10 @@ async def serve_ledger(
     key = validator if source is None else None
     keeper = await trio.to_thread.run_sync(Keeper, data_dir, genesis, model, key, limits)
     relay = None if source is None else source.relay
+    clock_ns = clock_ns if clock is None else clock.date_ns
     ledger = Ledger(keeper, LedgerReader(data_dir), model, clock_ns, relay)
+    if clock is not None:
+        clock.begin(lambda: ledger.time_ns)
     try:
         if source is None:
             await run_solo(ledger, clock_ns, ready=lambda: task_status.started(ledger))
