@@ -19,6 +19,7 @@ from meshnode.client.gateway import ANSWER_LIMITS, Gateway, clip
 from meshnode.client.keys import KEY_FILE
 from meshnode.client.session import CLIENT_FOLDER, DEFAULT_GATEWAY, GATEWAY_VARIABLE
 from meshnode.client.transport import check_url, exchange
+from meshnode.config import NETWORK_MODEL
 from meshnode.datadir import DataDirLock, write_private
 from meshnode.domain.chain.canonical import Json, encode, parse
 from meshnode.domain.chain.errors import MalformedJson, Rejected
@@ -76,6 +77,11 @@ def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) 
     ``model`` is a model directory, or empty for the default model. The journal is kept in the
     ``worker`` folder of ``data_dir``.
     """
+    if model == NETWORK_MODEL:
+        raise StartupError(
+            "a worker cannot fetch a model from the network; give --model the folder of the model, "
+            "or leave it out for the default model"
+        )
     folder = data_dir / FOLDER
     # Imported here because they import torch: the other commands start faster without it.
     from meshnode.model.loading import DEFAULT_MODEL

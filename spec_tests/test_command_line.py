@@ -41,6 +41,16 @@ def test_a_worker_does_a_number_of_tasks(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_worker_refuses_to_fetch_its_model_from_the_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = "a worker cannot fetch a model from the network"
+    assert refusal in refused(capsys, *WORKER, "--model", "network", "--data-dir", str(tmp_path))
+    monkeypatch.setenv("MESHNODE_MODEL", "network")
+    assert refusal in refused(capsys, *WORKER, "--data-dir", str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "action",
     [("issue", "--name", "alice", "--fund", "1"), ("list",), ("revoke", "x"), ("sweep", "x")],

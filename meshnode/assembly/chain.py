@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from meshnode.config import Config
 from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.domain.chain.genesis import Genesis, parse_genesis
 from meshnode.domain.chain.profile import NetworkProfile
-from meshnode.domain.errors import StartupError, Unavailable
+from meshnode.domain.errors import StartupError, Unavailable, public_reason
 from meshnode.domain.work import WorkNetwork
 from meshnode.model.config import ModelUnreadable
 from meshnode.rpc.pool import ChannelPool
@@ -189,7 +188,7 @@ async def _find(slot: ChainSlot, needs: ChainDependencies) -> _Found | None:
         except (ModelUnreadable, CannotExecute) as error:
             # A chain's arithmetic is exact and slow, so not every model can have one.
             log.warning("no chain with this model: %s; inference is served without a ledger", error)
-            slot.trouble = f"no chain with this model: {_public_reason(error)}"
+            slot.trouble = f"no chain with this model: {public_reason(error)}"
             return None
         except ChainNotReached as error:
             if slot.trouble != str(error):
@@ -199,12 +198,6 @@ async def _find(slot: ChainSlot, needs: ChainDependencies) -> _Found | None:
                 # The tracker may have answered with something that is not a chain.
                 source.try_next()
             await trio.sleep(TRY_AGAIN_S)
-
-
-def _public_reason(error: StartupError) -> str:
-    """The text of ``error`` for clients, which must not name a file of this machine."""
-    reason = str(error)
-    return "its files cannot be read" if os.sep in reason else reason
 
 
 async def _look(needs: ChainDependencies, source: TrackerSource | None) -> _Found:

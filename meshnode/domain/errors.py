@@ -7,9 +7,22 @@ secrets or internals.
 
 from __future__ import annotations
 
+import re
+
+_ABSOLUTE_PATH = re.compile(r"(?<![\w.])/\w")
+
 
 class MeshnodeError(Exception):
     """Base of all failures that are reported to a client or an operator in plain words."""
+
+
+def public_reason(error: Exception) -> str:
+    """The text of an error for clients without a token, which names no folder of this machine."""
+    if isinstance(error, OSError) and error.strerror:
+        name = "" if error.filename is None else str(error.filename).rpartition("/")[2]
+        return f"{name}: {error.strerror}" if name else error.strerror
+    text = str(error)
+    return "its files cannot be read" if _ABSOLUTE_PATH.search(text) else text
 
 
 class InvalidRequest(MeshnodeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from meshnode.domain.chain.profile import Staking as StakingTerms
 from meshnode.http.fields import Account, Amount, Count, Date, Digest, Payee, Timestamp
 from meshnode.http.routes import IntegerParameter
 from meshnode.http.schema import Limits, extensible
@@ -12,7 +13,7 @@ MAX_MEMO_CHARS = 256
 LIMIT = IntegerParameter("limit", default=20, low=1, high=100)
 OFFSET = IntegerParameter("offset", default=0, low=0, high=2**31 - 1)
 MAX_DAYS = 36_500
-"""Longest duration that reaches the ledger; the network's own limit is lower."""
+"""Longest duration of a stake that is compared with the network's own, lower limit."""
 
 Payment = Annotated[
     float,
@@ -20,6 +21,19 @@ Payment = Annotated[
         minimum=1e-6,
         maximum=1152921504606.846976,
         description="Whole units, with at most six decimals.",
+    ),
+]
+
+Duration = Annotated[
+    int,
+    Limits(
+        minimum=1,
+        maximum=MAX_DAYS,
+        description=(
+            f"Whole days. A request may say up to {MAX_DAYS:,}, but the network decides how long "
+            f"a stake may last: at most {StakingTerms().longest_days:,} days, unless its genesis "
+            "says otherwise. A duration outside the network's limits is answered with 400."
+        ),
     ),
 ]
 
@@ -124,7 +138,7 @@ class StakeRequest(TypedDict):
     """The body of a stake (interface 4.1)."""
 
     amount: Payment
-    duration_days: Annotated[int, Limits(minimum=1, maximum=MAX_DAYS)]
+    duration_days: Duration
 
 
 class StakeBalance(TypedDict):

@@ -51,31 +51,33 @@ class TokenData:
     ) -> TokenData:
         """The text files of a folder, in the order of their names, cut every ``length`` tokens.
 
-        Raises StartupError if there is too little text, or if it is not UTF-8.
+        Raises StartupError if there is too little text, or if it is not UTF-8. Its message is also
+        shown to clients without a token, so it names files relative to the folder.
         """
         if not folder.is_dir():
-            # The reason is also shown to clients without a token, who must not learn paths.
             raise StartupError(f"there is no folder {folder.name}")
         closing = [] if end_of_text is None else [end_of_text]
         parts: list[NDArray[np.int32]] = []
         for path in sorted(folder.rglob("*")):
             if path.suffix not in TEXT_SUFFIXES or not path.is_file():
                 continue
+            name = path.relative_to(folder)
             if path.stat().st_size > MAX_FILE_BYTES:
-                raise StartupError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
+                raise StartupError(f"{name}: larger than {MAX_FILE_BYTES >> 20} MiB")
             try:
                 text = path.read_text("utf-8")
                 for number, piece in enumerate(_pieces(text)):
                     ids = tokenizer.encode_part(piece, special=number == 0)
                     parts.append(np.array(ids, dtype=np.int32))
             except (OSError, ValueError):
-                raise StartupError(f"{path}: not a readable text in UTF-8") from None
+                raise StartupError(f"{name}: not a readable text in UTF-8") from None
             parts.append(np.array(closing, dtype=np.int32))
         tokens = np.concatenate([np.empty(0, dtype=np.int32), *parts])
         count = len(tokens) // length
         rows = tokens[: count * length].reshape(count, length)
         if count < 2:
-            raise StartupError(f"{folder}: the text is shorter than two sequences of {length}")
+            where = f"the text in the folder {folder.name}"
+            raise StartupError(f"{where} is shorter than two sequences of {length} tokens")
         held_out = rows[:: max(2, min(VALIDATION_SHARE, count))]
         seen = {row.tobytes() for row in held_out}
         rest = [at for at, row in enumerate(rows) if row.tobytes() not in seen] or range(1, count)

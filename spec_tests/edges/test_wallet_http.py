@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from meshnode.edges import http_wallet
 from meshnode.edges.http_index import IndexApi
+from meshnode.http.openapi import node_section, openapi_document
 from meshnode.services.ledger import solo
 from spec_tests.edges.http_server import TOKEN, Client
 from spec_tests.services.wallet.wallet_node import STRANGER, WALLET, WalletNode, start_wallet_node
@@ -231,6 +232,14 @@ async def test_bad_stakes_name_their_field(node: WalletNode) -> None:
     for path, body, field in BAD_STAKES:
         answer = await node.ask("POST", WALLET + path, body)
         assert (answer.status, answer.details["field"]) == (400, field), body
+
+
+def test_the_description_of_a_stake_says_both_limits() -> None:
+    document: Any = openapi_document("1", [node_section(http_wallet.ROUTES)])
+    days = document["components"]["schemas"]["StakeRequest"]["properties"]["duration_days"]
+    assert days["maximum"] == 36_500
+    assert "36,500" in days["description"]
+    assert "1,460" in days["description"]
 
 
 async def test_history_is_paged(node: WalletNode) -> None:

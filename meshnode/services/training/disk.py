@@ -23,6 +23,7 @@ from meshnode.model.trained_model import Anchor
 ROUND_FILE = "round.json"
 CONTRIBUTION_FILE = "contribution.bin"
 FORMAT = "meshnode-training-v1"
+BEGIN_ANEW = "move the training folder of the data folder away to begin anew"
 
 
 class TrainingDisk:
@@ -39,7 +40,8 @@ class TrainingDisk:
     ) -> tuple[Persisted, Anchor | None, list[float]]:
         """The state, the anchor unless it is the initial one, and the losses of the last rounds.
 
-        Raises StartupError if the folder is damaged or belongs to another model.
+        Raises StartupError if the folder is damaged or belongs to another model. Its message is
+        also shown to clients without a token, so it names the files without their folder.
         """
         path, initial = self._folder / ROUND_FILE, self._initial
         try:
@@ -54,15 +56,17 @@ class TrainingDisk:
         except FileNotFoundError:
             return Persisted(initial, 0), None, []
         except (OSError, ValueError, KeyError, TypeError):
-            raise StartupError(f"{path} is damaged; move the folder away to begin anew") from None
+            raise StartupError(f"{path.name} is damaged; {BEGIN_ANEW}") from None
         if origin != initial.model_hash:
-            raise StartupError(f"{self._folder} belongs to the training of another model")
+            raise StartupError(f"{path.name} is of another model's training; {BEGIN_ANEW}")
         if kept == initial:
             return persisted, None, losses
+        anchor_path = self._anchor(kept)
         try:
-            anchor = read_anchor(self._anchor(kept).read_bytes(), shapes, kept.model_hash)
+            anchor = read_anchor(anchor_path.read_bytes(), shapes, kept.model_hash)
         except (OSError, InvalidRequest):
-            raise StartupError(f"{self._anchor(kept)} is damaged or missing") from None
+            reason = f"{anchor_path.name} is damaged or missing; {BEGIN_ANEW}"
+            raise StartupError(reason) from None
         return persisted, anchor, losses
 
     def save_anchor(self, anchor: Anchor, weights: WeightsVersion) -> None:

@@ -22,7 +22,7 @@ from typing import Protocol
 import trio
 from torch import Tensor
 
-from meshnode.domain.errors import MeshnodeError, StartupError
+from meshnode.domain.errors import MeshnodeError, StartupError, public_reason
 from meshnode.domain.metering import TrainingFigures
 from meshnode.model.data import Shuffled, TokenData
 from meshnode.model.training import Batch
@@ -151,7 +151,8 @@ class PipelinePart:
                 self._data = await trio.to_thread.run_sync(self._load)
             await self._steps_with(driver, self._data)
         except (StartupError, OSError) as error:
-            await self._pause(str(error).removeprefix("training: "))
+            detail = str(error).removeprefix("training: ")
+            await self._pause(public_reason(error).removeprefix("training: "), detail)
 
     async def _steps_with(self, driver: StepDriver, data: TokenData) -> None:
         size, shuffled = 0, None
@@ -190,9 +191,10 @@ class PipelinePart:
             self._epochs += 1
             self._window.clear()
 
-    async def _pause(self, problem: str) -> None:
+    async def _pause(self, problem: str, detail: str = "") -> None:
+        """Show ``problem`` to clients, and ``detail``, which may name folders, in the log only."""
         if problem != self.problem:
-            log.warning("training: %s", problem)
+            log.warning("training: %s", detail or problem)
         self.problem = problem
         await trio.sleep(self._timings.step_retry_s)
 

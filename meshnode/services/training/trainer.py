@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from meshnode.domain.errors import StartupError
+from meshnode.domain.errors import StartupError, public_reason
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.metering import TrainingFigures
 from meshnode.domain.training.agreement import WeightsVersion
@@ -175,8 +175,10 @@ class TrainingService:
                     await self.rounds.run()
                     log.info("training: switched off")
                 except* (StartupError, OSError) as group:
-                    self.rounds, self.problem = None, _in_words(group)
-                    log.error("training: %s", self.problem)
+                    failure = _first(group)
+                    self.rounds, self.problem = None, _in_words(failure)
+                    # Only the log names folders: anyone may read the problem.
+                    log.error("training: %s", str(failure).removeprefix("training: "))
                     await self._pause()
         finally:
             thread.close()
@@ -224,12 +226,15 @@ class TrainingService:
         )
 
 
-def _in_words(group: BaseExceptionGroup[BaseException]) -> str:
-    """The first failure of a group, as text."""
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return str(first).removeprefix("training: ")
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """The first failure of a group."""
+    failure = group.exceptions[0]
+    return _first(failure) if isinstance(failure, ExceptionGroup) else failure
+
+
+def _in_words(failure: Exception) -> str:
+    """A failure as text for clients without a token."""
+    return public_reason(failure).removeprefix("training: ")
 
 
 async def serve_training(
