@@ -142,7 +142,7 @@ class Journal:
         try:
             self._replace()
         except OSError as error:
-            # The long file says the same. Which of the two is in place is not certain.
+            # Both files hold the same records. It is not certain which of them is in place now.
             log.warning("cannot shorten %s: %s", self._path, error.strerror)
             with suppress(OSError):
                 self._size = self._path.stat().st_size

@@ -70,7 +70,8 @@ from meshnode.services.signer.submission import (
 log = logging.getLogger(__name__)
 
 MAX_SIGNATURES = 8
-"""The most times that one plan is signed, when other programs use the same key."""
+"""How often one plan is signed anew because another program, which uses the same key, took its
+nonce. After that the caller gets 503, and nothing of the plan is in a block."""
 ASK_AGAIN_S = 1.0
 """How long to wait before a retry when the ledger or the journal is unavailable."""
 NOTED_WITHIN_S = 5.0
@@ -270,7 +271,11 @@ class Signer:
         )
 
     async def _store(self, pending: PendingTransaction) -> None:
-        """Write a transaction to the journal, and hold its money until the write has ended."""
+        """Write a transaction to the journal, and hold its money until the write has ended.
+
+        The account book subtracts what a pending transaction spends only once the write is
+        durable. Until then the hold keeps others from spending the same money.
+        """
         account, atoms = pending.account, pending.spends - pending.settles
         self._accounts.hold(account, atoms)
         release = partial(self._accounts.release, account, atoms)
@@ -327,7 +332,11 @@ class Signer:
         return landing.landed
 
     async def _time_landed(self, height: int) -> int:
-        """The time of a committed transaction's block; waits while the ledger is unavailable."""
+        """The time of a committed transaction's block, in nanoseconds.
+
+        Waits while the ledger is unavailable. An error here would tell the caller that the payment
+        failed, although it is in a block, and the caller might pay again.
+        """
         while True:
             try:
                 return await read_block_time(self._ledger, height)
