@@ -35,12 +35,12 @@ _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
 @dataclass(frozen=True, slots=True)
 class ArtifactsApi:
-    """The handler."""
+    """The handler of the route."""
 
     artifacts: Artifacts
 
     async def get_artifact(self) -> Response:
-        """The whole, one range (206), or nothing new (304)."""
+        """The whole artifact (200), one range (206), or 304 if the client's copy is current."""
         name = variable("sha256")
         # Other text is not a hash, and must not reach the file system.
         artifact = self.artifacts.find(name) if _SHA256.fullmatch(name) else None
@@ -51,7 +51,7 @@ class ArtifactsApi:
         if tag in _tags("If-None-Match") or "*" in _tags("If-None-Match"):
             return bytes_response(b"", 304, headers)
         asked = asked_range(request.headers.get("Range", ""), artifact.size)
-        # A range of something else must not be joined to this.
+        # The client's part has another ETag, so it needs the whole instead of a range to append.
         if "If-Range" in request.headers and tag not in _tags("If-Range"):
             asked = None
         if asked is not None and not asked:
@@ -66,7 +66,7 @@ class ArtifactsApi:
 
 
 def asked_range(header: str, size: int) -> range | None:
-    """The bytes that a Range header asks for: None for all, empty for none that are there."""
+    """The bytes that a Range header asks for: None for all of them, empty if there are none."""
     # Several ranges, other units and malformed headers may be ignored (RFC 9110).
     match = _RANGE.fullmatch(header.replace(" ", ""))
     if match is None:
@@ -97,7 +97,7 @@ class _Readable(Protocol):
 
 
 class _FileBytes(AsyncIterator[bytes]):
-    """Reads on from an open file, which the exchange closes."""
+    """The next ``left`` bytes of an open file, in chunks. The exchange closes the file."""
 
     def __init__(self, file: _Readable, left: int) -> None:
         self._file = file

@@ -62,7 +62,7 @@ class LegacyApi:
     reference: Path | None = None
 
     async def gone(self) -> Response:
-        """410."""
+        """410, and what to use instead."""
         return native_response({"error": GONE}, 410)
 
     async def redirect(self) -> Response:
@@ -70,7 +70,7 @@ class LegacyApi:
         return bytes_response(b"", 302, {"Location": "/join", "Cache-Control": "no-store"})
 
     async def get_join(self) -> Response:
-        """The page."""
+        """The page for people who followed an old link."""
         page = join_page(self.chain_id, self.genesis_sha256, self.version, request.host_url[:-1])
         headers = {
             "Content-Type": "text/html; charset=utf-8",
@@ -86,14 +86,14 @@ class LegacyApi:
         keyed_by = _KEYED.get("/".join(parts))
         if keyed_by is not None:
             parts.append(Parameters().required(keyed_by))
-        # Every part is a plain name, so the path stays inside the export, whatever it is made of.
+        # Every part must be a plain name, so that no request reads a file outside of the export.
         if self.reference is None or not all(_SEGMENT.fullmatch(part) for part in parts):
             raise NotThere("no such view of the reference chain is kept here")
         parts[-1] = parts[-1].removesuffix(".json") + ".json"
         return document_response(await _read(self.reference.joinpath("api", *parts)))
 
     async def refuse(self) -> Response:
-        """The older chain is over: nothing can be sent to it."""
+        """Refuse a write, since the older chain takes no more transactions."""
         raise NotAllowed("the reference chain can only be read")
 
 

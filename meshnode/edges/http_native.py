@@ -110,7 +110,7 @@ class NativeApi:
     async def get_block(self) -> Response:
         """``/api/block/<height>``."""
         height = variable("height")
-        # Other spellings are other paths.
+        # A height with a sign or leading zeros is not a path of this API.
         if not re.fullmatch(r"[1-9][0-9]{0,18}", height):
             raise NotThere("there is nothing at this path")
         return await _answer_large(self.reader.block(int(height)))

@@ -217,7 +217,7 @@ class NodeApi:
         return json_response(result, headers={TRACE_HEADER: hops} if hops else None)
 
     def _trace(self) -> Trace | None:
-        """How to look up what the hops took, if the client asked for it."""
+        """The function that returns the times of the hops, if the client asked for them."""
         return self.hops.line if request.headers.get(TRACE_HEADER) == "1" else None
 
 
@@ -238,7 +238,7 @@ ROUTES = (
             ),
         ),
         name="getHealth",
-        # A node under load must not be taken for a dead one.
+        # A monitor that got 429 would take a busy node for a dead one.
         limited=False,
     ),
     Route(
@@ -292,7 +292,7 @@ ROUTES = (
 
 
 def node_access(tokens: TokenStore, limits: LimitsConfig) -> Access:
-    """Who is let in, and how often, as the configuration says."""
+    """Authentication by ``tokens``, and the rate limits that the configuration sets."""
     address = Rate(limits.requests_per_second_per_address, limits.burst_per_address)
     token = Rate(limits.requests_per_second_per_token, limits.burst_per_token)
     rates = RateLimits(per_address=RateLimit(address), per_token=RateLimit(token))

@@ -69,7 +69,7 @@ class Capacity(TypedDict):
 
 
 class NetworkTraining(TypedDict):
-    """How far training is."""
+    """The progress of training."""
 
     epoch: Count
     global_step: Count

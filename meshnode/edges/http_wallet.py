@@ -78,7 +78,7 @@ class WalletApi:
         return json_response(answer)
 
     async def post_send(self) -> Response:
-        """Pay another account; answers when it is in a block, or says that it is not yet."""
+        """Pay another account. A payment that is not in a block in time is answered as pending."""
         fields = await self._read()
         to = _account(fields)
         atoms = read_amount(_required(fields, "amount"), "amount")
@@ -89,12 +89,12 @@ class WalletApi:
         answer: TransferResult = {
             "transaction_id": work.transaction_id,
             "from": work.account,
-            # As the client wrote it: a transfer result repeats the request.
+            # A transfer result repeats the request, so this is the client's spelling.
             "to": str(fields["to"]),
             "amount": units(atoms),
             "fee": units(self.wallet.fee),
             "memo": memo,
-            # A client that got a 503 would pay again.
+            # After a 503 instead of "pending", a client would pay again.
             "status": "confirmed" if confirmed else "pending",
             "timestamp": time,
         }
@@ -215,13 +215,17 @@ ROUTES = (
 
 
 async def _confirm(work: Submission) -> bool:
-    """Wait for the block until the deadline; a transaction signed by then goes on afterwards."""
+    """Wait until the transaction is in a block, and return whether it was in time.
+
+    A transaction that was signed in time goes on afterwards. Any other is withdrawn, and
+    Unavailable is raised.
+    """
     try:
         with trio.move_on_after(CONFIRM_WITHIN_S):
             await work.wait()
             return True
     finally:
-        # Also when the client has left: a transaction that is not signed yet is withdrawn.
+        # This happens too when the client has left and the wait was cancelled.
         withdrawn = work.withdraw()
     if withdrawn:
         raise Unavailable("nothing was signed: the account's last transaction is still under way")
@@ -237,7 +241,7 @@ async def _require_confirmed(work: Submission) -> None:
 
 
 def _staking(state: AccountState) -> Staking:
-    """The ``staking`` object. Without a stake it is zero, and unlocked since the latest block."""
+    """The ``staking`` object. Without a stake, both dates are that of the latest block."""
     start_ns, unlock_ns = state.start_ns, state.unlock_ns
     if not state.staked:
         start_ns = unlock_ns = state.time_ns

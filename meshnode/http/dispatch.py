@@ -50,10 +50,10 @@ class Dispatcher:
 
 
 def belongs_to_native(path: str) -> bool:
-    """Whether the native API answers for ``path``, be there a route or not."""
+    """Whether ``path`` belongs to the native API, even if it has no such route."""
     first, *rest = path.removeprefix("/").split("/")
     if first == "api":
-        # The node API has the version prefix, and two routes beside it.
+        # The node API owns ``/api/v1`` and two routes of training without a version.
         named = bool(rest) and rest[0] not in ("", "v1")
         return named and rest[:2] not in (["training", "global"], ["training", "verify"])
     if first in FOLDERS:

@@ -66,7 +66,7 @@ def native_response(value: Json, status: int = 200) -> Response:
 
 
 async def large_response(value: Json) -> Response:
-    """A canonical JSON answer of some megabytes, encoded in a thread: others need not wait."""
+    """A canonical JSON answer of some megabytes, which a thread encodes while others are served."""
     return document_response(await trio.to_thread.run_sync(encode, value))
 
 
@@ -155,7 +155,7 @@ class Parameters:
         self._values = request.args
 
     def text(self, name: str) -> str | None:
-        """A parameter as it was sent; None without it. InvalidRequest if it is there twice."""
+        """A parameter as it was sent, or None. Raises InvalidRequest if it is given twice."""
         found = self._values.getlist(name)
         if len(found) > 1:
             raise InvalidRequest(name, "is given more than once")
@@ -186,8 +186,10 @@ def variable(name: str) -> str:
 
 
 async def read_body(name: str, limits: JsonLimits) -> Json:
-    """The body as strict JSON. InvalidRequest ``Invalid <name> request size`` unless it says its
-    length, and the length is allowed; a :class:`Rejected` for what is not JSON.
+    """The body as strict JSON.
+
+    Raises InvalidRequest (``Invalid <name> request size``) if the length is missing or too large,
+    and a :class:`Rejected` if the body is not JSON.
     """
     length = request.headers.get("Content-Length", "")
     sized = re.fullmatch(r"[0-9]{1,8}", length) and 1 <= int(length) <= limits.size
@@ -231,17 +233,17 @@ class WindowLimit:
 
 
 class NativeGate:
-    """Before any native route: preflights, and the limits by address."""
+    """Runs before any native route: answers CORS preflights, and limits requests by address."""
 
     def __init__(self, requests_per_minute: int = 240, following_per_minute: int = 12_000) -> None:
-        """``following_per_minute`` is for a node that follows this one, a block at a time, and for
-        programs on this machine.
+        """``following_per_minute`` applies to programs on this machine, and to the calls with which
+        a following node fetches one block after another.
         """
         self._limit = WindowLimit(requests_per_minute)
         self._following = WindowLimit(following_per_minute)
 
     async def admit(self) -> Response | None:
-        """Answer the current request here, or let it go on. Raises RateLimited."""
+        """The answer to a preflight; None for a request that may go on. Raises RateLimited."""
         if request.method == "OPTIONS":
             response = Response(b"", 204)
             response.headers["Access-Control-Allow-Headers"] = "Content-Type"

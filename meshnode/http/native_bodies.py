@@ -302,7 +302,7 @@ class WorkAssignment(TypedDict):
 
 
 class WorkAccepted(TypedDict):
-    """The result counts."""
+    """The answer to a result that was accepted."""
 
     accepted_for_submission: bool
 

@@ -210,7 +210,7 @@ def _error_statuses(route: Route[Any], section: Section) -> list[int]:
     statuses = {*section.always, *route.errors}
     statuses |= set(_WITH_AUTH) if route.auth else set()
     statuses |= set(_WITH_QUERY) if route.query else set()
-    # A text that a variable does not take makes another path.
+    # A value that the variable does not allow makes an unknown path.
     statuses |= {404} if _VARIABLE.search(route.path) else set()
     statuses |= set(section.with_body) if route.body is not None else set()
     if not route.limited:

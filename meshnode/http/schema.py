@@ -57,7 +57,7 @@ class Limits:
     description: str | None = None
 
     def keywords(self) -> Json:
-        """As keywords of JSON Schema."""
+        """The limits as keywords of JSON Schema."""
         default: Any = [] if self.default == () else self.default
         every = {
             "minimum": self.minimum,
@@ -76,7 +76,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class NamedSchema:
-    """A schema that no type states. ``uses`` are the types that it refers to by their names."""
+    """A schema that no Python type expresses. ``uses`` are the types that it refers to by name."""
 
     name: str
     schema: Json

@@ -39,7 +39,7 @@ Duration = Annotated[
 
 
 class Balances(TypedDict):
-    """Money by what it can be used for."""
+    """An account's money, by whether it can be spent now."""
 
     available: Amount
     staked: Amount
@@ -164,7 +164,7 @@ class UnstakeRequest(TypedDict):
 
 
 class Cooldown(TypedDict):
-    """Money on its way from the stake."""
+    """Money that was unstaked and will be available at the end of its cooldown."""
 
     amount: Amount
     cooldown_days: Count

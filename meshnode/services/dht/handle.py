@@ -77,7 +77,10 @@ class Dht:
     # Requests of other nodes
 
     def meet(self, info: NodeInfo, observed_ip: str) -> Contact:
-        """The sender of a request. Raises DhtRefusal."""
+        """Identify the sender of a request, and ping it soon if the core wants that.
+
+        Raises DhtRefusal if the request names no valid sender.
+        """
         sender = self.local.sender_of(info, observed_ip)
         now = trio.current_time()
         if self.local.worth_pinging(sender, now) or self._returns(sender, now):
@@ -98,7 +101,8 @@ class Dht:
     async def store(
         self, info: NodeInfo, observed_ip: str, key: bytes, value: str, age_s: float
     ) -> bool:
-        """Hold a record. False if its key is too far from this node, or its sender is no node.
+        """Hold a record. Returns False if this node is not responsible for the key, or if the
+        sender does not answer a ping.
 
         Raises DhtRefusal if the message is malformed and Flooded if a quota is used up. A sender
         that has not been verified yet is pinged first.
@@ -113,7 +117,7 @@ class Dht:
         try:
             self.local.store(sender, key, value, trio.current_time(), age_s)
         except (UnverifiedSender, NotResponsible):
-            # The message itself is valid.
+            # The message is valid, so the answer is a plain "not stored" instead of an error.
             return False
         return True
 
@@ -124,7 +128,7 @@ class Dht:
         return await self._drive(target, for_value=False)
 
     async def find_values(self, key: NodeId) -> LookupResult:
-        """The values under ``key``, those held by this node among them."""
+        """The values under ``key``, including those that this node holds."""
         result = await self._drive(key, for_value=True)
         own = self.local.records.values(key, trio.current_time())
         return replace(result, values=tuple(dict.fromkeys((*result.values, *own))))
@@ -141,7 +145,7 @@ class Dht:
         return found
 
     async def verify(self, contact: Contact) -> bool:
-        """Whether the contact is verified already, or answers a ping now."""
+        """Return whether the contact is verified already, or answers a ping now."""
         now = trio.current_time()
         if self.local.is_verified(contact, now):
             return True
@@ -196,7 +200,7 @@ class Dht:
                 publications.announce(key, value, now)
                 self._announced[key] = value
 
-    # Reports of this node's other services on a contact
+    # Reports about a contact by this node's other services
 
     def note_answer(self, contact: Contact, responder_id: NodeId) -> None:
         """Note that a call to a contact was answered by ``responder_id``. Raises WrongResponder."""
@@ -225,7 +229,7 @@ class Dht:
         try:
             self.local.records.store(key, value, OWN_GROUP, trio.current_time(), age_s)
         except (DhtRefusal, Flooded):
-            # The other holders are enough.
+            # The record is held by other nodes too.
             return
 
     def _ping_soon(self, contact: Contact) -> None:

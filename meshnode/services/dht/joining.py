@@ -75,7 +75,7 @@ class Joining:
                 pause = min(2 * pause, timings.retry_most_s)
 
     async def _attempt(self) -> bool:
-        """Call the nodes that may know the network. False if this should be retried soon."""
+        """Call the nodes that may know the network. Returns False if a retry is due soon."""
         table = self._dht.local.table
         alone = len(table) == 0
         missing = [tracker for tracker in self._trackers if not self._knows(tracker)]
@@ -96,7 +96,7 @@ class Joining:
         return contact is not None and contact in self._dht.local.table
 
     async def _greet_all(self, trackers: Sequence[Tracker], contacts: Sequence[Contact]) -> bool:
-        """Call all of them. Whether anybody answered."""
+        """Ping all trackers and contacts. Returns whether any of them answered."""
         limiter, answered = trio.CapacityLimiter(MAX_CALLS), False
 
         async def greet(tracker: Tracker) -> None:

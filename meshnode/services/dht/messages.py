@@ -76,7 +76,7 @@ class Messenger:
         return pb.DHTNodeInfo(node_id=self._local.own_id, ip=ip, port=self._port)
 
     async def ping(self, contact: Contact) -> bool:
-        """Whether the contact answers with its own id.
+        """Ping a contact. Returns whether it answered with its own id.
 
         If a ping to it is in flight already, this waits for its outcome.
         """
@@ -144,7 +144,7 @@ class Messenger:
         )
 
     async def store(self, contact: Contact, key: NodeId, value: str, age_s: float) -> bool:
-        """Store a record; whether the contact took it. ``age_s`` is the record's age in seconds."""
+        """Store a record, which is ``age_s`` seconds old. Returns whether the contact took it."""
         request = pb.DHTStoreRequest(sender=self.own_info(), key=key, value=value)
         metadata = {AGE: str(int(age_s))}
         answer = await self._call(
@@ -168,7 +168,7 @@ class Messenger:
         contact: Contact,
         operation: Callable[[NodeServiceStub], Awaitable[Answer[Gives]]],
     ) -> Gives | None:
-        """The answer of the contact; None after any failure. Both are noted."""
+        """The contact's answer, or None after a failure; either is reported to the core."""
         with trio.move_on_after(self._call_s):
             try:
                 stub = await self._pool.stub(contact.ip, contact.grpc_port)

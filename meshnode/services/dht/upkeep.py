@@ -37,7 +37,7 @@ async def _ping_one_by_one(dht: Dht, contacts: trio.MemoryReceiveChannel[Contact
 
 
 async def publish(dht: Dht) -> None:
-    """Publish the records that are due; all of them when a small network has grown.
+    """Publish this node's records that are due, or all of them when a small network has grown.
 
     In a network of fewer than K nodes each node holds every record, so newcomers need them soon.
     """
