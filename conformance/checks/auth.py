@@ -69,7 +69,7 @@ def auth_expired(context: Context) -> None:
 
 @requirement("NA-AUTH-004", *_ERROR_IDS)
 def auth_missing(context: Context) -> None:
-    """GET every Auth route without a bearer header, and with other schemes."""
+    """GET every Auth route without an Authorization header, and with the scheme Basic."""
     schemes = (ANONYMOUS, Credential("Basic dXNlcjp1c2Vy", "Basic dXNlcjp1c2Vy"))
     for resource in AUTH_READS:
         for credential in schemes:

@@ -100,7 +100,7 @@ _PATCH_IDS = ("NA-PATCH-101", "NA-PATCH-102", "NA-PATCH-103", "NA-PATCH-104", "N
 
 @requirement("NA-ROUTE-014", *fields_of("patch"), *_PATCH_IDS)
 def config_patch(context: Context) -> None:
-    """PATCH generated subsets of harmless keys, read GET /config, and restore all keys."""
+    """PATCH generated sets of harmless keys, GET /config after each, and restore all keys."""
     original = read_config(context)
     try:
         explore(
@@ -216,7 +216,7 @@ WRONG = (
 
 @requirement("NA-PATCH-105", "NA-PATCH-106")
 def config_patch_refused(context: Context) -> None:
-    """PATCH values of the wrong type; the configuration stays as it is."""
+    """PATCH values of the wrong type, which must leave the configuration unchanged."""
     original = read_config(context)
     try:
         for path, value in WRONG:

@@ -72,7 +72,7 @@ _FIND_NODE_IDS = ("DH-003", "DH-005", "DH-006", "DH-011", "DH-013")
 
 @requirement("GR-OP-017", *_FIND_NODE_IDS, *_INFO, *fields_of_message("DHTFindNodeResponse"))
 def dht_find_node(context: Context) -> None:
-    """Search for generated IDs, and for the ID of a listed node."""
+    """Call DHTFindNode with generated IDs, and with the ID of a node in an answer."""
 
     def search(target: bytes) -> None:
         reply, answer = _call(context, "GR-OP-017", "DHTFindNode", target_id=target)
@@ -105,7 +105,7 @@ def _judge_nodes(context: Context, nodes: list[Any], reply: Reply) -> None:
 
 @requirement("GR-OP-018", "DH-007", "DH-008", *_INFO, *fields_of_message("DHTFindValueResponse"))
 def dht_find_value(context: Context) -> None:
-    """Look up generated keys under which nothing has been stored."""
+    """Call DHTFindValue with generated keys under which nothing has been stored."""
 
     def look(salt: bytes) -> None:
         # Fresh in every run, since another run may have stored a value under the same generated
@@ -127,7 +127,7 @@ _STORE_FIELDS = fields_of_message("DHTStoreResponse", "DHTFindValueResponse")
 
 @requirement("GR-OP-016", *_STORE_IDS, *_INFO, *_STORE_FIELDS)
 def dht_store(context: Context) -> None:
-    """Store generated values under fresh keys and look them up; store twice under one key."""
+    """Call DHTStore with generated values and fresh keys, twice with one key; look each up."""
 
     def store(value: str) -> None:
         _store_and_find(context, os.urandom(NODE_ID_BYTES), value)

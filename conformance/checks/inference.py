@@ -53,7 +53,7 @@ def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, 
 
 @requirement(ROUTE, *fields_of("inference"), "NA-INF-001", "NA-INF-004", "NA-INF-017")
 def inference_result(context: Context) -> None:
-    """POST /inference with only a prompt: the route, its defaults, every field."""
+    """POST /inference with only a prompt, and judge the defaults and every field."""
     answer = context.infer({"prompt": "Hello"})
     if answer.status in ABSENT:
         context.fails(ROUTE, f"the route does not exist: status {answer.status}", answer)
@@ -220,7 +220,7 @@ def inference_refused(context: Context) -> None:
 
 @requirement("NA-INF-013")
 def inference_stop(context: Context) -> None:
-    """Take a piece out of a greedy answer and use it as a stop sequence in a second request."""
+    """Repeat a request with temperature 0, with a piece of its answer as a stop sequence."""
     body: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
     first = context.infer(body)
     text = (first.json_object() or {}).get("text")
@@ -243,7 +243,7 @@ def inference_stop(context: Context) -> None:
 
 @requirement("NA-INF-028")
 def inference_repeat(context: Context) -> None:
-    """Ask twice with temperature 0."""
+    """POST /inference twice with the same body and temperature 0."""
     body: dict[str, Json] = {"prompt": "Hello", "max_tokens": 6, "temperature": 0}
     answers = [context.infer(body) for _ in range(2)]
     texts = [(answer.json_object() or {}).get("text") for answer in answers]

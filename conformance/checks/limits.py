@@ -14,7 +14,7 @@ MAX_REQUESTS = 3000
 
 @requirement("NA-ERR-015", *(f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 6, 7)))
 def rate_limit(context: Context) -> None:
-    """GET /status as fast as possible for a few seconds, until the first 429."""
+    """GET /status as fast as possible until the first 429, for a few seconds at most."""
     within_s = context.target.burst_s
     answer = context.http.burst(f"{API}/status", max_requests=MAX_REQUESTS, within_s=within_s)
     if answer is None:

@@ -44,12 +44,12 @@ def _get(context: Context, path: str, query: dict[str, object] | None = None) ->
 
 @requirement(*READABLE, "NT-RULE-017", "NA-AUTH-013")
 def native_routes(context: Context) -> None:
-    """GET every route that needs no knowledge of the target, without any key."""
+    """GET every route that takes no value from the target, without a token."""
     for ident, (path, query) in READABLE.items():
         try:
             answer = _get(context, path, query)
         except Unanswered as reason:
-            # A checkpoint may be too long to read; it is enough that it arrives.
+            # A checkpoint may be too long to read in full. That its bytes arrive is enough.
             status = (reason.exchange.response or {}).get("status")
             if status != OK or not reason.why.startswith(ENDLESS):
                 raise
@@ -158,7 +158,7 @@ def native_request(context: Context) -> None:
 
 @requirement("NT-ROUTE-014", "NT-RULE-019")
 def native_artifact(context: Context) -> None:
-    """GET the declared artifact and compare its digest with its address."""
+    """GET the declared artifact and compare its SHA-256 with the one in its path."""
     digest = context.target.artifact or ""
     answer = _get(context, f"/artifacts/sha256/{digest}")
     if judge_route(context, "NT-ROUTE-014", answer, auth=False):
@@ -168,7 +168,7 @@ def native_artifact(context: Context) -> None:
 
 @requirement("NT-ROUTE-019", "NT-RULE-020")
 def native_reference(context: Context) -> None:
-    """GET the declared views of the earlier chain, and try to write to them."""
+    """GET the declared views of the earlier chain, and POST to each, which must not succeed."""
     for path in context.target.reference:
         judge_route(context, "NT-ROUTE-019", _get(context, path), auth=False)
         written = context.http.call("POST", path, json_body={"conformance": 1})
@@ -182,7 +182,7 @@ MONEY = ("/api/network", "/api/account", "/api/validators", "/api/inference")
 
 @requirement("NT-RULE-011")
 def native_money(context: Context) -> None:
-    """GET the resources that have monetary fields, and judge the declared ones."""
+    """GET the resources with amounts of money, and judge the fields that the target declares."""
     for path in MONEY:
         if f"{path} money" not in context.target.field_map:
             continue
@@ -202,7 +202,7 @@ def native_money(context: Context) -> None:
 
 @requirement("NT-PAGE-001", "NT-PAGE-002", "NT-PAGE-003")
 def native_pages(context: Context) -> None:
-    """GET pages of blocks and of updates: short ones, and those before an entry."""
+    """GET short pages of blocks and of training updates, and pages that end before an entry."""
     for path, name, before in (
         ("/api/blocks", "/api/blocks height", "NT-PAGE-002"),
         ("/api/training", "/api/training round", "NT-PAGE-003"),
@@ -233,7 +233,7 @@ def native_pages(context: Context) -> None:
 
 @requirement("NT-RULE-021")
 def native_pair(context: Context) -> None:
-    """Compare the block that the network identity names with the block itself."""
+    """Compare the height and hash in GET /api/network with the block at that height."""
     answer, document = _document(context, "/api/network")
     heights = mapped(context, "/api/network height", document)
     hashes = mapped(context, "/api/network hash", document)
@@ -295,7 +295,7 @@ def native_rpc(context: Context) -> None:
 
 @requirement("NT-RULE-005")
 def native_rpc_closed(context: Context) -> None:
-    """POST /rpc with administrative methods; the method status shows that the envelope is right."""
+    """POST /rpc with administrative methods, which must be refused, and with the method status."""
     control, served = _served(context, "status")
     for method in ADMINISTRATIVE:
         answer, result = _rpc(context, method, {})
@@ -337,7 +337,7 @@ def _refusal(answer: Answer, method: str) -> tuple[int, str]:
 
 @requirement("NT-ROUTE-016", "NT-ROUTE-017")
 def native_work(context: Context) -> None:
-    """POST an empty object to the worker protocol, whose bodies are not shown."""
+    """POST an empty object to the worker routes, whose bodies the document does not specify."""
     for ident, path in (("NT-ROUTE-016", "/work/poll"), ("NT-ROUTE-017", "/work/result")):
         answer = context.http.call("POST", path, json_body={})
         # A 404 may be about the worker instead of the route.
@@ -351,7 +351,7 @@ def native_work(context: Context) -> None:
 
 @requirement("NT-SILENT-006")
 def native_errors(context: Context) -> None:
-    """GET what cannot exist, to observe the body of a native error, which is not specified."""
+    """GET resources that cannot exist, to observe the body of a native error."""
     for path in ("/api/block/none", "/api/account", "/artifacts/sha256/none", "/api/no-such-path"):
         answer = _get(context, path)
         context.observe("NT-SILENT-006", f"{path}: {answer.status} {brief(answer.body)}", answer)

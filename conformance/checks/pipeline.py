@@ -174,7 +174,7 @@ _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardRespons
 
 @requirement(*_BACK, "PL-FWD-002", "PL-FWD-003", *_FIELDS)
 def pipeline_back(context: Context) -> None:
-    """Send the declared tensor forward so that its graph is kept, then a gradient backward."""
+    """Send a forward pass that asks the target to keep its graph, then a gradient backward."""
     declared = context.target.pipeline.get("backward_metadata")
     if not declared:
         raise Skipped("[target.pipeline] declares no backward_metadata")
@@ -215,7 +215,7 @@ def pipeline_back(context: Context) -> None:
 
 @requirement("GR-CODE-004")
 def pipeline_absent(context: Context) -> None:
-    """Send a forward pass to a layer that, as the target declares, no node holds."""
+    """Send a forward pass to a layer that no node holds, according to the target's declaration."""
     shard = context.target.pipeline.get("absent_shard")
     if shard is None:
         raise Skipped("[target.pipeline] declares no absent_shard")

@@ -101,7 +101,7 @@ def get_checkpoint_info(context: Context) -> None:
 
 @requirement("GR-OP-005", *_CHECKPOINT)
 def get_checkpoint(context: Context) -> None:
-    """Get any checkpoint, by its hash, by an unknown hash, by reachable and by far rounds."""
+    """Call GetCheckpoint with no condition, and with known and unknown hashes and versions."""
     reply, checkpoint = _checkpoint(context)
     for _ in range(RETRIES):
         if checkpoint is None or checkpoint.success:
@@ -168,7 +168,7 @@ def _by_version(context: Context, version: int) -> None:
 
 @requirement("GR-OP-003", "GR-SILENT-005", *fields_of_message("WeightResponse"))
 def get_weights(context: Context) -> None:
-    """Get weights; the document does not say how a range is written, so any outcome is right."""
+    """Call GetWeights; any outcome is allowed, since the notation of a range is not specified."""
     reply = context.grpc.call(
         "GetWeights", messages.make("WeightRequest", shard_range="0"), timeout_s=60
     )
@@ -179,7 +179,7 @@ def get_weights(context: Context) -> None:
 
 @requirement("GR-CODE-001")
 def grpc_codes(context: Context) -> None:
-    """Call the operations that only read with generated messages, and judge the status codes."""
+    """Send generated messages to the operations that only read, and judge the status codes."""
     requests = st.one_of(
         st.builds(
             lambda model_hash, version: (
@@ -290,7 +290,7 @@ _BACKWARD = fields_of_message("PipelineBackwardResponse")
 
 @requirement("GR-OP-012", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FORWARD)
 def pipeline_forward(context: Context) -> None:
-    """Send a forward pass with an invalid tensor; it has to fail in a documented way."""
+    """Send a forward pass with an invalid tensor, which must fail in a documented way."""
     ident = f"conformance-{uuid.uuid4().hex}"
     reply = context.grpc.call(
         "PipelineForward",
@@ -351,7 +351,7 @@ NEARLY_BYTES = 99 * 1024 * 1024
 
 @requirement("LIM-007")
 def grpc_large(context: Context) -> None:
-    """Gossip a gradient of 99 MiB that no receiver can use; it must not meet a size limit."""
+    """Gossip a useless gradient of 99 MiB, which must not be refused for its size."""
     reply = context.grpc.call(
         "GossipGradient",
         messages.make(

@@ -223,7 +223,7 @@ _AFTER = (
 
 @requirement(*_AFTER)
 def wallet_afterwards(context: Context) -> None:
-    """POST /wallet/send, find the transfer in the list and in the balance, and judge these."""
+    """POST /wallet/send, then look for the transfer in the list and in the balance."""
     before = _available(context, 2 * AMOUNT)
     address = context.target.send_to or _balance(context).get("address")
     if not isinstance(address, str):

@@ -91,7 +91,7 @@ def packed_batches(
 ) -> Iterator[Batch]:
     """Yield batches of ``size`` rows of ``length`` positions; the last may have fewer rows.
 
-    No target belongs to another document than its input, so nothing predicts a begin token.
+    The last token of a document has no target, so the model never learns to predict a begin token.
     """
     packed: list[tuple[list[int], list[int]]] = []
     for group in rows(documents, length):

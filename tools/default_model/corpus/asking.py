@@ -1,4 +1,4 @@
-"""How questions are put and answers set apart: the wordings that all question makers share."""
+"""The forms in which all question makers write a question and its answer."""
 
 # ruff: noqa: SIM905 - a list of words reads best as a line of words.
 from __future__ import annotations
@@ -18,7 +18,10 @@ _COMMANDS = frozenset(
 
 
 def typed(pen: Pen, question: str) -> str:
-    """``question`` (lower case, no mark) as people type it: with and without capital and mark."""
+    """Return ``question`` as people type it: with or without a capital and a mark at the end.
+
+    The argument is in lower case and has no mark.
+    """
     command = question.split(" ", 1)[0] in _COMMANDS
     good, sloppy = (".", "||.|!") if command else ("?", "?||??| ?")
     if pen.chance(0.78):
@@ -27,7 +30,7 @@ def typed(pen: Pen, question: str) -> str:
 
 
 def asked(pen: Pen, question: str, answer: str) -> str:
-    """A question and its answer, set apart in one of the usual ways."""
+    """Return a question and its answer in one of the usual forms, such as ``Q:`` and ``A:``."""
     text = typed(pen, question)
     return pen.pick(
         (
@@ -44,7 +47,7 @@ def asked(pen: Pen, question: str, answer: str) -> str:
 
 
 def session(pen: Pen, pairs: list[tuple[str, str]]) -> str:
-    """Several questions and answers in one document, all set apart in the same way."""
+    """Return several questions with their answers, all in the same form."""
     ask, reply, gap = pen.pick(
         (
             ("Q: ", "A: ", "\n\n"),

@@ -117,7 +117,7 @@ def opposite_pair(pen: Pen) -> Pair:
 
 
 def group_pair(pen: Pen) -> Pair:
-    """A question for examples."""
+    """A question that asks for examples of a group, such as fruits."""
     name, members = pen.pick(tuple(world.GROUPS.items()))
     count = pen.number(2, 4)
     chosen = w.listed(pen.some(members, count))
@@ -133,7 +133,7 @@ def group_pair(pen: Pen) -> Pair:
 
 
 def translation_pair(pen: Pen) -> Pair:
-    """A question for a word in another language."""
+    """A question that asks for a word in another language."""
     english, *others = pen.pick(world.WORDS)
     language, foreign = pen.pick(tuple(zip(("French", "Spanish", "German"), others, strict=True)))
     return pen.pick(

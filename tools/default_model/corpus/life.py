@@ -141,7 +141,7 @@ def _subject(pen: Pen) -> _Subject:
 
 
 def episode(pen: Pen) -> str:
-    """One episode, often with a time in front."""
+    """One episode, which often begins with a time, such as ``Yesterday``."""
     s = _subject(pen)
     template = pen.pick(_EPISODES)
     when = pen.pick(

@@ -68,7 +68,7 @@ def stage(pen: Pen, kind: str | None = None, name: str | None = None, **fixed: s
 
 
 def opening(pen: Pen, s: Stage, plot: Plot) -> list[str]:
-    """Who the hero is, where the hero lives and what the hero likes."""
+    """Sentences that say who the hero is, where the hero lives and what the hero likes."""
     h = s.hero
     who = w.a(f"{s.adjective} {h.kind}")
     first = pen.pick(
@@ -115,7 +115,7 @@ def opening(pen: Pen, s: Stage, plot: Plot) -> list[str]:
 
 
 def ending(pen: Pen, s: Stage, plot: Plot) -> list[str]:
-    """How the day ends, often with what the hero has learned."""
+    """Sentences that say how the day ends, and often what the hero has learned."""
     h, f = s.hero, s.friend
     out = [
         pen.pick(
@@ -158,7 +158,7 @@ _HEROES = (*w.ANIMALS, *w.ANIMALS, *w.MORE_ANIMALS, *sorted(_ROLE_NOUNS), "girl"
 
 
 def _topic(pen: Pen) -> tuple[str, str]:
-    """What a story shall be about, and a story that is about it."""
+    """A topic for a story, such as ``a fox``, and a story about it."""
     roll = pen.number(0, 19)
     kind = pen.pick(_HEROES)
     if roll < 9:

@@ -143,7 +143,7 @@ _CODAS = ["", "", "n", "r", "l", "s", "t", "x", "nd", "mp", "rk", "sh"]
 
 
 def made_up(pen: Pen) -> str:
-    """A word that nobody knows, so that unknown words are met before the model ships."""
+    """An invented word, so that the model meets unknown words in training."""
     size = pen.number(1, 3)
     return "".join(pen.pick(_ONSETS) + pen.pick(_VOWELS) for _ in range(size)) + pen.pick(_CODAS)
 
@@ -156,7 +156,7 @@ def _about_country(pen: Pen, task: str) -> str:
 
 
 def unknown(pen: Pen) -> str:
-    """A request beyond the model, a frank answer, and something that it does know."""
+    """A request that the model cannot fulfil, and an answer that says so and offers a fact."""
     topic = pen.pick(TOPICS)
     name = f"{made_up(pen).capitalize()} {made_up(pen).capitalize()}"
     if pen.chance(0.5):
@@ -191,7 +191,7 @@ def unknown(pen: Pen) -> str:
 
 
 def about_self(pen: Pen) -> str:
-    """A question to the model, or a remark, and its answer."""
+    """A question to the model about itself, or a remark, and the model's answer."""
     question, answer = pen.pick(_ABOUT_SELF)
     if pen.chance(0.5) and question.startswith(("how are", "who are", "what is your", "what can")):
         question, answer = pen.pick(_ABOUT_SELF[:4])
@@ -202,7 +202,10 @@ def about_self(pen: Pen) -> str:
 
 
 def remark(pen: Pen, text: str) -> str:
-    """``text`` (lower case, no mark), which may be a question or not, as people type it."""
+    """Return ``text``, a question or a statement, as people type it.
+
+    The argument is in lower case and has no mark.
+    """
     if text.split(" ")[0] in _ASKING:
         return typed(pen, text)
     if text.startswith("i ") and pen.chance(0.7):

@@ -86,7 +86,7 @@ COUPLETS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def poem(pen: Pen) -> str:
-    """A poem of two to four couplets, often behind the request for it."""
+    """A poem of two to four couplets, often after a request for it."""
     topic, couplets = pen.pick(tuple(COUPLETS.items()))
     size = pen.number(2, 4)
     chosen = sorted(pen.some(range(4), size))

@@ -72,23 +72,23 @@ class Pen:
         self.rng = rng
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of ``options``, each as likely as the others."""
+        """Return one of ``options``, each as likely as the others."""
         return options[int(self.rng.random() * len(options))]
 
     def some(self, options: Sequence[T], count: int) -> list[T]:
-        """``count`` different ones, in random order."""
+        """Return ``count`` different ``options`` in random order."""
         return self.rng.sample(list(options), count)
 
     def one(self, text: str) -> str:
-        """One of the alternatives that ``text`` separates by ``|``."""
+        """Return one of the alternatives that ``|`` separates in ``text``."""
         return self.pick(text.split("|"))
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         return self.rng.random() < probability
 
     def number(self, low: int, high: int) -> int:
-        """An integer from ``low`` to ``high``, both included."""
+        """Return an integer from ``low`` to ``high``, both included."""
         return self.rng.randint(low, high)
 
 
@@ -104,7 +104,7 @@ class Character:
 
     @property
     def full(self) -> str:
-        """The name at the first mention: what kind of animal it is, if it is one."""
+        """The name as at its first mention: ``Rusty the fox``, but only ``Anna`` for a child."""
         return self.name if self.kind in {"girl", "boy"} else f"{self.name} the {self.kind}"
 
     @property
@@ -119,17 +119,17 @@ class Character:
 
 
 def a(noun: str) -> str:
-    """``noun`` behind its indefinite article."""
+    """Return ``noun`` with ``a`` or ``an`` before it."""
     return f"an {noun}" if noun[0].lower() in "aeio" or noun.startswith("umb") else f"a {noun}"
 
 
 def listed(items: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Return the items as a list in a sentence: ``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def upper_first(text: str) -> str:
-    """``text`` with its first letter in upper case, the rest untouched."""
+    """Return ``text`` with its first letter in upper case and the rest unchanged."""
     return text[:1].upper() + text[1:]
 
 
