@@ -63,17 +63,18 @@ def validate_gossiped(proof: ForwardProof, claimed: Claimed | None, terms: Terms
     """Check that a proof is worth keeping and passing on. Raises InvalidRequest if it is not."""
     # Proofs of another chain or model cannot be checked here.
     if proof.order.chain_id != terms.chain_id:
-        raise InvalidRequest("chain_id", "is of another chain")
+        raise InvalidRequest("chain_id", "is that of another chain")
     if proof.order.model_hash != terms.model_hash:
-        raise InvalidRequest("model_hash", "is of another model")
+        raise InvalidRequest("model_hash", "is that of another model")
     if proof.last_layer >= terms.num_layers:
-        raise InvalidRequest("last_layer", "is beyond the model")
+        raise InvalidRequest("last_layer", "is beyond the model's last layer")
     # The proof must be open on the chain: that has cost a fee and needs a stake, so it is not spam.
     if claimed is None:
         raise InvalidRequest("proof", "the chain has no such open proof")
     # The claimant may have stolen the order, so the signer must be the claimant or the holder.
     if claimed.owner != proof.prover and node_id_of(proof.prover) != proof.order.holder:
-        raise InvalidRequest("proof", "was claimed by another, and is of another's order")
+        reason = "is signed neither by the claimant nor by the node that the order names"
+        raise InvalidRequest("proof", reason)
 
 
 def judge_words(proof: ForwardProof, claimed: Claimed) -> Judgement | None:

@@ -192,11 +192,11 @@ def read_proof(signed: Signed) -> ForwardProof:
         {"kind", "order", "last_layer", "output_hash", "time_ns"},
     )
     if body["kind"] != "forward":
-        raise InvalidRequest("proof", "is of no kind that can be checked")
+        raise InvalidRequest("proof", "must be of the kind forward, the only one that is checked")
     order = order_in(body["order"])
     last = _integer(body, "last_layer", MAX_LAYER)
     if last < order.first_layer:
-        raise InvalidRequest("last_layer", "is before the first one")
+        raise InvalidRequest("last_layer", "must not be before first_layer")
     return ForwardProof(
         order=order,
         prover=envelope.signer,

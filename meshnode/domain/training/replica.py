@@ -158,7 +158,7 @@ class Replica:
         if round_id < self.round_id:
             return "the round is over"
         if anchor != self.kept.model_hash:
-            return "made from other weights"
+            return "the contribution was made from other weights"
         if round_id > self.round_id:
             if not self._reaches(round_id):
                 return "the round is too far ahead"
@@ -169,7 +169,9 @@ class Replica:
             self._joined = self.state is State.WAITING
         if self.state in (State.OUTER, State.SETTLING):
             return "the exchange is over"
-        return None if self.contributions.add(node_id, digest) else "known already"
+        return (
+            None if self.contributions.add(node_id, digest) else "the contribution is known already"
+        )
 
     def lacking(self, peer: str) -> list[tuple[str, str]]:
         """The contributions to this round that a peer lacks: pairs of node id and digest."""

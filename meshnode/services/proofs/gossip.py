@@ -140,7 +140,7 @@ class ProofGossip:
             _validate_way(ttl, sender_id)
             vote = read_vote(signed)
             if vote.chain_id != self._chain.chain_id:
-                raise InvalidRequest("chain_id", "is of another chain")
+                raise InvalidRequest("chain_id", "is that of another chain")
         except InvalidRequest as refusal:
             return Taken(str(refusal))
         name = vote.proof_id
@@ -148,18 +148,18 @@ class ProofGossip:
         if state == "none" or holder != name:
             return Taken("proof_id: the chain has no such proof", name, "refused")
         if state == "verified":
-            return Taken("proof_id: is settled", name, "accepted")
+            return Taken("proof_id: the proof is already settled", name, "accepted")
         entry = (await self._chain.open_proofs()).get(name)
         members = await self._chain.members()
         member = members.get(vote.consensus_key)
         reason = ""
         if entry is None:
-            reason = "proof_id: is settled"
+            reason = "proof_id: the proof is already settled"
         elif member is None or member.owner != vote.voter:
-            # The signer votes without a stake.
-            reason = "vote: its signer owns no such validator"
+            # Only the owner of a validator has a stake behind the vote.
+            reason = "vote: its signer does not own the validator that it names"
         elif vote.voter == entry.claimed.owner:
-            reason = "vote: nobody votes on its own proof"
+            reason = "vote: a validator may not vote on a proof of its owner"
         if reason:
             return Taken(reason, name, "pending")
         known = self.known.get(name)

@@ -211,14 +211,14 @@ class Prover:
         if order.holder != self._key.node_id:
             raise InvalidRequest("order", "is for another node")
         if node_id_of(order.requester) == self._key.node_id:
-            raise InvalidRequest("order", "is this node's own")
+            raise InvalidRequest("order", "is signed by this node itself")
         if order.chain_id != self._chain.chain_id:
-            raise InvalidRequest("order", "is of another chain")
+            raise InvalidRequest("order", "is for another chain")
         if order.model_hash != self._gossip.model_hash:
-            raise InvalidRequest("order", "is of another model")
+            raise InvalidRequest("order", "is for another model")
         # Validators check the time, so the fee for such a claim would be lost.
         if not -MAX_SKEW_NS <= time.time_ns() - order.time_ns <= MAX_AGE_NS:
-            raise InvalidRequest("order", "is not of this time")
+            raise InvalidRequest("order", "has a time that is too old or in the future")
         if order.first_layer != sample.layers.start:
             raise InvalidRequest("order", "is for other layers")
         if order.input_hash != tensor_hash(sample.work.input_shape, sample.work.inputs):

@@ -99,10 +99,10 @@ class Proofs:
         """
         work = self.prover.give(proof_id)
         if work is None:
-            return "no open proof of that id is this node's"
+            return "this node has no open proof with that id"
         owners = {node_id_of(member.owner) for member in (await self.chain.members()).values()}
         if validator_id not in owners:
-            return "validator_id is no validator's"
+            return "validator_id is not the id of a validator"
         peer = self._book.get(validator_id)
         if peer is None or peer.host != ip:
             return "the call does not come from that validator"

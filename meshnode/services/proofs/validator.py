@@ -149,7 +149,7 @@ class ProofValidator:
         try:
             # Only requesters with something to lose count, because keys are free to make.
             if not await stands(self._chain, proof.order.requester):
-                return _abstain("who ordered it has neither a stake nor a validator")
+                return _abstain("the signer of its order has neither a stake nor a validator")
             work = await self._fetch(known)
             if work is None:
                 return _abstain("its prover cannot be asked")

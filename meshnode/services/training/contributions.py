@@ -62,14 +62,14 @@ class ContributionStore:
         """Take a contribution of a peer. Returns None, or the reason for refusing it."""
         replica, contribution = self._replica, contribution_in(message)
         if contribution.node_id == replica.node_id:
-            return "this node's own"
+            return "the contribution is this node's own"
         if not self._is_peer(contribution.node_id):
             return "its maker is not a peer of this node"
         # Checked first, because these cost no verification of a signature.
         if contribution.round_id < replica.round_id:
             return "the round is over"
         if any(_same(message, known) for known in self.messages.values()):
-            return "known already"
+            return "the contribution is known already"
         judge = partial(_judge, contribution, self._shapes, time.time())
         try:
             digest = await trio.to_thread.run_sync(judge, limiter=self._checking)

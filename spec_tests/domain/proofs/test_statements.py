@@ -173,7 +173,7 @@ def proof_of(**changes: Any) -> ForwardProof:
         (proof_of(order=replace(ORDER, model_hash="00" * 32)), claimed(), "another model"),
         (proof_of(last_layer=4), claimed(), "beyond the model"),
         (proof_of(), None, "no such open proof"),
-        (proof_of(prover=CAROL.key), claimed(), "another's order"),
+        (proof_of(prover=CAROL.key), claimed(), "neither by the claimant"),
     ],
 )
 def test_what_is_not_passed_on(proof: ForwardProof, entry: Claimed | None, reason: str) -> None:

@@ -278,9 +278,11 @@ def test_what_is_refused_says_why() -> None:
     node.work(0.0)
     replica = node.own
     assert replica.contributed("b", 0, "start", "x") == "the round is over"
-    assert replica.contributed("b", 1, "other", "x") == "made from other weights"
+    assert (
+        replica.contributed("b", 1, "other", "x") == "the contribution was made from other weights"
+    )
     assert replica.contributed("b", 1, "start", "x") is None
-    assert replica.contributed("b", 1, "start", "x") == "known already"
+    assert replica.contributed("b", 1, "start", "x") == "the contribution is known already"
     assert replica.contributed("b", 2, "start", "y") is None
     assert replica.round_id == 2
 

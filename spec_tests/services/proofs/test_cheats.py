@@ -260,7 +260,7 @@ async def test_self_validation_counts_for_nothing(network: Network) -> None:
     await carol.gossip_proof(carol, forged.signed)
     answer = await alice.gossip_vote(carol, vote_of(ALICE, network, name, forged.order.claim))
     assert (answer.accepted, answer.proof_status) == (False, "pending")
-    assert answer.reason == "vote: nobody votes on its own proof"
+    assert answer.reason == "vote: a validator may not vote on a proof of its owner"
     assert name not in alice.proofs.validator.judgements
     assert await network.totals() == (1, 0, 0)
 
@@ -291,7 +291,7 @@ async def test_a_vote_without_stake_is_refused_everywhere(network: Network) -> N
         vote = vote_of(MALLORY, network, name, forged.order.claim, key=key)
         answer = await bob.gossip_vote(alice, vote)
         assert not answer.accepted
-        assert answer.reason == "vote: its signer owns no such validator"
+        assert answer.reason == "vote: its signer does not own the validator that it names"
     assert await network.totals() == (1, 0, 0)
 
 
@@ -338,7 +338,7 @@ async def test_inputs_are_shown_to_validators_and_to_nobody_else(network: Networ
         request = pb.ProofValidationRequest(proof_id=name, validator_id=validator_id)
         answer = await stub.RequestProofValidation(request)
         assert (answer.success, answer.input_states) == (False, b"")
-        assert answer.error_message == "validator_id is no validator's"
+        assert answer.error_message == "validator_id is not the id of a validator"
     # Carol is a validator, but no node of hers is known at the caller's address.
     carol = key_of(CAROL).node_id
     request = pb.ProofValidationRequest(proof_id=name, validator_id=carol)

@@ -93,7 +93,7 @@ async def test_every_refusal_has_a_reason_and_leaves_nothing(network: Network) -
         (replace(signed, body=b"{}"), 1, "proof: "),
         (replace(signed, body=b"[" * 5000), 1, "proof: "),
         (forge(BOB, unknown, WORK).signed, 1, "proof: the chain has no such open proof"),
-        (forge(BOB, other, WORK).signed, 1, "chain_id: is of another chain"),
+        (forge(BOB, other, WORK).signed, 1, "chain_id: is that of another chain"),
     ]
     for statement, ttl, reason in cases:
         answer = await bob.gossip_proof(alice, statement, ttl)
@@ -209,10 +209,10 @@ async def test_only_ordered_beginnings_of_sessions_are_claimed(network: Network)
     )
     for order, reason in (
         (mallory, "for another node"),
-        (old, "not of this time"),
-        (own, "this node's own"),
+        (old, "too old"),
+        (own, "this node itself"),
         # Claiming it would waste the fee: validators check the time.
-        (early, "not of this time"),
+        (early, "in the future"),
     ):
         text = forge_text(order)
         observe(replace(call, order=text), answer)
