@@ -166,6 +166,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
     assert not capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on_where_it_was(
     text: Path, tmp_path: Path, model: Path
 ) -> None:

@@ -13,8 +13,13 @@ from conformance.verdict import Outcome
 
 @pytest.mark.parametrize(
     ("http_hook", "grpc_hook"),
-    [row[1:] for row in ROWS],
-    ids=[row[0].replace(" ", "-") for row in ROWS],
+    [
+        # Each is a whole run, so most of them wait for the slow tests.
+        pytest.param(
+            *hooks, id=name.replace(" ", "-"), marks=() if n % 5 == 0 else pytest.mark.slow
+        )
+        for n, (name, *hooks) in enumerate(ROWS)
+    ],
 )
 def test_an_odd_target_stays_green(
     http_hook: Http, grpc_hook: Grpc, toy: Serving, judge: Judge

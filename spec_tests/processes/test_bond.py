@@ -28,6 +28,7 @@ FEE = 1000
 STRANGER = "02fc9b11d0ce24506121dcbad78d9a809fd52770ae77230e46b00b6249eb624161"
 
 
+@pytest.mark.slow
 def test_bond_unbond_and_withdraw(tmp_path: Path) -> None:
     profile, home = tmp_path / "profile.toml", tmp_path / "home"
     profile.write_text(PROFILE)

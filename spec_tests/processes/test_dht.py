@@ -151,6 +151,7 @@ def on_host(stack: ExitStack, made: Lab, index: int, folder: Path, *through: str
     return running
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("namespaces")
 def test_a_partition_heals(tmp_path: Path) -> None:
     with ExitStack() as stack:
@@ -169,6 +170,7 @@ def test_a_partition_heals(tmp_path: Path) -> None:
         wait_until(lambda: all_know_each_other(hosts), "they are one again")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("namespaces")
 def test_a_host_without_its_cable(tmp_path: Path) -> None:
     with ExitStack() as stack:

@@ -54,6 +54,7 @@ def block_of(node: Node, height: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_follower_comes_to_its_chain_and_survives(tmp_path: Path) -> None:
     maker_dir, follower_dir, home = tmp_path / "maker", tmp_path / "follower", tmp_path / "home"
     port, said = free_port(), []
@@ -224,6 +225,7 @@ def lying(maker: Node, kind: type[Liar] = Liar) -> Iterator[tuple[Liar, int]]:
         server.server_close()
 
 
+@pytest.mark.slow
 def test_a_lying_maker_is_refused_and_named(tmp_path: Path) -> None:
     with (
         running_node(tmp_path / "maker") as maker,

@@ -27,6 +27,7 @@ def program(command: str, folder: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, command, str(folder), *arguments]
 
 
+@pytest.mark.slow
 def test_killed_at_every_step_of_every_commit(tmp_path: Path) -> None:
     """A kill at any statement, from the first start to the second block, loses nothing."""
     ended = subprocess.run(

@@ -137,6 +137,7 @@ def test_kill_9_between_many_spenders_loses_and_makes_no_atom(tmp_path: Path) ->
     assert bought
 
 
+@pytest.mark.slow
 def test_a_sponsor_and_two_workers_train_a_round(tmp_path: Path) -> None:
     """A round is trained and paid by users' commands alone: nodes, keys, workers, accounts."""
     with running_node(tmp_path / "data", MESHNODE_SPONSOR_TASKS="1") as node:

@@ -63,7 +63,12 @@ def test_nobody_takes_over(network: Network, wanted: dict[float, str]) -> None:
 @pytest.mark.parametrize(
     "held",
     # In this order most cases can reuse holders of the case before.
-    [("1-7",), ("1", "2-6", "7"), tuple("1234567"), ("1-3", "4-7")],
+    [
+        ("1-7",),
+        ("1", "2-6", "7"),
+        pytest.param(tuple("1234567"), marks=pytest.mark.slow),
+        ("1-3", "4-7"),
+    ],
     ids=lambda held: f"{1 + len(held)} nodes",
 )
 def test_the_text_is_that_of_one_node(

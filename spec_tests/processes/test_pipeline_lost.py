@@ -56,6 +56,7 @@ class Interrupted:
         return f"{name} {why}" in self.network.driver.log()[self._logged :]
 
 
+@pytest.mark.slow
 @EACH_STAGE
 def test_a_session_that_expired_is_begun_again(network: Network, wanted: str, stage: str) -> None:
     """A stream goes on when its holder, which had no more room, has dropped the idle session."""

@@ -31,6 +31,7 @@ def curve_of_one_process(model: Path, text: Path, node_id: str, steps: int) -> l
     return [trainer.step(next(batches).batch).loss for _ in range(steps)]
 
 
+@pytest.mark.slow
 def test_three_shards_lower_the_loss_as_one_process_does(
     processes: TrainingProcesses, training_model: Path
 ) -> None:

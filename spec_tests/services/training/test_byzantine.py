@@ -66,6 +66,7 @@ async def losses_with_a_liar(model: Path, folder: Path, rule: Rule) -> list[floa
         return list(honest[0].training.rounds.record.losses)
 
 
+@pytest.mark.slow
 async def test_robust_rules_learn_where_the_mean_does_not(model: Path, tmp_path: Path) -> None:
     found = {}
     for rule in (Rule.TRIMMED_MEAN, Rule.MEAN):
