@@ -52,13 +52,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("line_break", BREAKS)
-def test_what_a_peer_says_begins_no_line(root: logging.Logger, line_break: str) -> None:
+def test_text_of_a_peer_cannot_begin_a_log_line(root: logging.Logger, line_break: str) -> None:
     (line,) = lines_of("text", root, f"no{line_break}{FORGED}")
     assert " warning  test: said: no\\" in line
     assert line.endswith(FORGED)
 
 
-def test_what_a_peer_says_commands_no_terminal(root: logging.Logger) -> None:
+def test_text_of_a_peer_cannot_control_a_terminal(root: logging.Logger) -> None:
     (line,) = lines_of("text", root, "\x1b[2K\x08\x9b1A\u202e")
     assert line.endswith("said: \\x1b[2K\\x08\\x9b1A\\u202e")
     assert line.isprintable()
@@ -135,7 +135,7 @@ def test_colour_is_left_out_where_it_is_not_wanted(
 @pytest.mark.usefixtures("terminal")
 @given(st.text(), st.text())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_terminal_gets_folded_lines_that_none_can_forge(message: str, word: str) -> None:
+def test_text_of_others_cannot_forge_a_log_line_on_a_terminal(message: str, word: str) -> None:
     root = logging.getLogger()
     before = root.handlers, root.level
     try:

@@ -62,7 +62,7 @@ async def test_a_crash_without_restarts_ends_the_tree_and_names_the_service(
     assert "boom" in caplog.text
 
 
-async def test_a_service_that_comes_late_is_no_failure(board: ServiceBoard) -> None:
+async def test_a_service_that_comes_late_is_not_a_failure(board: ServiceBoard) -> None:
     async def slow(*, task_status: trio.TaskStatus[None]) -> None:
         await trio.sleep_forever()
 

@@ -74,7 +74,7 @@ def test_other_settings_do_not_go_on_with_a_run(text: Path, tmp_path: Path, mode
     )
 
 
-def test_a_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     missing, out = tmp_path / "txet", tmp_path / "out"
     ended = run("train", "--text", str(missing), "--steps", "1", "--out", str(out))
     assert (ended.returncode, ended.stderr) == (
@@ -84,7 +84,7 @@ def test_a_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_damaged_checkpoint_is_said(text: Path, tmp_path: Path, model: Path) -> None:
+def test_a_damaged_checkpoint_is_reported(text: Path, tmp_path: Path, model: Path) -> None:
     out = tmp_path / "out"
     train(text, out, model, 2)
     (out / "checkpoint.safetensors").write_bytes(b"rubbish")
@@ -118,7 +118,9 @@ def test_what_the_user_can_mend_is_one_line(
 
 
 @pytest.mark.parametrize("content", [None, "too short"])
-def test_a_folder_without_text_is_said(tmp_path: Path, model: Path, content: str | None) -> None:
+def test_a_folder_without_enough_text_is_refused(
+    tmp_path: Path, model: Path, content: str | None
+) -> None:
     if content:
         (tmp_path / "a.txt").write_text(content)
     loaded = load_model(model)

@@ -202,7 +202,7 @@ def test_a_429_that_never_ends_is_inconclusive(toy: Serving, judge: Judge) -> No
         ({"required": 5, "available": 0.5}, "POOR", "NA-ERR-009", Standing.VIOLATED),
     ],
 )
-def test_a_402_is_no_refusal_of_the_parameters(
+def test_a_402_does_not_count_as_a_refusal_of_the_parameters(
     details: Any, code: str, ident: str, expected: Standing, toy: Serving, judge: Judge
 ) -> None:
     def hook(asked: Asked, response: Response) -> None:
@@ -249,6 +249,6 @@ def test_a_port_that_speaks_no_grpc_is_inconclusive(name: str) -> None:
     assert standing_of(run, "GR-OP-015") is Standing.INCONCLUSIVE
 
 
-def test_a_web_server_on_the_grpc_port_is_no_proof(toy: Serving, judge: Judge) -> None:
+def test_a_web_server_on_the_grpc_port_proves_nothing(toy: Serving, judge: Judge) -> None:
     run = judge("GR-OP-006", grpc=toy.url.removeprefix("http://"))
     assert standing_of(run, "GR-OP-006") is not Standing.PROVED

@@ -26,7 +26,7 @@ def test_of_real_nodes_every_checked_must_is_to_be_shown(
     assert NOT_SHOWN == {}
 
 
-def test_a_must_that_no_run_proves_is_a_gap_unless_it_is_said_why(judge: Judge) -> None:
+def test_a_must_that_no_run_proves_is_a_gap_unless_a_reason_is_given(judge: Judge) -> None:
     runs = [Accepted("first", judge("NA-ROUTE-001")), Accepted("second", judge("NA-ROUTE-003"))]
     found = proved_in(runs)
     assert found["NA-STATUS-001"] == ["first"]

@@ -87,7 +87,7 @@ def test_an_export_is_checked_against_the_genesis(
         {"peers": None},
     ],
 )
-def test_descriptors_that_are_none(tmp_path: Path, gateway: Any, change: dict[str, Any]) -> None:
+def test_malformed_descriptors(tmp_path: Path, gateway: Any, change: dict[str, Any]) -> None:
     _, out = export(tmp_path, gateway)
     value = json.loads(out.read_bytes()) | change
     if change == {"peers": None}:
@@ -98,7 +98,7 @@ def test_descriptors_that_are_none(tmp_path: Path, gateway: Any, change: dict[st
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"a":1,"a":2}', b"\xff"])
-def test_files_that_are_no_descriptors(tmp_path: Path, data: bytes) -> None:
+def test_files_that_are_not_descriptors(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(Misused):
         load_descriptor(tmp_path / "x")

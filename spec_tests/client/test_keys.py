@@ -124,7 +124,7 @@ def test_the_seed_is_shown_when_it_is_asked_for_by_name_only(
     assert seed in capsys.readouterr().out
 
 
-def test_a_setting_that_is_wrong_is_said_as_the_command_wants_it(
+def test_a_wrong_setting_is_reported_in_the_format_of_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MESHNODE_PORT", "many")

@@ -73,7 +73,7 @@ def test_a_paid_answer(client: Client) -> None:
     assert client.json("request", value["id"]) == (DONE, value)
 
 
-def test_what_is_charged_is_said_before_it_is_signed(client: Client) -> None:
+def test_the_charge_is_shown_before_it_is_signed(client: Client) -> None:
     assert client.do("infer", "What is the capital of France?", "--max-tokens", "8") == DONE
     before, _, after = client.capsys.readouterr().err.partition("signed: ")
     assert "0.009 in all, 0.008 for 8 tokens and a fee of 0.001" in before

@@ -38,7 +38,7 @@ def test_one_changed_character_is_found(place: int) -> None:
         ("mesh1" + "q" * 100, "is too long"),
     ],
 )
-def test_what_names_no_account_is_refused(text: str, reason: str) -> None:
+def test_malformed_accounts_are_refused(text: str, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason) as caught:
         read_account(text, "to")
     assert caught.value.field == "to"

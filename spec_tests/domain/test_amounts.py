@@ -94,6 +94,6 @@ def test_every_literal_is_exact_or_refused(digits: int, exponent: int) -> None:
 @pytest.mark.parametrize(
     "words", ["", ".", "1_0", "1e3", "NaN", "-1", "0", "\u0661", "1.0000001", "x"]
 )
-def test_other_words_are_no_amount(words: str) -> None:
+def test_malformed_amounts_are_refused(words: str) -> None:
     with pytest.raises(InvalidRequest):
         parse_amount(words, "fund")

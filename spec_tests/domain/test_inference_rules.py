@@ -96,7 +96,7 @@ def test_a_bad_stop_string_is_named_by_its_place(bad: object) -> None:
     assert refusal(prompt="hello", stop=["fine", bad]).field == "stop[1]"
 
 
-def test_the_first_fault_in_the_documents_order_is_told() -> None:
+def test_the_first_fault_in_the_documents_order_is_reported() -> None:
     assert refusal(stop=5, max_tokens=0, prompt=5).field == "prompt"
     assert refusal(stop=5, max_tokens=0, prompt="x").field == "max_tokens"
     assert refusal().reason == "is required"

@@ -111,7 +111,7 @@ def test_an_id_keeps_its_address_while_that_answers() -> None:
     assert book.peers()[0].connected_since == START + 3
 
 
-def test_what_failed_is_not_tried_again_soon_unless_it_calls() -> None:
+def test_a_failed_contact_is_not_tried_again_soon_unless_it_calls() -> None:
     book = roster()
     node_id = info(1).node_id
     assert book.worth_trying(node_id, "h", 1, 0.0)

@@ -28,7 +28,7 @@ def test_the_embedding_and_the_head_count() -> None:
     assert choose_layers(EIGHT, 150, [0, 1, 1, 1, 1, 1, 1, 0]) == range(1)
 
 
-def test_too_little_memory_is_said() -> None:
+def test_too_little_memory_is_reported() -> None:
     with pytest.raises(StartupError, match="not one layer"):
         choose_layers(EIGHT, 99, [0] * 8)
 

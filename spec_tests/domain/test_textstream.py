@@ -84,7 +84,7 @@ def test_nothing_of_a_stop_string_is_emitted_and_nothing_before_it_lost(
 
 
 @given(st.binary(max_size=20), STOPS, st.lists(st.integers(1, 19), max_size=6))
-def test_bytes_that_are_no_text_become_replacement_characters(
+def test_invalid_utf_8_becomes_replacement_characters(
     data: bytes, stop: tuple[str, ...], cuts: list[int]
 ) -> None:
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})

@@ -110,7 +110,7 @@ async def test_capacity_is_reported_among_peers(tmp_path: Path) -> None:
         {"capacity": pb.NodeCapacity(tokens_per_second=float("inf"))},
     ],
 )
-async def test_reports_that_are_none_are_invalid(tmp_path: Path, changes: dict[str, Any]) -> None:
+async def test_malformed_reports_are_invalid(tmp_path: Path, changes: dict[str, Any]) -> None:
     fields = {"node_id": id_named("b").hex(), "address": "127.0.0.1:8000", "timestamp": 1.0}
     async with nodes(tmp_path) as running:
         a = await running.start("a")

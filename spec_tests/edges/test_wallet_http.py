@@ -98,7 +98,7 @@ async def test_a_transfer_is_confirmed_and_both_sides_see_it(node: WalletNode) -
     assert received["from"] == node.keys.node_key.public_key
 
 
-async def test_poverty_is_told_before_anything_is_signed(node: WalletNode) -> None:
+async def test_a_low_balance_is_reported_before_anything_is_signed(node: WalletNode) -> None:
     alice = node.issue("alice")
     await node.fund(alice, 1)
     for amount, required in ((1, 1.001), (0.9999, 1.0009)):

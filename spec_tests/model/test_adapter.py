@@ -176,7 +176,7 @@ GOOD = tensor_document(np.zeros((2, 2), np.float32))
         tensor_document(np.array([[np.inf, 0], [0, 0]], np.float32)),
     ],
 )
-def test_what_is_no_tensor_is_refused(document: Any) -> None:
+def test_malformed_tensors_are_refused(document: Any) -> None:
     with pytest.raises(InvalidTensor):
         read_tensor(document, (2, 2))
     with pytest.raises(InvalidTensor):

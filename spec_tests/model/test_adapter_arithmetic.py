@@ -69,7 +69,7 @@ def test_a_sum_over_rows_is_near_the_true_one(length: int, seed: int) -> None:
     assert np.abs(result - left @ right).max() < 2e-6 * length
 
 
-def test_zero_and_tiny_rows_are_no_trouble() -> None:
+def test_zero_and_tiny_rows_are_handled() -> None:
     rows = np.array([[0.0, 0.0], [1e-300, -1e-300], [5e-324, 0.0]])
     fixed = exact.fix(rows, 26)
     assert np.isfinite(fixed.integers).all()

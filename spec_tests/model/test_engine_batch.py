@@ -165,7 +165,7 @@ def poison(engine: Engine, session: Session) -> None:
     session.cache.storage.fill_(float("nan"))
 
 
-def test_a_session_that_fails_takes_nobody_along() -> None:
+def test_a_session_that_fails_leaves_the_others_unharmed() -> None:
     engine = Engine(random_decoder(), 4)
     (prompt, request), *_ = requests(1)
     alone = generate(engine, engine.session(prompt, 60, request), 4)

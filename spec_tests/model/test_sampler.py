@@ -99,7 +99,7 @@ def test_any_integer_is_a_seed(seed: int) -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_logits_that_are_no_numbers_are_an_error(bad: float, temperature: float) -> None:
+def test_logits_that_are_not_numbers_are_an_error(bad: float, temperature: float) -> None:
     logits = LOGITS.clone()
     logits[3] = bad
     with pytest.raises(NonFiniteLogits):

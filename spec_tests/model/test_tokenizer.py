@@ -88,7 +88,7 @@ def test_a_beginning_of_text_is_added_where_the_model_expects_it() -> None:
     assert Tokenizer(sentencepiece_backend()).encode("a")[0] == 1
 
 
-def test_a_lone_surrogate_is_no_text() -> None:
+def test_a_lone_surrogate_is_not_text() -> None:
     with pytest.raises(ValueError, match="surrogates"):
         BYTE_LEVEL.encode("\ud800")
 

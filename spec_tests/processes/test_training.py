@@ -104,7 +104,7 @@ def test_eight_processes_have_the_same_weights_after_every_round(
 
 
 @pytest.mark.slow
-def test_weights_that_differ_are_said_with_what_to_do(
+def test_differing_weights_are_reported_with_advice(
     processes: TrainingProcesses, tmp_path: Path
 ) -> None:
     first, second = processes.start("a"), processes.start("b")
@@ -180,7 +180,7 @@ def test_bytes_on_the_network_are_those_of_the_contributions(processes: Training
         assert sent_bytes - bytes_before == pytest.approx(count * sizes, rel=0.4)
 
 
-def test_what_was_trained_is_served_by_a_node_that_is_started_with_it(
+def test_a_node_can_be_started_with_trained_weights(
     processes: TrainingProcesses, training_model: Path, tmp_path: Path
 ) -> None:
     node = processes.start("a")

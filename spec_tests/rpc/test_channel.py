@@ -305,7 +305,7 @@ async def test_an_address_of_ipv6_is_bracketed_in_the_authority() -> None:
     assert seen == [f"[::1]:{port}"]
 
 
-async def test_an_answer_that_is_no_grpc_and_does_not_end_is_reset() -> None:
+async def test_an_endless_answer_that_is_not_grpc_is_reset() -> None:
     """Without the reset, such a stream would use up one of the connection's calls for ever."""
     resets = []
 

@@ -92,7 +92,7 @@ async def test_the_callers_own_scope_wins() -> None:
 
 
 @pytest.mark.parametrize("seconds", [100.0, 500.0])
-async def test_the_peer_is_told_the_deadline(seconds: float) -> None:
+async def test_the_peer_gets_the_deadline(seconds: float) -> None:
     seen: list[float] = []
 
     def forward(

@@ -45,7 +45,7 @@ async def test_an_error_becomes_its_status(
     assert len(logged) == (1 if crashed else 0)
 
 
-async def test_what_crashed_is_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_cause_of_a_crash_is_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
     async with running(Probe()) as port:
         with grpcio_peer(port) as peer:
             error = await in_thread(peer.failure, "crash")

@@ -75,7 +75,7 @@ async def test_the_health_of_an_unknown_service_is_not_found() -> None:
     ("name", "first", "second"),
     [("", "SERVING", "NOT_SERVING"), ("node.Other", "SERVICE_UNKNOWN", None)],
 )
-async def test_a_watcher_is_told_at_once(name: str, first: str, second: str | None) -> None:
+async def test_a_watcher_is_notified_at_once(name: str, first: str, second: str | None) -> None:
     drain = Drain()
     async with running(*served(drain)) as port:
         with grpcio_peer(port) as peer:

@@ -113,7 +113,7 @@ def test_bad_lifetimes_are_refused(tmp_path: Path, ttl_s: float) -> None:
     assert caught.value.field == "ttl"
 
 
-def test_revoking_what_is_not_there_says_so(tmp_path: Path) -> None:
+def test_revoking_an_unknown_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no live token"):
         TokenStore(tmp_path).revoke("alice")
 
@@ -127,7 +127,7 @@ def test_a_damaged_file_stops_the_start_and_is_left_alone(tmp_path: Path) -> Non
         assert path.read_text() == text
 
 
-def test_a_file_damaged_later_changes_nothing_and_is_told_once(
+def test_a_file_that_is_damaged_later_changes_nothing_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = TokenStore(tmp_path)

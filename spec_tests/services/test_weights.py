@@ -231,9 +231,7 @@ async def test_an_interrupted_fetch_goes_on_where_it_stopped(
         assert len(holder.asked) - before == total - 5
 
 
-async def test_what_was_damaged_on_the_disk_is_fetched_anew(
-    directory: Path, tmp_path: Path
-) -> None:
+async def test_a_damaged_file_of_weights_is_fetched_again(directory: Path, tmp_path: Path) -> None:
     async with running() as nodes:
         holder = Holder(directory, range(4))
         port = await nodes.add(holder)
@@ -327,7 +325,7 @@ async def test_a_source_that_lies_is_not_believed(directory: Path, tmp_path: Pat
         assert name in honest.asked
 
 
-async def test_a_told_node_is_asked_for_nothing_before_it_proved_its_id(
+async def test_a_node_named_by_others_is_asked_for_nothing_before_it_proves_its_id(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "GIVE_UP_S", 0.3)

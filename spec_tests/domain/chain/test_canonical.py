@@ -105,7 +105,7 @@ def test_fractions_are_refused_where_everything_is_counted() -> None:
             parse(data, JsonLimits(100, fractions=False))
 
 
-def test_brackets_in_strings_are_no_nesting() -> None:
+def test_brackets_in_strings_do_not_nest() -> None:
     value: list[Json] = ['[{"' * 100, "\\" * 7 + '"' + "[" * 100]
     assert parse(encode(value), JsonLimits(10_000, depth=1)) == value
 

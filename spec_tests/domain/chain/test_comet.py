@@ -227,7 +227,7 @@ def test_times_are_those_of_the_calendar(moment: datetime, nanos: int) -> None:
         "\u0662\u0660\u0662\u0666-01-01T00:00:00Z",
     ],
 )
-def test_what_is_no_time(text: str) -> None:
+def test_malformed_times(text: str) -> None:
     with pytest.raises(MalformedBlock):
         parse_time(text)
     assert parse_time("2024-02-29T00:00:00.000000001Z") == 1_709_164_800 * SECOND + 1

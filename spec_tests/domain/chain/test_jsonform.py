@@ -159,7 +159,7 @@ WRONG = [7, -1, "x", "é", "07", "ab" * 32, "9" * 20, ["x"], {}, {"hash": 1}, Tr
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: "/".join(map(str, path)))
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_whatever_is_no_block_is_refused(path: tuple[Any, ...], wrong: object) -> None:
+def test_malformed_blocks_are_refused(path: tuple[Any, ...], wrong: object) -> None:
     result = copy.deepcopy(through_json(jsonform.block_result(BLOCK_1)))
     inner = result
     for name in path[:-1]:

@@ -123,7 +123,7 @@ def test_a_refused_or_forgotten_proof_can_be_claimed_again() -> None:
     net.do(ALICE, "prove", **fields)
 
 
-def test_whoever_has_not_the_penalty_at_stake_for_each_open_proof_opens_none() -> None:
+def test_a_proof_needs_the_penalty_at_stake_for_every_open_proof() -> None:
     net = Net()
     fields: Body = {"work_kind": "forward", "layer": 0}
     below = "Stake is below the penalty for the prover's open proofs"

@@ -76,7 +76,7 @@ OTHER = id_of(2)
         ("2001:0:a00:1:0:1:2:3", UnusableAddress),
     ],
 )
-def test_what_is_no_address_of_a_node_is_refused(ip: str, refusal: type[DhtRefusal]) -> None:
+def test_addresses_that_no_node_can_have_are_refused(ip: str, refusal: type[DhtRefusal]) -> None:
     with pytest.raises(refusal) as refused:
         ANYWHERE.admit(Info(OTHER, ip), OWN)
     assert refused.value.field == "ip"
@@ -173,7 +173,7 @@ def test_addresses_are_written_as_host_and_port() -> None:
     assert contact_of(1, "::1", 80).address == "[::1]:80"
 
 
-def test_only_verified_senders_are_told_to_others() -> None:
+def test_only_verified_senders_are_named_to_others() -> None:
     node = LocalNode(OWN, now=0)
     stranger = node.sender_of(Info(OTHER), "127.0.0.1")
     asker = contact_of(3)
@@ -197,7 +197,7 @@ def test_another_node_at_the_address_is_not_verified() -> None:
     assert node.worth_pinging(stranger, 2 + verification.CALLER_SHUNNED_S), "it calls itself"
 
 
-def test_who_was_only_told_of_is_shunned_for_longer() -> None:
+def test_a_node_known_by_hearsay_is_shunned_for_longer() -> None:
     book, contact = Verifications(), contact_of(2)
     book.failed(contact, 0)
     assert not book.may_ping(contact, verification.SHUNNED_S - 1)
@@ -206,7 +206,7 @@ def test_who_was_only_told_of_is_shunned_for_longer() -> None:
     assert book.may_ping(contact, 20 + verification.SHUNNED_S)
 
 
-def test_loopback_is_not_told_to_other_machines() -> None:
+def test_loopback_addresses_are_not_given_to_other_machines() -> None:
     node = LocalNode(OWN, now=0)
     node.answered(contact_of(2, "127.0.0.1"), OTHER, 0)
     assert node.find_node(contact_of(3, "10.0.0.3"), OTHER) == []

@@ -58,7 +58,7 @@ def test_a_liar_with_ever_nearer_nodes_comes_to_an_end() -> None:
     assert len(lookup.result().closest) <= SMALL.k
 
 
-def test_what_a_stranger_told_is_pinged_before_it_is_asked() -> None:
+def test_a_contact_named_by_an_unknown_node_is_pinged_before_it_is_asked() -> None:
     lookup = lookup_of(near(9))
     (ask,) = lookup.next_queries()
     assert ask.step is Step.ASK

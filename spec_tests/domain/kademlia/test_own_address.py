@@ -80,7 +80,7 @@ def test_a_published_holder_is_found(ip: str) -> None:
     assert holder_value(holder).split()[0] == holder.address
 
 
-def test_nothing_is_believed_of_nobody_and_nothing_inward_of_the_farthest() -> None:
+def test_a_loopback_holder_is_believed_only_if_all_sources_are_on_this_machine() -> None:
     value = holder_value(contact_of(7, "127.0.0.1"))
     here, far = contact_of(1, "127.0.0.1"), contact_of(2, "8.8.8.8")
     assert holder_in(value, OWN, ANYWHERE, []) is None

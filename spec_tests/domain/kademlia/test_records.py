@@ -243,7 +243,7 @@ def test_a_record_cannot_be_drawn_into_a_flood_by_storing_it_first() -> None:
     assert {record.group for record in store if record.value == "honest"} == {"honest"}
 
 
-def test_renewing_draws_nobody_over_the_own_share() -> None:
+def test_renewing_does_not_charge_a_group_beyond_its_share() -> None:
     store = RecordStore(SMALL)
     store.store(KEY, "contested", "large", now=0)
     for n in range(5):
@@ -255,7 +255,7 @@ def test_renewing_draws_nobody_over_the_own_share() -> None:
     assert store.values(KEY, 100) == ("contested",), "but it is renewed"
 
 
-def test_what_has_expired_counts_no_more() -> None:
+def test_expired_records_no_longer_count() -> None:
     store = RecordStore(SMALL)
     for hour in range(3):
         now = hour * SMALL.expiry_s

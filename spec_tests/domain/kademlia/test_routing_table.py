@@ -219,7 +219,7 @@ def test_the_own_id_has_no_place() -> None:
         table.wants(contact_of(0), 0)
 
 
-def test_a_flood_of_new_ids_drives_out_nobody_who_answers() -> None:
+def test_a_flood_of_new_ids_evicts_no_contact_that_answers() -> None:
     table = RoutingTable(OWN, 0)
     old = [contact_of((1 << 159) + n) for n in range(K)]
     for contact in old:

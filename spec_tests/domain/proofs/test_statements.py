@@ -221,7 +221,7 @@ def test_the_draw_has_everybody_with_power_once_in_one_order(
 
 
 @given(IDS, IDS, POWERS)
-def test_the_chosen_decide_and_none_of_them_is_idle(
+def test_the_chosen_have_just_over_two_thirds_of_the_power(
     name: bytes, block: bytes, powers: dict[str, int]
 ) -> None:
     first, total = chosen(name.hex(), block, powers), sum(powers.values())

@@ -79,7 +79,7 @@ def test_a_partition_that_heals_agrees_again() -> None:
     network.run_until_agreed()
 
 
-def test_a_node_that_equivocates_counts_for_nobody() -> None:
+def test_a_node_that_equivocates_is_counted_by_none() -> None:
     contributions = Contributions()
     assert contributions.add("a", "1")
     assert contributions.add("b", "2")
@@ -117,7 +117,7 @@ def test_a_crash_after_contributing_sends_the_same_again() -> None:
     assert node.own.contributions.known() == sent
 
 
-def test_one_that_names_weights_which_nobody_has_keeps_nobody_from_training() -> None:
+def test_a_node_that_names_unknown_weights_keeps_no_other_from_training() -> None:
     node = SimulatedNode("a", slowness=1.0)
     node.start(0.0)
     lie = Report(900, State.WAITING, WeightsVersion(900, "nowhere"))
@@ -208,7 +208,7 @@ def test_one_that_the_others_have_left_behind_does_not_wait_for_them() -> None:
     assert replica.tally.failed_syncs == 1
 
 
-def test_one_that_was_left_out_fetches_what_the_others_made() -> None:
+def test_a_node_that_was_left_out_fetches_the_others_weights() -> None:
     replica = in_exchange(Report(6, State.INNER, WeightsVersion(5, "w")))
     ending = Report(
         6, State.SETTLING, WeightsVersion(5, "w"), WeightsVersion(6, "z"), {"b": ("1",)}
@@ -222,7 +222,7 @@ def test_one_that_was_left_out_fetches_what_the_others_made() -> None:
     assert (replica.tally.rounds, replica.tally.failed_syncs) == (1, 1)
 
 
-def test_a_sync_that_left_somebody_out_who_contributed_is_no_success() -> None:
+def test_a_sync_that_left_out_a_contributor_is_not_a_success() -> None:
     contributed = {"a": ("own",), "b": ("1",)}
     for said, failed in (({}, 0), (contributed, 1)):
         replica = in_exchange(Report(6, State.EXCHANGE, WeightsVersion(5, "w"), None, said))
@@ -244,7 +244,7 @@ def test_no_liar_uses_the_round_numbers_up() -> None:
     assert node.own.round_id == 1
 
 
-def test_a_lone_peer_moves_nobody_out_of_a_round_that_others_are_in() -> None:
+def test_a_single_peer_cannot_end_the_round_of_the_others() -> None:
     node = SimulatedNode("a")
     node.start(0.0)
     node.work(0.0)
@@ -260,7 +260,7 @@ def test_a_lone_peer_moves_nobody_out_of_a_round_that_others_are_in() -> None:
     assert node.own.round_id == 2
 
 
-def test_one_that_counted_far_alone_comes_back_to_what_the_others_count() -> None:
+def test_a_node_that_counted_rounds_alone_returns_to_the_others_round() -> None:
     node = SimulatedNode("a", disk=Persisted(WeightsVersion(5000, "own"), 5000))
     node.start(0.0)
     for peer in "bc":

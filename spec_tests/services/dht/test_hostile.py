@@ -139,7 +139,7 @@ async def test_malformed_requests_are_invalid(tmp_path: Path) -> None:
         assert records_of_others(node) == 0
 
 
-async def test_ages_that_are_none_are_invalid(tmp_path: Path) -> None:
+async def test_malformed_ages_are_invalid(tmp_path: Path) -> None:
     async with one_node(tmp_path) as (_, stub, _):
         request = pb.DHTStoreRequest(sender=CLIENT, key=KEY, value="v")
         for age in ("-1", "1.5", "x", "1" * 10, "+1"):
@@ -222,7 +222,7 @@ async def test_one_sender_is_pinged_back_once(tmp_path: Path) -> None:
         assert node.dht.contacts() == []
 
 
-async def test_an_address_that_a_stranger_told_is_only_pinged(tmp_path: Path) -> None:
+async def test_an_address_named_by_an_unknown_node_is_only_pinged(tmp_path: Path) -> None:
     victim = Stranger("victim")
     async with a_stranger(victim) as victim_port:
 
@@ -334,7 +334,7 @@ async def test_a_tracker_that_does_not_answer_as_it_should(tmp_path: Path, how: 
         )
 
 
-async def test_a_lying_peer_is_no_peer(tmp_path: Path) -> None:
+async def test_a_peer_that_lies_about_itself_is_not_listed(tmp_path: Path) -> None:
     """A node that answers GetShardInfo with another id or invalid fields is not made a peer."""
     answers = iter(
         [

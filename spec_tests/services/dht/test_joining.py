@@ -92,7 +92,7 @@ async def test_its_own_address_as_tracker(tmp_path: Path) -> None:
         assert id_named("a") not in [contact.node_id for contact in a.dht.contacts()]
 
 
-async def test_a_damaged_memory_is_no_memory(tmp_path: Path) -> None:
+async def test_a_damaged_file_of_peers_is_ignored(tmp_path: Path) -> None:
     async with nodes(tmp_path) as running:
         tracker = await running.start("tracker")
         plan = running.plan("a", tracker)

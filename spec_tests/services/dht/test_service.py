@@ -198,7 +198,7 @@ async def test_a_peer_that_is_suspected_and_has_moved_is_soon_there(tmp_path: Pa
         assert [peer.port for peer in a.book.peers()] == [moved.plan.port]
 
 
-async def test_a_peer_of_another_model_is_no_holder(tmp_path: Path) -> None:
+async def test_a_peer_of_another_model_is_not_a_holder(tmp_path: Path) -> None:
     async with nodes(tmp_path) as running:
         a = await running.start("a")
         b = await running.start("b", a, model="b" * 64)

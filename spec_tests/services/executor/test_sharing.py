@@ -21,7 +21,7 @@ from spec_tests.services.executor.generations import (
 )
 
 
-async def test_a_reader_that_does_not_read_holds_nobody_up(model: LoadedModel) -> None:
+async def test_a_reader_that_stops_reading_delays_nobody(model: LoadedModel) -> None:
     async def use(executor: Executor) -> None:
         async with await executor.open(LONG) as stalled:
             for _ in range(5):

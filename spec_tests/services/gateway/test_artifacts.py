@@ -58,7 +58,7 @@ async def test_a_file_is_served_whole_and_may_be_kept_for_ever(gateway: Gateway)
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_what_is_held_in_memory_is_served_alike(gateway: Gateway) -> None:
+async def test_artifacts_in_memory_are_served_like_files(gateway: Gateway) -> None:
     genesis = gateway.ledger.genesis_bytes
     answer = await get(gateway, gateway.ledger.genesis_sha256)
     assert (answer.status, answer.body) == (200, genesis)
@@ -99,7 +99,7 @@ DATA_START = {
 }
 
 
-async def test_etags_spare_what_is_there_already(gateway: Gateway) -> None:
+async def test_a_matching_etag_is_answered_with_304(gateway: Gateway) -> None:
     for tag in (f'"{SHA256}"', f'W/"{SHA256}"', f'"other", "{SHA256}"', "*"):
         answer = await get(gateway, If_None_Match=tag)
         assert (answer.status, answer.body) == (304, b"")
@@ -172,7 +172,7 @@ async def test_files_that_a_manifest_lists_are_taken_in(tmp_path: Path) -> None:
     assert [artifact.name for artifact in artifacts.listed()] == ["one", "two"]
 
 
-async def test_what_cannot_be_read_is_left_out_of_a_mirror(
+async def test_unreadable_artifacts_are_left_out_of_a_mirror(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     artifacts, there = Artifacts(), write(tmp_path / "there", b"x")
@@ -214,7 +214,7 @@ def lay_out(mirror: Path) -> None:
     (mirror / "link").symlink_to(mirror.parent / "outside")
 
 
-async def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
+async def test_malformed_manifests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="cannot read"):
         await Artifacts().take_in_manifest(tmp_path)
     for text in (b"", b"[]", b"{}", b'{"format":"other","artifacts":[]}'):

@@ -119,7 +119,7 @@ def test_a_restart_after_a_jump_still_knows_of_it(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "meshnode-clock-v1"}', "\xff"])
-def test_a_damaged_file_counts_as_none(machine: Machine, text: str) -> None:
+def test_a_damaged_file_counts_as_missing(machine: Machine, text: str) -> None:
     (machine.folder / CLOCK_FILE).write_text(text, "latin-1")
     clock = machine.node()
     assert clock.date_ns() == NOW

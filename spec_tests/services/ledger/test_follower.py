@@ -101,7 +101,7 @@ async def test_without_blocks_it_stalls(tmp_path: Path) -> None:
         assert follows.readiness().reason == "stalled"
 
 
-async def test_being_told_to_wait_is_no_trouble(tmp_path: Path) -> None:
+async def test_being_asked_to_wait_is_not_reported_as_trouble(tmp_path: Path) -> None:
     async with pair(tmp_path) as (producer, source, follows):
         await until(follows, producer.height)
         told = trio.Event()
@@ -148,7 +148,7 @@ async def test_a_transaction_goes_to_the_producer_and_comes_back_in_a_block(
         assert root(follows) == root(producer)
 
 
-async def test_what_the_producer_refuses_is_forgotten(tmp_path: Path) -> None:
+async def test_a_transaction_that_the_producer_refuses_is_dropped(tmp_path: Path) -> None:
     async with pair(tmp_path) as (producer, source, follows):
         await eventually(lambda: follows.height == producer.height and not follows.catching_up)
 
@@ -250,7 +250,7 @@ async def test_a_first_start_needs_an_answer_that_is_a_genesis(
 
 
 @pytest.mark.parametrize("offered", [b"", b"<html>a hotel</html>", b"{}", b'{"chain_id":"x"}'])
-async def test_nonsense_stops_nobody_who_has_a_genesis(
+async def test_a_malformed_answer_does_not_stop_a_node_that_has_a_genesis(
     tmp_path: Path, offered: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_ledger(tmp_path / "producer") as producer:
@@ -294,7 +294,7 @@ def fields_of(net: Net, kind: str, who: Actor, to: Actor, number: int) -> dict[s
 
 @given(STEPS)
 @settings(max_examples=settings().max_examples // 6)
-def test_whoever_replays_a_chain_has_its_root(steps: list[list[tuple[Any, ...]]]) -> None:
+def test_replaying_a_chain_gives_its_root(steps: list[list[tuple[Any, ...]]]) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         made = Keeper(Path(one), GENESIS, FakeModel(), KEY)
         taken = Keeper(Path(two), GENESIS, FakeModel())

@@ -103,7 +103,7 @@ def profile_file(tmp_path: Path, text: str = SHORT) -> str:
     return str(path)
 
 
-def test_a_profile_is_the_usual_one_with_what_the_file_names(tmp_path: Path) -> None:
+def test_a_file_changes_the_values_that_it_names_in_the_usual_profile(tmp_path: Path) -> None:
     usual = chain_profile(tmp_path)
     assert usual == NetworkProfile()
     assert chain_profile(tmp_path, profile_file(tmp_path)) == replace(
@@ -142,7 +142,7 @@ def test_a_chain_keeps_its_profile(tmp_path: Path) -> None:
         ("kinds = ['mint']", "kinds are those of the node"),
     ],
 )
-def test_a_profile_that_is_none_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_malformed_profile_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "profile.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(StartupError, match="network profile") as caught:

@@ -187,7 +187,7 @@ async def test_another_chain_is_refused(tmp_path: Path) -> None:
         assert "Wrong chain" in follows.trouble
 
 
-async def test_a_source_that_pretends_to_be_behind_is_no_fork(tmp_path: Path) -> None:
+async def test_a_source_that_pretends_to_be_behind_does_not_count_as_a_fork(tmp_path: Path) -> None:
     async with pair(tmp_path) as (producer, source, follows):
         await until(follows, producer.height)
         first = await producer.block(1)

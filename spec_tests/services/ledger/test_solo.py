@@ -150,7 +150,7 @@ def test_the_same_bytes_wait_once(tmp_path: Path) -> None:
     keeper.close()
 
 
-def test_what_a_block_has_made_impossible_is_forgotten(tmp_path: Path) -> None:
+def test_a_transaction_that_a_block_has_made_impossible_is_dropped(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, GENESIS, FakeModel(), KEY, MempoolLimits())
     common: dict[str, Any] = {
         "kind": "transfer",

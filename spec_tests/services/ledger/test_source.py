@@ -159,7 +159,7 @@ async def test_gossip_is_bounded(tmp_path: Path, fields: dict[str, Any]) -> None
         assert caught.value.code == Code.INVALID_ARGUMENT
 
 
-async def test_gossip_of_nonsense_is_refused_in_words(tmp_path: Path) -> None:
+async def test_malformed_gossip_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with running_ledger(tmp_path) as ledger, chain_stub(ledger) as (_, stub):
         for raw, reason in ((b"x", "Malformed JSON"), (b"{}", "Invalid signed envelope")):
             answer = await stub.GossipTransaction(pb.GossipTransactionRequest(transaction=raw))
@@ -233,7 +233,7 @@ async def test_giant_answers_are_left(server: dict[str, Any]) -> None:
     ],
     ids=["nothing", "not HTTP", "cut off", "negative", "headers"],
 )
-async def test_whatever_is_no_answer_is_unavailable(answer: bytes) -> None:
+async def test_malformed_answers_are_unavailable(answer: bytes) -> None:
     async with raw_server(answer) as url:
         with pytest.raises(Unavailable):
             await fetch(url, "/x", most_bytes=1000)

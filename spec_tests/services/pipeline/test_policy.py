@@ -41,7 +41,7 @@ def test_each_status_has_its_reaction(code: Code, reaction: Reaction) -> None:
 
 
 @pytest.mark.parametrize("code", [Code.UNIMPLEMENTED, Code.PERMISSION_DENIED])
-def test_what_cannot_be_relayed_is_called_directly(code: Code) -> None:
+def test_a_hop_that_cannot_be_relayed_to_is_called_directly(code: Code) -> None:
     assert failed(code, 0, relayed=True).reaction == CALL_DIRECTLY
 
 
@@ -66,7 +66,9 @@ def test_a_lost_session_is_no_reason_to_leave() -> None:
         (Code.INVALID_ARGUMENT, ComputationFailed),
     ],
 )
-def test_what_the_client_is_told(code: Code, outcome: type[Exception]) -> None:
+def test_each_status_of_a_hop_becomes_one_error_for_the_client(
+    code: Code, outcome: type[Exception]
+) -> None:
     assert type(failed(code).outcome()) is outcome
 
 

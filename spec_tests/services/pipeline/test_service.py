@@ -191,7 +191,7 @@ async def test_what_is_kept_for_replays_is_bounded(directory: Path) -> None:
         await nodes.settled()
 
 
-async def test_the_service_ends_and_nobody_waits(directory: Path) -> None:
+async def test_no_caller_waits_after_the_service_has_ended(directory: Path) -> None:
     own, *rest = spans(3)
     async with cluster(directory, own, rest, **NONE) as nodes:
         generation = await nodes.pipeline.open(LONG)
@@ -268,7 +268,7 @@ async def test_hops_are_recorded(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("lie", [math.nan, math.inf, -1.0])
-async def test_figures_that_are_no_durations_count_as_none(directory: Path, lie: float) -> None:
+async def test_invalid_durations_count_as_missing(directory: Path, lie: float) -> None:
     own, *rest = spans(2, 4)
     async with cluster(directory, own, rest, **NONE) as nodes:
         service = nodes.holders[-1].gate._service

@@ -220,7 +220,7 @@ def test_a_sum_of_squares_is_one(text: str) -> None:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -1.0], ids=str)
-async def test_a_loss_that_is_none_is_a_failure(directory: Path, loss: float) -> None:
+async def test_a_loss_that_is_not_a_number_is_a_failure(directory: Path, loss: float) -> None:
     own, *rest = spans(2, 4)
     async with cluster(directory, own, rest) as nodes:
         driver, mine = await driver_of(nodes, own)

@@ -140,7 +140,7 @@ async def test_one_claim_at_a_time_as_the_policy_says(network: Network) -> None:
 
 
 @over_a_chain
-async def test_orders_that_are_none_do_not_use_up_the_time_for_a_claim(network: Network) -> None:
+async def test_invalid_orders_do_not_use_up_the_time_for_a_claim(network: Network) -> None:
     alice = await network.node(ALICE, [0, 1], validates=False)
     bob = await network.node(BOB, [2, 3], policy=ProofPolicy(every_s=3600.0, look_again_s=0.0))
     await network.stake(BOB)

@@ -124,7 +124,7 @@ async def test_a_node_that_stops_in_the_middle_of_a_judgement_has_not_voted(
 
 
 @over_a_chain
-async def test_what_a_prover_gives_has_the_dimensions_of_a_tensor(network: Network) -> None:
+async def test_inputs_with_impossible_shapes_are_refused(network: Network) -> None:
     alice = await network.node(ALICE, [0, 1])
     bob = await network.node(BOB, [2, 3])
     await network.stake(BOB)

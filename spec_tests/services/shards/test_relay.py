@@ -105,7 +105,9 @@ async def test_the_first_caller_may_close_what_was_opened_for_it(directory: Path
         assert [len(node.holder) for node in nodes] == [1, 0]
 
 
-async def test_by_way_of_a_common_node_nobody_reaches_anothers_session(directory: Path) -> None:
+async def test_a_relay_through_a_common_node_does_not_reach_the_session_of_another_node(
+    directory: Path,
+) -> None:
     """Two callers with one session id and one first hop get two sessions at the second hop too."""
     async with route(directory, [0], [1, 2, 3]) as nodes:
         await swarm(nodes, TOKENS)
@@ -119,7 +121,7 @@ async def test_by_way_of_a_common_node_nobody_reaches_anothers_session(directory
         assert again.success, again.error_message
 
 
-async def test_a_session_that_a_later_hop_lacks_is_said_with_its_place(directory: Path) -> None:
+async def test_a_session_that_a_later_hop_lacks_is_reported_with_its_place(directory: Path) -> None:
     async with route(directory, [0], [1, 2], [3]) as nodes:
         await swarm(nodes, TOKENS)
         nodes[2].holder.close_all()
@@ -132,7 +134,7 @@ async def test_a_session_that_a_later_hop_lacks_is_said_with_its_place(directory
         assert record.session.length == 6
 
 
-async def test_a_hop_that_is_gone_is_said_with_its_place(directory: Path) -> None:
+async def test_a_hop_that_is_gone_is_reported_with_its_place(directory: Path) -> None:
     async with route(directory, [0], [1, 2]) as nodes, trio.open_nursery() as nursery:
         port = free_port()
         nodes[1].known.addresses.add(("127.0.0.1", port))
@@ -145,7 +147,7 @@ async def test_a_hop_that_is_gone_is_said_with_its_place(directory: Path) -> Non
         nursery.cancel_scope.cancel()
 
 
-async def test_a_hop_that_hangs_is_said_before_the_caller_gives_up(
+async def test_a_hop_that_hangs_is_reported_before_the_caller_gives_up(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The frozen hop accepts no connection; by default, connecting is given up sooner.
@@ -166,7 +168,7 @@ async def test_a_hop_that_hangs_is_said_before_the_caller_gives_up(
         await listeners[0].aclose()
 
 
-async def test_a_hop_that_lacks_the_layer_is_said_with_its_place(directory: Path) -> None:
+async def test_a_hop_that_lacks_the_layer_is_reported_with_its_place(directory: Path) -> None:
     async with route(directory, [0], [1, 2], [3]) as nodes:
         wrong = pb.SwarmHop(address=nodes[1].hop.address, first_layer=3, last_layer=3)
         hops = [nodes[0].hop, nodes[1].hop, wrong]
@@ -231,7 +233,7 @@ async def test_routes_that_lead_nowhere_are_refused(
 
 
 @pytest.mark.parametrize("address", ["", "host", ":1", "127.0.0.1:", "127.0.0.1:x", "a:123456"])
-async def test_addresses_that_are_none_are_refused(directory: Path, address: str) -> None:
+async def test_malformed_addresses_are_refused(directory: Path, address: str) -> None:
     async with route(directory, [0]) as nodes:
         hop = pb.SwarmHop(address=address, first_layer=1, last_layer=3)
         with pytest.raises(CallFailed) as caught:

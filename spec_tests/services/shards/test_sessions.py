@@ -198,7 +198,7 @@ async def test_a_cancelled_first_message_opens_no_session(directory: Path) -> No
         assert len(node.holder) == 0
 
 
-async def test_a_computing_failure_is_said_and_the_session_stays(directory: Path) -> None:
+async def test_a_failed_computation_is_reported_and_the_session_stays(directory: Path) -> None:
     async with holder_node(directory) as node:
         await send(node, **ids(TOKENS))
         expected = logits_of(await send(node, **ids([6])))

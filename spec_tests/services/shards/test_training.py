@@ -156,7 +156,7 @@ async def test_a_sender_that_is_not_a_peer_is_refused(directory: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_no_graph_is_used_twice_and_none_of_another(directory: Path) -> None:
+async def test_a_graph_is_used_once_and_only_by_its_own_session(directory: Path) -> None:
     tokens = random_tokens(1, 4)
     async with shards(directory, *PARTS) as nodes:
         assert (await pass_through(nodes, tokens)).success
@@ -193,7 +193,7 @@ async def test_no_graph_is_used_twice_and_none_of_another(directory: Path) -> No
         assert (await stub.PipelineBackward(request(**again))).success
 
 
-async def test_a_way_back_that_breaks_is_said_and_adds_nothing_here(directory: Path) -> None:
+async def test_a_failed_backward_pass_is_reported_and_adds_no_gradients(directory: Path) -> None:
     tokens = random_tokens(1, 4)
     async with shards(directory, *PARTS) as nodes:
         original = nodes[0].training._graphs

@@ -213,7 +213,7 @@ async def test_a_graph_on_its_way_back_still_counts(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("told", [math.nan, 1e40])
-async def test_a_total_that_is_none_is_as_good_as_untold(directory: Path, told: float) -> None:
+async def test_an_invalid_total_counts_as_missing(directory: Path, told: float) -> None:
     """An invalid total is ignored, because the holder that answers it has stepped already."""
     async with shards(directory, [0, 1], [2]) as (first, second):
         await keep_graphs(first, second, "s")

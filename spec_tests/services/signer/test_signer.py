@@ -150,7 +150,7 @@ async def test_a_transaction_is_offered_until_it_is_in_a_block(
 
 
 @pytest.mark.parametrize("answer", [Unavailable("nobody"), WrongNonce()])
-async def test_what_is_in_a_block_unheard_is_not_sent_again(
+async def test_a_transaction_whose_block_was_missed_is_not_sent_again(
     autojump_clock: object, tmp_path: Path, answer: Exception
 ) -> None:
     """The chain would refuse a second one, and the caller would take the first for refused."""
@@ -173,7 +173,7 @@ async def test_a_refusal_is_the_end(autojump_clock: object, tmp_path: Path) -> N
     assert [json.loads(raw)["body"]["nonce"] for raw in ledger.submitted] == [3, 3]
 
 
-async def test_what_was_signed_before_a_kill_is_offered_again_and_comes_first(
+async def test_a_transaction_signed_before_a_kill_is_offered_again_before_all_others(
     autojump_clock: object, tmp_path: Path
 ) -> None:
     down = ScriptedLedger(*[Unavailable("nobody")] * 99)
@@ -248,7 +248,7 @@ async def test_an_answer_that_would_lapse_goes_before_transfers_that_wait(tmp_pa
     assert [json.loads(raw)["body"]["nonce"] for raw in ledger.submitted] == [*range(3, 10)]
 
 
-async def test_whoever_goes_away_before_the_signature_has_signed_nothing(tmp_path: Path) -> None:
+async def test_a_caller_that_leaves_before_the_signature_signs_nothing(tmp_path: Path) -> None:
     ledger = HeldLedger()
     async with running_signer(ledger, node_key(BOB), tmp_path) as signer:
         first, _ = await held(signer, ledger, waiting=0)
@@ -262,7 +262,7 @@ async def test_whoever_goes_away_before_the_signature_has_signed_nothing(tmp_pat
     assert ledger.kinds == ["transfer", "transfer"]
 
 
-async def test_what_is_signed_is_carried_out_though_nobody_waits(tmp_path: Path) -> None:
+async def test_a_signed_transaction_is_followed_even_if_its_caller_has_left(tmp_path: Path) -> None:
     ledger = HeldLedger()
     async with running_signer(ledger, node_key(BOB), tmp_path) as signer:
         async with trio.open_nursery() as senders:
@@ -358,7 +358,7 @@ def test_the_queue_is_bounded_for_clients_and_for_the_node_apart(
     assert len(queue) == 0
 
 
-def test_what_is_urgent_comes_first_and_then_what_came_first() -> None:
+def test_urgent_submissions_come_first_and_the_rest_in_order_of_arrival() -> None:
     queue = SubmissionQueue()
     made = [waiting(urgent=urgent) for urgent in (False, True, False, True)]
     for one in made:

@@ -109,7 +109,7 @@ async def spam(node: TrainingNode, liar: TrainingNode, template: pb.GossipGradie
     return taken
 
 
-async def test_what_is_no_contribution_is_refused_and_disturbs_nobody(
+async def test_malformed_contributions_are_refused_and_disturb_no_round(
     model: Path, tmp_path: Path
 ) -> None:
     async with training_nodes(model, tmp_path, 3) as (nodes, nursery):

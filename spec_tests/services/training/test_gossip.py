@@ -139,7 +139,7 @@ def gossip_with(peer: FakePeer) -> GradientGossip:
 
 
 @pytest.mark.parametrize("fails", [0, 1])
-async def test_what_a_peer_took_is_counted_once_though_it_could_not_say_so(
+async def test_a_contribution_is_counted_once_even_if_the_answer_was_lost(
     autojump_clock: object, fails: int
 ) -> None:
     peer, polls = FakePeer(fails=fails), Polls()
@@ -176,7 +176,7 @@ async def test_a_peer_that_hangs_and_comes_back_has_taken_what_it_then_reports(
     assert (len(peer.taken), gossip.submitted) == (1, 1)
 
 
-async def test_what_a_peer_says_of_its_checkpoint_does_not_fill_the_log(
+async def test_a_peers_error_text_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     peer = FakePeer()

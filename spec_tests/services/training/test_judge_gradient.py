@@ -44,7 +44,7 @@ def test_it_is_the_makers_for_this_round_with_the_values_of_another(tmp_path: Pa
         check(contribution(message), frozenset(VALUES), time.time())
 
 
-def test_values_that_are_none_are_said(tmp_path: Path) -> None:
+def test_invalid_values_are_reported(tmp_path: Path) -> None:
     (tmp_path / "values.bin").write_bytes(b"\x0a\xff")
     with pytest.raises(NotReady, match="DecodeError"):
         sign_gradient(

@@ -118,7 +118,7 @@ async def test_a_batch_is_used_until_a_step_with_it_succeeds(nursery: trio.Nurse
     await wait_for(lambda: node.part.nodes == 0)
 
 
-async def test_data_that_cannot_be_read_is_said_and_tried_again(nursery: trio.Nursery) -> None:
+async def test_unreadable_data_is_reported_and_read_again_later(nursery: trio.Nursery) -> None:
     there = False
 
     def load() -> TokenData:

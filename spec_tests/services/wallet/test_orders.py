@@ -81,7 +81,7 @@ async def test_an_order_is_carried_out_once_whenever_the_node_dies(tmp_path: Pat
         assert json.loads(result.value)["total"] == 2_000_000
 
 
-async def test_what_a_revoked_token_had_can_be_swept(
+async def test_the_balance_of_a_revoked_token_can_be_swept(
     nursery: trio.Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = await start_wallet_node(nursery, tmp_path)
@@ -138,7 +138,7 @@ def test_sealed_keys_need_their_passphrase(tmp_path: Path) -> None:
     assert not (tmp_path / "tokens.json").exists()
 
 
-async def test_a_file_that_is_no_order_is_answered_and_forgotten(
+async def test_a_file_that_is_not_a_valid_order_is_answered_and_removed(
     nursery: trio.Nursery, tmp_path: Path
 ) -> None:
     folder = tmp_path / "orders"

@@ -126,7 +126,7 @@ async def test_a_client_that_goes_away_loses_nothing(nursery: trio.Nursery, tmp_
     assert (await node.balances())["available"] == 899_997.999
 
 
-async def test_a_disk_that_refuses_leaves_nobody_waiting(
+async def test_waiting_callers_fail_when_the_disk_fails(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signing, "ASK_AGAIN_S", 0.01)
@@ -231,7 +231,7 @@ async def test_a_key_that_is_used_elsewhere_too_is_signed_with_again(
     assert (await node.balances())["total"] == 900_000 - 2 - 0.000007 - 2 * FEE / 1e6
 
 
-async def test_what_takes_long_is_pending_and_not_refused(
+async def test_a_slow_payment_is_pending_and_not_refused(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_wallet, "CONFIRM_WITHIN_S", 0.05)
@@ -310,7 +310,7 @@ async def test_a_node_that_drains_signs_nothing(nursery: trio.Nursery, tmp_path:
     assert (await node.ask("GET", WALLET + "/balance")).status == 200
 
 
-async def test_too_many_at_once_are_told_to_wait(
+async def test_too_many_at_once_get_429(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "MAX_OF_CLIENTS", 3)

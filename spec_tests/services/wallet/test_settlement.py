@@ -69,7 +69,7 @@ async def test_the_highest_cost_is_set_aside_first(nursery: trio.Nursery, tmp_pa
     await node.balances_once(lambda balances: balances["available"] == 0.097, alice)
 
 
-async def test_what_can_never_be_generated_is_not_set_aside(
+async def test_no_money_is_reserved_for_tokens_that_cannot_be_generated(
     nursery: trio.Nursery, tmp_path: Path
 ) -> None:
     node = await start_wallet_node(nursery, tmp_path)
@@ -141,7 +141,7 @@ async def test_an_account_that_owes_no_more_than_the_fee_waits(
     assert (await settled(node, alice))["total"] == 0.998
 
 
-async def test_a_charge_that_cannot_be_written_is_none_and_the_answer_says_so(
+async def test_a_charge_that_cannot_be_written_is_not_made_and_the_answer_shows_no_cost(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await start_wallet_node(nursery, tmp_path)

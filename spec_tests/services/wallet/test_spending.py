@@ -113,7 +113,7 @@ def test_an_old_look_at_the_ledger_is_known_as_such() -> None:
         TransactionOutcome("alice", "hash 0", Outcome.COMMITTED),
     ],
 )
-def test_what_cannot_follow_is_refused(record: Record) -> None:
+def test_records_that_contradict_the_book_are_refused(record: Record) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         AccountBook().apply(record)
 
@@ -166,7 +166,7 @@ async def test_another_chains_journal_is_set_aside(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in others(tmp_path)] == [whole]
 
 
-async def test_what_was_posted_before_the_end_is_written(tmp_path: Path) -> None:
+async def test_records_posted_before_the_end_are_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "chain")
     ended: list[str] = []
     async with trio.open_nursery() as nursery:

@@ -72,7 +72,7 @@ def test_an_answer_ends_after_the_end_of_text(tmp_path: Path) -> None:
     assert answer["token_ids"] == ids[: ids.index(ids[4]) + 1]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_requests_that_do_not_fit_the_context_are_refused() -> None:
     execution = shared_execution()
     execution.check_request("A node", 64)
     # The limit is 256 positions. It applies to prompt and completion together, so a prompt that
@@ -226,7 +226,7 @@ def test_a_chain_goes_on_only_with_its_model(tmp_path: Path) -> None:
         start(load_execution(other, tmp_path / "f", CHAIN_PROFILE).genesis_facts())
 
 
-def test_another_model_says_that_it_is_not_the_chains(tmp_path: Path) -> None:
+def test_a_model_that_is_not_the_chains_is_refused_with_that_reason(tmp_path: Path) -> None:
     manifest = chain_genesis(shared_execution()).manifest
     other = make_model(tmp_path / "other", seed=1, num_layers=2)
     execution = load_execution(other, tmp_path / "state", CHAIN_PROFILE)
