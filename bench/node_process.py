@@ -72,7 +72,7 @@ def running_node(
 
 
 def _wait_ready(url: str) -> None:
-    """Wait until its chain is up too: until then, checking a large model takes processor time."""
+    """Wait until the node's chain is up, since the model is checked before, which takes a core."""
     deadline = time.monotonic() + CHAIN_WITHIN_S
     while time.monotonic() < deadline:
         try:

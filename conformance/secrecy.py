@@ -30,12 +30,12 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return the text without secrets."""
         for form, shown in self._forms:
-            # A variable's name contains nothing with a meaning in a replacement.
+            # The name has no backslash, which ``sub`` would interpret.
             text = form.sub(shown, text)
         return text
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value without secrets. Its keys are the suite's own words."""
+        """Return a JSON value without secrets. Keys stay as they are: the suite chose them."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):

@@ -62,7 +62,7 @@ Path(out).write_bytes(message.SerializeToString())
 
 
 def accept_updates(folder: Path, url: str) -> None:
-    """Let two workers do the sponsored work until the chain has accepted it."""
+    """Run a worker of each stage until the chain has accepted all sponsored updates."""
     workers = []
     for stage in STAGES:
         home = folder / f"worker{stage}"

@@ -1,6 +1,6 @@
 """Transactions from other nodes (interface 4.3: GossipTransaction, GossipStake; decision 0016).
 
-The block maker checks and queues them; a follower passes them on with the ttl reduced by one. The
+The producer checks and queues them; a follower passes them on with the ttl reduced by one. The
 same bytes again are the same transaction: they get the same answer and are queued once.
 """
 

@@ -66,7 +66,7 @@ class ArtifactsApi:
 
 
 def asked_range(header: str, size: int) -> range | None:
-    """The bytes that a Range header asks for: None for all of them, empty if there are none."""
+    """The bytes that a Range header asks for: None for the whole, empty if they do not exist."""
     # Several ranges, other units and malformed headers may be ignored (RFC 9110).
     match = _RANGE.fullmatch(header.replace(" ", ""))
     if match is None:

@@ -22,7 +22,9 @@ THREAD_BYTES = 64 * 1024
 
 
 async def read_json_object(request: Request, *, exact: bool = False) -> dict[str, Any]:
-    """The body of ``request``, which must be a JSON object; ``exact`` as in ``json.loads``.
+    """The body of ``request``, which must be a JSON object.
+
+    ``exact`` has the meaning that it has for :func:`meshnode.wire.json.loads`.
 
     Raises :class:`InvalidRequest` or werkzeug's exceptions for 408, 413 and 415.
     """

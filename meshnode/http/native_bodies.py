@@ -79,7 +79,7 @@ class Manifest(TypedDict):
 
 @extensible
 class ModelFacts(TypedDict):
-    """What the network computes, and how good its adapters are."""
+    """The network's model, and the losses of its latest adapters."""
 
     chain_id: str
     genesis_sha256: Digest
@@ -128,7 +128,7 @@ class TrainingUpdate(TypedDict):
 
 
 class TrainingUpdates(TypedDict):
-    """A page of accepted updates, and how far the index is."""
+    """A page of accepted updates, and the height that the index has reached."""
 
     chain_id: str
     records: list[TrainingUpdate]

@@ -50,7 +50,7 @@ ALL = 1 << 30
 
 @dataclass(frozen=True)
 class Gate:
-    """Holds a driver's generations before the token of some number.
+    """Stops a driver's generations before the token whose number the test has chosen.
 
     So a test can act in the middle of a stream, however fast the nodes and however slow the test.
     """
@@ -207,7 +207,7 @@ def ranges(node: Node) -> str:
 
 
 def busy(node: Node) -> pb.NodeCapacity:
-    """The capacity and load that a node reports to a gRPC client like that of the document."""
+    """The capacity and load that a node reports to a client of Google's gRPC library."""
     # Do not reuse a connection to an earlier process at the same port.
     own = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(f"127.0.0.1:{node.port + 1000}", own) as channel:

@@ -226,8 +226,8 @@ def _number(value: Json) -> int:
 def _fill(view: View, genesis: Genesis) -> None:
     params = genesis.profile.params
     unit = params.bond_unit
-    # The manifest must read back as this node's profile; workers must not be paid more than a task
-    # issues.
+    # The manifest must state this profile completely, and a task must not pay its workers more
+    # than the amount that it issues.
     if (
         read_profile(genesis.manifest) != genesis.profile
         or params.worker_budget > params.task_budget

@@ -22,7 +22,7 @@ KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class HopTime:
-    """One step at one hop, layers inclusive, in milliseconds."""
+    """The times of one step at one hop, which holds the layers ``first`` to ``last`` inclusive."""
 
     node_id: str
     first: int
@@ -34,7 +34,7 @@ class HopTime:
 
 @dataclass(slots=True)
 class HopSum:
-    """All steps of a generation at one hop."""
+    """The summed times of all steps of a generation at one hop."""
 
     node_id: str
     first: int
@@ -65,7 +65,7 @@ class HopTrace:
 
     @property
     def hops(self) -> list[HopSum]:
-        """In the order in which they were first used."""
+        """The hops, in the order of their first use."""
         return list(self._hops.values())
 
     def add(self, times: Sequence[HopTime]) -> None:
@@ -78,7 +78,7 @@ class HopTrace:
             known.add(time)
 
     def failed(self, reason: str) -> None:
-        """Note a failure."""
+        """Note the reason of a hop's failure, unless there are many already."""
         if len(self.failures) < MAX_FAILURES:
             self.failures.append(reason)
 
@@ -111,7 +111,7 @@ MAX_HOPS = 32
 
 @dataclass(frozen=True, slots=True)
 class PipelineFigures:
-    """Over all steps since the start; milliseconds of one hop, and of failing over."""
+    """Counts since the start, and times of one step at one hop in milliseconds."""
 
     generations: int
     failovers: int
@@ -145,7 +145,7 @@ class HopRecorder:
         return self._traces.get(generation_id)
 
     def line(self, generation_id: str) -> str | None:
-        """The trace of a recent generation as one line of JSON; None if it had no hops."""
+        """The trace of a generation as one line of JSON; None if it is not one of the latest."""
         trace = self.trace(generation_id)
         return None if trace is None else trace.encode()
 

@@ -1,7 +1,7 @@
 """The prover: claims what this node computed for others (interface 4.3; decision 0098).
 
-A *policy* limits how often, because a claim costs a fee and the validators' time. Nothing is kept
-of forward calls that are not claimed.
+A *policy* limits how often it claims, because a claim costs a fee and the validators' time. Nothing
+is kept of forward calls that are not claimed.
 
 Invariants: inputs and outputs are kept until the chain has settled their claim, for a bounded
 number of claims and bytes; only validators' nodes get them; a failure here costs a claim, never a
@@ -94,7 +94,7 @@ class Prover:
         self._key = key
         self._policy = policy
         self._next_at = 0.0
-        # There is room for one sample: calls during the making of a claim are not claimed.
+        # While a claim is being made, one more call can wait for its turn; others are passed over.
         self._send, self._receive = trio.open_memory_channel[_Sample](1)
         self._kept: dict[str, OpenClaim] = {}
         self.claimed = 0
@@ -120,7 +120,7 @@ class Prover:
         self._next_at = now + self._policy.every_s
 
     def give(self, proof_id: str) -> RecomputedWork | None:
-        """Inputs and outputs of an open claim."""
+        """The inputs and outputs of an open claim, or None if this node has no such claim."""
         kept = self._kept.get(proof_id)
         return None if kept is None else kept.work
 
@@ -149,7 +149,7 @@ class Prover:
                 self._next_at = min(self._next_at, again)
             except (Rejected, Unavailable, trio.TooSlowError) as error:
                 reason = str(error) or "the chain takes too long"
-                # The log says once, and not at every request, that the operator has no stake.
+                # A lasting reason, such as a missing stake, is logged once and not for every call.
                 if reason != self.trouble:
                     log.info("work is not claimed: %s", reason)
                 self.trouble = reason
@@ -201,7 +201,7 @@ class Prover:
         return name
 
     async def _show(self, signed: Signed, height: int) -> None:
-        """Show the holder's statement of an order that another may have claimed."""
+        """Gossip this node's proof for an order that another node may have claimed."""
         # The other claim may not be in a block yet; gossip is accepted only for claims in blocks.
         await self._chain.wait_beyond(height)
         await self._gossip.take_proof(signed, self._policy.ttl + 1, "")

@@ -119,7 +119,7 @@ class Proofs:
     async def _watch(self) -> None:
         while True:
             try:
-                # Noted before the query: a claim that arrives during it must not count as settled.
+                # Taken before the query: a claim that arrives during it must not look settled.
                 asked = self.prover.kept | self.gossip.known.keys()
                 entries = await self.chain.open_proofs()
                 settled = asked - entries.keys()

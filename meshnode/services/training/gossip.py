@@ -100,7 +100,7 @@ class GradientGossip:
     def __init__(
         self, book: PeerBook, pool: ChannelPool, timings: TrainingTimings = TRAINING_TIMINGS
     ) -> None:
-        """``book`` has the peers that are there."""
+        """``book`` lists the known peers."""
         self.peers: dict[str, PeerTraining] = {}
         self.history: dict[str, History] = {}
         self._book = book
@@ -120,7 +120,10 @@ class GradientGossip:
         """Contributions sent, each counted once for each peer that took it."""
 
     def knows(self, node_id: str) -> bool:
-        """Whether a node is a known peer. Keys cost nothing, nodes do (decision 0100)."""
+        """Whether a node is a known peer.
+
+        Anybody can make keys at no cost, so only nodes that run count (decision 0100).
+        """
         return self._book.get(node_id) is not None
 
     async def ask_all(self) -> None:
@@ -213,7 +216,7 @@ class GradientGossip:
     def _count_taken(self, node_id: str, report: Report) -> None:
         """Count the contributions that a peer has although its answer was lost."""
         if node_id in self._sending:
-            # It may still answer.
+            # The answer to the call in flight may still come, and would count the contribution.
             return
         for key, sent in list(self._unsure.items()):
             taken = key[1] in report.contributions.get(sent.maker, ())

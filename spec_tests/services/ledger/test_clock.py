@@ -35,7 +35,7 @@ class Machine:
     boot: str = "one"
 
     def node(self) -> NodeClock:
-        """A node that starts now."""
+        """The clock of a node that starts now."""
         boot_id = self.folder / "boot_id"
         boot_id.write_text(self.boot + "\n")
         return NodeClock(
@@ -110,7 +110,7 @@ def test_a_restart_after_a_jump_still_knows_of_it(machine: Machine) -> None:
     assert again.date_ns() == NOW + 60 * SECOND_NS
     again.look()
     assert "ahead of the steady clock" in again.word
-    # The operator's word, or a start of the machine, makes the wall clock believed again.
+    # The wall clock is believed again after the machine has been restarted, or the file removed.
     machine.boot = "two"
     assert machine.node().date_ns() == machine.wall
     machine.boot = "one"
