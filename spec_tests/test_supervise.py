@@ -73,7 +73,7 @@ async def test_a_service_that_comes_late_is_not_a_failure(board: ServiceBoard) -
         nursery.cancel_scope.cancel()
 
 
-async def test_a_service_that_returns_uninvited_has_failed(board: ServiceBoard) -> None:
+async def test_a_service_that_returns_by_itself_has_failed(board: ServiceBoard) -> None:
     service = Scripted()
     with pytest.RaisesGroup(ServiceFailed):
         async with trio.open_nursery() as nursery:
@@ -81,7 +81,7 @@ async def test_a_service_that_returns_uninvited_has_failed(board: ServiceBoard) 
             service.end()
 
 
-async def test_a_service_that_was_asked_to_end_may(board: ServiceBoard) -> None:
+async def test_a_service_that_was_asked_to_end_may_return(board: ServiceBoard) -> None:
     service = Scripted()
     service.end()
     await supervise("x", service, board=board, random=jitter, may_end=lambda: True)

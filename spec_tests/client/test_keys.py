@@ -60,7 +60,7 @@ def test_a_sealed_file_opens_with_its_passphrase_only() -> None:
         read_key_file(data, "Secret")
 
 
-def test_what_stands_outside_the_seal_is_sealed_too() -> None:
+def test_a_change_to_the_unencrypted_fields_is_noticed() -> None:
     changed = sealed().replace(b"meshnode-key-v1", b"meshnode-key-v2")
     with pytest.raises(WrongPassphrase):
         read_key_file(changed, "secret")

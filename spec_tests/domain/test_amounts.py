@@ -58,7 +58,7 @@ def test_only_numbers_are_amounts(literal: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0.1, float("nan"), Decimal("NaN"), Decimal("Infinity")])
-def test_what_has_lost_its_text_is_refused(value: object) -> None:
+def test_numbers_without_their_decimal_text_are_refused(value: object) -> None:
     with pytest.raises(InvalidRequest):
         read_amount(value, "amount")
 
@@ -77,7 +77,7 @@ def test_text_and_atoms_are_the_same_amount(atoms: int) -> None:
 
 
 @given(st.integers(1, EXACT_BELOW))
-def test_what_goes_out_comes_back_as_the_same_atoms(atoms: int) -> None:
+def test_amounts_in_answers_are_read_as_the_same_atoms(atoms: int) -> None:
     assert read(json.dumps(units(atoms)).decode()) == atoms
 
 

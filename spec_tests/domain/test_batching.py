@@ -183,11 +183,11 @@ class Batching(RuleBasedStateMachine):
 TestBatching = Batching.TestCase
 
 
-def test_the_table_is_what_is_documented() -> None:
+def test_the_documented_table_is_the_one_in_use() -> None:
     assert draw(pairs(batching.TRANSITIONS)) == draw(documented(batching))
 
 
-def test_the_table_is_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_change_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[str, str]] = set()
     enter = Scheduler._enter
 
@@ -200,7 +200,7 @@ def test_the_table_is_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     run_until_all_happened(Batching, batching.TRANSITIONS, taken)
 
 
-def test_what_the_table_does_not_allow_is_refused() -> None:
+def test_transitions_outside_the_table_are_refused() -> None:
     for state in State:
         for other in set(State) - batching.TRANSITIONS[state]:
             scheduler: Scheduler[int] = Scheduler(LIMITS)

@@ -1,4 +1,7 @@
-"""A follower copes with no maker, a kill, and a lying tracker (decisions 0074 and 0075)."""
+"""A follower copes with a missing maker, a kill and a lying tracker (decisions 0074 and 0075).
+
+The *maker* is the node that makes the blocks.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,7 @@ def test_a_follower_comes_to_its_chain_and_survives(tmp_path: Path) -> None:
 
     again = f"{url(free_port())},{url(port)}"
     with running_node(follower_dir, "--tracker", again, changes=OPEN) as follower:
-        # The follower has all blocks, and reports that it cannot know whether there are more.
+        # The follower has all blocks so far, and says that it cannot know whether there are more.
         wait_until(lambda: "reason" in healthz(follower)[1])
         assert block_of(follower, height)["height"] == height
         status, health = healthz(follower)
@@ -121,8 +124,8 @@ def test_a_follower_comes_to_its_chain_and_survives(tmp_path: Path) -> None:
         require_kept({key: set() for key in _seeds(home)}, [folder], log + "".join(said))
 
 
-def test_damage_at_home_is_not_waited_out(tmp_path: Path) -> None:
-    """A damaged ledger ends the start with one line, though a tracker's silence is waited out."""
+def test_a_damaged_ledger_ends_the_start(tmp_path: Path) -> None:
+    """A damaged ledger ends the start with one line. A silent tracker would be waited for."""
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     (data / "ledger.sqlite").write_bytes(b"garbage")
@@ -250,7 +253,7 @@ def test_a_lying_maker_is_refused_and_named(tmp_path: Path) -> None:
         assert follower.log().count("are refused") == len(LIES)
 
 
-def test_a_first_tracker_of_nonsense_does_not_hide_the_second(tmp_path: Path) -> None:
+def test_a_malformed_answer_of_the_first_tracker_does_not_hide_the_second(tmp_path: Path) -> None:
     with (
         running_node(tmp_path / "maker") as maker,
         lying(maker, Hotel) as (hotel, port),

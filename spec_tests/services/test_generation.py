@@ -28,11 +28,11 @@ def queued() -> Generation:
     )
 
 
-def test_the_table_is_what_is_documented() -> None:
+def test_the_documented_table_is_the_one_in_use() -> None:
     assert draw(pairs(TRANSITIONS)) == draw(documented(module))
 
 
-def test_the_table_is_what_happens() -> None:
+def test_states_change_as_the_table_says() -> None:
     taken: set[tuple[str, str]] = set()
     for beginning in ((), EVENTS[:1]):
         for event in EVENTS:

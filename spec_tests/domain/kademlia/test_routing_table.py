@@ -42,7 +42,7 @@ class Placed:
 
 
 class TableMachine(RuleBasedStateMachine):
-    """The table must hold the same contacts as a list that is kept by the written rules."""
+    """The table must hold the same contacts as a plain list to which the same rules are applied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,11 +174,11 @@ class TableMachine(RuleBasedStateMachine):
 TestRoutingTable = TableMachine.TestCase
 
 
-def test_the_table_of_a_bucket_is_what_is_documented() -> None:
+def test_the_documented_table_of_a_bucket_is_the_one_in_use() -> None:
     assert draw(pairs(bucket.TRANSITIONS)) == draw(documented(bucket))
 
 
-def test_the_table_of_a_bucket_is_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_moves_as_its_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[str, str]] = set()
     enter = bucket.Entry._enter
 
@@ -191,7 +191,7 @@ def test_the_table_of_a_bucket_is_what_happens(monkeypatch: pytest.MonkeyPatch) 
     run_until_all_happened(TableMachine, bucket.TRANSITIONS, taken)
 
 
-def test_what_the_table_of_a_bucket_does_not_allow_is_refused() -> None:
+def test_transitions_outside_the_table_of_a_bucket_are_refused() -> None:
     for standing in bucket.Standing:
         for other in set(bucket.Standing) - bucket.TRANSITIONS[standing]:
             entry = bucket.Entry(contact_of(1), 0.0, standing)
@@ -211,7 +211,7 @@ def test_the_closest_are_the_closest_at_full_size(
     assert table.closest(target) == kept[:K]
 
 
-def test_the_own_id_has_no_place() -> None:
+def test_the_table_does_not_hold_its_own_id() -> None:
     table = RoutingTable(OWN, 0)
     with pytest.raises(OwnId):
         table.heard(contact_of(0), 0)

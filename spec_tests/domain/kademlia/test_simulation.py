@@ -1,4 +1,4 @@
-"""The simulation in ``bench/`` repeats itself, and a small network meets its target."""
+"""The simulation in ``bench/`` is deterministic, and a small network meets its target."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -27,11 +27,11 @@ def test_the_figures_are_shown_as_a_table_and_a_plot() -> None:
 
 
 def test_records_are_charged_what_they_take() -> None:
-    # Half to double: the true figure differs between versions of Python.
+    # From half of it to double: the true figure differs between versions of Python.
     assert OVERHEAD_BYTES / 2 < record_overhead(2000) < 2 * OVERHEAD_BYTES
 
 
-def test_what_is_weighed_is_weighed_once() -> None:
+def test_shared_objects_are_weighed_once() -> None:
     shared = "x" * 1000
     assert weigh([shared, shared]) < 2 * weigh(shared)
     assert weigh([shared]) > weigh(shared)

@@ -161,11 +161,11 @@ def transitions_taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[tuple[str
         yield taken
 
 
-def test_the_table_is_what_is_documented() -> None:
+def test_the_documented_table_is_the_one_in_use() -> None:
     assert draw(pairs(states.TRANSITIONS)) == draw(documented(states))
 
 
-def test_the_table_is_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_change_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     with transitions_taken(monkeypatch) as taken:
         # Settings do not change in the simulation.
         node = SimulatedNode("a")
@@ -175,7 +175,7 @@ def test_the_table_is_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
         run_until_all_happened(TrainingMachine, states.TRANSITIONS, taken, steps=25)
 
 
-def test_what_the_table_does_not_allow_is_refused() -> None:
+def test_transitions_outside_the_table_are_refused() -> None:
     for state in State:
         for other in set(State) - states.TRANSITIONS[state]:
             replica = Replica("a", Persisted(START, 0), 0.0)

@@ -1,4 +1,4 @@
-"""design: pipeline sessions in the executor: memory, queue, refusals and shutdown."""
+"""Pipeline sessions in the executor: their memory, the queue, refusals and shutdown."""
 
 import itertools
 from dataclasses import replace
@@ -126,7 +126,7 @@ async def test_sessions_queue_like_generations(model: LoadedModel) -> None:
             session.close()
 
 
-async def test_one_that_stops_waiting_leaves_the_queue(model: LoadedModel) -> None:
+async def test_a_cancelled_caller_leaves_the_queue(model: LoadedModel) -> None:
     limits = replace(LIMITS, max_batch=1, max_queue=1)
     async with executor_of(model, limits) as executor:
         held = await executor.open_session(range(4), 8)
@@ -166,6 +166,6 @@ async def test_cancelling_the_service_ends_sessions_and_their_calls(model: Loade
         await executor.open_session(range(4), 8)
 
 
-async def test_the_thread_is_lent_between_steps(model: LoadedModel) -> None:
+async def test_other_work_runs_between_steps(model: LoadedModel) -> None:
     async with executor_of(model) as executor:
         assert await executor.compute(lambda: torch.ones(2).sum().item()) == 2

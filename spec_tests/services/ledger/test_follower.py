@@ -180,7 +180,7 @@ async def test_an_unknown_outcome_can_be_asked_for_again(tmp_path: Path) -> None
             await follows.wait_transaction(result.hash)
 
 
-async def test_a_ring_of_followers_ends(tmp_path: Path) -> None:
+async def test_a_transaction_does_not_circle_among_followers(tmp_path: Path) -> None:
     async with pair(tmp_path) as (producer, _, follows):
         await eventually(lambda: follows.height == producer.height and not follows.catching_up)
         seen = []
@@ -298,7 +298,7 @@ def test_replaying_a_chain_gives_its_root(steps: list[list[tuple[Any, ...]]]) ->
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         made = Keeper(Path(one), GENESIS, FakeModel(), KEY)
         taken = Keeper(Path(two), GENESIS, FakeModel())
-        # Makes transactions from the state of the chain that is being made.
+        # ``net`` reads accounts and nonces from the application of the chain that is being made.
         net = Net(made.genesis)
         net.app = made._app
         for number, step in enumerate(steps):

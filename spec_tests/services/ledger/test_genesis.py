@@ -52,7 +52,7 @@ def test_later_starts_find_the_same_chain(tmp_path: Path) -> None:
     assert start.extra == FACTS.extra
 
 
-def test_no_two_chains_have_one_name(tmp_path: Path) -> None:
+def test_two_new_chains_have_different_names(tmp_path: Path) -> None:
     names = set()
     for turn in ("a", "b"):
         (tmp_path / turn).mkdir()
