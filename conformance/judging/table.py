@@ -2,7 +2,8 @@
 
 The rows are defined where they are easiest to read: `mutants/fields.py` generates fields and
 message numbers that differ from the catalogue; hooks that break one sentence each are in
-`mutants/rules.py` and `mutants/sense.py`; freedoms of the document are in `peculiarities.py`;
+`mutants/rules.py` and `mutants/sense.py`; behaviour that the document allows is in
+`peculiarities.py`;
 mutants of the native API and the pipeline, which need a real node, are here.
 """
 
@@ -113,7 +114,7 @@ def forward(**changes: Any) -> Grpc:
 
 
 def many_blocks(height: int) -> Callable[[Response], None]:
-    """List nine blocks, whatever the limit."""
+    """List nine blocks at multiples of `height`, whatever the limit."""
 
     def change(response: Response) -> None:
         entry = (response.json["blocks"] or [{}])[0]

@@ -27,7 +27,7 @@ class TrainingServicer(NodeServiceServicer):
     async def GossipGradient(  # noqa: N802 - the document's name
         self, input_message: pb.GossipGradientRequest
     ) -> pb.GossipGradientResponse:
-        """Take a contribution to the round, or answer why not."""
+        """Take a contribution to the round, or answer with the reason for refusing it."""
         accepted, reason, current = await self._training.take(input_message)
         return pb.GossipGradientResponse(accepted=accepted, reason=reason, current_round=current)
 

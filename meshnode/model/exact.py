@@ -51,7 +51,7 @@ class Fixed:
 
     @property
     def transposed(self) -> Fixed:
-        """Integers and scales with their last two axes swapped, for stacks of products."""
+        """The same values with the last two axes swapped, for batched products."""
         return Fixed(self.integers.swapaxes(-1, -2), self.scale.swapaxes(-1, -2))
 
 

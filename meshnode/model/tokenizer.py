@@ -27,7 +27,7 @@ _SPACE_MARK = "\u2581"
 
 
 class Tokenizer:
-    """Encodes prompts and spells out tokens. Safe to use from any thread."""
+    """Turns prompts into tokens, and tokens into bytes. Safe to use from any thread."""
 
     def __init__(self, backend: Backend) -> None:
         # A file may ask for truncation; here a prompt that does not fit is refused instead.
@@ -70,9 +70,9 @@ class Tokenizer:
         return ids
 
     def encode_part(self, text: str, *, special: bool) -> list[int]:
-        """The token ids of a part of a long text; ``special`` adds special tokens (first part).
+        """The token ids of a part of a long text; ``special`` is for the first part.
 
-        Other threads keep running meanwhile, which the library allows for batches only.
+        The part is encoded as a batch, because only then does the library let other threads run.
         """
         [encoding] = self._backend.encode_batch([text], add_special_tokens=special)
         ids: list[int] = encoding.ids
@@ -88,7 +88,7 @@ class Tokenizer:
         return len(text) // self._longest if self._longest else 0
 
     def _longest_match(self) -> int:
-        """Most characters of text that one token can stand for; at least 1."""
+        """The largest number of characters that one token can stand for; at least 1."""
         contents = (token.content for token in self._backend.get_added_tokens_decoder().values())
         return max((len(text) for text in (*self._pieces, *contents)), default=1) or 1
 
@@ -116,7 +116,7 @@ class _Scheme(Enum):
 
     @classmethod
     def of(cls, decoder: Mapping[str, Any] | None) -> _Scheme:
-        """The scheme that a ``decoder`` section undoes. Raises ModelUnreadable."""
+        """The scheme that the file's ``decoder`` section describes. Raises ModelUnreadable."""
         kinds = {part["type"] for part in (decoder or {}).get("decoders", [decoder or {}]) if part}
         if "ByteLevel" in kinds:
             return cls.BYTE_LEVEL

@@ -60,7 +60,8 @@ CODES: tuple[tuple[type[domain.MeshnodeError], Code], ...] = (
     (domain.InvalidRequest, Code.INVALID_ARGUMENT),
     (domain.Unauthorized, Code.UNAUTHENTICATED),
     (domain.RateLimited, Code.RESOURCE_EXHAUSTED),
-    # Not in the document's table: the caller can fix it only by changing the state it acts on.
+    # Not in the document's table. In gRPC it means that the same call may succeed later, after the
+    # caller has changed something else: here the balance.
     (domain.InsufficientBalance, Code.FAILED_PRECONDITION),
     (domain.FundsLocked, Code.FAILED_PRECONDITION),
     (domain.Unavailable, Code.UNAVAILABLE),

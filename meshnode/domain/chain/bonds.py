@@ -211,8 +211,8 @@ def apply_due(context: Context) -> dict[str, int]:
             if not joins:
                 _remember_due(view, height + EFFECT_DELAY, key)
         elif validator.removed_at == height:
-            # The exposure starts with the last block that the key could sign, height - 1, and with
-            # this block's time, which is not before that block's.
+            # The key could sign blocks up to height - 1. The evidence window is counted from this
+            # block, whose time is not before that of height - 1.
             validator = replace(
                 validator,
                 release_height=height + params.evidence_blocks,
