@@ -76,7 +76,7 @@ class Chain:
 
 
 class SigningMachine(RuleBasedStateMachine):
-    """The payments of one account. A payment is a number; a copy of it is named after its nonce."""
+    """The payments of one account. Each has a number; a transaction names its payment and nonce."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,8 @@ class SigningMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.landing is None and self.queue)
     @rule()
     def sign(self) -> None:
-        # Reading the nonce and signing are one step here; the signer reads an outdated nonce again.
+        # Here the nonce is read in the step that signs. The real signer reads it before, and reads
+        # it again if the journal shows that it is outdated.
         nonce = self.chain.nonce
         assert not self.book.outdated(ACCOUNT, nonce)
         self.current = self.queue.pop(0)
@@ -267,7 +268,7 @@ def test_a_report_that_does_not_belong_to_the_state_is_refused(
             REPORTS[report](landing)
 
 
-def test_the_table_in_words_is_the_table_in_code() -> None:
+def test_the_documented_table_is_the_one_in_use() -> None:
     rows: dict[str, str] = {}
     name = ""
     for line in (landing_module.__doc__ or "").splitlines():

@@ -19,7 +19,7 @@ SILENT_HTTP, SILENT_GRPC = 400, 100
 BODY = {"prompt": "hello", "max_tokens": 2}
 
 
-def test_silent_connections_take_neither_files_nor_places(tmp_path: Path) -> None:
+def test_silent_connections_leave_files_and_places_for_others(tmp_path: Path) -> None:
     few = partial(changes.allow_files, most=FILES)
     with running_node(tmp_path / "data", changes=[few]) as node, ExitStack() as silent:
         before = node.ask("POST", "/api/v1/inference", BODY).json["text"]
