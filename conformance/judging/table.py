@@ -2,9 +2,8 @@
 
 The rows are defined where they are easiest to read: `mutants/fields.py` generates fields and
 message numbers that differ from the catalogue; hooks that break one sentence each are in
-`mutants/rules.py` and `mutants/sense.py`; behaviour that the document allows is in
-`peculiarities.py`;
-mutants of the native API and the pipeline, which need a real node, are here.
+`mutants/rules.py` and `mutants/sense.py`; unusual behaviour that the document allows is in
+`peculiarities.py`; mutants of the native API and the pipeline, which need a real node, are here.
 """
 
 from collections.abc import Callable

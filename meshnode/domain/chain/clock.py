@@ -120,7 +120,8 @@ class BlockClock:
         # It was behind the last block, so it was wrong before, and nothing contradicts it now.
         if self.state is State.BEHIND:
             return True
-        # Two of three clocks: no peer can move the date while the wall clock is steady.
+        # A jump is believed if the median of the peers' clocks confirms it. Peers alone cannot move
+        # the date.
         return abs(difference_ns(wall_ns, others_ns, default=SLACK_NS + 1)) <= SLACK_NS
 
     def _enter(self, state: State) -> None:

@@ -72,7 +72,7 @@ class RemoteLayers:
         self._rounds = 0
         self._relay = context.relay
         self.failovers = 0
-        """How often the generation had to begin a new session."""
+        """How many times a hop has failed."""
 
     async def forward(self, states: Tensor) -> tuple[Tensor, list[HopTime]]:
         """Run the next positions' states ``[1, seq, hidden]`` through the remote layers.
@@ -113,7 +113,7 @@ class RemoteLayers:
                 return answer
 
     async def _begin(self) -> RemotePath:
-        """Begin a session on the cheapest path. Waits for rounds while there is none."""
+        """Begin a session on the cheapest path. Waits, round by round, while there is no path."""
         while True:
             excluded = self._avoided | self._barred
             hops = self._context.routes.choose(excluded)
@@ -162,7 +162,7 @@ class RemoteLayers:
             await self._next_round(failure.outcome())
 
     async def _next_round(self, outcome: MeshnodeError) -> None:
-        """Wait before the next round; raises ``outcome`` if there is none left."""
+        """Wait before the next round. Raises ``outcome`` if there have been too many."""
         self._rounds += 1
         if self._rounds >= ROUNDS:
             raise outcome
