@@ -19,7 +19,7 @@ def excused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NOT_SHOWN, UNSEEN, WHY)
 
 
-def test_of_real_nodes_every_checked_must_is_to_be_shown(
+def test_no_must_is_excused_from_being_shown_on_real_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(NOT_SHOWN, UNSEEN)
