@@ -24,11 +24,12 @@ from meshnode.assembly.edges import EdgeDependencies, grpc_services, http_app
 from meshnode.assembly.network import start_network
 from meshnode.assembly.timings import NODE_TIMINGS, NodeTimings
 from meshnode.banner import BannerFacts, print_banner
-from meshnode.config import Config
+from meshnode.config import Config, LimitsConfig
 from meshnode.datadir import DataDirLock
 from meshnode.descriptors import DescriptorBudget, raise_limit, share_out
 from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
+from meshnode.domain.ratelimit import Rate
 from meshnode.edges.http_node import NodeFacts
 from meshnode.http.server import serve_http
 from meshnode.model.loading import load_model
@@ -157,6 +158,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
                 grpc_address = await edges.start(run_edge, "grpc", stoppable)
                 bound = partial(serve_http, http_app(edge_needs), config.host, config.port)
                 bound = partial(bound, max_connections=descriptors.http)
+                bound = partial(bound, connection_rate=connection_rate(config.limits))
                 stoppable = partial(bound, shutdown=stop_edges, grace_s=LAST_BYTES_S)
                 http_address = await edges.start(run_edge, "http", stoppable)
                 listening.set()
@@ -191,6 +193,11 @@ def descriptor_budget() -> DescriptorBudget:
         return share_out(limit)
     except ValueError as error:
         raise StartupError(f"this process may open {limit} files: {error}") from None
+
+
+def connection_rate(limits: LimitsConfig) -> Rate:
+    """How fast an address may open HTTP connections: twice as fast as it may send requests."""
+    return Rate(2 * limits.requests_per_second_per_address, 2 * limits.burst_per_address)
 
 
 def is_local(host: str) -> bool:

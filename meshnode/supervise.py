@@ -3,7 +3,8 @@
 A service is ``async def serve_x(..., *, task_status)``; it reports readiness through
 ``task_status.started`` and runs until it is cancelled. A service that returns before that has
 failed. A failed service is started again within the budget of its ``Restarts``, if it has one;
-after that ``ServiceFailed`` goes up the nursery tree and ends the node.
+after that ``ServiceFailed`` goes up the nursery tree and ends the node. A shortage of descriptors
+takes nothing from the budget, because it passes (decision 0126).
 
 Only the value of the first start is passed on. A service that may be restarted therefore does not
 create its handle: the caller creates it beforehand, and each start uses the same one.
@@ -27,6 +28,7 @@ from typing import Any, Protocol
 import trio
 
 from meshnode.domain.errors import StartupError
+from meshnode.domain.shortage import shortage_in
 
 log = logging.getLogger(__name__)
 
@@ -151,15 +153,21 @@ async def supervise(
     failures: list[float] = []
     started = _FirstStart(task_status, board, name)
     while True:
-        board.set(name, "restarting" if failures else "starting")
+        board.set(name, "restarting" if started.done else "starting")
         try:
             await service(task_status=started)
-        except StartupError:
+        except StartupError as failure:
             if not started.done:
                 raise
+            if restarts.budget and (shortage := shortage_in(failure)):
+                await _wait_out(name, shortage, board, restarts)
+                continue
             log.exception("service %s cannot start again", name)
-        except Exception:
+        except Exception as failure:
             # The consequence of a service's crash is decided only here.
+            if started.done and restarts.budget and (shortage := shortage_in(failure)):
+                await _wait_out(name, shortage, board, restarts)
+                continue
             log.exception("service %s crashed", name)
         else:
             if may_end():
@@ -174,6 +182,13 @@ async def supervise(
             raise ServiceFailed(name, "failed for good")
         board.set(name, "restarting")
         await trio.sleep(restarts.pause(len(failures), random()))
+
+
+async def _wait_out(name: str, shortage: str, board: ServiceBoard, restarts: Restarts) -> None:
+    """Wait before a start that needs descriptors."""
+    board.set(name, f"waits: {shortage}")
+    log.warning("service %s was stopped by a shortage (%s); starting it again", name, shortage)
+    await trio.sleep(restarts.longest_pause_s)
 
 
 class _FirstStart:

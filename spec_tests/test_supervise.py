@@ -1,5 +1,6 @@
 """How a supervisor reacts when a service fails, returns or cannot start."""
 
+import errno
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -60,6 +61,30 @@ async def test_a_crash_without_restarts_ends_the_tree_and_names_the_service(
     assert board.summary() == "ledger stopped"
     assert "service ledger failed for good" in caplog.text
     assert "boom" in caplog.text
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_a_shortage_of_descriptors_is_never_final(
+    board: ServiceBoard, autojump_clock: trio.testing.MockClock, wrapped: bool
+) -> None:
+    starts = 0
+
+    async def short(*, task_status: trio.TaskStatus[None]) -> None:
+        nonlocal starts
+        starts += 1
+        task_status.started()
+        if starts > 20:
+            await trio.sleep_forever()
+        shortage = OSError(errno.EMFILE, "Too many open files")
+        raise ExceptionGroup("in a nursery", [shortage]) if wrapped else shortage
+
+    async with trio.open_nursery() as nursery:
+        run = partial(supervise, "grpc", short, board=board, random=jitter)
+        await nursery.start(partial(run, restarts=Restarts(budget=2)))
+        assert board.summary() == "grpc waits: Too many open files"
+        await trio.sleep(3600)
+        assert (starts, board.summary()) == (21, "ok")
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_service_that_comes_late_is_not_a_failure(board: ServiceBoard) -> None:

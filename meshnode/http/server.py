@@ -12,14 +12,17 @@ import contextlib
 import errno
 import logging
 import socket
+from contextlib import ExitStack
 from functools import partial
 
 import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
+from meshnode.accepting import ConnectionRate, accept_connections
 from meshnode.domain.connections import ConnectionTable, share_of
 from meshnode.domain.errors import StartupError
+from meshnode.domain.ratelimit import Rate
 from meshnode.http.errors import ErrorForm, http_failure
 from meshnode.http.exchange import error_message, new_request_id
 from meshnode.http.transport import Application, Connection
@@ -29,6 +32,9 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 900
 SHARE_OF_CONNECTIONS = 0.5
 """The share of all connections that one address may have; this machine may have all."""
+CONNECTION_RATE = Rate(per_second=200.0, burst=400.0)
+"""Connections that one address may open: twice the default rate of its requests, so that a client
+that opens one for each request is told that it is too fast before it is cut off."""
 MAX_REFUSALS = 32
 """Most clients that are sent a 503 at one time. Further ones are closed without an answer, because
 each answer keeps a descriptor for up to a second."""
@@ -45,6 +51,7 @@ async def serve_http(
     shutdown: trio.Event,
     grace_s: float,
     max_connections: int = MAX_CONNECTIONS,
+    connection_rate: Rate = CONNECTION_RATE,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve an ASGI application over HTTP/1.1 on ``host`` and ``port``.
@@ -52,7 +59,8 @@ async def serve_http(
     Reports the real address through ``task_status``; port 0 takes a free one. After ``shutdown`` is
     set it stops accepting, closes idle connections, gives responses in flight ``grace_s`` seconds,
     closes what is left, stalled readers included, and returns. When cancelled, it closes everything
-    at once.
+    at once. An address that opens connections faster than ``connection_rate`` has them closed
+    without an answer.
 
     Raises :class:`StartupError` in one line when it cannot listen.
     """
@@ -65,6 +73,12 @@ async def serve_http(
     config = _config()
 
     async def serve_connection(stream: trio.SocketStream) -> None:
+        try:
+            await serve_admitted(stream)
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def serve_admitted(stream: trio.SocketStream) -> None:
         connection = Connection(app, config, context, stream)
         admitted, replaced = connections.admit(connection)
         if replaced is not None:
@@ -81,15 +95,18 @@ async def serve_http(
             connections.discard(connection)
 
     async with trio.open_nursery() as handlers:
-        async with trio.open_nursery() as accepting:
-            accept = partial(
-                trio.serve_listeners, serve_connection, listeners, handler_nursery=handlers
-            )
-            await accepting.start(accept)
-            bound = listeners[0].socket.getsockname()
-            task_status.started((bound[0], bound[1]))
-            await shutdown.wait()
-            accepting.cancel_scope.cancel()
+        with ExitStack() as open_listeners:
+            for listener in listeners:
+                open_listeners.enter_context(listener)
+            async with trio.open_nursery() as accepting:
+                accept = partial(accept_connections, listeners, serve_connection)
+                accepting.start_soon(
+                    partial(accept, ConnectionRate(connection_rate), handlers=handlers)
+                )
+                bound = listeners[0].getsockname()
+                task_status.started((bound[0], bound[1]))
+                await shutdown.wait()
+                accepting.cancel_scope.cancel()
         # From here on a connection closes after its response instead of waiting for the next.
         await context.terminated.set()
         for connection in connections:
@@ -97,10 +114,11 @@ async def serve_http(
         handlers.cancel_scope.deadline = trio.current_time() + grace_s
 
 
-async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
+async def _open_listeners(host: str, port: int) -> list[socket.socket]:
     """Listen on every address of ``host``. Never with SO_REUSEPORT: a taken port is an error."""
     try:
-        return list(await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG))
+        opened = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+        return [socket.socket(fileno=listener.socket.detach()) for listener in opened]
     except socket.gaierror:
         raise StartupError(f"cannot listen on {host}: there is no such address") from None
     except OSError as error:

@@ -9,6 +9,8 @@ token, so that a seed repeats the same choices whatever else is being served.
 
 from __future__ import annotations
 
+import secrets
+
 import torch
 from torch import Tensor
 
@@ -29,10 +31,9 @@ class Sampler:
         self._top_k = request.top_k
         self._top_p = request.top_p
         self._generator = torch.Generator()
-        if request.seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(request.seed % _SEEDS)
+        # The generator's own way to a random seed opens a file, which fails without descriptors.
+        seed = secrets.randbits(64) if request.seed is None else request.seed % _SEEDS
+        self._generator.manual_seed(seed)
 
     def choose(self, logits: Tensor) -> int:
         """A token id from float32 ``[vocab]`` logits. Raises NonFiniteLogits."""

@@ -27,6 +27,10 @@ class RpcLimits:
     """Most calls on all connections together."""
     connections: int = 256
     """Most connections at a time; about three from each of eighty peers (interface 8)."""
+    connects_per_s: float = 50.0
+    connects_burst: int = 256
+    """Connections that one address may open per second, after a burst; this machine may at any
+    rate (decision 0126)."""
     share: float = 0.5
     """Share of calls and connections that one address may use; this machine's may use all."""
     stream_window: int = 4 * 1024 * 1024

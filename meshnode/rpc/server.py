@@ -11,6 +11,7 @@ connections, calls and bytes in flight are bounded by the limits.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -22,9 +23,11 @@ import h2.events
 import trio
 from h2.exceptions import ProtocolError
 
+from meshnode.accepting import ConnectionRate, accept_connections
 from meshnode.domain.connections import ConnectionTable
 from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
+from meshnode.domain.ratelimit import Rate
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller
 from meshnode.rpc.calls import ServerCall
@@ -281,7 +284,7 @@ async def serve_grpc(
     listeners = await _listen(host, port)
     async with trio.open_nursery() as nursery:
         accepting = await nursery.start(_accept, server, listeners)
-        address = listeners[0].socket.getsockname()
+        address = listeners[0].getsockname()
         task_status.started((address[0], address[1]))
         if shutdown is None:
             await trio.sleep_forever()
@@ -294,28 +297,33 @@ async def serve_grpc(
 
 async def _accept(
     server: Server,
-    listeners: list[trio.SocketListener],
+    listeners: list[socket.socket],
     *,
     task_status: trio.TaskStatus[trio.CancelScope],
 ) -> None:
     """Accept connections until the reported scope is cancelled; serve each until it ends."""
+    limits = server.limits
+    rate = ConnectionRate(Rate(limits.connects_per_s, limits.connects_burst))
     async with trio.open_nursery() as connections:
-        with trio.CancelScope() as scope:
+        with trio.CancelScope() as scope, contextlib.ExitStack() as open_listeners:
+            for listener in listeners:
+                open_listeners.enter_context(listener)
             task_status.started(scope)
-            await trio.serve_listeners(server.serve_stream, listeners, handler_nursery=connections)
+            await accept_connections(listeners, server.serve_stream, rate, handlers=connections)
 
 
-async def _listen(host: str, port: int) -> list[trio.SocketListener]:
+async def _listen(host: str, port: int) -> list[socket.socket]:
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
+        opened = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartupError(f"port {port} is already in use on {host}") from error
         reason = error.strerror or str(error)
         raise StartupError(f"cannot listen on {host} port {port}: {reason}") from error
+    listeners = [socket.socket(fileno=listener.socket.detach()) for listener in opened]
     if port == 0:
         # A host name with several addresses would get a different free port on each.
         for listener in listeners[1:]:
-            listener.socket.close()
+            listener.close()
         return listeners[:1]
     return listeners

@@ -6,6 +6,7 @@ few seconds; ``ram_used`` is its resident memory in bytes (decision 0027).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ class ProcessGauge:
         self._clock = clock
         self._process = psutil.Process()
         self._processors = len(os.sched_getaffinity(0))
+        self._resident = 0
         self._earlier = self._later = (clock(), self._cpu_seconds())
 
     def cpu_percent(self) -> float:
@@ -40,9 +42,10 @@ class ProcessGauge:
         return round(min(100.0, max(0.0, share)), 1)
 
     def ram_used(self) -> int:
-        """Resident memory in bytes."""
-        return int(self._process.memory_info().rss)
+        """Resident memory in bytes; the last figure while no file can be opened to read it."""
+        with contextlib.suppress(OSError):
+            self._resident = int(self._process.memory_info().rss)
+        return self._resident
 
     def _cpu_seconds(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
+        return time.process_time()

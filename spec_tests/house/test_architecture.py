@@ -19,8 +19,8 @@ LAYERS: dict[str, set[str]] = {
     "domain": set(),
     "model": {"domain"},
     "wire": {"domain"},
-    "rpc": {"domain", "wire"},
-    "http": {"domain", "wire"},
+    "rpc": {"domain", "wire", "accepting"},
+    "http": {"domain", "wire", "accepting"},
     "services": {"domain", "model", "wire", "rpc", "http", "config", "sources", "datadir"},
     "client": {"domain", "config", "datadir"},
     "edges": {"domain", "wire", "rpc", "http", "services", "config"},
@@ -28,6 +28,7 @@ LAYERS: dict[str, set[str]] = {
 """What each folder may import from the others. ``supervise`` is open to services, see below."""
 
 LEAVES: dict[str, set[str]] = {
+    "accepting": {"domain"},
     "config": {"domain"},
     "datadir": {"domain"},
     "descriptors": set(),
@@ -49,6 +50,7 @@ ONLY_IN = {
         "http",
         "services",
         "edges",
+        "accepting",
         "supervise",
         "assembly",
         "node",

@@ -10,12 +10,14 @@ is refused; the file's size depends on what is open, not on what has ever happen
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 import trio
@@ -117,23 +119,32 @@ class Journal:
     def _append_line(self, records: list[Record]) -> bool:
         line = _line([encode_record(record) for record in records])
         try:
-            with self._path.open("ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+            # Without a descriptor, nothing is written and nothing has to be mended.
+            file = self._path.open("r+b", buffering=0)
+        except OSError as error:
+            log.error("cannot open %s: %s", self._path, error.strerror)
+            return False
+        with file:
+            return self._written(file, line)
+
+    def _written(self, file: FileIO, line: bytes) -> bool:
+        try:
+            file.seek(self._size)
+            if file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
         except OSError as error:
             log.error("cannot write %s: %s", self._path, error.strerror)
-            self._cut()
+            self._cut(file)
             return False
         self._size += len(line)
         return True
 
-    def _cut(self) -> None:
+    def _cut(self, file: FileIO) -> None:
         """Truncate a half-written line, so that the next line does not continue it."""
         try:
-            with self._path.open("r+b") as file:
-                file.truncate(self._size)
-                os.fsync(file.fileno())
+            file.truncate(self._size)
+            os.fsync(file.fileno())
         except OSError as error:
             log.error("cannot mend %s: %s; restart the node", self._path, error.strerror)
             self.broken = True

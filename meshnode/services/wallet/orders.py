@@ -37,6 +37,7 @@ from meshnode.domain.errors import (
     StartupError,
     Unavailable,
 )
+from meshnode.domain.shortage import shortage_in
 from meshnode.domain.spending import OrderEnd
 from meshnode.services.signer.accounts import AccountState
 from meshnode.services.signer.submission import TransactionRequest
@@ -112,7 +113,7 @@ async def serve_orders(wallet: Wallet, journal: Journal, keys: Keystore, data_di
     with _serving(folder):
         await clerk.forget_answered()
         while True:
-            for path in sorted(folder.glob("*.json")):
+            for path in clerk.waiting():
                 await clerk.carry_out(path)
             await trio.sleep(LOOK_EVERY_S)
 
@@ -138,12 +139,32 @@ class _Clerk:
         self._journal = journal
         self._node = keys.node_key.public_key
         self._folder = folder
+        self._trouble = ""
+
+    def waiting(self) -> list[Path]:
+        """The orders that are to be carried out. None while the folder cannot be read."""
+        try:
+            found = sorted(self._folder.glob("*.json"))
+        except OSError as error:
+            self._note_trouble(error)
+            return []
+        if not found:
+            self._trouble = ""
+        return found
+
+    def _note_trouble(self, error: OSError) -> None:
+        """Log a trouble of the folder once, although it is met several times a second."""
+        reason = error.strerror or str(error)
+        if reason != self._trouble:
+            self._trouble = reason
+            log.error("cannot read the orders of the operator: %s; they wait", reason)
 
     async def carry_out(self, path: Path) -> None:
         """Carry out an order and write its answer. Its file stays while the ledger is not ready."""
         name = path.stem
         try:
             order = _read_order(path)
+            self._trouble = ""
             account = self._node if order.kind == FUND else order.account
             seen: list[AccountState] = []
             plan = partial(self._plan, name, order, seen)
@@ -152,9 +173,14 @@ class _Clerk:
             outcome = DONE if paid else "there is nothing to move"
             if order.kind == SWEEP:
                 outcome += _what_stays(seen)
+        except OSError as error:
+            self._note_trouble(error)
+            return
         except (Unavailable, RateLimited):
             return
         except MeshnodeError as failure:
+            if shortage_in(failure):
+                return
             outcome = str(failure)
         log.info("order %s: %s", name, outcome)
         try:
@@ -218,12 +244,14 @@ def _what_stays(seen: Sequence[AccountState]) -> str:
 
 
 def _read_order(path: Path) -> OperatorRequest:
+    """Read an order's file. OSError if it cannot be read, StartupError if it is not an order."""
+    data = path.read_bytes()
     try:
-        order = OperatorRequest(**json.loads(path.read_bytes()))
+        order = OperatorRequest(**json.loads(data))
         right = order.kind in (FUND, SWEEP) and type(order.atoms) is int
         if not right or not _ID.fullmatch(path.stem) or order.atoms < (order.kind == FUND):
             raise ValueError(order.kind)
         account_key(order.account)
-    except (OSError, ValueError, TypeError, Rejected):
+    except (ValueError, TypeError, Rejected):
         raise StartupError("this is not an order") from None
     return order

@@ -1,8 +1,10 @@
 """``meshnode token issue --fund`` and ``token sweep`` (decision 0085), with and without a node."""
 
 import argparse
+import errno
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import trio
 
 from meshnode.domain.errors import InvalidRequest, StartupError
 from meshnode.services.keystore import Keystore
+from meshnode.services.wallet import orders
 from meshnode.services.wallet.orders import FUND, OperatorRequest, place_order
 from meshnode.token_command import run_token_command
 from spec_tests.edges.http_server import wait_until
@@ -64,6 +67,37 @@ async def test_a_node_that_is_started_later_funds_once(
         await wait_until(lambda: not any((tmp_path / "orders").glob("*.json")))
         assert await available(node, secret_of(text)) == 3.0
         await node.stop()
+
+
+async def test_orders_wait_while_their_folder_cannot_be_read(
+    nursery: trio.Nursery,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = await start_wallet_node(nursery, tmp_path)
+    account = Keystore(tmp_path).account("ab" * 6).public_key
+    failures = {"glob": 2, "read_bytes": 2}
+
+    def short_at(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(path: Path, *arguments: str) -> Any:
+            if "orders" in path.parts and failures[name]:
+                failures[name] -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return method(path, *arguments)
+
+        return called
+
+    for name in failures:
+        monkeypatch.setattr(Path, name, short_at(name, getattr(Path, name)))
+    monkeypatch.setattr(orders, "LOOK_EVERY_S", 0.01)
+    order = place_order(tmp_path, OperatorRequest(FUND, account, 2_000_000))
+    answer = tmp_path / "orders" / f"{order}.done"
+    await wait_until(answer.exists)
+    assert answer.read_text() == "committed"
+    assert not any(failures.values())
+    assert caplog.text.count("cannot read the orders") == 1
+    await node.stop()
 
 
 @pytest.mark.parametrize("at", range(8))

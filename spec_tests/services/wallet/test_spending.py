@@ -208,6 +208,25 @@ async def test_a_rewrite_and_a_line_that_fail_leave_the_next_line_whole(
     assert (again.owed("alice"), again.owed("bob")) == (30, 5)
 
 
+async def test_a_journal_that_cannot_be_opened_for_a_while_is_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    journal = Journal(tmp_path, "chain")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.serve)
+        with monkeypatch.context() as short:
+            short.setattr(Path, "open", no_descriptor)
+            with pytest.raises(Unavailable):
+                await journal.append(Charge("alice", 5))
+        await journal.append(Charge("bob", 7))
+        nursery.cancel_scope.cancel()
+    again = Journal(tmp_path, "chain").accounts
+    assert (again.owed("alice"), again.owed("bob")) == (0, 7)
+
+
 async def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=r"cannot use .*: No such file"):
         Journal(tmp_path / "gone", "chain")

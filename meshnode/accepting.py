@@ -1,0 +1,120 @@
+"""Accepting connections: nobody's haste and no shortage of descriptors ends a listener.
+
+trio's own loop starts a task for each connection before anybody has looked at it, and writes a
+traceback ten times a second while there are no descriptors. Here a connection of an address that
+opens them too fast is closed at once, which costs some microseconds, and a shortage is logged once
+a minute (decision 0126).
+
+Invariants: each accepted socket is either closed here or passed to ``serve``, which owns it from
+then on; only an error of the listening socket itself ends the loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import resource
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+
+from meshnode.domain.connections import is_here
+from meshnode.domain.ratelimit import Rate, RateLimit, address_key
+from meshnode.domain.shortage import SHORTAGES
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 32
+"""Connections accepted before other tasks run again: some milliseconds' worth."""
+SHORTAGE_PAUSE_S = 0.1
+KEPT_FREE = 32
+"""Descriptors that no accepted connection takes, for files and the ledger. The shares of the
+listeners leave more (decision 0124), but a limit may be lowered while the node runs."""
+SAY_AGAIN_S = 60.0
+_LISTENER_IS_GONE = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
+"""Every other error concerns the one connection that was to be accepted: see accept(2)."""
+
+
+class ConnectionRate:
+    """How fast an address may open connections. Addresses of this machine may at any rate."""
+
+    def __init__(self, rate: Rate) -> None:
+        """Admit ``rate`` from each address."""
+        self._limit = RateLimit(rate)
+
+    def admits(self, ip: str) -> bool:
+        """Whether another connection of this address is welcome now. Counts it if so."""
+        return is_here(ip) or self._limit.wait(address_key(ip), trio.current_time()) == 0.0
+
+
+async def accept_connections(
+    listeners: Sequence[socket.socket],
+    serve: Callable[[trio.SocketStream], Awaitable[None]],
+    rate: ConnectionRate,
+    *,
+    handlers: trio.Nursery,
+) -> None:
+    """Accept until cancelled; start ``serve`` in ``handlers`` for each connection.
+
+    The listening sockets must not block. They stay open.
+    """
+    shortages = _Shortages()
+    async with trio.open_nursery() as nursery:
+        for listener in listeners:
+            nursery.start_soon(_accept_on, listener, serve, rate, handlers, shortages)
+
+
+async def _accept_on(
+    listener: socket.socket,
+    serve: Callable[[trio.SocketStream], Awaitable[None]],
+    rate: ConnectionRate,
+    handlers: trio.Nursery,
+    shortages: _Shortages,
+) -> None:
+    while True:
+        await trio.lowlevel.wait_readable(listener)
+        for _ in range(AT_ONCE):
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in _LISTENER_IS_GONE:
+                    raise
+                if error.errno in SHORTAGES:
+                    shortages.note(error.strerror or "a shortage")
+                    await trio.sleep(SHORTAGE_PAUSE_S)
+                continue
+            if _is_among_last(sock):
+                shortages.note("the last descriptors are kept for files")
+                sock.close()
+            elif rate.admits(str(address[0])):
+                handlers.start_soon(serve, _stream(sock))
+            else:
+                sock.close()
+        await trio.lowlevel.checkpoint()
+
+
+def _is_among_last(sock: socket.socket) -> bool:
+    """Whether few descriptors are left; the system always gives the lowest that is free."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit != resource.RLIM_INFINITY and sock.fileno() >= limit - KEPT_FREE
+
+
+def _stream(sock: socket.socket) -> trio.SocketStream:
+    sock.setblocking(False)
+    return trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+
+
+class _Shortages:
+    """Logs that connections wait to be accepted, at most once a minute."""
+
+    def __init__(self) -> None:
+        self._said_at = -SAY_AGAIN_S
+
+    def note(self, reason: str) -> None:
+        now = trio.current_time()
+        if now - self._said_at >= SAY_AGAIN_S:
+            self._said_at = now
+            log.error("cannot serve all connections: %s", reason)
