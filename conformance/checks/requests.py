@@ -30,8 +30,8 @@ from conformance.registry import requirement
 
 # No documented message has a field with this number, so a reader skips it.
 UNUSED = 15
-# NO_MESSAGE is no valid message, but valid text. NO_TEXT is no valid text, but valid as packed
-# numbers and as a message. NO_NUMBERS is valid text, but as packed numbers its last one is cut off.
+# NO_MESSAGE is valid text, but not a valid message. NO_TEXT is a valid message and valid packed
+# numbers, but not valid text. NO_NUMBERS is valid text, but ends within a packed number.
 NO_MESSAGE, NO_TEXT, NO_NUMBERS = b"\x0a\x7f", b"\x08\xff\x01", b"\xc3\xa9"
 
 
@@ -136,7 +136,7 @@ def forward_request(context: Context) -> None:
     if not base.success:
         raise Skipped(f"the declared forward pass ends with {base.code}")
     if base.request_id == ident:
-        # The session id differs, so the target can only have read this field.
+        # The session id has another value, so the target must have read the id from this field.
         context.holds(_FORWARD.format(2), base_reply)
 
     def changed(number: int, held: Callable[[Outcome], bool], **fields: Any) -> None:

@@ -66,8 +66,8 @@ class Settings:
     def __init__(self, config: Config, node_id: str, *, weight_bytes: int = 0) -> None:
         """Start from ``config``; ``node_id`` is shown in the document and cannot be changed.
 
-        ``weight_bytes`` is the memory that the model needs: with less allowed, the node could not
-        start again.
+        ``weight_bytes`` is the memory that the model needs. A lower limit of memory is refused,
+        since the node could not start again with it.
         """
         self.current = config
         self.changed = Wakeup()
@@ -95,7 +95,7 @@ class Settings:
             if changes:
                 persisted = {**self._persisted, **changes}
                 data = json.dumps(nest(persisted), indent=2, sort_keys=True).encode()
-                # Not abandoned on cancel: the file and the settings in force must not part.
+                # Not abandoned on cancel, so that the file and the settings in force stay the same.
                 try:
                     await trio.to_thread.run_sync(write_private, self._file, data)
                 except OSError as error:

@@ -143,7 +143,7 @@ class Sponsor:
     # For the service.
 
     async def wait_workers(self) -> list[str]:
-        """Wait until both stages have a worker. Returns each stage's worker that was seen first."""
+        """Wait until both stages have a worker. Returns the first one that was seen, by stage."""
         while True:
             self._polled = trio.Event()
             found = [self._first_worker(stage) for stage in range(len(OPERATIONS))]
@@ -193,14 +193,15 @@ class Sponsor:
             )
             operation.assignment = sign_envelope(body, self._key.seed)
             operation.signed_at = now
-            # There is one for each half minute of a lease; workers answer only the newest ones.
+            # A long lease gets many signed assignments. Workers answer only the newest ones, so the
+            # oldest can be dropped.
             self._offered[digest(body)] = operation
             while len(self._offered) > MAX_ANSWERED:
                 self._offered.popitem(last=False)
         return operation.assignment
 
     async def _take(self, operation: StageAssignment, message: Envelope) -> None:
-        """Check a result in the way in which validators will check the submission."""
+        """Check a result as validators will check the submission, and keep it if it is right."""
         result = message.body.get("result")
         names = {"activation", "receipt"} if operation.stage == 0 else {"weights", "receipt"}
         if not isinstance(result, dict) or set(result) != names:

@@ -64,7 +64,6 @@ async def test_two_workers_train_and_the_chain_pays(tmp_path: Path) -> None:
         assert (status["sponsor"], status["remaining_tasks"]) == (ALICE.key, 0)
         # Each worker gets half of 800,000 for each of the two rounds. The sponsor pays the fees,
         # and also earns the validator's share, because it is the validator.
-        # earns as the validator that it is as well.
         for who in (FIRST, SECOND):
             assert (await ask(ledger, "/account", public_key=who.key))["balance"] == 800_000
         await hurry(ledger)
