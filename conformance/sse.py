@@ -52,7 +52,8 @@ def read(body: bytes) -> Stream:
         elif colon and name == "":
             continue
         elif name not in ("event", "id", "retry"):
-            # A reader would skip it, but the document does not allow JSON on a line without data.
+            # A reader of the standard skips such a line, but the document has no line except those
+            # with ``data``: JSON without that name would be lost.
             fault = fault or f"a line that is not a field of an event: {line[:60]!r}"
     if data:
         events.append(_event("\n".join(data)))

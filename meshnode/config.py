@@ -171,9 +171,9 @@ class LimitsConfig:
     native_requests_per_minute: int
     """Requests to the public native API that one address may make each minute."""
     max_batch: int
-    """Most generations computed together."""
+    """The most generations computed together."""
     max_queue: int
-    """Most generations waiting for a place in the batch."""
+    """The most generations waiting for a place in the batch."""
     max_body_bytes: int
 
 

@@ -18,7 +18,7 @@ from meshnode.domain.chain.errors import MalformedJson
 
 PINS_FILE = "networks.json"
 MAX_PINS = 1000
-"""Most gateways in the file. Beyond that, the user is asked to remove some."""
+"""The most gateways in the file. Beyond that, the user is asked to remove some."""
 _LIMITS = JsonLimits(size=1_048_576)
 
 

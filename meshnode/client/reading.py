@@ -28,7 +28,7 @@ _HEIGHT = re.compile(r"0*[1-9][0-9]{0,17}")
 # Control characters except tab and newline, and characters that reorder text (bidi).
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 MAX_VALIDATORS = 10_000
-"""Most rows that are fetched, even if the gateway reports further pages."""
+"""The most rows that are fetched, even if the gateway reports further pages."""
 
 
 def show_status(session: Session) -> Report:

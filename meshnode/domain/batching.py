@@ -116,12 +116,12 @@ class Scheduler(Generic[Key]):
 
     @property
     def queued(self) -> int:
-        """Most sessions that wait for a place."""
+        """The number of sessions that wait for a place."""
         return len(self._in[State.WAITING])
 
     @property
     def computing(self) -> int:
-        """Number of sessions that have a place, resting ones included."""
+        """The number of sessions that have a place, including resting ones."""
         return sum(len(self._in[state]) for state in BATCH)
 
     @property
@@ -190,7 +190,10 @@ class Scheduler(Generic[Key]):
         return True
 
     def begin(self, key: Key, start: int, stop: int, break_at: int = -1) -> None:
-        """Let a resting session compute its positions ``start`` to ``stop``."""
+        """Let a resting session compute its positions ``start`` to ``stop``.
+
+        No chunk extends over position ``break_at``; a negative one breaks nothing.
+        """
         session = self._in[State.RESTING][key]
         session.start, session.stop, session.break_at = start, stop, break_at
         self._enter(key, session, State.STEPPING if stop - start == 1 else State.PREFILLING)

@@ -90,7 +90,7 @@ class ModelCard:
     hidden_dim: int
     vocab_size: int
     context_length: int
-    """Most tokens in one generation, prompt and completion together."""
+    """The most tokens in one generation, prompt and completion together."""
     parameters: int
     """Number of parameters of the whole model, not only of the layers held here."""
     layers: tuple[int, ...]

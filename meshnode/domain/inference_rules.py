@@ -38,7 +38,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 
 MAX_WARNINGS = 8
-"""Most unknown keys that an answer names; it only counts the others."""
+"""The most unknown keys that an answer names; it only counts the others."""
 MAX_KEY_CHARS = 40
 """Longest part of an unknown key that an answer repeats."""
 

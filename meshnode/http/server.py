@@ -36,8 +36,8 @@ CONNECTION_RATE = Rate(per_second=200.0, burst=400.0)
 """Connections that one address may open: twice the default rate of its requests, so that a client
 that opens one for each request is told that it is too fast before it is cut off."""
 MAX_REFUSALS = 32
-"""Most clients that are sent a 503 at one time. Further ones are closed without an answer, because
-each answer keeps a descriptor for up to a second."""
+"""The most clients that are sent a 503 at one time. Further ones are closed without an answer,
+because each answer keeps a descriptor for up to a second."""
 MAX_HEAD_BYTES = 16 * 1024
 """Request line and headers together."""
 BACKLOG = 256

@@ -20,13 +20,13 @@ class RpcLimits:
 
     message_bytes: int = MAX_MESSAGE_BYTES
     bytes_in_flight: int = 4 * MAX_MESSAGE_BYTES
-    """Most bytes held: four of the largest messages, or some hundred hidden states."""
+    """The most bytes held: four of the largest messages, or some hundred hidden states."""
     calls_per_connection: int = 128
     """Advertised as MAX_CONCURRENT_STREAMS; more than the 100 that clients usually assume."""
     calls: int = 1024
-    """Most calls on all connections together."""
+    """The most calls on all connections together."""
     connections: int = 256
-    """Most connections at a time; about three from each of eighty peers (interface 8)."""
+    """The most connections at a time; about three from each of eighty peers (interface 8)."""
     connects_per_s: float = 50.0
     connects_burst: int = 256
     """Connections that one address may open per second, after a burst; this machine may at any

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CALLS = 32
-"""Most peers called at once. If no peer of a full book answers, a beat is delayed by 16 s."""
+"""The most peers called at once. If no peer of a full book answers, a beat is delayed by 16 s."""
 INFO_BYTES = 64 * 1024
 ENOUGH_HOLDERS = 3
 """Holders of a layer; with fewer, the DHT is searched for more."""

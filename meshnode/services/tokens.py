@@ -43,9 +43,9 @@ LOCK_FILE = "tokens.lock"
 FORMAT = "meshnode-tokens-v1"
 
 MAX_LIVE = 1000
-"""Most tokens at a time; each request is compared with all of them."""
+"""The most tokens at a time; each request is compared with all of them."""
 MAX_DEAD = 1000
-"""Most expired and revoked tokens that are still listed; the oldest are dropped first."""
+"""The most expired and revoked tokens that are still listed; the oldest are dropped first."""
 
 OPERATOR = "operator"
 """Id and name of the operator's token: no record on file has either."""

@@ -53,7 +53,7 @@ from meshnode.wire import node_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_READERS = 2
-"""Most answers built at a time. Each holds a unit in memory and keeps the disk busy."""
+"""The most answers built at a time. Each holds a unit in memory and keeps the disk busy."""
 MAX_WAITING = 8
 CALL_S = 60.0
 """Deadline for one unit: 64 MiB in this time is 9 Mbit/s."""

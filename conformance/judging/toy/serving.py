@@ -40,7 +40,7 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
                 response = Response()
             asked = Asked(self.command, parts.path, body, given == TOKEN, parts.query)
             if node.upstream is not None:
-                # A real node answers exactly this request.
+                # Pass the request on to a real node, byte for byte.
                 response = node.upstream(self.command, self.path, sent, dict(self.headers))
                 let_in = response.status != 401
                 asked = Asked(self.command, parts.path, body, let_in, parts.query)

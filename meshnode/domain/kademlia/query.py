@@ -14,7 +14,7 @@ from meshnode.domain.kademlia.contact import Contact
 
 ALPHA = 3
 MAX_CALLED = 8 * K
-"""Most addresses that a lookup calls. Among honest nodes about 25 suffice; the rest allows for
+"""The most addresses that a lookup calls. Among honest nodes about 25 suffice; the rest allows for
 liars, and for records most of whose holders are dead."""
 VALUE_ANSWERS = 3
 """Holders that must answer before a value lookup is done: a single one could hide values."""

@@ -14,7 +14,7 @@ from meshnode.domain.kademlia.refusals import BadValue
 VALUE_BYTES = 512
 """Longest value, in bytes of UTF-8. ``host:port`` needs 21 for IPv4."""
 VALUES_PER_KEY = 64
-"""Most values of a key: the holders that a lookup finds. Keeps an answer below 33 kB."""
+"""The most values of a key: the holders that a lookup finds. Keeps an answer below 33 kB."""
 
 
 def check_value(value: str, value_bytes: int = VALUE_BYTES) -> None:

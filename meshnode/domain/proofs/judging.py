@@ -18,7 +18,7 @@ from meshnode.domain.units import SECOND_NS
 MAX_AGE_NS = 600 * SECOND_NS
 """Longest time from the order to the claim, by the block's clock."""
 MAX_SKEW_NS = 60 * SECOND_NS
-"""Most that an order may be ahead of the block's clock, which lags behind the nodes' clocks."""
+"""The most that an order may be ahead of the block's clock, which lags behind the nodes' clocks."""
 
 
 class Verdict(Enum):

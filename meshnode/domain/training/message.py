@@ -22,7 +22,7 @@ from meshnode.domain.identity import private_key
 
 DOMAIN = "meshnode/gossip-gradient/v1"
 MAX_TTL = 8
-"""Most hops. Three or four cross a network of hundreds of nodes."""
+"""The most hops. Three or four cross a network of hundreds of nodes."""
 MAX_AGE_S = 3600.0
 """Clocks differ and rounds are long; older contributions are replays."""
 MAX_NORM = 1e4

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from meshnode.services.ledger.records import StoredBlock
 
 MAX_WAITING_COMMITS = 16
-"""Most broadcasts that wait for their block at one time, as on the public network; each holds a
+"""The most broadcasts that wait for their block at one time, as on the public network; each holds a
 client's connection for up to :data:`COMMIT_S`."""
 COMMIT_S = 60.0
 """Seconds to wait for a transaction to get into a block. CometBFT's own limit is 10 s."""

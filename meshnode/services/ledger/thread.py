@@ -17,10 +17,10 @@ from meshnode.domain.errors import Unavailable
 T = TypeVar("T")
 
 MAX_CHECKS = 64
-"""Most queued checks. Ordinary checks take some milliseconds altogether; when one takes seconds,
-the bound lets a client know at once that the node is busy."""
+"""The most queued checks. Ordinary checks take some milliseconds altogether. When one takes
+seconds, the bound lets a client know at once that the node is busy."""
 MAX_READS = 256
-"""Most queued reads, as many as a full HTTP server has requests. Each takes well below 1 ms."""
+"""The most queued reads, as many as a full HTTP server has requests. Each takes well below 1 ms."""
 
 
 class LedgerThread:

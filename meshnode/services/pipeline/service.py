@@ -200,7 +200,7 @@ class Pipeline:
         return taken
 
     def leave(self, generation: Generation) -> None:
-        """The reader has left. The task that drives the generation closes the remote session."""
+        """End a generation whose reader has left. The task that drives it closes the session."""
         if generation.ended:
             return
         generation.cancel(trio.current_time())

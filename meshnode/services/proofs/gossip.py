@@ -42,15 +42,15 @@ log = logging.getLogger(__name__)
 MAX_TTL = 8
 """Hops. A larger ttl is refused: it is a mistake, or an attempt to make others work."""
 MAX_PROOFS = 256
-"""Most proofs kept at once: four times as many as can be open on the chain."""
+"""The most proofs kept at once: four times as many as can be open on the chain."""
 MAX_VOTES = 64
-"""Most votes kept for one proof. A network has a handful of validators."""
+"""The most votes kept for one proof. A network has a handful of validators."""
 FANOUT = 8
 """Peers that get a message, drawn anew for each one: if they were always the same, some nodes of a
 larger network would never get any."""
 SEND_S = 3.0
 QUEUED = 64
-"""Most messages that wait to be passed on. More are dropped, as provers repeat their proofs."""
+"""The most messages that wait to be passed on. More are dropped, as provers repeat their proofs."""
 SENDERS = 4
 MAX_SENDER_CHARS = 128
 ANSWER_BYTES = 16 * 1024

@@ -23,10 +23,11 @@ from meshnode.domain.errors import RateLimited
 from meshnode.services.signer.accounts import AccountState
 
 MAX_OF_CLIENTS = 256
-"""Most submissions of clients that are not yet in a block: a few full blocks, and little memory."""
+"""The most submissions of clients that are not yet in a block: a few full blocks, which take little
+memory."""
 MAX_OWN = 16
-"""Most submissions of the node's own services: one each of provider, sponsor and prover, four of
-the validator, and some for services that are restarted."""
+"""The most submissions of the node's own services: one each of provider, sponsor and prover, four
+of the validator, and some for services that are restarted."""
 
 
 class TransactionRefused(Rejected):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
-"""Most settlements that wait for a block at one time; the rest of the queue is for clients."""
+"""The most settlements that wait for a block at one time; the rest of the queue is for clients."""
 
 
 async def serve_wallet(
