@@ -12,7 +12,7 @@ from conformance.tests.command import run
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def test_a_baseline_makes_known_failures_pass_until_they_do(
+def test_known_failures_are_accepted_until_they_are_mended(
     toy: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hook = on("/api/v1/status", put("peer_count", "many"))

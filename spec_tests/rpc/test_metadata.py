@@ -166,5 +166,5 @@ def test_too_much_metadata_is_not_sent() -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=80))
-def test_what_is_received_could_be_sent(headers: list[tuple[str, str]]) -> None:
+def test_metadata_that_was_received_can_be_sent_on(headers: list[tuple[str, str]]) -> None:
     assert sent_metadata(received_metadata(headers)) is not None
