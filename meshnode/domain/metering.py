@@ -82,7 +82,7 @@ class Histogram:
 
 
 class RateWindow:
-    """Events of the last minute, in buckets of one second. Counts at most a second too few."""
+    """Events of the last minute, in buckets of one second: of the last 59 to 60 seconds."""
 
     def __init__(self) -> None:
         self._counts = [0] * WINDOW_S

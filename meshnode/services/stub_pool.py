@@ -19,4 +19,4 @@ class StubPool(Protocol):
         """The operations of the node at an address. Raises CallFailed if it cannot be reached."""
 
     def distrust(self, host: str, grpc_port: int) -> None:
-        """A call there got no answer in time: the next one gets a connection of its own."""
+        """Drop the connection to an address, where a call got no answer in time."""

@@ -35,7 +35,7 @@ Gives = TypeVar("Gives", bound=Message)
 
 
 class OrderingPool:
-    """The pool for services that have other nodes compute."""
+    """The pool for services that ask other nodes to compute."""
 
     def __init__(
         self,
@@ -81,7 +81,11 @@ class OrderingPool:
         holder: str,
         first_layer: int,
     ) -> str:
-        """The order for a message; empty if nobody could recompute the message by itself."""
+        """The order for a message, or an empty text for a message that gets none.
+
+        Only a message that determines its outputs by itself gets an order: others cannot be
+        recomputed by a validator.
+        """
         if not holder or not begins(message.position_ids) or not message.hidden_states:
             return ""
         if not 1 <= len(message.request_id) <= MAX_REQUEST_ID:

@@ -14,7 +14,7 @@ LIMITS = MempoolLimits(count=6, bytes=60, per_sender=3, blocks=4)
 
 
 class MempoolMachine(RuleBasedStateMachine):
-    """Against a plain list of (raw, sender, since)."""
+    """Compares the mempool with a plain list of (raw, sender, since)."""
 
     raws = Bundle("raws")
 
