@@ -157,7 +157,9 @@ async def test_layers_travel_under_their_checkpoint_names(directory: Path) -> No
         ("generation_config.json", Code.INVALID_ARGUMENT),
     ],
 )
-async def test_what_is_not_here_or_makes_no_sense(directory: Path, unit: str, code: Code) -> None:
+async def test_units_that_are_missing_or_malformed_are_refused(
+    directory: Path, unit: str, code: Code
+) -> None:
     async with running() as nodes:
         port = await nodes.add(Holder(directory, range(2)))
         with pytest.raises(CallFailed) as failure:
@@ -165,7 +167,7 @@ async def test_what_is_not_here_or_makes_no_sense(directory: Path, unit: str, co
         assert failure.value.code is code
 
 
-async def test_what_is_too_large_is_refused_with_what_to_ask_for(
+async def test_a_unit_that_is_too_large_is_refused_with_advice(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "MAX_BYTES", 64 * 1024)

@@ -101,7 +101,7 @@ def test_a_response_in_the_last_block_is_in_time() -> None:
         ({"expires": 10}, "Integer outside protocol bounds"),
     ],
 )
-def test_what_is_wrong_with_a_request(changes: Body, log: str) -> None:
+def test_wrong_requests_are_refused_with_the_reason(changes: Body, log: str) -> None:
     net = Net()
     assert net.refused(ALICE, "infer", **net.infer(ALICE, BOB, **changes)) == log
 

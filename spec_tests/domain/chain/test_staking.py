@@ -81,7 +81,7 @@ def test_cooldowns_are_bounded() -> None:
         (5_000_000, 1, "Insufficient available balance"),
     ],
 )
-def test_what_is_wrong_with_a_stake(amount: int, days: int, log: str) -> None:
+def test_wrong_stakes_are_refused_with_the_reason(amount: int, days: int, log: str) -> None:
     assert Net().refused(ALICE, "stake", amount=amount, duration_days=days) == log
 
 

@@ -92,12 +92,12 @@ def test_a_lease_that_runs_out_burns_the_bond() -> None:
         ({"request": []}, "Invalid or exhausted training budget"),
     ],
 )
-def test_what_is_wrong_with_a_reservation(changes: Body, log: str) -> None:
+def test_wrong_reservations_are_refused_with_the_reason(changes: Body, log: str) -> None:
     net = Net()
     assert net.refused(ALICE, "reserve", **reservation(net, **changes)) == log
 
 
-def test_what_is_wrong_with_a_submission() -> None:
+def test_wrong_submissions_are_refused_with_the_reason() -> None:
     net = Net()
     task = net.do(ALICE, "reserve", **reservation(net))
     good = submission(task)

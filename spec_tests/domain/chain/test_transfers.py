@@ -70,7 +70,7 @@ def test_a_transfer_to_oneself_costs_the_fee() -> None:
         ({"to": [ALICE.key]}, "Invalid public key"),
     ],
 )
-def test_what_is_wrong_with_a_transfer(changes: Body, log: str) -> None:
+def test_wrong_transfers_are_refused_with_the_reason(changes: Body, log: str) -> None:
     net = Net()
     body: Body = {"kind": "transfer", "chain_id": CHAIN_ID, "nonce": 0, "to": BOB.key, "amount": 1}
     before = net.store.entries()

@@ -91,7 +91,7 @@ def test_time_must_pass_too_before_a_bond_is_free() -> None:
         ({"consensus_key": BOB.consensus_key}, "Consensus-key possession proof failed"),
     ],
 )
-def test_what_is_wrong_with_a_bond(changes: Body, log: str) -> None:
+def test_wrong_bonds_are_refused_with_the_reason(changes: Body, log: str) -> None:
     net = Net()
     assert net.refused(ALICE, "bond", **{**bond_fields(net, ALICE), **changes}) == log
 
