@@ -56,7 +56,7 @@ class ConnectionTable(Generic[Kept]):
         return len(self._kept)
 
     def __iter__(self) -> Iterator[Kept]:
-        """All of them as they are now, so that the caller may end some."""
+        """A snapshot of the connections, so that the caller may end some of them."""
         return iter(tuple(self._kept))
 
     def admit(self, connection: Kept) -> tuple[bool, Kept | None]:
@@ -97,7 +97,7 @@ class ConnectionTable(Generic[Kept]):
         return list(self._of.get(_address(ip), ()))
 
     def _longest_idle(self) -> Kept | None:
-        """Of the address that has the most idle connections."""
+        """The longest idle connection of the address that has the most idle connections."""
         most, found = 0, None
         for of_address in sorted(self._of.values(), key=len, reverse=True):
             if len(of_address) < most:
@@ -112,7 +112,7 @@ class ConnectionTable(Generic[Kept]):
 
 
 def _idle_ones(connections: Iterable[Kept]) -> tuple[int, Kept | None]:
-    """How many of them are idle, and which has been for longest."""
+    """The number of idle connections, and the one that has been idle for longest."""
     count, longest = 0, None
     for connection in connections:
         if connection.idle:
@@ -123,7 +123,7 @@ def _idle_ones(connections: Iterable[Kept]) -> tuple[int, Kept | None]:
 
 
 def share_of(whole: int, share: float, ip: str) -> int:
-    """How many out of ``whole`` a client's address may have: at least one."""
+    """The share of ``whole`` that a client's address may have: at least one."""
     return whole if is_here(ip) else max(1, int(whole * share))
 
 

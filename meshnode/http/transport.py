@@ -242,7 +242,7 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether no request has arrived in full that is not answered yet."""
+        """Whether every request that has arrived in full has been answered."""
         return self._idle
 
     def drain(self) -> None:

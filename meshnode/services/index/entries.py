@@ -45,7 +45,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedUpdate:
-    """An update that a block accepted. ``round`` counts from 1; the exact loss is hexadecimal."""
+    """An update that a block accepted. The exact loss is hexadecimal."""
 
     round: int
     height: int
@@ -124,7 +124,11 @@ EFFECTS: dict[str, tuple[str, str | None]] = {
 
 
 def block_entries(block: StoredBlock, profile: NetworkProfile) -> BlockEntries:
-    """Everything that ``block`` adds. The rounds of its updates are counted from 0 here."""
+    """Everything that ``block`` adds.
+
+    The ``round`` of an update is its number within the block, from 0. The index replaces it by the
+    number within the chain, from 1.
+    """
     entries: list[tuple[str, HistoryEntry]] = []
     updates: list[AcceptedUpdate] = []
     entries += _effect_entries(block, f"block-{block.height}", block.effects)
