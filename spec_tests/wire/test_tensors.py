@@ -51,7 +51,7 @@ def test_integers_are_read_back(values: np.ndarray) -> None:
         assert (unpack_integers(data, values.shape, "x") == values).all()
 
 
-def test_what_begins_like_a_frame_becomes_one() -> None:
+def test_a_tensor_that_begins_like_a_frame_is_compressed() -> None:
     (number,) = struct.unpack("<f", LZ4_MAGIC)
     values = np.array([[number, 1.5]], dtype=np.float32)
     data = pack_floats(values)

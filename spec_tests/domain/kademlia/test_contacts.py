@@ -104,7 +104,7 @@ def test_scope_and_subnet(ip: str, scope: Scope, subnet_of_neighbour: str) -> No
 
 
 @given(st.ip_addresses())
-def test_every_address_has_a_place_or_a_refusal(
+def test_every_address_is_located_or_refused(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> None:
     try:
@@ -126,7 +126,7 @@ def test_a_reported_address_is_brought_into_its_one_spelling() -> None:
 
 
 @pytest.mark.parametrize(("teller", "ip"), [("10.0.0.1", "127.0.0.1"), ("8.8.8.8", "10.0.0.1")])
-def test_nobody_tells_of_an_address_farther_in(teller: str, ip: str) -> None:
+def test_an_address_of_a_nearer_scope_than_the_tellers_is_refused(teller: str, ip: str) -> None:
     with pytest.raises(InwardAddress):
         ANYWHERE.admit(Info(OTHER, ip), OWN, teller)
     assert not visible_from(teller, ip)
@@ -154,14 +154,14 @@ def test_ids_and_scopes_are_checked() -> None:
         loopback_only.admit(Info(OTHER, "8.8.8.8"), OWN)
 
 
-def test_a_sender_is_where_its_socket_is() -> None:
+def test_a_sender_has_the_address_of_its_socket() -> None:
     claimed = Info(OTHER, "8.8.8.8", 8001)
     assert ANYWHERE.admit_sender(claimed, OWN, "::ffff:10.0.0.7") == Contact(
         OTHER, "10.0.0.7", 8001
     )
 
 
-def test_quotas_are_counted_by_what_is_not_free() -> None:
+def test_quotas_count_what_an_attacker_has_to_pay_for() -> None:
     assert quota_group(contact_of(1, "8.8.8.8", 1)) == quota_group(contact_of(2, "8.8.8.9", 2))
     assert quota_group(contact_of(1, "10.0.0.1", 1)) == quota_group(contact_of(2, "10.0.0.1", 2))
     assert quota_group(contact_of(1, "10.0.0.1")) != quota_group(contact_of(1, "10.0.0.2"))

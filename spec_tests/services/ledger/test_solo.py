@@ -284,7 +284,9 @@ def hashes_of(block: StoredBlock) -> list[str]:
     return [transaction_hash(raw) for raw in block.transactions]
 
 
-async def test_one_who_is_stopped_in_the_middle_of_a_block_has_it_or_not(tmp_path: Path) -> None:
+async def test_a_ledger_stopped_in_the_middle_of_a_block_has_all_or_none_of_it(
+    tmp_path: Path,
+) -> None:
     for turn in range(5):
         async with running_ledger(tmp_path) as ledger:
             before = await account(ledger, ALICE), await account(ledger, BOB)

@@ -263,7 +263,9 @@ async def test_a_wrong_request_is_not_repeated(directory: Path) -> None:
         await nodes.settled()
 
 
-async def test_whose_states_are_wrong_is_found_out(directory: Path, undisturbed: str) -> None:
+async def test_the_holder_that_made_wrong_states_is_found(
+    directory: Path, undisturbed: str
+) -> None:
     """A holder refuses wrong states, and the driver replaces the holder that made them."""
     async with cluster(directory, OWN, [FIRST, FIRST, LAST], **NONE) as nodes:
         maker, other, reader = nodes.holders
