@@ -5,8 +5,7 @@ The sender of a request is the node with the id and port in the request, at the 
 socket (decision 0051). Answers carry that address back as ``observed-address``, so that a node can
 learn its own (decision 0045).
 
-Invariants: no request above REQUEST_BYTES is read; a malformed request is INVALID_ARGUMENT, one
-above a limit RESOURCE_EXHAUSTED.
+Invariant: a malformed request is INVALID_ARGUMENT, one above a limit RESOURCE_EXHAUSTED.
 """
 
 from __future__ import annotations
@@ -19,15 +18,12 @@ from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.value import join_values
 from meshnode.rpc.caller import Caller, answer_metadata, caller
 from meshnode.rpc.node_grpc import NodeServiceServicer
-from meshnode.rpc.stubs import requests_up_to
 from meshnode.services.dht.messages import AGE, OBSERVED
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
     from meshnode.services.dht.handle import Dht
 
-REQUEST_BYTES = 4096
-"""An id, an address and a value of 512 bytes, with room for fields of later versions."""
 _AGE = re.compile(r"[0-9]{1,9}")
 
 
@@ -38,7 +34,6 @@ class DhtServicer(NodeServiceServicer):
         """Answer for ``dht``."""
         self._dht = dht
 
-    @requests_up_to(REQUEST_BYTES)
     async def DHTPing(  # noqa: N802 - the document's name
         self, input_message: pb.DHTPingRequest
     ) -> pb.DHTPingResponse:
@@ -46,7 +41,6 @@ class DhtServicer(NodeServiceServicer):
         self._dht.meet(input_message.sender, _observe().ip)
         return pb.DHTPingResponse(responder=self._responder())
 
-    @requests_up_to(REQUEST_BYTES)
     async def DHTFindNode(  # noqa: N802 - the document's name
         self, input_message: pb.DHTFindNodeRequest
     ) -> pb.DHTFindNodeResponse:
@@ -54,7 +48,6 @@ class DhtServicer(NodeServiceServicer):
         nodes = self._dht.find_node(input_message.sender, _observe().ip, input_message.target_id)
         return pb.DHTFindNodeResponse(responder=self._responder(), nodes=map(_info, nodes))
 
-    @requests_up_to(REQUEST_BYTES)
     async def DHTFindValue(  # noqa: N802 - the document's name
         self, input_message: pb.DHTFindValueRequest
     ) -> pb.DHTFindValueResponse:
@@ -67,7 +60,6 @@ class DhtServicer(NodeServiceServicer):
             found=bool(values),
         )
 
-    @requests_up_to(REQUEST_BYTES)
     async def DHTStore(  # noqa: N802 - the document's name
         self, input_message: pb.DHTStoreRequest
     ) -> pb.DHTStoreResponse:

@@ -15,7 +15,6 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.peers import check_capacity, check_node_id
 from meshnode.rpc.caller import caller
 from meshnode.rpc.node_grpc import NodeServiceServicer
-from meshnode.rpc.stubs import requests_up_to
 from meshnode.services.peers import (
     PeerBook,
     capacity_in,
@@ -27,9 +26,6 @@ from meshnode.wire import node_pb2 as pb
 if TYPE_CHECKING:
     from meshnode.domain.peers import Peer
     from meshnode.supervise import Drain
-
-REQUEST_BYTES = 64 * 1024
-"""A report with 1024 layers, and room for fields of later versions."""
 
 
 class PeersServicer(NodeServiceServicer):
@@ -47,14 +43,12 @@ class PeersServicer(NodeServiceServicer):
         self._book = book
         self._drain = drain
 
-    @requests_up_to(REQUEST_BYTES)
     async def GetShardInfo(  # noqa: N802 - the document's name
         self, input_message: pb.GetShardInfoRequest
     ) -> pb.GetShardInfoResponse:
         """What this node is and holds."""
         return shard_info_message(self._book.own)
 
-    @requests_up_to(REQUEST_BYTES)
     async def GetSwarmStatus(  # noqa: N802 - the document's name
         self, input_message: pb.SwarmStatusRequest
     ) -> pb.SwarmStatusResponse:
@@ -72,7 +66,6 @@ class PeersServicer(NodeServiceServicer):
             training=self._training(),
         )
 
-    @requests_up_to(REQUEST_BYTES)
     async def UpdatePeerCapacity(  # noqa: N802 - the document's name
         self, input_message: pb.UpdatePeerCapacityRequest
     ) -> pb.UpdatePeerCapacityResponse:

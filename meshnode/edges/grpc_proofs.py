@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 
 from meshnode.rpc.caller import caller
 from meshnode.rpc.node_grpc import NodeServiceServicer
-from meshnode.rpc.stubs import requests_up_to
 from meshnode.services.proofs.gossip import signed_in
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
     from meshnode.services.proofs.service import Proofs
 
-MAX_MESSAGE = 16 * 1024
-"""Statements are 4 KiB at most."""
 MAX_ID = 128
 
 
@@ -29,7 +26,6 @@ class ProofsServicer(NodeServiceServicer):
         """Ask ``proofs``, which raises Unavailable while there is no chain."""
         self._proofs = proofs
 
-    @requests_up_to(MAX_MESSAGE)
     async def GossipProof(  # noqa: N802 - the document's name
         self, input_message: pb.GossipProofRequest
     ) -> pb.GossipProofResponse:
@@ -41,7 +37,6 @@ class ProofsServicer(NodeServiceServicer):
             accepted=not taken.reason, reason=taken.reason, proof_id=taken.proof_id
         )
 
-    @requests_up_to(MAX_MESSAGE)
     async def RequestProofValidation(  # noqa: N802 - the document's name
         self, input_message: pb.ProofValidationRequest
     ) -> pb.ProofValidationResponse:
@@ -59,7 +54,6 @@ class ProofsServicer(NodeServiceServicer):
             output_shape=given.output_shape,
         )
 
-    @requests_up_to(MAX_MESSAGE)
     async def GossipValidationVote(  # noqa: N802 - the document's name
         self, input_message: pb.ValidationVoteRequest
     ) -> pb.ValidationVoteResponse:

@@ -14,12 +14,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import trio
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from h2.exceptions import ProtocolError
 
 from meshnode.domain.errors import MeshnodeError
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller, Exchange, enter
+from meshnode.rpc.decoding import decode
 from meshnode.rpc.errors import NOT_IMPLEMENTED, CallRefused, Code, status_of
 from meshnode.rpc.stubs import NotOffered, Operation
 
@@ -60,7 +61,7 @@ class Requests:
             data = await self._stream.receive()
             if data is None:
                 raise StopAsyncIteration
-            return self._decode(data)
+            return await self._decode(data)
         raise CallRefused(*TOO_LATE)
 
     async def only(self) -> Message:
@@ -69,17 +70,11 @@ class Requests:
             data = await self._stream.receive()
             if data is None or await self._stream.receive(keep=True) is not None:
                 raise CallRefused(Code.INTERNAL, "a unary operation takes one message")
-            return self._decode(data)
+            return await self._decode(data)
         raise CallRefused(*TOO_LATE)
 
-    def _decode(self, data: bytearray) -> Message:
-        message = self._type()
-        try:
-            message.ParseFromString(data)  # type: ignore[arg-type]
-        except DecodeError:
-            name = self._type.DESCRIPTOR.name
-            raise CallRefused(Code.INVALID_ARGUMENT, f"the message is not {name}") from None
-        return message
+    async def _decode(self, data: bytearray) -> Message:
+        return await decode(self._type, data, CallRefused)
 
 
 class ServerCall:

@@ -17,14 +17,16 @@ from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 import trio
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from h2.exceptions import ProtocolError
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.client import CANCEL, ClientConnection, ClientStream
+from meshnode.rpc.decoding import decode
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.headers import sent_timeout
 from meshnode.rpc.limits import ByteCount, RpcLimits
+from meshnode.rpc.message_limits import limits_of
 from meshnode.rpc.metadata import NONE, sent_metadata
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.transport import Transport
@@ -104,12 +106,7 @@ class ClientCall(Generic[Takes, Gives]):
         data = await self._in_time(stream.receive())
         if data is None:
             return None
-        message = self._response_type()
-        try:
-            message.ParseFromString(data)  # type: ignore[arg-type]
-        except DecodeError:
-            raise CallFailed(Code.INTERNAL, "the peer's message cannot be read") from None
-        return message
+        return await self._in_time(decode(self._response_type, data, _unusable_answer))
 
     async def receive_only(self) -> Gives:
         """The single message of a unary response. Raises CallFailed."""
@@ -144,7 +141,8 @@ class ClientCall(Generic[Takes, Gives]):
         stream = self._channel.begin(
             self._path, self._request_type.DESCRIPTOR.full_name, self._deadline, self.metadata
         )
-        stream.most_bytes = self.most_bytes
+        most_bytes = limits_of(self._response_type).size
+        stream.most_bytes = min(most_bytes, self.most_bytes or most_bytes)
         return stream
 
     async def _in_time(self, step: Awaitable[T]) -> T:
@@ -268,6 +266,13 @@ async def open_channel(
         transport.close()
     if failure is not None:
         raise failure
+
+
+def _unusable_answer(code: Code, message: str) -> CallFailed:
+    if code is Code.INVALID_ARGUMENT:
+        # That would say that this node's own request was wrong.
+        return CallFailed(Code.INTERNAL, "the peer's message cannot be read")
+    return CallFailed(code, message)
 
 
 MAX_CALL_S = 30 * 24 * 3600.0

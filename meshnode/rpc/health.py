@@ -14,12 +14,10 @@ import trio
 
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.rpc.health_grpc import HealthServicer as Generated
-from meshnode.rpc.stubs import Service, requests_up_to
+from meshnode.rpc.stubs import Service
 from meshnode.wire import health_pb2 as pb
 
 WHOLE_SERVER = ""
-MAX_MESSAGE = 4096
-"""A request holds only a service name, and a watch keeps its request in memory while it lasts."""
 
 
 class HealthServicer(Generated):
@@ -37,7 +35,6 @@ class HealthServicer(Generated):
         self._serving = serving
         self._wait_stopping = wait_stopping
 
-    @requests_up_to(MAX_MESSAGE)
     async def Check(  # noqa: N802 - the protocol's name
         self, input_message: pb.HealthCheckRequest
     ) -> pb.HealthCheckResponse:
@@ -46,7 +43,6 @@ class HealthServicer(Generated):
             raise CallRefused(Code.NOT_FOUND, "unknown service")
         return self._state()
 
-    @requests_up_to(MAX_MESSAGE)
     async def Watch(  # noqa: N802 - the protocol's name
         self, input_message: pb.HealthCheckRequest
     ) -> AsyncIterator[pb.HealthCheckResponse]:

@@ -14,11 +14,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from meshnode.rpc.errors import Code
 from meshnode.rpc.reflection_grpc import ServerReflectionServicer as ServicerV1
 from meshnode.rpc.reflection_v1alpha_grpc import ServerReflectionServicer as ServicerV1Alpha
-from meshnode.rpc.stubs import Service, requests_up_to
+from meshnode.rpc.stubs import Service
 from meshnode.wire import reflection_pb2, reflection_v1alpha_pb2
-
-MAX_MESSAGE = 4096
-"""Bytes. A request holds only a name, and the answer repeats it."""
 
 
 def reflection_services(served: Iterable[Service]) -> list[Service]:
@@ -106,7 +103,6 @@ class ReflectionV1(ServicerV1):
         """Answer from ``index``."""
         self._index = index
 
-    @requests_up_to(MAX_MESSAGE)
     async def ServerReflectionInfo(  # noqa: N802 - the protocol's name
         self, input_messages: AsyncIterator[reflection_pb2.ServerReflectionRequest]
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
@@ -122,7 +118,6 @@ class ReflectionV1Alpha(ServicerV1Alpha):
         """Answer from ``index``."""
         self._index = index
 
-    @requests_up_to(MAX_MESSAGE)
     async def ServerReflectionInfo(  # noqa: N802 - the protocol's name
         self, input_messages: AsyncIterator[reflection_v1alpha_pb2.ServerReflectionRequest]
     ) -> AsyncIterator[reflection_v1alpha_pb2.ServerReflectionResponse]:

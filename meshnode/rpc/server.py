@@ -35,6 +35,7 @@ from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection, tex
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.rpc.headers import BadHead, RequestHead, parse_request
 from meshnode.rpc.limits import ByteCount, LeakyBucket, RpcLimits
+from meshnode.rpc.message_limits import limits_of
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.stubs import Operation, Service
@@ -227,8 +228,8 @@ class ServerConnection(Connection):
             return
         operation = self._server.operation(head)
         stream = MessageStream(self, stream_id, head.encoding, CallRefused)
-        if operation is not None and operation.most_bytes is not None:
-            stream.expect(head.encoding, operation.most_bytes)
+        if operation is not None:
+            stream.expect(head.encoding, limits_of(operation.request_type).size)
         caller = replace(self._peer, metadata=head.metadata)
         call = ServerCall(self, stream, operation, head.timeout_s, caller)
         self.streams[stream_id] = stream

@@ -34,7 +34,6 @@ __all__ = [
     "StreamUnary",
     "UnaryStream",
     "UnaryUnary",
-    "requests_up_to",
 ]
 
 Takes = TypeVar("Takes", bound=Message)
@@ -55,8 +54,6 @@ class Operation:
     response_type: type[Message]
     takes_stream: bool
     gives_stream: bool
-    most_bytes: int | None = None
-    """The largest request message, if less than the server's limit."""
     ends: bool = True
     """Whether a call ends by itself; a closing server waits only for such calls."""
 
@@ -79,21 +76,7 @@ class Service:
             response_type=signature.response_type,
             takes_stream=takes_stream,
             gives_stream=gives_stream,
-            most_bytes=getattr(handler, "most_bytes", None),
         )
-
-
-Handler = TypeVar("Handler", bound=Callable[..., Any])
-
-
-def requests_up_to(size: int) -> Callable[[Handler], Handler]:
-    """Make an operation refuse larger requests before they are read and parsed."""
-
-    def mark(handler: Handler) -> Handler:
-        vars(handler)["most_bytes"] = size
-        return handler
-
-    return mark
 
 
 class Servicer:

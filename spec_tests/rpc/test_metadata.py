@@ -16,7 +16,6 @@ from meshnode.rpc.channel import open_channel
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.metadata import MAX_ENTRIES, received_metadata, sent_metadata
 from meshnode.rpc.node_grpc import NodeServiceServicer, NodeServiceStub
-from meshnode.rpc.stubs import requests_up_to
 from meshnode.wire import node_pb2 as pb
 from spec_tests.rpc.scripted_service import (
     LONG_S,
@@ -43,12 +42,6 @@ class Meta(NodeServiceServicer):
         if input_message.session_id == "refuse":
             raise LayerNotHeld("layer 7 is not here")
         return pb.PipelineForwardResponse(success=True)
-
-    @requests_up_to(100)
-    async def PipelineBackward(  # noqa: N802
-        self, input_message: Any
-    ) -> pb.PipelineBackwardResponse:
-        return pb.PipelineBackwardResponse(success=True)
 
 
 async def test_a_handler_learns_who_calls() -> None:
@@ -133,21 +126,6 @@ async def test_an_answer_above_the_callers_own_limit_is_not_taken() -> None:
             assert failure.value.code is Code.RESOURCE_EXHAUSTED
             allowed = await stub.PipelineForward(pb.PipelineForwardRequest(), most_bytes=10_100)
             assert isinstance(allowed, pb.PipelineForwardResponse)
-
-
-async def test_a_request_above_the_operations_own_limit_is_not_read() -> None:
-    async with (
-        running(Meta()) as port,
-        open_channel("127.0.0.1", port, traffic=TrafficMeter()) as channel,
-    ):
-        stub = NodeServiceStub(channel)
-        assert (
-            await stub.PipelineBackward(pb.PipelineBackwardRequest(session_id="x" * 90))
-        ).success
-        with pytest.raises(CallFailed) as failure:
-            await stub.PipelineBackward(pb.PipelineBackwardRequest(session_id="x" * 200))
-        assert failure.value.code is Code.RESOURCE_EXHAUSTED
-        assert (await stub.PipelineForward(pb.PipelineForwardRequest(session_id="x" * 200))).success
 
 
 @pytest.mark.parametrize(
