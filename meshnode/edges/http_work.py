@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from meshnode.http.app import Response
 
 POLL_LIMITS = JsonLimits(BODY_BYTES["/work/poll"])
-RESULT_LIMITS = JsonLimits(BODY_BYTES["/work/result"])
+RESULT_LIMITS = JsonLimits(BODY_BYTES["/work/result"], tokens=10_000)
+"""A result is a few tensors, each of them one text."""
 WORK_S = 20.0
 """Deadline for checking a result; a worker without an answer sends the same result again."""
 

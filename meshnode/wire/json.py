@@ -1,9 +1,9 @@
 """JSON on the node API (interface 4.1: "Bodies are JSON"): strict in, compact out.
 
 A text that two parsers could read differently is refused: duplicate keys, ``NaN`` and ``Infinity``,
-numbers beyond a double, bytes that are not UTF-8, a byte order mark. Nesting and the length of
-numbers could exhaust a parser, so they are bounded before anything is built; the caller bounds the
-size of the whole (decision 0024).
+numbers beyond a double, bytes that are not UTF-8, a byte order mark. Nesting, the number of values
+and the length of numbers could exhaust a parser, so they are bounded before anything is built; the
+caller bounds the size of the whole (decisions 0024, 0130).
 
 Invariant: every failure is an :class:`InvalidRequest` about the body, with the position if it is
 known, and never quotes the text.
@@ -13,23 +13,22 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.json_structure import TooManyTokens, TooNested, check_structure
 
 MAX_DEPTH = 32
 """Arrays and objects inside one another; no documented body has more than three."""
+MAX_TOKENS = 10_000
+"""Strings, brackets, commas and colons of a whole body. A request has some fifty; this many take a
+megabyte of memory and a few milliseconds."""
 MAX_NUMBER_CHARS = 64
 """Longest number; enough for any double and any 128-bit integer in full."""
 
 FIELD = "body"
 """The field that failures name, since they concern the text as a whole."""
-
-# A string, closed or not, or a bracket outside of strings. Possessive, and it matches from every
-# quote, so that a hostile text cannot make it look at any character twice.
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def loads(data: bytes, *, exact: bool = False) -> Any:
@@ -45,7 +44,7 @@ def loads(data: bytes, *, exact: bool = False) -> Any:
         raise InvalidRequest(FIELD, f"is not UTF-8 at byte {error.start}") from None
     if text.startswith("\ufeff"):
         raise InvalidRequest(FIELD, "must not begin with a byte order mark")
-    _check_depth(text)
+    _check_structure(text)
     try:
         return (_EXACT_DECODER if exact else _DECODER).decode(text)
     except json.JSONDecodeError as error:
@@ -65,17 +64,15 @@ def dumps(value: object) -> bytes:
     return text.encode("utf-8")
 
 
-def _check_depth(text: str) -> None:
-    depth = 0
-    for match in _STRING_OR_BRACKET.finditer(text):
-        first = text[match.start()]
-        if first in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                reason = f"is nested deeper than {MAX_DEPTH} levels (character {match.start()})"
-                raise InvalidRequest(FIELD, reason)
-        elif first != '"':
-            depth -= 1
+def _check_structure(text: str) -> None:
+    try:
+        check_structure(text, MAX_DEPTH, MAX_TOKENS)
+    except TooNested as error:
+        reason = f"is nested deeper than {MAX_DEPTH} levels (character {error.character})"
+        raise InvalidRequest(FIELD, reason) from None
+    except TooManyTokens:
+        reason = f"has more than {MAX_TOKENS} strings, brackets, commas and colons"
+        raise InvalidRequest(FIELD, reason) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""Each operation bounds its messages before they arrive and before they are parsed (decision
-0130)."""
+"""Each operation bounds its messages before they arrive and before they are parsed: decision 0130."""
 
 from typing import Any
 

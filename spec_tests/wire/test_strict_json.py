@@ -69,6 +69,10 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         (b"[" * 33 + b"]" * 33, "deeper than 32"),
         (b"[" * 1_000_000, "deeper than 32"),
         (b'{"a":' * 100_000, "deeper than 32"),
+        (b"[" + b"1," * 10_000 + b"1]", "more than 10000"),
+        (b"[" + b"{}," * 4000 + b"1]", "more than 10000"),
+        (b"]" * 20_000, "more than 10000"),
+        (b'""' * 20_000, "more than 10000"),
         (b"01", "Extra data"),
         (b"+1", "line 1, column 1"),
         (b".5", "line 1, column 1"),
@@ -90,6 +94,11 @@ def test_what_is_not_strict_json_is_refused_in_a_short_line(text: bytes, reason:
 def test_brackets_in_strings_are_not_depth() -> None:
     assert json.loads(b'{"a": "' + b"[" * 1000 + b'\\"{"}') == {"a": "[" * 1000 + '"{'}
     assert json.loads(b"[" * 32 + b"]" * 32)
+
+
+def test_what_is_in_a_string_does_not_count() -> None:
+    prompt = 'she said, "[yes]: {no}", ' * 10_000
+    assert json.loads(stdlib_json.dumps({"prompt": prompt}).encode()) == {"prompt": prompt}
 
 
 def test_many_brackets_side_by_side_are_not_depth() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from dataclasses import dataclass
 from typing import NewType, NoReturn, TypeAlias
 
@@ -24,8 +23,10 @@ from meshnode.domain.chain.errors import (
     NumberOutOfRange,
     TooDeep,
     TooLarge,
+    TooManyValues,
     UnpairedSurrogate,
 )
+from meshnode.domain.json_structure import TooManyTokens, TooNested, check_structure
 
 Json: TypeAlias = (
     "bool | int | float | str | list[Json] | tuple[Json, ...] | dict[str, Json] | None"
@@ -36,10 +37,6 @@ Digest = NewType("Digest", str)
 MAX_DIGITS = 20
 """Longest integer, sign included, that the parser reads: enough for any 64-bit number."""
 
-# Matches unclosed strings too, and possessively, so that hostile text cannot make it backtrack.
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_BRACKETS = re.compile(r"[\[\]{}]")
-
 
 @dataclass(frozen=True, slots=True)
 class JsonLimits:
@@ -48,6 +45,9 @@ class JsonLimits:
     size: int
     depth: int = 32
     fractions: bool = True
+    tokens: int | None = None
+    """Most strings, brackets, commas and colons. None for documents that a chain's rules bound,
+    about which all nodes must agree."""
 
 
 def encode(value: Json) -> bytes:
@@ -71,8 +71,12 @@ def parse(data: bytes, limits: JsonLimits) -> Json:
     except UnicodeDecodeError:
         raise MalformedJson from None
     # The depth is checked here because the library's own limit depends on the caller's stack.
-    if _depth(text) > limits.depth:
-        raise TooDeep
+    try:
+        check_structure(text, limits.depth, limits.tokens)
+    except TooNested:
+        raise TooDeep from None
+    except TooManyTokens:
+        raise TooManyValues from None
     try:
         value: Json = json.loads(
             text,
@@ -87,14 +91,6 @@ def parse(data: bytes, limits: JsonLimits) -> Json:
     if "\\u" in text and _has_unpaired(value):
         raise UnpairedSurrogate
     return value
-
-
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for bracket in _BRACKETS.findall(_STRING.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -38,6 +38,10 @@ class TooDeep(MalformedJson):
     """JSON document is nested too deeply."""
 
 
+class TooManyValues(MalformedJson):
+    """JSON document has too many values."""
+
+
 class DuplicateKey(MalformedJson):
     """Duplicate JSON key."""
 

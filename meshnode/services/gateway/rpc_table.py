@@ -19,9 +19,9 @@ from meshnode.domain.chain.canonical import Json, JsonLimits
 from meshnode.domain.chain.errors import Rejected
 
 REQUEST_BYTES = 32_768
-REQUEST_LIMITS = JsonLimits(REQUEST_BYTES, depth=4)
-"""An envelope with ``params`` is two levels deep; more are allowed so that an invalid ``id`` is
-refused by its own rule, not by the parser."""
+REQUEST_LIMITS = JsonLimits(REQUEST_BYTES, depth=4, tokens=1000)
+"""An envelope with ``params`` is two levels deep and has twenty tokens; more are allowed so that an
+invalid ``id`` is refused by its own rule, not by the parser."""
 MAX_ID_CHARS = 128
 QUERY_BYTES = 4096
 VALIDATORS_PER_PAGE = 100

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ANSWER_LIMITS = JsonLimits(size=8 * 1024 * 1024)
-"""The limit that clients of the public network use; a block of 1 MiB is less than 2 MiB of JSON."""
+ANSWER_LIMITS = JsonLimits(size=8 * 1024 * 1024, tokens=200_000)
+"""The size that clients of the public network use; a block of 1 MiB is less than 2 MiB of JSON. The
+votes of 10,000 validators have 160,000 tokens."""
 MAX_REASON_CHARS = 200
 """Characters of another node's text that go into this node's own answers."""
 STAKE_KINDS = ("stake", "unstake")

@@ -18,6 +18,7 @@ from meshnode.domain.chain.errors import (
     NumberOutOfRange,
     TooDeep,
     TooLarge,
+    TooManyValues,
     UnpairedSurrogate,
 )
 
@@ -64,6 +65,16 @@ def test_bytes(value: Any, expected: bytes | None) -> None:
 def test_what_is_not_finite_has_no_form(value: Any) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         encode(value)
+
+
+def test_the_number_of_values_is_bounded_where_that_is_asked_for() -> None:
+    bounded = JsonLimits(size=100_000, tokens=10)
+    assert parse(b"[1,2,3,4,5,6,7,8,9]", bounded) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    with pytest.raises(TooManyValues):
+        parse(b"[1,2,3,4,5,6,7,8,9,10]", bounded)
+    with pytest.raises(TooManyValues):
+        parse(b'{"":[],"a":{},"b":[]}', bounded)
+    assert len(str(parse(b"[" + b"1," * 30_000 + b"1]", JsonLimits(size=100_000)))) > 60_000
 
 
 @pytest.mark.parametrize(
