@@ -79,6 +79,12 @@ _SHA256 = ("([0-9a-f]{64})?", "must be 64 lowercase hex characters")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("host", str, "127.0.0.1", Matches(r"[0-9A-Za-z.:_-]+", "must be a host or address")),
+    Setting(
+        "host_names",
+        str,
+        "",
+        Matches(r"(\*|[0-9A-Za-z.-]+)?(,[0-9A-Za-z.-]+)*", "must be names with commas in between"),
+    ),
     Setting("port", int, DEFAULT_PORT, Between(1, 65535 - GRPC_PORT_OFFSET), Change.NEVER),
     Setting("data_dir", str, _default_data_dir(), Matches(r"[^\0]+", "must be a path")),
     Setting(
@@ -182,6 +188,8 @@ class Config:
     """The settings in force. Strings are empty where nothing is set."""
 
     host: str
+    host_names: str
+    """Further names under which clients reach the node, separated by commas; ``*`` for any."""
     port: int
     data_dir: str
     token: str

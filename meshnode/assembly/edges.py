@@ -14,6 +14,7 @@ from meshnode.config import Config
 from meshnode.domain.amounts import units
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.metering import RewardFigures, TrafficMeter
+from meshnode.domain.sites import listed_names
 from meshnode.domain.units import SECOND_NS
 from meshnode.edges import (
     http_artifacts,
@@ -43,6 +44,7 @@ from meshnode.http.app import ApiApp, native_app, node_app
 from meshnode.http.dispatch import Dispatcher
 from meshnode.http.native import NativeGate
 from meshnode.http.routes import Route, add_late_routes, add_routes
+from meshnode.http.site_guard import SiteGuard
 from meshnode.rpc.stubs import Service
 from meshnode.services.executor import Executor
 from meshnode.services.health import Health
@@ -172,13 +174,14 @@ def _native_app(needs: EdgeDependencies) -> ApiApp:
     slot, limits = needs.slot, needs.config.limits
     reference = Path(needs.config.reference_dir) if needs.config.reference_dir else None
     gate = NativeGate(limits.native_requests_per_minute)
+    guard = SiteGuard(needs.config.host, listed_names(needs.config.host_names))
     app = native_app(gate, limits.max_body_bytes, log_requests=needs.config.log_requests)
 
     def native() -> http_native.NativeApi:
         return http_native.NativeApi(slot.require().reader)
 
     def rpc() -> http_rpc.RpcApi:
-        return http_rpc.RpcApi(slot.require().calls, gate)
+        return http_rpc.RpcApi(slot.require().calls, gate, guard)
 
     def work() -> http_work.WorkApi:
         return http_work.WorkApi(slot.require().sponsor)

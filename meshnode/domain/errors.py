@@ -71,6 +71,10 @@ class Unavailable(MeshnodeError):
     """The node cannot do this now: it is draining, or a service that it needs is down."""
 
 
+class ForeignSite(MeshnodeError):
+    """A browser may have sent the request for a page of another site (decision 0131)."""
+
+
 class LayersUnavailable(Unavailable):
     """No reachable node holds some of the model's layers."""
 

@@ -1,22 +1,31 @@
 """``/rpc`` over HTTP: one permitted call for each POST (interface 4.2 rules 1 to 3).
 
-The order of checks: size, JSON, envelope, method, parameters (all in the tables of
-``services.gateway.rpc_table``), the rate limit of what is asked, then the call. A refusal is a 400
-with ``{"error": text}``; there are no JSON-RPC error objects, as on the public network.
+The order of checks: whose page sends it (decision 0131), size, JSON, envelope, method, parameters
+(all in the tables of ``services.gateway.rpc_table``), the rate limit of what is asked, then the
+call. A refusal has the body ``{"error": text}`` and is a 400, or 403 or 415 for the first check;
+there are no JSON-RPC error objects, as on the public network.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
+from werkzeug.exceptions import UnsupportedMediaType
 
 from meshnode.domain.chain.errors import Rejected
-from meshnode.domain.errors import InvalidRequest
-from meshnode.http.native import NativeGate, large_response, native_response, read_body
+from meshnode.domain.errors import ForeignSite, InvalidRequest
+from meshnode.http.native import (
+    NativeGate,
+    client_address,
+    large_response,
+    native_response,
+    read_body,
+)
 from meshnode.http.native_bodies import RpcRequest, RpcResult
 from meshnode.http.routes import Route
+from meshnode.http.site_guard import SiteGuard
 from meshnode.services.gateway.rpc_table import REQUEST_LIMITS, parse_call
 
 if TYPE_CHECKING:
@@ -36,12 +45,14 @@ class RpcApi:
 
     calls: RpcCalls
     gate: NativeGate
+    guard: SiteGuard = field(default_factory=SiteGuard)
 
     async def post_rpc(self) -> Response:
         """One call; answers ``{"jsonrpc", "id", "result"}``."""
         try:
+            self.guard.check(forwarded=client_address()[1])
             call = parse_call(await read_body("RPC", REQUEST_LIMITS))
-        except (InvalidRequest, Rejected):
+        except (ForeignSite, UnsupportedMediaType, InvalidRequest, Rejected):
             self.gate.count()
             raise
         self.gate.count(following=call.method in FOLLOWING)
@@ -60,5 +71,6 @@ ROUTES = (
         RpcResult,
         body=RpcRequest,
         example={"jsonrpc": "2.0", "id": 1, "method": "status"},
+        errors=(403,),
     ),
 )

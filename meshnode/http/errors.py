@@ -16,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 
 from meshnode.domain.errors import (
     ComputationFailed,
+    ForeignSite,
     FundsLocked,
     InsufficientBalance,
     InvalidRequest,
@@ -137,6 +138,7 @@ DOMAIN_ERRORS: Mapping[type[MeshnodeError], _Row] = {
         "INSUFFICIENT_BALANCE",
         details=lambda error: {"required": error.required, "available": error.available},
     ),
+    ForeignSite: _Row(403, "FORBIDDEN"),
     LayerNotHeld: _Row(404, "NOT_FOUND"),
     FundsLocked: _Row(
         409, "FUNDS_LOCKED", details=lambda error: {"unlock_date": error.unlock_date}

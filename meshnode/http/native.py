@@ -21,7 +21,13 @@ from werkzeug.exceptions import HTTPException
 
 from meshnode.domain.chain.canonical import Json, JsonLimits, encode, parse
 from meshnode.domain.chain.errors import Rejected
-from meshnode.domain.errors import InvalidRequest, MeshnodeError, RateLimited, Unavailable
+from meshnode.domain.errors import (
+    ForeignSite,
+    InvalidRequest,
+    MeshnodeError,
+    RateLimited,
+    Unavailable,
+)
 from meshnode.domain.ratelimit import address_key
 from meshnode.http.errors import ErrorForm, Failure, report
 from meshnode.http.routes import IntegerParameter, TextParameter
@@ -127,6 +133,7 @@ def native_failure(error: Exception, identifier: str) -> Failure:
 ERRORS: Mapping[type[Exception], int] = {
     Rejected: 400,
     InvalidRequest: 400,
+    ForeignSite: 403,
     NotAllowed: 403,
     NotThere: 404,
     RateLimited: 429,

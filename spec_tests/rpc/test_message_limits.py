@@ -1,4 +1,6 @@
-"""Each operation bounds its messages before they arrive and before they are parsed: decision 0130."""
+"""Each operation bounds its messages, before they arrive and before they are parsed.
+
+Interface 8; decision 0130."""
 
 from typing import Any
 
