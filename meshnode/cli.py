@@ -21,6 +21,7 @@ from typing import NoReturn, TypeAlias
 from meshnode import __version__
 from meshnode.client import commands as client
 from meshnode.config import Config
+from meshnode.doctor_command import add_doctor_arguments, run_doctor_command
 from meshnode.domain.errors import MeshnodeError, StartupError
 from meshnode.ports import check_ports
 from meshnode.sources import load_config
@@ -38,6 +39,8 @@ _FLAGS = {
     "tracker": ("URL", "http://HOST:PORT of a node to join through; separate several by commas"),
     "log-format": ("FORMAT", "'text' or 'json' (default text)"),
 }
+DOCTOR = "doctor"
+"""It takes the options of the node, whose surroundings it examines."""
 _ANY_COMMAND = "data-dir"
 """Every command works on a data folder."""
 _WORKER_MODEL = "Hugging Face directory of a Llama-family model"
@@ -56,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         toml_file = getattr(options, "config", None) or os.environ.get("MESHNODE_CONFIG")
         _refuse_options_of_the_node(options)
+        if options.command == DOCTOR:
+            sys.exit(run_doctor_command(options, _given(options), toml_file, _passphrase()))
         config = load_config(_given(options), os.environ, toml_file)
         if options.command == "token":
             from meshnode.token_command import run_token_command
@@ -130,7 +135,7 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 def _refuse_options_of_the_node(options: argparse.Namespace) -> None:
     """Raise StartupError for an option of the node that the command would ignore."""
     command = options.command
-    if command is None:
+    if command in (None, DOCTOR):
         return
     for flag in _FLAGS:
         given = hasattr(options, flag.replace("-", "_"))
@@ -202,6 +207,12 @@ def _parser() -> argparse.ArgumentParser:
         help="do training work for a sponsor, for pay",
     )
     add_worker_arguments(worker)
+    doctor = commands.add_parser(
+        DOCTOR,
+        parents=[_settings_flags(*_FLAGS)],
+        help="check everything that the node needs, and say what to do",
+    )
+    add_doctor_arguments(doctor)
     client.add_commands(commands, common)
     return parser
 

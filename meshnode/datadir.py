@@ -44,6 +44,9 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+LOCK_FILE = "lock"
+
+
 class DataDirLock:
     """Held while a node runs, so that two nodes never write to one folder."""
 
@@ -51,7 +54,7 @@ class DataDirLock:
         """Create ``folder`` if it is missing, and lock it. Raises StartupError if that fails."""
         try:
             make_private(folder)
-            self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StartupError(f"cannot use the data folder {folder}: {error.strerror}") from None
         try:

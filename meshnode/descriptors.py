@@ -52,10 +52,10 @@ def raise_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
             # Some systems report an unlimited hard limit, but refuse it as a soft limit.
-            return _finite(soft)
-    return _finite(hard)
+            return finite(soft)
+    return finite(hard)
 
 
-def _finite(limit: int) -> int:
-    # More than this is never used, see the maxima above.
+def finite(limit: int) -> int:
+    """``limit``, or a number above all maxima if there is no limit."""
     return 1 << 20 if limit == resource.RLIM_INFINITY else limit

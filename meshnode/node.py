@@ -38,6 +38,7 @@ from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import Executor, engine_limits, serve_executor
 from meshnode.services.health import Health, serve_storage_probe
+from meshnode.services.inventory import require_whole, serve_inventory
 from meshnode.services.keystore import (
     PASSPHRASE_VARIABLE,
     TOKEN_FILE,
@@ -68,6 +69,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
     lock = DataDirLock(data_dir)
     if not is_local(config.host):
         log.warning("gRPC carries no credentials: whoever reaches %s can use it", config.host)
+    require_whole(data_dir)
     keys = Keystore(data_dir, os.environ.get(PASSPHRASE_VARIABLE, ""))
     key = keys.node_key
     token, token_is_new = ("", False) if config.token else load_or_create_token(data_dir)
@@ -81,6 +83,8 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
 
     async with trio.open_nursery() as node:
         await node.start(watch_signals, drain)
+        keep = partial(serve_inventory, data_dir)
+        await node.start(partial(run, "inventory", keep, restarts=Restarts()))
         pool: ChannelPool = await node.start(
             run, "channels", partial(serve_pool, traffic, max_links=descriptors.peers)
         )

@@ -32,9 +32,16 @@ PERSISTED = "settings.json"
 
 
 def load_config(
-    flags: Mapping[str, str], environ: Mapping[str, str], toml_file: str | None
+    flags: Mapping[str, str],
+    environ: Mapping[str, str],
+    toml_file: str | None,
+    *,
+    persisted: bool = True,
 ) -> Config:
-    """Read every source. ``flags`` maps dotted keys to the text given on the command line."""
+    """Read every source. ``flags`` maps dotted keys to the text given on the command line.
+
+    Without ``persisted``, the changes kept in the data folder are left out.
+    """
     file_values = read_toml(Path(toml_file)) if toml_file else {}
     variables = _texts(
         {s.key: environ[s.variable] for s in SETTINGS if s.variable in environ},
@@ -42,8 +49,8 @@ def load_config(
     )
     given = _texts(flags, lambda key: "--" + key.removesuffix("_url").replace("_", "-"))
     early = build_config({**file_values, **variables, **given})
-    persisted = read_persisted(Path(early.data_dir) / PERSISTED)
-    values = {**file_values, **persisted, **variables, **given}
+    kept = read_persisted(Path(early.data_dir) / PERSISTED) if persisted else {}
+    values = {**file_values, **kept, **variables, **given}
     # Absolute, so that the paths in the banner work from any folder.
     return build_config({**values, "data_dir": os.path.abspath(early.data_dir)})
 
@@ -56,6 +63,8 @@ def read_toml(path: Path) -> dict[str, Value]:
         raise StartupError(f"cannot read the configuration {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StartupError(f"the configuration {path} is not TOML: {error}") from None
+    except RecursionError:
+        raise StartupError(f"the configuration {path} is not TOML: nested too deeply") from None
     return checked(str(path), tree)
 
 
@@ -67,6 +76,10 @@ def read_persisted(path: Path) -> dict[str, Value]:
         return {}
     except OSError as error:
         raise StartupError(f"cannot read {path}: {error.strerror}") from None
+    except RecursionError:
+        raise StartupError(
+            f"{path} is damaged (nested too deeply); remove it to return to defaults"
+        ) from None
     except ValueError as error:
         raise StartupError(
             f"{path} is damaged ({error}); remove it to return to defaults"

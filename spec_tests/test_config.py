@@ -82,12 +82,20 @@ def test_a_bad_source_is_one_clear_line(
 
 
 @pytest.mark.parametrize(
-    "content", [b"{", b"[]", b"\xff", b'{"port": 1.5}', b'{"port": 8001}', b'{"token": "x"}']
+    "content",
+    [b"{", b"[]", b"\xff", b'{"port": 1.5}', b'{"port": 8001}', b'{"token": "x"}', b"[" * 100_000],
 )
 def test_damaged_persisted_settings_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / PERSISTED).write_bytes(content)
     with pytest.raises(StartupError, match="settings"):
         load_config({"data_dir": str(tmp_path)}, {}, None)
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("port = " + "[" * 100_000)
+    with pytest.raises(StartupError, match="is not TOML: nested too deeply"):
+        load_config({}, {}, str(file))
 
 
 def test_a_relative_data_folder_is_that_of_now(

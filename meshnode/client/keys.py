@@ -126,7 +126,7 @@ def load_consensus_key(path: Path) -> Ed25519PrivateKey:
         both = b64decode(document["priv_key"]["value"], validate=True)
         key = Ed25519PrivateKey.from_private_bytes(both[:32])
         matches = key.public_key().public_bytes_raw() == both[32:]
-    except (ValueError, TypeError, KeyError, AttributeError, BadBase64):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadBase64):
         matches = False
     if not matches:
         raise Misused(f"{path}: not an Ed25519 consensus key") from None

@@ -44,11 +44,15 @@ _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Status and whole body of an answer; ``retry_after`` is in seconds, if it was given."""
+    """Status and whole body of an answer; ``retry_after`` is in seconds, if it was given.
+
+    ``date`` is the header of this name, or empty.
+    """
 
     status: int
     body: bytes
     retry_after: int | None = None
+    date: str = ""
 
 
 def check_url(url: str) -> str:
@@ -93,7 +97,8 @@ async def _exchange(url: str, body: bytes | None, seconds: float) -> HttpAnswer:
             method = "GET" if body is None else "POST"
             async with client.stream(method, url, content=body, headers=headers) as response:
                 content = await _read(response)
-                return HttpAnswer(response.status_code, content, _retry_after(response))
+                date = response.headers.get("Date", "")
+                return HttpAnswer(response.status_code, content, _retry_after(response), date)
 
 
 def _client(url: str, connect_seconds: float) -> httpx2.AsyncClient:

@@ -65,11 +65,23 @@ class Checkpoint:
         """Rows ``first`` to ``stop`` of a tensor, in its stored type. Raises ModelUnreadable."""
         return self._read(part)[first:stop].contiguous()
 
-    def _read(self, part: Part) -> Tensor:
+    def validate(self, part: Part) -> None:
+        """Raise ModelUnreadable unless the tensor is there, by the header of its file."""
+        path, file = self._file_of(part)
+        try:
+            shape = tuple(file.get_slice(part.name).get_shape())
+        except SafetensorError:
+            raise ModelUnreadable(f"{path}: tensor {part.name} is missing") from None
+        self._require_shape(path, part, shape)
+
+    def _file_of(self, part: Part) -> tuple[Path, Any]:
         path = self._single if self._where is None else self._where.get(part.name)
         if path is None:
             raise ModelUnreadable(f"{self._index}: tensor {part.name} is in no file")
-        file = self._open(path)
+        return path, self._open(path)
+
+    def _read(self, part: Part) -> Tensor:
+        path, file = self._file_of(part)
         try:
             tensor: Tensor = file.get_tensor(part.name)
         except SafetensorError:
@@ -77,12 +89,15 @@ class Checkpoint:
         if tensor.dtype not in _FLOATS:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise ModelUnreadable(f"{path}: tensor {part.name} has the unsupported type {kind}")
-        if tuple(tensor.shape) != part.shape:
+        self._require_shape(path, part, tuple(tensor.shape))
+        return tensor
+
+    def _require_shape(self, path: Path, part: Part, shape: tuple[int, ...]) -> None:
+        if shape != part.shape:
             raise ModelUnreadable(
-                f"{path}: tensor {part.name} has shape {list(tensor.shape)}, "
+                f"{path}: tensor {part.name} has shape {list(shape)}, "
                 f"the configuration says {list(part.shape)}"
             )
-        return tensor
 
     def _open(self, path: Path) -> Any:
         if path not in self._files:

@@ -143,7 +143,7 @@ def _read_manifest(directory: Path) -> list[tuple[Path, str, int]]:
         return [_entry(directory, entry) for entry in document["artifacts"]]
     except OSError as error:
         raise StartupError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise StartupError(f"{path} is no manifest of artifacts") from None
 
 

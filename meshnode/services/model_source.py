@@ -105,14 +105,15 @@ async def _fetch(
     trackers: Trackers,
     progress: Callable[[int, int], None],
 ) -> tuple[Path, DecoderConfig, range]:
-    folder = Path(config.data_dir) / MODELS_FOLDER
+    data_dir = Path(config.data_dir)
+    folder = data_dir / MODELS_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     own_id = parse_id(bytes.fromhex(key.node_id))
     fetcher = Fetcher(connect, own_id, config.port, folder)
     try:
         offer = await fetcher.offer(trackers, config.model_hash)
     except StartupError:
-        known = _fetched_before(folder, config.model_hash)
+        known = fetched_before(data_dir, config.model_hash)
         if known is None:
             raise
         log.warning("no tracker answers: starting with the model that was fetched before")
@@ -126,7 +127,9 @@ async def _fetch(
     return fetcher.home(offer.manifest.model_hash), offer.config, held
 
 
-def _fetched_before(folder: Path, pinned: str) -> Path | None:
+def fetched_before(data_dir: Path, pinned: str) -> Path | None:
+    """The model directory that an earlier start has fetched, if there is one."""
+    folder = data_dir / MODELS_FOLDER
     try:
         name = pinned or (folder / CURRENT_FILE).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import secrets
@@ -22,6 +21,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from meshnode.datadir import write_private
+from meshnode.domain.checksums import dump_checked, read_checked
 from meshnode.domain.errors import InvalidRequest, StartupError
 from meshnode.domain.tokens import (
     ID_BYTES,
@@ -127,7 +127,7 @@ class TokenStore:
             if records != before:
                 tokens = [asdict(record) for record in records]
                 document = {"format": FORMAT, "tokens": tokens}
-                write_private(self._path, json.dumps(document, indent=1).encode())
+                write_private(self._path, dump_checked(document))
             self._identity = self._look()
             self._records = records
 
@@ -167,7 +167,7 @@ class TokenStore:
 
     def _read(self) -> _Records:
         try:
-            document = json.loads(self._path.read_bytes())
+            document = read_checked(self._path.read_bytes())
             if document["format"] != FORMAT:
                 raise ValueError("unknown format")
             return [_record(entry) for entry in document["tokens"]]

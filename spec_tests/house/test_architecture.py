@@ -24,6 +24,18 @@ LAYERS: dict[str, set[str]] = {
     "services": {"domain", "model", "wire", "rpc", "http", "config", "sources", "datadir"},
     "client": {"domain", "config", "datadir"},
     "edges": {"domain", "wire", "rpc", "http", "services", "config"},
+    "doctor": {
+        "domain",
+        "model",
+        "wire",
+        "rpc",
+        "services",
+        "client",
+        "config",
+        "datadir",
+        "descriptors",
+        "ports",
+    },
 }
 """What each folder may import from the others. ``supervise`` is open to services, see below."""
 
@@ -56,6 +68,7 @@ ONLY_IN = {
         "node",
         "cli",
         "client",
+        "doctor",
     },
     "httpx2": {"client"},
 }

@@ -120,11 +120,31 @@ def test_revoking_an_unknown_token_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_file_stops_the_start_and_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / TOKENS_FILE
-    for text in ["{", "[]", '{"format": "x"}', '{"format": "meshnode-tokens-v1", "tokens": [{}]}']:
+    for text in [
+        "{",
+        "[]",
+        '{"format": "x"}',
+        '{"format": "meshnode-tokens-v1", "tokens": [{}]}',
+        "[" * 100_000,
+    ]:
         path.write_text(text)
         with pytest.raises(StartupError, match="damaged"):
             TokenStore(tmp_path)
         assert path.read_text() == text
+
+
+def test_a_flipped_bit_is_not_another_token(tmp_path: Path) -> None:
+    record, _ = TokenStore(tmp_path).issue("alice")
+    path = tmp_path / TOKENS_FILE
+    text = path.read_text()
+    path.write_text(text.replace(record.digest, f"{int(record.digest, 16) ^ 1:064x}"))
+    with pytest.raises(StartupError, match="damaged"):
+        TokenStore(tmp_path)
+    # A file of an earlier version has no checksum.
+    document = json.loads(text)
+    del document["checksum"]
+    path.write_text(json.dumps(document))
+    assert TokenStore(tmp_path).list() == [record]
 
 
 def test_a_file_that_is_damaged_later_changes_nothing_and_is_logged_once(

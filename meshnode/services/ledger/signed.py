@@ -9,11 +9,11 @@ damaged file is refused and never replaced.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meshnode.datadir import write_private
+from meshnode.domain.checksums import dump_checked, read_checked
 from meshnode.domain.errors import StartupError
 from meshnode.services.ledger.database import LEDGER_FILE, StorageRefused
 
@@ -40,7 +40,7 @@ class LastSigned:
         except OSError as error:
             raise StartupError(f"cannot read {self._path}: {error.strerror}") from None
         try:
-            document = json.loads(text)
+            document = read_checked(text)
             if document["format"] != SIGNED_FORMAT:
                 raise ValueError
             for chain_id, signed in document["chains"].items():
@@ -83,7 +83,7 @@ class LastSigned:
         chains = {name: {"height": one[0], "hash": one[1]} for name, one in noted.items()}
         document = {"format": SIGNED_FORMAT, "chains": chains}
         try:
-            write_private(self._path, json.dumps(document).encode())
+            write_private(self._path, dump_checked(document))
         except OSError as error:
             # Clients read this text, so it has the file's name without its path.
             refusal = f"{self._path.name} cannot be written: {error.strerror}"

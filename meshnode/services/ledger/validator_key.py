@@ -6,7 +6,6 @@ appears in a message.
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meshnode.datadir import write_private
 from meshnode.domain.chain.comet.validators import validator_address
+from meshnode.domain.checksums import dump_checked, read_checked
 from meshnode.domain.errors import StartupError
 
 VALIDATOR_FILE = "validator.json"
@@ -57,14 +57,14 @@ def load_or_create_validator_key(data_dir: Path) -> ValidatorKey:
             "public_key": key.public_key,
         }
         try:
-            write_private(path, json.dumps(document).encode())
+            write_private(path, dump_checked(document))
         except OSError as error:
             raise StartupError(f"cannot write {path}: {error.strerror}") from None
         return key
     except OSError as error:
         raise StartupError(f"cannot read the key file {path}: {error.strerror}") from None
     try:
-        document = json.loads(text)
+        document = read_checked(text)
         key = ValidatorKey.of(bytes.fromhex(document["seed"]))
         whole = document["format"] == VALIDATOR_FORMAT and document["public_key"] == key.public_key
     except (ValueError, TypeError, KeyError):

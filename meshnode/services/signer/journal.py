@@ -14,6 +14,7 @@ import errno
 import json
 import logging
 import os
+import re
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import trio
 
-from meshnode.datadir import sync_folder, write_private
+from meshnode.datadir import write_private
 from meshnode.domain.errors import StartupError, Unavailable
 from meshnode.domain.spending import AccountBook, Record, decode_record, encode_record
 
@@ -34,6 +35,9 @@ COMPACT_AT = 1 << 20
 """Bytes at which the file is rewritten: some thousands of charges."""
 LAST_WRITE_S = 5.0
 """Time limit for writing the records that are posted while the node stops."""
+_BEGUN_LINE = re.compile(rb"[0-9a-f]{0,8}(?:(?<=[0-9a-f]{8}) .*)?\Z", re.DOTALL)
+"""What a write that was cut short can leave behind the last whole line. Zeros are something else:
+they are what a disk gives back for lost pages."""
 
 
 class JournalEntry:
@@ -170,9 +174,13 @@ class Journal:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            data = b""
-        lines, end = self._intact(data)
-        if lines and self._belongs_elsewhere(lines.pop(0)):
+            self._replace()
+            return
+        try:
+            lines, end = _intact_lines(data)
+        except ValueError:
+            raise self._damaged() from None
+        if self._belongs_elsewhere(lines.pop(0), data):
             end = 0
             lines = []
         try:
@@ -188,22 +196,7 @@ class Journal:
             os.truncate(self._path, end)
         self._size = max(end, self._size)
 
-    def _intact(self, data: bytes) -> tuple[list[list[dict[str, object]]], int]:
-        """The lines, and the offset where they end. A last line cut short by a crash is ignored."""
-        found: list[list[dict[str, object]]] = []
-        end = 0
-        while end < len(data):
-            stop = data.find(b"\n", end) + 1
-            if not stop:
-                break
-            value = _parse(data[end : stop - 1])
-            if value is None:
-                raise self._damaged()
-            found.append(value)
-            end = stop
-        return found, end
-
-    def _belongs_elsewhere(self, header: list[dict[str, object]]) -> bool:
+    def _belongs_elsewhere(self, header: list[dict[str, object]], data: bytes) -> bool:
         if len(header) != 1 or header[0].get("format") != FORMAT:
             raise self._damaged()
         other = header[0].get("chain_id")
@@ -211,12 +204,48 @@ class Journal:
             return False
         aside = self._path.with_name(f"{self._path.name}.{zlib.crc32(str(other).encode()):08x}")
         log.warning("%s is of another chain: kept as %s", self._path, aside.name)
-        self._path.rename(aside)
-        sync_folder(aside.parent)
+        # Copied and then replaced: were it renamed, a kill in between would leave no journal, which
+        # the next start takes for a loss (decision 0140).
+        write_private(aside, data)
         return True
 
     def _damaged(self) -> StartupError:
-        return StartupError(f"{self._path} is damaged; restore it, or move it away")
+        return damaged_journal(self._path)
+
+
+def check_journal(data_dir: Path) -> None:
+    """Raise StartupError unless the file's lines are whole, without changing it."""
+    path = data_dir / JOURNAL_FILE
+    try:
+        _intact_lines(path.read_bytes())
+    except OSError as error:
+        raise StartupError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise damaged_journal(path) from None
+
+
+def damaged_journal(path: Path) -> StartupError:
+    """The error for a journal that cannot be trusted."""
+    return StartupError(f"{path} is damaged; restore it, or move it away")
+
+
+def _intact_lines(data: bytes) -> tuple[list[list[dict[str, object]]], int]:
+    """The lines, and the offset where they end; ValueError if the data is damaged.
+
+    A last line that a crash cut short is ignored.
+    """
+    found: list[list[dict[str, object]]] = []
+    end = 0
+    while stop := data.find(b"\n", end) + 1:
+        value = _parse(data[end : stop - 1])
+        if value is None:
+            raise ValueError("a line's checksum does not match")
+        found.append(value)
+        end = stop
+    if not found or not _BEGUN_LINE.match(data, end):
+        # A new file has its first line from the start, so this one has lost what it held.
+        raise ValueError("lines are missing")
+    return found, end
 
 
 def _line(values: list[dict[str, object]]) -> bytes:

@@ -55,7 +55,7 @@ class TrainingDisk:
             origin = str(document["origin"])
         except FileNotFoundError:
             return Persisted(initial, 0), None, []
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise StartupError(f"{path.name} is damaged; {BEGIN_ANEW}") from None
         if origin != initial.model_hash:
             raise StartupError(f"{path.name} is of another model's training; {BEGIN_ANEW}")

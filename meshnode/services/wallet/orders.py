@@ -252,6 +252,6 @@ def _read_order(path: Path) -> OperatorRequest:
         if not right or not _ID.fullmatch(path.stem) or order.atoms < (order.kind == FUND):
             raise ValueError(order.kind)
         account_key(order.account)
-    except (ValueError, TypeError, Rejected):
+    except (ValueError, TypeError, RecursionError, Rejected):
         raise StartupError("this is not an order") from None
     return order

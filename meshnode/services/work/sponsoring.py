@@ -44,7 +44,7 @@ class TaskBudget:
             self._reserved = int(json.loads(self._path.read_bytes())["reserved"])
         except FileNotFoundError:
             self._reserved = 0
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise StartupError(f"{self._path} cannot be read; restore it, or remove it") from None
 
     @property

@@ -122,7 +122,18 @@ def test_a_full_disk_holds_the_block_back(tmp_path: Path, monkeypatch: pytest.Mo
     again.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"format":"other"}', b'{"format":1,"chains":7}'])
+def test_a_note_about_another_chain_is_not_made_by_a_flipped_bit(tmp_path: Path) -> None:
+    grown(tmp_path, 1)
+    path = tmp_path / SIGNED_FILE
+    (chain,) = json.loads(path.read_bytes())["chains"]
+    path.write_text(path.read_text().replace(chain, chain[:-1] + chr(ord(chain[-1]) ^ 1)))
+    with pytest.raises(StartupError, match="is damaged"):
+        keeper(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"format":"other"}', b'{"format":1,"chains":7}', b"[" * 100_000]
+)
 def test_a_damaged_note_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
     grown(tmp_path, 1)
     (tmp_path / SIGNED_FILE).write_bytes(content)

@@ -155,6 +155,48 @@ async def test_damage_anywhere_else_is_refused_and_left_alone(tmp_path: Path) ->
         assert path.read_bytes() == damaged
 
 
+@pytest.mark.parametrize("lost", [b"", bytes(70), b"0123"], ids=["empty", "zeros", "cut"])
+async def test_a_journal_without_its_first_line_has_lost_charges(
+    tmp_path: Path, lost: bytes
+) -> None:
+    path = tmp_path / JOURNAL_FILE
+    path.write_bytes(lost)
+    with pytest.raises(StartupError, match="is damaged"):
+        Journal(tmp_path, "chain")
+    assert path.read_bytes() == lost
+
+
+async def test_zeros_in_place_of_lines_are_no_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL_FILE
+    await write(tmp_path, Charge("alice", 5), Charge("bob", 7))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20] + bytes(20))
+    assert Journal(tmp_path, "chain").accounts.owed("bob") == 0
+    end = whole[:-1].rindex(b"\n") + 1
+    path.write_bytes(whole[:end] + bytes(len(whole) - end))
+    with pytest.raises(StartupError, match="is damaged"):
+        Journal(tmp_path, "chain")
+
+
+async def test_a_kill_while_a_journal_is_set_aside_leaves_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(tmp_path, Charge("alice", 5))
+
+    def killed(path: Path, data: bytes) -> None:
+        if path.name == JOURNAL_FILE:
+            raise KeyboardInterrupt
+        write_private(path, data)
+
+    monkeypatch.setattr(wallet_journal, "write_private", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Journal(tmp_path, "other")
+    assert (tmp_path / JOURNAL_FILE).exists()
+    monkeypatch.undo()
+    assert Journal(tmp_path, "other").accounts.owed("alice") == 0
+    assert len(others(tmp_path)) == 1
+
+
 def others(folder: Path) -> list[Path]:
     return list(folder.glob("wallet.journal.*"))
 

@@ -1,0 +1,68 @@
+"""Memory: what the weights need, and what the machine and its control group leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from meshnode.doctor.examination import Examination
+from meshnode.doctor.findings import Finding, fault, ok, warning
+from meshnode.doctor.model import directory_of, held_of
+from meshnode.domain.errors import StartupError
+from meshnode.domain.units import GIBIBYTE
+from meshnode.model.config import DecoderConfig
+from meshnode.model.loading import CONFIG_FILE
+
+CHECK = "memory"
+BASE = GIBIBYTE // 2
+"""A node without weights: the interpreter, torch and the ledger."""
+_GROUP = Path("/sys/fs/cgroup")
+
+
+def check(examination: Examination) -> Iterator[Finding]:
+    """Compare the need with what is available. A node that runs has its memory already."""
+    available = min([psutil.virtual_memory().available, *_left_in_group()])
+    allowed = int(examination.config.resources.max_memory_gb * GIBIBYTE)
+    weights = _weights(examination)
+    text = (
+        f"{available / GIBIBYTE:.1f} GiB available; weights {weights / GIBIBYTE:.2g} GiB, "
+        f"at most {allowed / GIBIBYTE:.3g} with keys and values (resources.max_memory_gb)"
+    )
+    if weights > allowed:
+        yield fault(CHECK, text, "raise resources.max_memory_gb, or hold fewer layers: --layers")
+    elif examination.running:
+        yield ok(CHECK, text)
+    elif weights + BASE > available:
+        yield fault(CHECK, text, "free memory, or hold fewer layers: --layers")
+    elif allowed + BASE > available:
+        yield warning(CHECK, text, "under load the node may run out: lower resources.max_memory_gb")
+    else:
+        yield ok(CHECK, text)
+
+
+def _weights(examination: Examination) -> int:
+    """Bytes of the held layers' weights; 0 where the model cannot be read."""
+    try:
+        directory = directory_of(examination)
+        if directory is None:
+            return 0
+        shape = DecoderConfig.read(directory / CONFIG_FILE)
+        held = held_of(examination, shape)
+    except StartupError:
+        # The check of the model reports it.
+        return 0
+    tables = (held.start == 0) + (held.stop == shape.num_layers)
+    weights = len(held) * shape.layer_parameters + tables * shape.vocab_size * shape.hidden_size
+    return 4 * weights
+
+
+def _left_in_group() -> list[int]:
+    """Bytes that the control group still allows; nothing where there is no limit."""
+    try:
+        most = int((_GROUP / "memory.max").read_text())
+        used = int((_GROUP / "memory.current").read_text())
+    except (OSError, ValueError):
+        return []
+    return [max(0, most - used)]
