@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from meshnode.doctor.examination import Examination
 from meshnode.doctor.findings import Finding, fault, ok, warning
 from meshnode.domain.errors import StartupError
-from meshnode.services.inventory import ACCEPT, known_files, losses_of
+from meshnode.services.inventory import accept_command, known_files, losses_of
 
 CHECK = "data folder"
 
@@ -34,7 +34,7 @@ def check(examination: Examination) -> Iterator[Finding]:
         yield fault(
             CHECK,
             losses.describe(),
-            f"restore it from a backup, or go on without it after: {ACCEPT}",
+            f"restore it from a backup, or go on without it after: {accept_command(folder)}",
         )
     elif known is None:
         yield ok(CHECK, "has no inventory yet; a start makes it")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,7 +58,6 @@ TRACKED = (
 )
 """Files whose loss is noticed, besides those of the accounts. ``operator.token`` and
 ``settings.json`` are not among them: removing these is how an operator has them made anew."""
-ACCEPT = "meshnode doctor --accept"
 CHAIN_FILES: tuple[tuple[str, Callable[[Path], object]], ...] = (
     (VALIDATOR_FILE, load_or_create_validator_key),
     (SIGNED_FILE, LastSigned),
@@ -65,6 +65,11 @@ CHAIN_FILES: tuple[tuple[str, Callable[[Path], object]], ...] = (
 )
 """Files with a function that raises StartupError if they are damaged; it changes no file that is
 there."""
+
+
+def accept_command(data_dir: Path) -> str:
+    """What an operator runs to take the folder as it is."""
+    return f"meshnode doctor --accept --data-dir {shlex.quote(str(data_dir))}"
 
 
 def present_files(data_dir: Path) -> dict[str, str]:
@@ -95,7 +100,8 @@ def known_files(data_dir: Path) -> dict[str, str] | None:
         raise StartupError(f"cannot read {path}: {error.strerror}") from None
     except FileDamaged:
         raise StartupError(
-            f"{path} is damaged; if nothing else is missing, have a new one made: {ACCEPT}"
+            f"{path} is damaged; if nothing else is missing, have a new one made: "
+            f"{accept_command(data_dir)}"
         ) from None
 
 
@@ -130,13 +136,13 @@ def require_whole(data_dir: Path) -> None:
         rest = f" (and {len(exposed) - 1} more)" if len(exposed) > 1 else ""
         raise StartupError(
             f"{path}{rest} may be opened by others (mode {mode:04o}): run chmod 600 {path}, or "
-            f"for all of them: {ACCEPT}"
+            f"for all of them: {accept_command(data_dir)}"
         )
     losses = losses_of(data_dir)
     if losses:
         raise StartupError(
             f"{data_dir}: {losses.describe()}; restore it from a backup, or go on without it "
-            f"after: {ACCEPT}"
+            f"after: {accept_command(data_dir)}"
         )
     for name, read in CHAIN_FILES:
         if (data_dir / name).exists():

@@ -150,6 +150,7 @@ def test_a_damaged_key_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "key.json").write_text('{"format": "meshnode-key-v1", "seed": "12"}')
+    (data / "key.json").chmod(0o600)
     fails_with("is damaged", "--data-dir", str(data))
     assert (data / "key.json").read_text() == '{"format": "meshnode-key-v1", "seed": "12"}'
 
