@@ -60,7 +60,7 @@ def _by_check() -> Mapping[str, tuple[Requirement, ...]]:
 
 
 def requirement(*ids: str, name: str | None = None) -> Callable[[CheckFunction], CheckFunction]:
-    """Register a function as a check of these requirements, under its own name unless given one."""
+    """Register a function as a check of these requirements; `name` replaces the function's name."""
 
     def register(function: CheckFunction) -> CheckFunction:
         check_name = name or function.__name__.replace("_", "-")

@@ -79,7 +79,7 @@ def training_agreement(context: Context) -> None:
         raise Skipped("one of the two training-verification routes returned no object")
     rates = [before.get("hash_agreement_rate"), after.get("hash_agreement_rate")]
     apart = all(is_number(rate) and rate < 1 for rate in rates)
-    # The document covers only the case of both: no convergence, and an agreement below 100%.
+    # The document rules only on a target that neither converges nor agrees to 100%.
     if apart and before.get("is_converging") is after.get("is_converging") is False:
         context.judge(
             "TR-RULE-001",

@@ -68,7 +68,7 @@ class GenerationSteps:
         return taken
 
     def leave(self, generation: Generation) -> None:
-        """The reader has left: free the generation's place, at once or after the step."""
+        """End a generation whose reader has left. Its place is free at once, or after the step."""
         if generation.ended:
             return
         generation.cancel(trio.current_time())
@@ -76,10 +76,10 @@ class GenerationSteps:
         if generation not in self._in_step:
             self._drop(generation)
 
-    # What follows is the service's side.
+    # The service calls the methods below.
 
     def admit(self, generation: Generation) -> None:
-        """The generation has a place in the batch: allocate its cache."""
+        """Allocate the cache of a generation that was given a place in the batch."""
         generation.admit(trio.current_time())
         try:
             self._sessions[generation] = self._engine.session(
@@ -101,7 +101,7 @@ class GenerationSteps:
         self._after_step([generation], [outcome])
 
     async def step(self, compute: TorchThread) -> int:
-        """Compute one token for every generation that decodes; returns the calls."""
+        """Compute a token for every generation that decodes. Returns the number of engine calls."""
         batch = [key for key in self._scheduler.decoding() if isinstance(key, Generation)]
         if not batch:
             return 0
@@ -111,7 +111,7 @@ class GenerationSteps:
         return 1
 
     def stop(self, generation: Generation, failure: Unavailable) -> None:
-        """The service has ended: nothing is in the torch thread any more."""
+        """Fail a generation because the service ends, once nothing is in the torch thread."""
         if not generation.ended:
             self._fail(generation, failure)
         self._drop(generation)

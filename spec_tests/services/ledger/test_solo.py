@@ -162,7 +162,7 @@ def test_a_transaction_that_a_block_has_made_impossible_is_dropped(tmp_path: Pat
     assert keeper.submit(one).code == 0
     taken = keeper.make_block(0)
     assert taken.transactions == (one,)
-    # Add the other one past the checks that would refuse its used nonce: it is dropped.
+    # The checks would refuse the other one, whose nonce is used. Past them, it is dropped later.
     keeper.mempool.add(other, ALICE.key, 1)
     keeper.make_block(0)
     assert len(keeper.mempool) == 0

@@ -32,7 +32,7 @@ FUNDS = 100 * ATOMS
 
 @dataclass
 class Told:
-    """What clients asked for, and its amounts: answered with success, or of unknown outcome."""
+    """The amounts of the clients' requests: of those that succeeded, and of unknown outcome."""
 
     answered: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ async def ask(node: WalletNode, kind: str, token: str, told: Told, number: int) 
             answer = await node.ask("POST", WALLET + "/stake", body, token)
     except (OSError, h11.RemoteProtocolError, AssertionError, trio.BrokenResourceError):
         answer = None
-    # An answer above 500 leaves open what has happened, so it counts as no answer.
+    # A status above 500 leaves the outcome open, as a missing answer does.
     told.note(f"{kind} {number}", amount, None if answer is None or answer.status > 500 else answer)
 
 
