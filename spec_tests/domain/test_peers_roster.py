@@ -151,7 +151,7 @@ def test_reports_are_of_the_peer_itself_and_never_older() -> None:
     assert book.peers()[0].capacity == busy
 
 
-def test_nobody_makes_way_for_a_newcomer() -> None:
+def test_a_newcomer_evicts_no_peer() -> None:
     book = roster()
     for number in range(1, MAX_PEERS + 3):
         met(book, number, port=8000 + number)
@@ -225,7 +225,7 @@ class RosterMachine(RuleBasedStateMachine):
 TestRoster = RosterMachine.TestCase
 
 
-def test_what_a_node_can_be() -> None:
+def test_valid_facts_about_a_node_are_accepted() -> None:
     check_shard_info(info(1, (0, 1, 2, 3)))
     check_shard_info(info(1, (), total_layers=0))
 
@@ -249,7 +249,7 @@ def test_what_a_node_can_be() -> None:
         {"capacity": Capacity(memory_total=-1)},
     ],
 )
-def test_what_a_node_cannot_be(changes: dict[str, object]) -> None:
+def test_invalid_facts_about_a_node_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):
         check_shard_info(info(1, **changes))  # type: ignore[arg-type]
 

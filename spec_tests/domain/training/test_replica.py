@@ -54,7 +54,7 @@ def test_a_late_joiner_agrees_within_one_round() -> None:
     assert joiner.own.kept.version <= version + 3
 
 
-def test_newcomers_in_numbers_do_not_undo_the_training() -> None:
+def test_many_newcomers_do_not_undo_the_training() -> None:
     network = Network(5, Random(6))
     for node in network.nodes[2:]:
         node.crash()
@@ -175,7 +175,7 @@ def test_the_exchange_waits_a_little_for_one_that_has_other_weights() -> None:
     assert replica.ready_to_apply(TIMINGS.exchange_least_s) == {"a": "own"}
 
 
-def test_what_is_due_in_an_exchange() -> None:
+def test_the_deadlines_of_an_exchange() -> None:
     node = SimulatedNode("a", disk=Persisted(WeightsVersion(5, "w"), 5))
     node.start(0.0)
     node.own.heard("b", Report(6, State.INNER, WeightsVersion(5, "w")), 0.0)
@@ -233,7 +233,7 @@ def test_a_sync_that_left_out_a_contributor_is_not_a_success() -> None:
         assert (replica.tally.successful_syncs, replica.tally.failed_syncs) == (1 - failed, failed)
 
 
-def test_no_liar_uses_the_round_numbers_up() -> None:
+def test_a_liar_cannot_use_up_the_round_numbers() -> None:
     node = SimulatedNode("a")
     node.start(0.0)
     node.own.heard("liar", Report(2**31 - 1, State.INNER, START), 0.0)
@@ -272,7 +272,7 @@ def test_a_node_that_counted_rounds_alone_returns_to_the_others_round() -> None:
     assert node.own.round_id == 8
 
 
-def test_what_is_refused_says_why() -> None:
+def test_every_refusal_has_a_reason() -> None:
     node = SimulatedNode("a")
     node.start(0.0)
     node.work(0.0)
@@ -288,7 +288,7 @@ def test_what_is_refused_says_why() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), min_size=1))
-def test_the_winner_is_what_most_have(reports: list[tuple[int, str]]) -> None:
+def test_the_most_common_version_wins(reports: list[tuple[int, str]]) -> None:
     weights = [WeightsVersion(version, model_hash) for version, model_hash in reports]
     best = winner(weights)
     assert best in weights
