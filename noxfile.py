@@ -88,7 +88,7 @@ def codegen(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Hold any node against the document: ``nox -s conformance -- URL [OPTION...]``."""
+    """Check any node against the document: ``nox -s conformance -- URL [OPTION...]``."""
     session.install("./conformance")
     session.run("meshnode-conformance", "run", *session.posargs)
 

@@ -1,9 +1,9 @@
 """One signer of an account, following its rules, with a crash between any two steps.
 
-The machine plays what :mod:`meshnode.services.signer.signer` does with the rules of
+The machine imitates :mod:`meshnode.services.signer.signer`, with the same rules of
 :mod:`meshnode.domain.landing` and :mod:`meshnode.domain.spending`: sign, note, ask, search, offer,
-record the outcome. The ledger drops waiting transactions and gives no answers, and other signers
-use the same key.
+record the outcome. The ledger may drop waiting transactions or give no answer, and other signers
+may use the same key.
 """
 
 from __future__ import annotations
