@@ -1,11 +1,11 @@
 """The cost of a hop between two nodes of a pipeline, beside a hop by grpcio.
 
 ``python -m bench.hop`` takes a minute. A *hop* is one ``PipelineForward`` of the hidden state of
-one token, [1, 1, 768] in float32, minus the time in which the holder's four layers compute. In
-``bench.grpc`` there are no layers and calls follow one another at once; here, as in a pipeline,
-each call comes after a computation that has emptied the caches. The peer (``bench.grpcio_holder``)
-has the same layers, engine and threads behind grpcio's asyncio server, and grpcio's blocking
-client.
+one token, [1, 1, 768] in float32, minus the time that it waits for the holder's four layers and
+spends in them. In ``bench.grpc`` there are no layers and calls follow one another at once; here, as
+in a pipeline, each call comes after a computation that has emptied the caches. The peer
+(``bench.grpcio_holder``) has the same layers, engine and threads behind grpcio's asyncio server,
+and grpcio's blocking client.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Session:
 
     @property
     def key_file(self) -> Path:
-        """``--key``, MESHNODE_KEY, or the client's own."""
+        """The key file that ``--key`` or MESHNODE_KEY names, or the client's own."""
         given = self._option("key", "MESHNODE_KEY")
         return Path(given) if given else self.data_dir / CLIENT_FOLDER / KEY_FILE
 
@@ -76,7 +76,7 @@ class Session:
 
     @cached_property
     def descriptor(self) -> Descriptor | None:
-        """``--network`` or MESHNODE_NETWORK."""
+        """The descriptor that ``--network`` or MESHNODE_NETWORK names."""
         given = self._option("network", "MESHNODE_NETWORK")
         return load_descriptor(Path(given)) if given else None
 
@@ -92,7 +92,7 @@ class Session:
 
     @property
     def gateway_url(self) -> str:
-        """``--gateway``, MESHNODE_GATEWAY, the descriptor's, or the node on this machine."""
+        """``--gateway``, else the descriptor's, MESHNODE_GATEWAY, or the node on this machine."""
         flag = getattr(self.options, "gateway", None)
         if flag:
             return check_url(flag)
