@@ -1,4 +1,4 @@
-"""design: a generation's states are a table, and its repr shows nothing of the client's text."""
+"""A generation's states follow their table, and its repr shows nothing of the client's text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_states_change_as_the_table_says() -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_what_has_ended_is_never_continued(event: Callable[[Generation], None]) -> None:
+def test_an_ended_generation_is_never_continued(event: Callable[[Generation], None]) -> None:
     for end in EVENTS[2:]:
         generation = queued()
         end(generation)

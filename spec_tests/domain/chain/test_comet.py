@@ -115,7 +115,7 @@ def test_more_than_two_thirds_of_the_power_decide(flags: list[int]) -> None:
         commit(*ALL.entries[:3], replace(CommitEntry(ABSENT), signature=b"x")),
     ],
 )
-def test_what_does_not_prove_the_block(candidate: Commit) -> None:
+def test_commits_that_do_not_prove_the_block_are_refused(candidate: Commit) -> None:
     assert accepts(ALL)
     assert not accepts(candidate)
 
@@ -153,7 +153,7 @@ def test_a_block_is_read_back_as_it_was_written() -> None:
 
 
 @given(st.integers(0, len(BLOCK.encode()) - 1), st.integers(1, 255))
-def test_changed_bytes_are_another_block_or_none(place: int, mask: int) -> None:
+def test_changed_bytes_give_another_block_or_are_refused(place: int, mask: int) -> None:
     data = bytearray(BLOCK.encode())
     data[place] ^= mask
     try:

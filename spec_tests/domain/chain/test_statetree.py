@@ -53,7 +53,7 @@ def test_a_bucket_is_hashed_without_ambiguity() -> None:
     assert len({bucket_hash(pair) for pair in pairs}) == len(pairs)
 
 
-def test_a_block_costs_what_it_touches() -> None:
+def test_a_block_changes_only_the_path_of_its_entries() -> None:
     store, tree = MemoryStore(), StateTree()
     fresh = tree.fresh(store, {"account/1": b"x"})
     assert len(fresh) == tree.depth + 1
