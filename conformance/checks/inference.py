@@ -33,7 +33,10 @@ ACCEPTED = {
 
 
 def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, Json] | None:
-    """Return the inference result, or None after ruling that `idents` fail or are unclear."""
+    """Rule on `idents` and return the inference result, or None if the answer has no result.
+
+    Raise `Skipped` if the route is missing or does not let the suite in.
+    """
     if answer.status in (*ABSENT, 401, 403):
         raise Skipped(f"POST /inference was answered with status {answer.status}")
     if answer.status >= 400 and answer.status not in REFUSED:
@@ -127,7 +130,10 @@ def inference_parameters(context: Context) -> None:
 
 
 def _blamed(context: Context, body: dict[str, Json]) -> list[str]:
-    """Find the parameter that a body was refused for, by leaving out one at a time."""
+    """Return the requirement of the parameter without which a refused body is accepted.
+
+    If leaving out a single parameter does not help, return the requirements of all of them.
+    """
     optional = [key for key in body if key in ACCEPTED]
     for key in optional:
         rest = {name: value for name, value in body.items() if name != key}
