@@ -150,7 +150,7 @@ async def serve_chain(
 
 
 class _OneStart:
-    """Reports the start once: when the chain is up, or after PATIENCE_S."""
+    """Reports the start once: when asked to, and after PATIENCE_S at the latest."""
 
     def __init__(self, task_status: trio.TaskStatus[None]) -> None:
         self._task_status = task_status

@@ -29,7 +29,10 @@ class Access:
         self._unlimited.add(path)
 
     async def count_address(self) -> None:
-        """Count the current request against its address, on any path. Raises RateLimited."""
+        """Count the current request against its address, unless its route is exempt.
+
+        Unknown paths count too. Raises RateLimited.
+        """
         if request.url_rule is None or request.url_rule.rule not in self._unlimited:
             self._limits.per_address.check(client_key(), trio.current_time())
 

@@ -17,7 +17,7 @@ from tools.siege.place import last_in_line
 
 
 def main(name: str, target: str, *sources: str) -> None:
-    """Attack."""
+    """Run the attack until this process is killed or the attack ends."""
     last_in_line()
     trio.run(_attack, name, Target(**json.loads(target)), sources)
 

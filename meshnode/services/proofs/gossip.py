@@ -177,7 +177,7 @@ class ProofGossip:
         return Taken(proof_id=name, status="pending")
 
     def note(self, entries: dict[str, OpenProof], settled: Set[str]) -> None:
-        """Drop proofs that are no longer open on the chain, and note the votes on the others."""
+        """Drop the settled proofs, and note what the chain now has of the others."""
         for name in list(self.known):
             if name in settled:
                 del self.known[name]
