@@ -35,7 +35,7 @@ async def test_a_taken_port_is_one_clear_line() -> None:
     assert str(failure.value) == f"port {port} is already in use on 127.0.0.1"
 
 
-async def test_a_port_that_shares_itself_is_taken_too() -> None:
+async def test_a_port_taken_with_so_reuseport_is_refused_too() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
