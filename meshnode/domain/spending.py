@@ -41,7 +41,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class PendingTransaction:
-    """A signed transaction. ``raw`` is its text, ``hash`` that of these bytes, ``id`` of its body.
+    """A signed transaction: its text, the hash of the text's bytes, its application id.
 
     ``spends`` atoms leave the balance when it is committed; ``settles`` of them were owed.
     """
@@ -67,7 +67,7 @@ class TransactionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OrderEnd:
-    """An order is finished. ``outcome`` is empty once it can no longer be asked for."""
+    """An order is finished. An empty ``outcome`` removes an order whose file is gone."""
 
     order: str
     outcome: str
@@ -179,7 +179,7 @@ class AccountBook:
         return nonce <= self._used.get(account, -1)
 
     def hold(self, account: str, atoms: int) -> None:
-        """Set money aside."""
+        """Set money aside, so that :meth:`claimed` counts it until :meth:`release`."""
         self._held[account] += atoms
 
     def release(self, account: str, atoms: int) -> None:
