@@ -119,7 +119,7 @@ async def test_others_may_use_the_same_key(tmp_path: Path) -> None:
                 assert (await finished(ledger, job))["status"] == "completed"
 
 
-async def test_what_expires_too_soon_is_left_alone(tmp_path: Path) -> None:
+async def test_jobs_that_expire_too_soon_are_not_answered(tmp_path: Path) -> None:
     async with running_chain(tmp_path, shared_execution()) as ledger:
         job_id = await infer(ledger, CAROL.key, "too late", lifetime=4)
         job = await ask(ledger, "/job", id=job_id)
@@ -168,7 +168,7 @@ async def test_a_job_that_cannot_be_answered_is_given_up(
     assert "Result differs from full replay" in caplog.text
 
 
-async def test_a_node_that_computes_otherwise_answers_nothing(tmp_path: Path) -> None:
+async def test_a_node_with_other_arithmetic_answers_nothing(tmp_path: Path) -> None:
     class Unfit:
         conformant = False
 
