@@ -67,7 +67,7 @@ def grpcio_holder(model: str, layers: range) -> Iterator[int]:
 
 
 def main() -> None:
-    """Serve."""
+    """Serve the model and the layers that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("first", type=int)

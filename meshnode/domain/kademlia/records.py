@@ -132,7 +132,10 @@ class RecordStore:
         )
 
     def store(self, key: NodeId, value: str, group: str, now: float, age_s: float = 0.0) -> None:
-        """Hold a record. Raises BadValue, or Flooded if it would exceed a bound."""
+        """Hold a record, unless it has expired already.
+
+        Raises BadValue, or Flooded if the record would exceed a bound.
+        """
         limits = self._limits
 
         # A sender stores at a bounded rate. Refused records count too.
