@@ -17,8 +17,8 @@ JUMPED        it went forward, and enough peers show the same time   STEADY
 BEHIND        it shows the expected time or later                    STEADY
 ============  =====================================================  ==========
 
-Invariants: the date is within SLACK_NS of the expected time; the expected time advances at most
-FOLLOWS faster or slower than the steady clock, except where the table leads back to STEADY.
+Invariants: the date is within SLACK_NS of the expected time; the expected time differs from the
+steady clock by at most one part in FOLLOWS, except where the table leads back to STEADY.
 Times are integers in nanoseconds; those of the wall clock count from 1970.
 """
 
