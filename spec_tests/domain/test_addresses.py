@@ -29,7 +29,7 @@ def accepted(url: str) -> bool:
         "http://a:1,https://b,http://[::1]:3/",
     ],
 )
-def test_addresses_of_nodes_are_taken(url: str) -> None:
+def test_addresses_of_nodes_are_accepted(url: str) -> None:
     assert accepted(url)
 
 
@@ -57,7 +57,7 @@ def test_addresses_of_nodes_are_taken(url: str) -> None:
         ",".join(["http://a"] * 17),
     ],
 )
-def test_others_are_not(url: str) -> None:
+def test_other_texts_are_not_accepted_as_addresses(url: str) -> None:
     assert not accepted(url)
 
 
@@ -73,7 +73,7 @@ def test_brackets_hold_an_ipv6_address_and_nothing_else(parts: list[str]) -> Non
 
 
 @given(st.from_regex(NODE_URLS_OR_EMPTY.replace("$", r"\Z")))
-def test_what_is_taken_can_be_taken_apart(urls: str) -> None:
+def test_accepted_addresses_can_be_split_into_host_and_port(urls: str) -> None:
     addresses = grpc_addresses(urls)
     assert len(addresses) == (urls.count(",") + 1 if urls else 0)
     for host, port in addresses:
