@@ -1,4 +1,4 @@
-"""Accepting connections: nobody's haste and no shortage of descriptors ends a listener.
+"""Accepting connections: neither a flood nor a shortage of descriptors ends a listener.
 
 trio's own loop starts a task for each connection before anybody has looked at it, and writes a
 traceback ten times a second while there are no descriptors. Here a connection of an address that

@@ -4,7 +4,8 @@ Terms: a *sequence* is a row of tokens, all of which but the first are targets; 
 ``SHARDS``-th sequence, so that shards are alike. Nodes that train at the same time divide the
 shards among themselves in the order of their ids.
 
-Invariant: together the nodes of a round read every shard, and each shard has one reader.
+Invariant: together the nodes of a round read every shard. Each shard has one reader, unless there
+are more nodes than shards.
 """
 
 from __future__ import annotations
