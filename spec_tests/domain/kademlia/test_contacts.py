@@ -118,7 +118,7 @@ def test_every_address_is_located_or_refused(
         assert address.is_global
 
 
-def test_a_reported_address_is_brought_into_its_one_spelling() -> None:
+def test_a_reported_address_is_brought_into_its_canonical_form() -> None:
     assert canonical("::ffff:127.0.0.1") == "127.0.0.1"
     assert canonical("fe80::1%eth0") == "fe80::1"
     with pytest.raises(NotAnAddress):
