@@ -1,4 +1,4 @@
-"""A ledger in a separate process survives SIGKILL at any step, a full disk, a second keeper."""
+"""A ledger in a separate process survives SIGKILL at any step, and a full disk."""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def integer(value: Json, low: int = 0, high: int = MAX_INTEGER) -> int:
-    """Return ``value`` if it is an integer within bounds, and no bool; else InvalidInteger."""
+    """Return ``value`` if it is an integer within bounds; else raise InvalidInteger.
+
+    True and False are not integers here.
+    """
     if type(value) is not int or not low <= value <= high:
         raise InvalidInteger
     return value
@@ -26,7 +29,7 @@ def sha256_hex(value: Json) -> str:
 
 
 def consensus_key(value: Json) -> str:
-    """Return ``value`` if it is 64 lowercase hex characters; else InvalidConsensusKey."""
+    """Return ``value`` if it is 64 lowercase hex characters; else raise InvalidConsensusKey."""
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
         raise InvalidConsensusKey
     return value
