@@ -1,24 +1,27 @@
-"""The choice of the connections that a listener keeps when it is full (decision 0124).
+"""The choice of the connections and calls that a listener keeps when it is full (decisions 0124,
+0129).
 
 Terms: an *address* is a client's IPv4 address, or the /64 network of its IPv6 address. A connection
-is *idle* while its client waits for nothing. The *share* of an address is how many connections it
-may have; addresses of this machine may have all, because a reverse proxy is one of them.
+is *idle* while its client waits for nothing; a call is, while it waits for its caller. The *share*
+of an address is how many connections or calls it may have; addresses of this machine may have all,
+because a reverse proxy is one of them.
 
-Invariants: at most ``limit`` connections are kept; an address with its share of them can only
-replace its own; a connection that is not idle is never ended to make room.
+Invariants: at most ``limit`` connections or calls are kept; an address with its share of them can
+only replace its own; one that is not idle is never ended to make room.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
-from meshnode.domain.ratelimit import address_key
+from meshnode.domain.ratelimit import MAX_KEYS, address_key
 
 
 class Keepable(Protocol):
-    """The facts about a connection that decide whether it is kept."""
+    """The facts about a connection or call that decide whether it is kept."""
 
     @property
     def ip(self) -> str:
@@ -26,18 +29,18 @@ class Keepable(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether the connection can be ended without ending anybody's work."""
+        """Whether it can be ended without ending anybody's work."""
 
     @property
     def idle_since(self) -> float:
-        """Monotonic seconds when the client's last work ended, or when it connected."""
+        """Monotonic seconds since when it is idle."""
 
 
 Kept = TypeVar("Kept", bound=Keepable)
 
 
 class ConnectionTable(Generic[Kept]):
-    """The connections of one listener.
+    """The connections of one listener, or their calls.
 
     A flood of newcomers costs little: the connections are kept by address, and a search looks at
     those of few addresses only.
@@ -131,6 +134,7 @@ def _address(ip: str) -> str:
     return address_key(ip) if ip else ""
 
 
+@lru_cache(MAX_KEYS)
 def is_here(ip: str) -> bool:
     """Whether it is an address of this machine."""
     try:

@@ -17,6 +17,7 @@ import heapq
 import ipaddress
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from meshnode.domain.errors import RateLimited
 
@@ -85,6 +86,7 @@ class RateLimits:
     per_token: RateLimit
 
 
+@lru_cache(MAX_KEYS)
 def address_key(host: str) -> str:
     """The key of a peer address: an IPv4 address by itself, IPv6 ones by their /64.
 
@@ -99,3 +101,27 @@ def address_key(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((int(address), _IPV6_SITE_PREFIX), strict=False))
+
+
+class LeakyBucket:
+    """Limits one rate while allowing bursts. ``now`` is in seconds of a monotonic clock."""
+
+    def __init__(self, burst: float, per_s: float) -> None:
+        self._burst = burst
+        self._per_s = per_s
+        self._level = 0.0
+        self._at = 0.0
+
+    def level(self, now: float) -> float:
+        """The events that have not leaked out yet."""
+        return max(0.0, self._level - (now - self._at) * self._per_s)
+
+    def overflows(self, now: float, count: float = 1.0) -> bool:
+        """Count ``count`` more events; True when they exceed the limit."""
+        self._level = self.level(now) + count
+        self._at = now
+        return self._level > self._burst
+
+    def cap(self, most: float) -> None:
+        """Forget what exceeds ``most`` events."""
+        self._level = min(self._level, most)

@@ -31,6 +31,9 @@ CONNECTION_WINDOW = 2**31 - 1 - 2**16
 """The largest increment that HTTP/2 allows over the initial window. Stream windows and the byte
 count limit memory instead, so that a stalled call does not hold up others on its connection."""
 
+MAX_STREAMS = 512
+"""A peer with more streams than this at a time violates HTTP/2 as h2 sees it."""
+
 
 class Signature(Protocol):
     """``purerpc.RPCSignature``: the cardinality and message types of an operation."""
@@ -59,6 +62,7 @@ class _Connection(GRPCConnection):  # type: ignore[misc]
         self.h2_connection.encoder = _h2_compat.SmallTableEncoder()
         _h2_compat.keep_streams_after_goaway(self.h2_connection)
         _h2_compat.ignore_unknown_settings(self.h2_connection)
+        _h2_compat.bound_header_blocks(self.h2_connection)
 
     def _set_h2_connection_local_settings(self) -> None:
         codes = h2.settings.SettingCodes
@@ -77,6 +81,9 @@ class _Connection(GRPCConnection):  # type: ignore[misc]
     def initiate_connection(self) -> None:
         self.h2_connection.initiate_connection()
         self.h2_connection.increment_flow_control_window(CONNECTION_WINDOW)
+        # This node refuses streams above the advertised number itself.
+        streams = max(MAX_STREAMS, 2 * self._limits.calls_per_connection)
+        _h2_compat.allow_streams(self.h2_connection, streams)
 
 
 class GrpcConnection(Protocol):

@@ -1,5 +1,8 @@
 """One call that this node serves, from its headers to its status (interface 4.3 and 7.3).
 
+A call is *idle* while it waits for its caller, to send a message or to take one, and one that never
+ends by itself is idle always: such calls give way to others on a full server (decision 0129).
+
 Invariants: every call ends with exactly one status, unless the peer reset it or disconnected; all
 work for a call runs under the caller's deadline, and a reset cancels it within one checkpoint; an
 unexpected error is logged here, and the caller sees INTERNAL.
@@ -26,11 +29,13 @@ from meshnode.rpc.stubs import NotOffered, Operation
 
 if TYPE_CHECKING:
     from meshnode.rpc.connection import Connection
+    from meshnode.rpc.limits import RpcLimits
     from meshnode.rpc.streams import MessageStream
 
 log = logging.getLogger(__name__)
 
 STOPPING = (Code.UNAVAILABLE, "the node is stopping")
+GIVES_WAY = (Code.RESOURCE_EXHAUSTED, "the node is full, and this call has waited for its caller")
 TOO_LATE = (Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
 NO_ERROR = 0
 """HTTP/2 error code by which a server tells the peer not to send the rest of a request."""
@@ -40,15 +45,16 @@ class Requests:
     """An async iterator over the decoded messages of a request.
 
     Once a message has begun it must arrive within ``arrival_s``; the pause between two messages is
-    not limited.
+    at most ``idle_s``.
     """
 
     def __init__(
-        self, stream: MessageStream, request_type: type[Message], arrival_s: float
+        self, stream: MessageStream, request_type: type[Message], limits: RpcLimits
     ) -> None:
         self._stream = stream
         self._type = request_type
-        self._arrival_s = arrival_s
+        self._arrival_s = limits.arrival_s
+        self._idle_s = limits.idle_s
 
     def __aiter__(self) -> Requests:
         """Return itself, since a request can be read only once."""
@@ -56,7 +62,10 @@ class Requests:
 
     async def __anext__(self) -> Message:
         """The next message. Raises CallRefused if it is late or cannot be decoded."""
-        await self._stream.wait_begun()
+        with trio.move_on_after(self._idle_s) as idle:
+            await self._stream.wait_begun()
+        if idle.cancelled_caught:
+            raise CallRefused(*TOO_LATE)
         with trio.move_on_after(self._arrival_s):
             data = await self._stream.receive()
             if data is None:
@@ -95,12 +104,35 @@ class ServerCall:
         self._connection = connection
         self._operation = operation
         self._exchange = Exchange(caller, {})
+        self._began = trio.current_time()
         self._responded = False
         self._ended_early = (Code.DEADLINE_EXCEEDED, "deadline exceeded")
         """The status to send when the call is cut short."""
         self._scope = trio.CancelScope()
         if timeout_s is not None:
             self._scope.deadline = trio.current_time() + timeout_s
+
+    @property
+    def ip(self) -> str:
+        """The caller's address."""
+        return self._exchange.caller.ip
+
+    @property
+    def idle(self) -> bool:
+        """Whether the call waits for its caller."""
+        return self.idle_since < trio.current_time()
+
+    @property
+    def idle_since(self) -> float:
+        """Since when it waits for its caller; infinite while it does not."""
+        if self._operation is not None and not self._operation.ends:
+            return self._began
+        return self.stream.pace.behind_since
+
+    def drop(self) -> None:
+        """End the call, which is idle, to make room for others."""
+        self._ended_early = GIVES_WAY
+        self._scope.cancel()
 
     def cancel(self) -> None:
         """Cancel the call: the caller has disconnected or will not read the answer."""
@@ -140,8 +172,7 @@ class ServerCall:
         return self._ended_early
 
     async def _serve(self, operation: Operation) -> None:
-        arrival_s = self._connection.limits.arrival_s
-        requests = Requests(self.stream, operation.request_type, arrival_s)
+        requests = Requests(self.stream, operation.request_type, self._connection.limits)
         argument: Any = requests
         if not operation.takes_stream:
             argument = await requests.only()
@@ -185,6 +216,7 @@ class ServerCall:
             # The connection has ended.
             return
         self.stream.local_ended = True
+        self._connection.message_passed()
         # The reset keeps the caller from sending the rest of its request.
         self.stream.reset(NO_ERROR)
         self._connection.transmit()

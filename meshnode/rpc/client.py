@@ -53,7 +53,8 @@ class ClientConnection(Connection):
         peer_log: PeerLog | None = None,
     ) -> None:
         """Await :meth:`wait_known` before the first call, as the peer's settings limit calls."""
-        super().__init__(transport, limits, held, client_side=True, peer_log=peer_log)
+        super().__init__(transport, limits, client_side=True, peer_log=peer_log)
+        self._held = held
         self.gone: str | None = None
         """Why no further call can be made; None while calls can be made."""
         self.ended = trio.Event()
@@ -65,6 +66,14 @@ class ClientConnection(Connection):
             h2.events.ResponseReceived: self._response_received,
             h2.events.TrailersReceived: self._trailers_received,
         }
+
+    def hold(self, stream_id: int, size: int) -> bool:
+        """Count ``size`` more bytes as held; False if there is no room for them."""
+        return self._held.take(size)
+
+    def release(self, stream_id: int, size: int) -> None:
+        """Count ``size`` bytes as held no longer."""
+        self._held.give(size)
 
     async def wait_known(self) -> None:
         """Wait for the peer's settings. Raises CallFailed when it does not speak HTTP/2."""
@@ -94,6 +103,10 @@ class ClientConnection(Connection):
         super().forget(stream_id)
         self.room.unpark()
         self._end_when_idle()
+
+    def _frame_ahead(self) -> None:
+        """Answers may come ahead as far as the window allows: a pause would delay pings too."""
+        self._passed.frames -= 1
 
     def _response_received(self, event: h2.events.ResponseReceived) -> None:
         stream = self.streams.get(event.stream_id)

@@ -2,8 +2,9 @@
 
 The reader feeds received bytes to purerpc's connection and dispatches h2's events; all event
 handlers are synchronous. It stops reading while the peer does not read the answers, and hangs up on
-a peer that keeps sending frames without messages. A flood of pings, settings or frames of dead
-streams therefore costs this node no memory and other peers no time.
+a peer whose frames bring too little (``domain/frames.py``). A flood of pings, settings, frames of
+dead streams or tiny pieces of messages therefore costs this node no memory and other peers little
+time.
 
 Invariants: every stream of the connection is notified when the connection ends; a peer that
 violates HTTP/2 gets a GOAWAY and loses only this connection.
@@ -19,10 +20,16 @@ import h2.events
 import trio
 from h2.exceptions import ProtocolError
 
-from meshnode.rpc._h2_compat import awaits_overlong_frame, goaway_frame
+from meshnode.domain.frames import AddressFrames, FrameMeter, Passed
+from meshnode.rpc._h2_compat import (
+    awaits_overlong_frame,
+    count_frames,
+    goaway_frame,
+    missing_bytes,
+)
 from meshnode.rpc._purerpc import grpc_connection
 from meshnode.rpc.errors import Code
-from meshnode.rpc.limits import ByteCount, LeakyBucket, RpcLimits
+from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.streams import UNSENT_BYTES, MessageStream
 from meshnode.rpc.transport import LARGE_READ, SMALL_READ, Transport
@@ -36,30 +43,12 @@ BROKEN = (ProtocolError, ValueError, LookupError)
 """What h2 raises on bytes that are not HTTP/2; h2 3.2 stumbles over an empty header name."""
 NO_ERROR = 0
 ENHANCE_YOUR_CALM = 11
-BYTES_AN_EVENT = 256
-"""A smaller mean indicates small frames; small reads then keep the event loop responsive."""
 FRAME_SIZE_ERROR = 6
 
 
 def text_headers(headers: Any) -> list[tuple[str, str]]:
     """A header block as text. h2 is configured to decode it, which its types do not show."""
     return list(headers or ())
-
-
-CARRIERS = (
-    h2.events.RequestReceived,
-    h2.events.ResponseReceived,
-    h2.events.TrailersReceived,
-    h2.events.StreamEnded,
-    h2.events.StreamReset,
-)
-"""Events of calls. They do not count as a flood, because calls have limits of their own."""
-
-
-def _carries_nothing(event: h2.events.Event) -> bool:
-    if isinstance(event, h2.events.DataReceived):
-        return not event.data
-    return not isinstance(event, CARRIERS)
 
 
 class Connection:
@@ -69,20 +58,22 @@ class Connection:
         self,
         transport: Transport,
         limits: RpcLimits,
-        held: ByteCount,
         *,
         client_side: bool,
+        frames: FrameMeter | None = None,
         peer_log: PeerLog | None = None,
     ) -> None:
-        """``held`` and ``peer_log`` may be shared with other connections."""
+        """``frames`` and ``peer_log`` may know of other connections."""
         self.transport = transport
         self._peer_log = PeerLog(log) if peer_log is None else peer_log
         self.limits = limits
-        self.held = held
         self.grpc = grpc_connection(client_side=client_side, limits=limits)
         self.h2 = self.grpc.h2_connection
-        self._control = LeakyBucket(limits.control_burst, limits.control_per_s)
+        alone = AddressFrames(limits.control_burst, limits.control_per_s)
+        self._frames = frames or alone.meter("")
+        self._passed = Passed()
         self._moved = 0
+        count_frames(self.h2, self._count_frame)
         self.streams: dict[int, MessageStream] = {}
         self.peer_is_known = False
         """Whether the peer's first settings have arrived."""
@@ -123,11 +114,15 @@ class Connection:
                     self.say_goodbye(FRAME_SIZE_ERROR)
                     return
                 self.transmit()
-                if self._floods(events):
-                    self.complain(logging.WARNING, "sends too many frames without messages")
+                verdict = self._frames.judge(self._take_passed(), trio.current_time())
+                if verdict.flood:
+                    self.complain(logging.WARNING, "sends too many frames that bring too little")
                     self.say_goodbye(ENHANCE_YOUR_CALM)
                     return
-                size = LARGE_READ if len(events) * BYTES_AN_EVENT <= len(data) else SMALL_READ
+                if verdict.pause_s:
+                    await trio.sleep(verdict.pause_s)
+                # Only the rest of one frame is read at once, so that it is never many small ones.
+                size = max(SMALL_READ, min(LARGE_READ, missing_bytes(self.h2)))
                 await self.transport.wait_room(BACKLOG_BYTES)
         finally:
             self.lost("connection lost")
@@ -136,12 +131,14 @@ class Connection:
         """Log the peer's fault with its address, at most once a minute for each address."""
         self._peer_log.write(level, self.transport.peer[0], text, trio.current_time())
 
-    def _floods(self, events: list[h2.events.Event]) -> bool:
-        """Whether the peer sends more frames without a message than its messages account for."""
-        moved, self._moved = self.transport.moved - self._moved, self.transport.moved
-        free = moved / self.limits.free_per_bytes
-        count = sum(map(_carries_nothing, events)) - free
-        return count > 0 and self._control.overflows(trio.current_time(), count)
+    def _count_frame(self) -> None:
+        self._passed.frames += 1
+
+    def _take_passed(self) -> Passed:
+        """What has passed since the last time."""
+        passed, self._passed = self._passed, Passed()
+        passed.bytes, self._moved = self.transport.moved - self._moved, self.transport.moved
+        return passed
 
     def lost(self, reason: str) -> None:
         """Fail with UNAVAILABLE the streams that the peer has not ended."""
@@ -150,6 +147,18 @@ class Connection:
                 stream.fail(Code.UNAVAILABLE, reason)
 
     # -- for the streams --------------------------------------------------------------------------
+
+    def hold(self, stream_id: int, size: int) -> bool:
+        """Count ``size`` more bytes as held; False if there is no room for them."""
+        raise NotImplementedError
+
+    def release(self, stream_id: int, size: int) -> None:
+        """Count ``size`` bytes as held no longer."""
+        raise NotImplementedError
+
+    def message_passed(self) -> None:
+        """Note that a message was sent, or taken by its reader, or a status sent."""
+        self._passed.messages += 1
 
     def transmit(self) -> None:
         """Send what h2 has written."""
@@ -189,7 +198,18 @@ class Connection:
         if stream is None:
             self.acknowledge(event.stream_id, size)
         else:
+            if stream.waiting:
+                self._frame_ahead()
+                stream.data_arrived(event.data, size)
+                return
             stream.data_arrived(event.data, size)
+            if stream.waiting:
+                self._passed.frames -= 1
+
+    def _frame_ahead(self) -> None:
+        """Note a frame of data that came while the message before it had not been taken."""
+        self._passed.frames -= 1
+        self._passed.ahead += 1
 
     def _stream_ended(self, event: h2.events.StreamEnded) -> None:
         stream = self.streams.get(event.stream_id)

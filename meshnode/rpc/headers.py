@@ -49,6 +49,8 @@ class BadHead:
     http_status: int
     code: Code
     message: str
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further headers of an HTTP status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ def parse_request(headers: Headers) -> RequestHead | BadHead:
     """Check the header block of a request. If a header is repeated, the first one counts."""
     fields = _first(headers)
     if fields.get(":method") != "POST":
-        return BadHead(405, Code.UNKNOWN, "gRPC calls use POST")
+        text = "" if fields.get(":method") == "HEAD" else "gRPC calls use POST"
+        return BadHead(405, Code.UNKNOWN, text, (("allow", "POST"),))
     if not _CONTENT_TYPE.fullmatch(fields.get("content-type", "")):
         return BadHead(415, Code.UNKNOWN, "the content type of a call is application/grpc")
     path = _PATH.fullmatch(fields.get(":path", ""))

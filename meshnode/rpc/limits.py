@@ -33,6 +33,8 @@ class RpcLimits:
     rate (decision 0126)."""
     share: float = 0.5
     """Share of calls and connections that one address may use; this machine's may use all."""
+    share_of_bytes: float = 0.75
+    """The same for bytes in flight: room for the largest message both ways in one call."""
     stream_window: int = 4 * 1024 * 1024
     """Bytes that a peer may send ahead of the reader on one stream: a few milliseconds' worth."""
     frame_bytes: int = 1024 * 1024
@@ -42,6 +44,9 @@ class RpcLimits:
     arrival_s: float = 60.0
     """Time for a message to arrive: from the start of a unary call, or from the first bytes of a
     message in a stream. 100 MiB in this time is 14 Mbit/s."""
+    idle_s: float = 300.0
+    """Pause that a caller may make between two messages of a stream. On a full server, a call that
+    waits for its caller ends earlier (decision 0129)."""
     stall_s: float = 60.0
     """A peer that reads nothing for this long loses its connection; a caller that opens no window
     for this long loses its call."""
@@ -57,14 +62,21 @@ class RpcLimits:
     """Calls per second that a peer may abandon, after a burst as large as a whole pool."""
     control_burst: int = 2000
     control_per_s: float = 500.0
-    """Frames without a message per second: pings, settings, priorities and window updates."""
-    free_per_bytes: int = 1024
-    """One more such frame is allowed for this many bytes moved, since messages need window
-    updates."""
+    """Frames per second from one address that neither bytes nor messages account for (decision
+    0128): pings, settings, window updates, tiny pieces of messages."""
 
     def of_one(self, whole: int, ip: str) -> int:
         """The part of ``whole`` that one address may use."""
         return share_of(whole, self.share, ip)
+
+    def bytes_of_one(self, ip: str) -> int:
+        """How many bytes of messages in flight one address may have."""
+        return share_of(self.bytes_in_flight, self.share_of_bytes, ip)
+
+    @property
+    def pace(self) -> float:
+        """Bytes per second at which the largest message arrives just in time."""
+        return self.message_bytes / self.arrival_s
 
 
 class ByteCount:
@@ -84,19 +96,3 @@ class ByteCount:
     def give(self, size: int) -> None:
         """Return ``size`` bytes to the count."""
         self.held -= size
-
-
-class LeakyBucket:
-    """Limits a rate while allowing bursts. ``now`` is in seconds of a monotonic clock."""
-
-    def __init__(self, burst: int, per_s: float) -> None:
-        self._burst = burst
-        self._per_s = per_s
-        self._level = 0.0
-        self._at = 0.0
-
-    def overflows(self, now: float, count: float = 1.0) -> bool:
-        """Count ``count`` more events; True when they exceed the limit."""
-        self._level = max(0.0, self._level - (now - self._at) * self._per_s) + count
-        self._at = now
-        return self._level > self._burst

@@ -17,7 +17,6 @@ import logging
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import h2.events
 import trio
@@ -26,23 +25,28 @@ from h2.exceptions import ProtocolError
 from meshnode.accepting import ConnectionRate, accept_connections
 from meshnode.domain.connections import ConnectionTable
 from meshnode.domain.errors import StartupError
+from meshnode.domain.frames import AddressFrames
+from meshnode.domain.held_bytes import HeldBytes
 from meshnode.domain.metering import TrafficMeter
-from meshnode.domain.ratelimit import Rate
+from meshnode.domain.ratelimit import LeakyBucket, Rate
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller
 from meshnode.rpc.calls import ServerCall
 from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection, text_headers
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.rpc.headers import BadHead, RequestHead, parse_request
-from meshnode.rpc.limits import ByteCount, LeakyBucket, RpcLimits
+from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.message_limits import limits_of
 from meshnode.rpc.peer_log import PeerLog
+from meshnode.rpc.refusal import HttpRefusal
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.stubs import Operation, Service
 from meshnode.rpc.transport import Transport
 
 log = logging.getLogger(__name__)
 
+Answering = ServerCall | HttpRefusal
+"""A call in flight."""
 REFUSED_STREAM = 7
 SAY_AGAIN_S = 60.0
 LINGER_S = 1.0
@@ -58,13 +62,16 @@ class Server:
         """Make the state for ``services``, whose names must be distinct."""
         self.limits = limits
         self.traffic = traffic
-        self.held = ByteCount(limits.bytes_in_flight)
+        self.held: HeldBytes[Answering] = HeldBytes(limits.bytes_in_flight, limits.bytes_of_one)
+        self.frames = AddressFrames(limits.control_burst, limits.control_per_s)
         self.peer_log = PeerLog(log)
-        self.calls = 0
         self.closing = False
         self._said_at = -SAY_AGAIN_S
         self.connections: ConnectionTable[ServerConnection] = ConnectionTable(
             limits.connections, lambda ip: limits.of_one(limits.connections, ip)
+        )
+        self.calls: ConnectionTable[Answering] = ConnectionTable(
+            limits.calls, lambda ip: limits.of_one(limits.calls, ip)
         )
         self._operations: Mapping[tuple[str, str], Operation] = {
             (service.name, name): operation
@@ -120,12 +127,19 @@ class Server:
             self._said_at = now
             log.warning("refusing connections: %d have calls", len(self.connections))
 
-    def takes_call(self, ip: str) -> bool:
-        """Whether another call may begin: there is room, and the address is below its share."""
-        if self.calls >= self.limits.calls:
-            return False
-        most = self.limits.of_one(self.limits.calls, ip)
-        return self.calls < most or sum(one.calls for one in self.connections.of(ip)) < most
+    def admit(self, call: Answering) -> bool:
+        """Whether ``call`` may begin. An idle one may have to give way to it."""
+        admitted, replaced = self.calls.admit(call)
+        if replaced is not None:
+            replaced.drop()
+        return admitted
+
+    def hold(self, call: Answering, size: int) -> bool:
+        """Count ``size`` more bytes for ``call``. Idle calls may have to give way to it."""
+        held, replaced = self.held.take(call, size, trio.current_time())
+        for each in replaced:
+            each.drop()
+        return held
 
 
 class ServerConnection(Connection):
@@ -134,16 +148,20 @@ class ServerConnection(Connection):
     def __init__(self, transport: Transport, server: Server) -> None:
         """Read nothing before :meth:`run`."""
         super().__init__(
-            transport, server.limits, server.held, client_side=False, peer_log=server.peer_log
+            transport,
+            server.limits,
+            client_side=False,
+            frames=server.frames.meter(transport.peer[0]),
+            peer_log=server.peer_log,
         )
         self._server = server
-        self._calls: dict[int, ServerCall] = {}
+        self._calls: dict[int, Answering] = {}
         self._resets = LeakyBucket(server.limits.resets_burst, server.limits.resets_per_s)
         self._peer = Caller(*transport.peer, here=transport.here)
         self._nursery: trio.Nursery | None = None
         self._reading = trio.CancelScope()
         """Cancelling it ends the connection; its deadline is that of the handshake."""
-        self.idle_since = trio.current_time()
+        self._quiet_since = trio.current_time()
         """Time at which its last call ended, or at which it was accepted."""
         self._handlers[h2.events.RequestReceived] = self._request_received
 
@@ -173,14 +191,15 @@ class ServerConnection(Connection):
         return self._peer.ip
 
     @property
-    def calls(self) -> int:
-        """The number of calls in flight."""
-        return len(self._calls)
+    def idle(self) -> bool:
+        """Whether no call is in flight, or all of them are idle."""
+        return all(call.idle for call in self._calls.values())
 
     @property
-    def idle(self) -> bool:
-        """Whether no call is in flight."""
-        return not self._calls
+    def idle_since(self) -> float:
+        """Time since when it is idle."""
+        times = [call.idle_since for call in self._calls.values()]
+        return max([self._quiet_since, *times])
 
     def end(self, error_code: int = NO_ERROR) -> None:
         """Send a GOAWAY and stop reading."""
@@ -190,13 +209,22 @@ class ServerConnection(Connection):
     def forget(self, stream_id: int) -> None:
         """Forget a call that is over."""
         super().forget(stream_id)
-        if self._calls.pop(stream_id, None) is not None:
-            self._server.calls -= 1
-        self.idle_since = trio.current_time()
+        call = self._calls.pop(stream_id, None)
+        if call is not None:
+            self._server.calls.discard(call)
+        self._quiet_since = trio.current_time()
         self._end_when_idle()
 
+    def hold(self, stream_id: int, size: int) -> bool:
+        """Count ``size`` more bytes as held; False if there is no room for them."""
+        return self._server.hold(self._calls[stream_id], size)
+
+    def release(self, stream_id: int, size: int) -> None:
+        """Count ``size`` bytes as held no longer."""
+        self._server.held.give(self._calls[stream_id], size)
+
     def _end_when_idle(self) -> None:
-        if self._server.closing and self.idle:
+        if self._server.closing and not self._calls:
             self._reading.cancel()
 
     async def _linger(self) -> None:
@@ -221,34 +249,37 @@ class ServerConnection(Connection):
             self._count_abandoned()
             return
         head = parse_request(text_headers(event.headers))
-        if not isinstance(head, BadHead) and not self._server.takes_call(self.ip):
-            head = BadHead(200, Code.RESOURCE_EXHAUSTED, "too many calls")
         if isinstance(head, BadHead):
-            self._answer_bad_head(stream_id, head)
+            if head.http_status == 200:
+                self._refuse(stream_id, head.code, head.message)
+                return
+            stream = MessageStream(self, stream_id, "identity", CallRefused)
+            self._begin(stream, HttpRefusal(self, stream, head, self.ip))
             return
         operation = self._server.operation(head)
         stream = MessageStream(self, stream_id, head.encoding, CallRefused)
         if operation is not None:
             stream.expect(head.encoding, limits_of(operation.request_type).size)
         caller = replace(self._peer, metadata=head.metadata)
-        call = ServerCall(self, stream, operation, head.timeout_s, caller)
-        self.streams[stream_id] = stream
-        self._calls[stream_id] = call
-        self._server.calls += 1
+        self._begin(stream, ServerCall(self, stream, operation, head.timeout_s, caller))
+
+    def _begin(self, stream: MessageStream, call: Answering) -> None:
+        if not self._server.admit(call):
+            self._refuse(stream.id, Code.RESOURCE_EXHAUSTED, "too many calls")
+            return
+        self.streams[stream.id] = stream
+        self._calls[stream.id] = call
         self._server.traffic.rpc_calls += 1
         if self._nursery is not None:
             self._nursery.start_soon(call.run)
 
-    def _answer_bad_head(self, stream_id: int, head: BadHead) -> None:
+    def _refuse(self, stream_id: int, code: Code, message: str) -> None:
         try:
-            if head.http_status == 200:
-                self.grpc.respond_status(stream_id, status(head.code, head.message))
-            else:
-                answer: list[Any] = [(":status", str(head.http_status))]
-                self.h2.send_headers(stream_id, answer, end_stream=True)
+            self.grpc.respond_status(stream_id, status(code, message))
         except ProtocolError:
             return
-        self.reset(stream_id, 0)
+        self.message_passed()
+        self.reset(stream_id, NO_ERROR)
 
     def _stream_reset(self, event: h2.events.StreamReset) -> None:
         super()._stream_reset(event)

@@ -8,6 +8,9 @@ Flow control: bytes of an incomplete message are acknowledged at once, since the
 and the count of held bytes bound them. While a complete message waits, nothing is acknowledged, so
 a slow reader leaves at most one window of bytes waiting.
 
+A stream *waits for its peer* while the call waits for a message, or for the peer to take one; how
+far the peer is behind meanwhile is the stream's pace (decision 0129).
+
 Invariants: held bytes are counted until :meth:`MessageStream.close`, which releases all of them;
 nothing is written to a stream after its local end or its reset.
 """
@@ -21,13 +24,14 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from h2.exceptions import ProtocolError
 
+from meshnode.domain.held_bytes import Pace
 from meshnode.rpc.errors import Code, RpcError
 from meshnode.rpc.framing import PREFIX, MessageReader, prefix
 
 if TYPE_CHECKING:
     from h2.connection import H2Connection
 
-    from meshnode.rpc.limits import ByteCount, RpcLimits
+    from meshnode.rpc.limits import RpcLimits
     from meshnode.rpc.transport import Transport
 
 BATCH_BYTES = 256 * 1024
@@ -51,9 +55,14 @@ class Carrier(Protocol):
     def limits(self) -> RpcLimits:
         """The bounds of messages and times."""
 
-    @property
-    def held(self) -> ByteCount:
-        """The count of held bytes, which other connections may share."""
+    def hold(self, stream_id: int, size: int) -> bool:
+        """Count ``size`` more bytes as held; False if there is no room for them."""
+
+    def release(self, stream_id: int, size: int) -> None:
+        """Count ``size`` bytes as held no longer."""
+
+    def message_passed(self) -> None:
+        """Note that a message was sent, or taken by its reader, or a status sent."""
 
     def transmit(self) -> None:
         """Send what h2 has written."""
@@ -92,6 +101,7 @@ class MessageStream:
         self._error = error
         self._failure: tuple[Code, str] | None = None
         self._reader = MessageReader(connection.limits.message_bytes, encoding)
+        self.pace = Pace(connection.limits.pace)
         self._held = 0
         self._taken = 0
         """Held bytes of the most recently delivered message."""
@@ -105,6 +115,11 @@ class MessageStream:
         """Whether the stream has failed."""
         return self._failure is not None
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a complete message waits to be taken."""
+        return self._reader.waiting
+
     # -- fed by the connection --------------------------------------------------------------------
 
     def expect(self, encoding: str, most_bytes: int | None) -> None:
@@ -117,11 +132,12 @@ class MessageStream:
         if self._closed or self._reader.problem is not None or self.failed:
             self._connection.acknowledge(self.id, flow_controlled)
             return
-        if not self._connection.held.take(len(data)):
+        if not self._connection.hold(self.id, len(data)):
             self._connection.acknowledge(self.id, flow_controlled)
             self.fail(Code.RESOURCE_EXHAUSTED, "too many bytes in flight")
             return
         self._held += len(data)
+        self.pace.move(len(data), trio.current_time())
         self._reader.feed(data)
         if self._reader.problem is not None:
             self._drop()
@@ -161,7 +177,9 @@ class MessageStream:
         """
         self._release_taken()
         while not (self._reader.ready or self._reader.partial or self.remote_ended or self.failed):
-            await self._readable.park()
+            await self._wait_for_peer(self._readable)
+        # Time counts anew from the beginning of a message.
+        self.pace.work()
 
     async def receive(self, *, keep: bool = False) -> bytearray | None:
         """The next message, or None when the peer has ended its side.
@@ -179,10 +197,12 @@ class MessageStream:
                 if self._reader.partial:
                     raise self._error(Code.INTERNAL, "the last message is incomplete")
                 return None
-            await self._readable.park()
+            await self._wait_for_peer(self._readable)
+        self.pace.work()
         if self._reader.problem is not None:
             raise self._error(self._reader.problem.code, self._reader.problem.message)
         message = self._reader.take()
+        self._connection.message_passed()
         self._taken += len(message) + PREFIX.size
         if self._unacknowledged and not self._reader.waiting:
             self._acknowledge()
@@ -204,18 +224,30 @@ class MessageStream:
         else:
             # Other tasks get a turn between messages, however fast the peer reads.
             await trio.lowlevel.checkpoint()
-        await self._connection.transport.wait_room(UNSENT_BYTES)
+        self._connection.message_passed()
+        await self._wait_room()
         if len(message) + PREFIX.size <= min(self._window(), BATCH_BYTES):
+            self.pace.work()
             self._write(prefix(message) + message, last=last)
             if not more:
                 self._connection.transmit()
             return
-        if not self._connection.held.take(len(message)):
+        if not self._connection.hold(self.id, len(message)):
             raise self._error(Code.RESOURCE_EXHAUSTED, "too many bytes in flight")
         try:
-            await self._send_in_pieces(message, last=last)
+            await self._send_in_pieces(prefix(message), message, last=last)
         finally:
-            self._connection.held.give(len(message))
+            self._connection.release(self.id, len(message))
+
+    async def send_body(self, body: bytes) -> None:
+        """Send the body of an answer that is not gRPC, as the peer's windows allow; end our side.
+
+        The body is not counted as held, so it must be small.
+        """
+        if body:
+            await self._send_in_pieces(b"", body, last=True)
+        else:
+            self.end()
 
     def end(self) -> None:
         """End our side without a message."""
@@ -239,11 +271,10 @@ class MessageStream:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _send_in_pieces(self, message: bytes, *, last: bool) -> None:
-        transport = self._connection.transport
-        head, rest = prefix(message), memoryview(message)
+    async def _send_in_pieces(self, head: bytes, message: bytes, *, last: bool) -> None:
+        rest = memoryview(message)
         while head or len(rest):
-            await transport.wait_room(UNSENT_BYTES)
+            await self._wait_room()
             batch = 0
             while (head or len(rest)) and batch < BATCH_BYTES:
                 if self._mute:
@@ -258,13 +289,26 @@ class MessageStream:
                 self._write(piece, last=last and not head and not len(rest))
                 batch += len(piece)
             if batch:
+                self.pace.move(batch, trio.current_time())
                 self._connection.transmit()
                 await trio.lowlevel.checkpoint()
             else:
                 with trio.move_on_after(self.window_stall_s) as stalled:
-                    await self._writable.park()
+                    await self._wait_for_peer(self._writable)
                 if stalled.cancelled_caught:
                     raise self._error(Code.DEADLINE_EXCEEDED, "the message was not taken in time")
+        self.pace.work()
+
+    async def _wait_room(self) -> None:
+        """Wait until the kernel has taken most of what is pending."""
+        transport = self._connection.transport
+        if transport.pending > UNSENT_BYTES:
+            self.pace.wait(trio.current_time())
+            await transport.wait_room(UNSENT_BYTES)
+
+    async def _wait_for_peer(self, event: trio.lowlevel.ParkingLot) -> None:
+        self.pace.wait(trio.current_time())
+        await event.park()
 
     @property
     def _mute(self) -> bool:
@@ -299,12 +343,12 @@ class MessageStream:
             self._unacknowledged = 0
 
     def _release_taken(self) -> None:
-        self._connection.held.give(self._taken)
+        self._connection.release(self.id, self._taken)
         self._held -= self._taken
         self._taken = 0
 
     def _drop(self) -> None:
         self._reader.discard()
-        self._connection.held.give(self._held)
+        self._connection.release(self.id, self._held)
         self._held = 0
         self._taken = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,16 @@ import grpc
 import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import DataReceived, ResponseReceived, TrailersReceived
+from h2.events import (
+    DataReceived,
+    ResponseReceived,
+    StreamReset,
+    TrailersReceived,
+)
 
 from meshnode.domain import errors
 from meshnode.domain.metering import TrafficMeter
+from meshnode.rpc._h2_compat import keep_streams_after_goaway
 from meshnode.rpc.framing import prefix
 from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.node_grpc import NodeServiceServicer
@@ -196,6 +202,7 @@ class RawPeer:
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        keep_streams_after_goaway(self.h2)
         self.events: list[Any] = []
         self._sending = trio.Lock()
         self.closed = False
@@ -244,7 +251,8 @@ class RawPeer:
                 if isinstance(event, DataReceived):
                     size = event.flow_controlled_length
                     self.h2.acknowledge_received_data(size, event.stream_id)
-            await self.flush()
+            with suppress(trio.BrokenResourceError):
+                await self.flush()
 
     def fields(self, stream_id: int) -> dict[str, str]:
         """All headers and trailers of an answer."""
@@ -255,6 +263,22 @@ class RawPeer:
             and event.stream_id == stream_id
         ]
         return dict(pair for block in blocks for pair in block)
+
+    def body(self, stream_id: int) -> bytes:
+        """The data of an answer."""
+        return b"".join(
+            bytes(event.data)
+            for event in self.events
+            if isinstance(event, DataReceived) and event.stream_id == stream_id
+        )
+
+    def resets(self) -> dict[int, int]:
+        """The error codes of the streams that the node has reset."""
+        return {
+            event.stream_id: int(event.error_code)
+            for event in self.events
+            if isinstance(event, StreamReset)
+        }
 
     async def status(self, stream_id: int) -> str:
         """Wait for the gRPC status of an answer and return it."""

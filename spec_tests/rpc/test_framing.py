@@ -19,7 +19,7 @@ from meshnode.rpc.headers import (
     parse_trailers,
     sent_timeout,
 )
-from meshnode.rpc.limits import ByteCount, LeakyBucket
+from meshnode.rpc.limits import ByteCount
 
 LIMIT = 1000
 
@@ -210,10 +210,3 @@ def test_held_bytes_never_exceed_the_capacity(sizes: list[int]) -> None:
     for size in taken:
         count.give(size)
     assert count.held == 0
-
-
-def test_resets_may_come_in_a_burst_and_then_steadily() -> None:
-    bucket = LeakyBucket(burst=10, per_s=2.0)
-    assert not any(bucket.overflows(100.0) for _ in range(10))
-    assert bucket.overflows(100.0)
-    assert not any(bucket.overflows(110.0 + second / 2) for second in range(100))

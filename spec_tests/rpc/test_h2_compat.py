@@ -9,6 +9,7 @@ import h2.events
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.exceptions import FrameTooLargeError
 from hyperframe.frame import DataFrame, GoAwayFrame
 
 from meshnode.rpc import _h2_compat
@@ -77,6 +78,33 @@ def test_an_overlong_frame_is_known_by_its_length(begin: bytes, overlong: bool) 
     client.receive_data(begin)
     assert client.max_inbound_frame_size == 0x4000
     assert _h2_compat.awaits_overlong_frame(client) is overlong
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_header_block_needs_no_more_than_the_smallest_frame(at_once: bool) -> None:
+    """h2spec's 4.2, case 3. Frames of data may be larger, as the settings say."""
+    size = _h2_compat.MAX_HEADER_BLOCK + 1
+    frame = size.to_bytes(3, "big") + b"\1\5\0\0\0\1" + bytes(size)
+    _, ours = served_connection()
+    assert ours.max_inbound_frame_size > 10 * size
+    if at_once:
+        with pytest.raises(FrameTooLargeError):
+            ours.receive_data(frame)
+    else:
+        ours.receive_data(frame[:100])
+        assert _h2_compat.awaits_overlong_frame(ours)
+    _, ours = served_connection()
+    ours.receive_data(frame[:3] + b"\0" + frame[4:100])
+    assert not _h2_compat.awaits_overlong_frame(ours)
+    assert _h2_compat.missing_bytes(ours) == 9 + size - 100
+
+
+def test_frames_without_an_event_are_counted() -> None:
+    _, ours = served_connection()
+    counted: list[None] = []
+    _h2_compat.count_frames(ours, lambda: counted.append(None))
+    ours.receive_data(b"\0\0\0\x77\0\0\0\0\0" * 3 + b"\0\0\5\2\0\0\0\0\1\0\0\0\0\x10")
+    assert len(counted) == 4
 
 
 def test_a_frame_of_data_is_not_written_out_in_full() -> None:
