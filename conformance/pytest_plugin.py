@@ -1,8 +1,8 @@
 """The pytest plugin: `pytest --pyargs conformance --node-url URL` runs the suite once.
 
-Each requirement becomes one test: a violated MUST fails, a requirement that is not judged is
-skipped, and a violation below MUST passes with a warning. The options are those of the command
-line, with the prefix `--node-`.
+Each requirement becomes one test: a MUST that is violated or stays open fails, a requirement that
+is not judged is skipped, and below MUST a violated or open one passes with a warning. The options
+are those of the command line, with the prefix `--node-`.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PREFIX = "--node-"
 
 
 class ConformanceWarning(UserWarning):
-    """A violation below MUST: the document does not state it, but good sense does."""
+    """A requirement below MUST that is violated or stays open."""
 
 
 class _Options:
