@@ -265,7 +265,7 @@ def parse_text(setting: Setting, text: str) -> Value:
 
 
 def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Turn nested tables into dotted keys. A table where a value belongs keeps its own key.
+    """Turn nested tables into dotted keys. A table that is not a group of settings is a value.
 
     Raises InvalidRequest for a name with a dot, since two spellings of one key could conflict.
     """

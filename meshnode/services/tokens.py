@@ -155,7 +155,7 @@ class TokenStore:
             log.exception("the token file cannot be read; the tokens known before stay in force")
 
     def _look(self) -> _Identity | None:
-        """The file's identity, which changes whenever it is replaced; None without a file."""
+        """The file's identity, which changes whenever it is replaced; None if it cannot be seen."""
         try:
             found = self._path.stat()
         except FileNotFoundError:

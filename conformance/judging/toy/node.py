@@ -274,7 +274,7 @@ class ToyNode:
             {"id": "t2", "type": "send", "amount": -0.5, "timestamp": now(), "to": "somebody"},
             {"id": "t3", "type": "fee", "amount": -0.1, "timestamp": now()},
         ]  # fmt: skip
-        # Only the latest transfers, so that the list stays short.
+        # Only the latest transfer, so that the list stays short.
         entries = [*(dict(entry) for entry in self.sent[:1]), *entries]
         limit, offset = (int(query.get(key, [default])[0]) for key, default in
                          (("limit", "20"), ("offset", "0")))  # fmt: skip
