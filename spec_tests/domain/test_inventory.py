@@ -13,12 +13,12 @@ INVENTORIES = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["", "1
 
 
 @given(INVENTORIES, INVENTORIES)
-def test_what_is_new_is_no_loss_and_what_is_gone_is_one(known: dict, present: dict) -> None:  # type: ignore[type-arg]
+def test_a_missing_file_is_a_loss_and_a_new_one_is_not(known: dict, present: dict) -> None:  # type: ignore[type-arg]
     losses = find_losses(known, present)
     assert set(losses.missing) == known.keys() - present.keys()
     assert not find_losses({}, present)
     assert not find_losses(present, present)
-    # A node adds what is new; nothing that was lost becomes unnoticed by that.
+    # Extending the inventory by new files does not hide a loss.
     extended = extend(known, present)
     assert find_losses(extended, present) == losses
     assert extended.keys() == known.keys() | present.keys()
@@ -47,7 +47,7 @@ def test_each_flipped_bit_is_seen() -> None:
             found = read_checked(bytes(changed))
         except FileDamaged:
             continue
-        # The checksum's own name was hit, or white space: what the file says is what was written.
+        # The bit was in the checksum's own name or in white space, so the contents are unchanged.
         assert {name: found[name] for name in DOCUMENT} == DOCUMENT
 
 
@@ -63,7 +63,7 @@ def test_other_bytes_are_damage(data: bytes) -> None:
         read_inventory(data)
 
 
-def test_only_an_inventory_is_an_inventory() -> None:
+def test_other_documents_are_not_inventories() -> None:
     for document in ({}, {"format": "meshnode-inventory-v1"}, {"format": "x", "files": {}}):
         with pytest.raises(FileDamaged):
             read_inventory(dump_checked(document))

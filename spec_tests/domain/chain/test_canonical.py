@@ -62,7 +62,7 @@ def test_bytes(value: Any, expected: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("-inf")]])
-def test_what_is_not_finite_has_no_form(value: Any) -> None:
+def test_numbers_that_are_not_finite_cannot_be_encoded(value: Any) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         encode(value)
 
