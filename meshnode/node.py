@@ -30,7 +30,7 @@ from meshnode.descriptors import DescriptorBudget, raise_limit, share_out
 from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.ratelimit import Rate
-from meshnode.edges.http_node import NodeFacts
+from meshnode.edges.http_node import NodeFacts, node_rates
 from meshnode.http.server import serve_http
 from meshnode.model.loading import load_model
 from meshnode.rpc.limits import RpcLimits
@@ -144,6 +144,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
                 settings=settings,
                 facts=NodeFacts(key.node_id, __version__, config.currency, begun),
                 tokens=tokens,
+                rates=node_rates(config.limits),
                 source=source,
                 executor=executor,
                 network=network,

@@ -14,6 +14,7 @@ from meshnode.config import Config
 from meshnode.domain.amounts import units
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.metering import RewardFigures, TrafficMeter
+from meshnode.domain.ratelimit import RateLimits
 from meshnode.domain.sites import listed_names
 from meshnode.domain.units import SECOND_NS
 from meshnode.edges import (
@@ -31,14 +32,14 @@ from meshnode.edges import (
 )
 from meshnode.edges.grpc_chain import ChainServicer
 from meshnode.edges.grpc_dht import DhtServicer
-from meshnode.edges.grpc_inference import InferenceServicer
+from meshnode.edges.grpc_inference import CallerAccess, InferenceServicer
 from meshnode.edges.grpc_peers import PeersServicer
 from meshnode.edges.grpc_pipeline import PipelineServicer
 from meshnode.edges.grpc_proofs import ProofsServicer
 from meshnode.edges.grpc_service import node_services
 from meshnode.edges.grpc_training import TrainingServicer
 from meshnode.edges.grpc_weights import WeightsServicer
-from meshnode.edges.http_node import NodeApi, NodeFacts, node_access
+from meshnode.edges.http_node import NodeApi, NodeFacts
 from meshnode.http.access import Access
 from meshnode.http.app import ApiApp, native_app, node_app
 from meshnode.http.dispatch import Dispatcher
@@ -80,6 +81,8 @@ class EdgeDependencies:
     settings: Settings
     facts: NodeFacts
     tokens: TokenStore
+    rates: RateLimits
+    """What clients of both ports may ask."""
     source: ModelSource
     executor: Executor
     network: NetworkHandles
@@ -92,8 +95,15 @@ class EdgeDependencies:
 def grpc_services(needs: EdgeDependencies) -> list[Service]:
     """Everything that the gRPC port serves."""
     network, drain = needs.network, needs.drain
+    access = CallerAccess(
+        source=network.generations,
+        serving=_serving(needs),
+        authenticate=needs.tokens.authenticate,
+        limits=needs.rates,
+        currency=needs.facts.currency,
+    )
     parts = [
-        InferenceServicer(generations=network.generations, drain=drain, hops=network.hops),
+        InferenceServicer(access=access, drain=drain, hops=network.hops),
         DhtServicer(network.dht),
         PeersServicer(book=network.book, drain=drain, training=network.training.status),
         PipelineServicer(
@@ -118,11 +128,8 @@ def http_app(needs: EdgeDependencies) -> Dispatcher:
 def _node_app(needs: EdgeDependencies) -> ApiApp:
     """The node API."""
     config, network, slot = needs.config, needs.network, needs.slot
-    access = node_access(needs.tokens, config.limits)
+    access = Access(needs.tokens.authenticate, needs.rates)
     app = node_app(access, config.limits.max_body_bytes, log_requests=config.log_requests)
-
-    def charged() -> Charged:
-        return Charged(network.generations, slot.require().wallet, config.price_per_token_atoms)
 
     async def rewards() -> RewardFigures:
         return await earned_rewards(slot)
@@ -134,7 +141,7 @@ def _node_app(needs: EdgeDependencies) -> ApiApp:
         health=needs.health,
         traffic=needs.traffic,
         drain=needs.drain,
-        serving=Serving(network.generations, charged),
+        serving=_serving(needs),
         hops=network.hops,
         peer_count=lambda: len(network.book),
         training=network.training.figures,
@@ -152,6 +159,16 @@ def _node_app(needs: EdgeDependencies) -> ApiApp:
     index = http_index.IndexApi.of(needs.facts.version, NODE_ROUTES, NATIVE_ROUTES)
     add_routes(app, index, http_index.ROUTES, access)
     return app
+
+
+def _serving(needs: EdgeDependencies) -> Serving:
+    """Opens generations that the accounts of bearer tokens pay for."""
+    generations, price = needs.network.generations, needs.config.price_per_token_atoms
+
+    def charged() -> Charged:
+        return Charged(generations, needs.slot.require().wallet, price)
+
+    return Serving(generations, charged)
 
 
 def _add_money_routes(app: ApiApp, access: Access, needs: EdgeDependencies) -> None:

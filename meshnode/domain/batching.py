@@ -4,7 +4,9 @@ Terms: a *session* is one generation in the engine, or one session of a pipeline
 only when a message for it arrives and *rests* between two messages. The *queue* holds sessions
 that wait for a place; the *batch* holds those that have one. *Prefilling* computes a prompt, a
 *chunk* of positions at a time; *decoding* computes one token for every generation at once;
-*stepping* computes one position for every session of a pipeline that was sent one.
+*stepping* computes one position for every session of a pipeline that was sent one. Who comes first,
+and what is *kept* for whom, is decided in
+:mod:`meshnode.domain.places`.
 
 ==========  ===================================================  ==========
 state       event                                                next
@@ -19,26 +21,32 @@ RESTING     ``leave``                                            ABSENT
 PREFILLING  ``prefilled``, with more positions to come           PREFILLING
 PREFILLING  ``prefilled`` with a prompt's last position          DECODING
 PREFILLING  the same of a pipeline's session; ``rest``           RESTING
+PREFILLING  ``suspend`` of a generation                          WAITING
 PREFILLING  ``leave``                                            ABSENT
 STEPPING    ``rest``                                             RESTING
 STEPPING    ``leave``                                            ABSENT
+DECODING    ``suspend``                                          WAITING
 DECODING    ``leave``                                            ABSENT
 ==========  ===================================================  ==========
 
-Invariants: at most ``max_batch`` sessions have a place, and at most ``max_queue`` wait beyond those
-for which a place is free; the KV bytes of the batch never exceed ``kv_bytes`` and are zero when it
-is empty; sessions are admitted in the order of arrival, and prompts take turns, so that no session
-starves; the bounds of a chunk depend on the positions of its own session alone.
+Invariants: at most ``max_batch`` sessions have a place; at most ``max_queue`` wait beyond those for
+which a place is free, and what is kept for lower standings; the KV bytes of the batch never exceed
+``kv_bytes`` and are zero when it is empty; the sessions of one requester are admitted in the order
+of arrival, and prompts take turns, so that no session starves; the bounds of a chunk depend on the
+positions of its own session alone; a session gives up its place only to a requester of a higher
+standing, or of the same standing that has fewer places even afterwards, or because it rests.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
+from meshnode.domain.places import Claim, Contest, is_kept_for, refused_for
+from meshnode.domain.shares import ANYBODY, ComputingTime, Requester, Standing
 from meshnode.domain.transitions import checked
 
 Key = TypeVar("Key")
@@ -59,12 +67,15 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.ABSENT: frozenset({State.WAITING}),
     State.WAITING: frozenset({State.PREFILLING, State.RESTING, State.ABSENT}),
     State.RESTING: frozenset({State.PREFILLING, State.STEPPING, State.ABSENT}),
-    State.PREFILLING: frozenset({State.PREFILLING, State.DECODING, State.RESTING, State.ABSENT}),
+    State.PREFILLING: frozenset(
+        {State.PREFILLING, State.DECODING, State.RESTING, State.WAITING, State.ABSENT}
+    ),
     State.STEPPING: frozenset({State.RESTING, State.ABSENT}),
-    State.DECODING: frozenset({State.ABSENT}),
+    State.DECODING: frozenset({State.WAITING, State.ABSENT}),
 }
 BATCH = (State.DECODING, State.STEPPING, State.PREFILLING, State.RESTING)
 """The states of a session that has a place. Those that compute come first."""
+WORKING = (State.DECODING, State.STEPPING, State.PREFILLING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +90,16 @@ class EngineLimits:
     """Memory for keys and values of the sessions that have a place."""
     prefill_chunk: int = 128
     """Prompt positions computed in one step, which bounds how long other sessions wait for it."""
+    max_wait_s: float = 30.0
+    """Longest wait for a place. A client has better uses for its time, and may ask elsewhere."""
 
 
 @dataclass(slots=True)
-class _Session:
-    kv_bytes: int
-    start: int
+class _Session(Claim):
+    start: int = 0
     """Next position to compute during prefill."""
-    stop: int
+    stop: int = 0
     """End of the prompt, or of the positions that were sent."""
-    rests: bool
-    """Whether it is a pipeline's session, which rests after computing its positions."""
     state: State = State.ABSENT
     break_at: int = -1
     """A position at which a chunk ends, in addition to the multiples of the chunk's size."""
@@ -113,6 +123,9 @@ class Scheduler(Generic[Key]):
         self._in: dict[State, OrderedDict[Key, _Session]] = {
             state: OrderedDict() for state in State if state is not State.ABSENT
         }
+        self._time = ComputingTime()
+        self._held_back: frozenset[Standing] = frozenset()
+        self._orders = 0
 
     @property
     def queued(self) -> int:
@@ -127,8 +140,7 @@ class Scheduler(Generic[Key]):
     @property
     def idle(self) -> bool:
         """Whether there is nothing to compute, once ``admit`` has been called."""
-        computing = (State.DECODING, State.STEPPING, State.PREFILLING)
-        return not any(self._in[state] for state in computing)
+        return not any(self._in[state] for state in WORKING)
 
     @property
     def kv_bytes_in_use(self) -> int:
@@ -137,7 +149,7 @@ class Scheduler(Generic[Key]):
 
     @property
     def full(self) -> bool:
-        """Whether the queue takes no further session."""
+        """Whether the queue has no place left but what is kept for a standing."""
         # Sessions for which a place is free do not count towards the queue's limit.
         free = self.limits.max_batch - self.computing
         return self.queued >= self.limits.max_queue + free
@@ -146,44 +158,98 @@ class Scheduler(Generic[Key]):
         """All sessions, those that compute first."""
         return [key for state in (*BATCH, State.WAITING) for key in self._in[state]]
 
-    def submit(self, key: Key, prompt_tokens: int, kv_bytes: int) -> bool:
+    # The queue.
+
+    def takes(self, requester: Requester) -> bool:
+        """Whether the queue takes a session of this requester, or another one can leave it."""
+        return self._has_room(requester) or self.refused_for(requester) is not None
+
+    def refused_for(self, requester: Requester) -> Key | None:
+        """The session that has to leave a full queue if this requester is to enter it.
+
+        None if there is no such session, or if the queue has room.
+        """
+        if self._has_room(requester):
+            return None
+        return refused_for(requester, self._in[State.WAITING], self.limits.max_queue)
+
+    def overdue(self, now: float) -> list[Key]:
+        """The sessions that have waited for a place for as long as any session may."""
+        oldest = now - self.limits.max_wait_s
+        waiting = self._in[State.WAITING].items()
+        return [key for key, session in waiting if session.since <= oldest]
+
+    def submit(
+        self,
+        key: Key,
+        prompt_tokens: int,
+        kv_bytes: int,
+        requester: Requester = ANYBODY,
+        now: float = 0.0,
+    ) -> bool:
         """Take a generation into the queue; False when the queue is full.
 
         ``kv_bytes`` is the most that it will ever need, at most ``limits.kv_bytes``.
         """
         if prompt_tokens < 1:
             raise ValueError("a generation that could never be admitted: it has no prompt")
-        return self._submit(key, _Session(kv_bytes, 0, prompt_tokens, rests=False))
+        session = _Session(kv_bytes, requester, since=now, stop=prompt_tokens)
+        return self._submit(key, session)
 
-    def submit_resting(self, key: Key, kv_bytes: int) -> bool:
+    def submit_resting(
+        self, key: Key, kv_bytes: int, requester: Requester = ANYBODY, now: float = 0.0
+    ) -> bool:
         """Take a pipeline's session into the queue; it will rest until ``begin``."""
-        return self._submit(key, _Session(kv_bytes, 0, 0, rests=True))
+        session = _Session(kv_bytes, requester, since=now, rests=True)
+        return self._submit(key, session)
 
     def _submit(self, key: Key, session: _Session) -> bool:
         if not 0 < session.kv_bytes <= self.limits.kv_bytes:
             raise ValueError("a session that could never be admitted")
-        if self.full:
+        if not self._has_room(session.requester):
             return False
         self._enter(key, session, State.WAITING)
         return True
 
-    def admit(self) -> list[Key]:
+    def _has_room(self, requester: Requester) -> bool:
+        waiting = self._in[State.WAITING].values()
+        return not self.full or is_kept_for(requester, waiting, self.limits.max_queue)
+
+    # Places and memory.
+
+    def admit(self, now: float = 0.0) -> list[Key]:
         """Move sessions from the queue into the batch while there is room; returns those moved."""
         admitted = []
-        used = self.kv_bytes_in_use
-        while self._in[State.WAITING] and self.computing < self.limits.max_batch:
-            key, session = next(iter(self._in[State.WAITING].items()))
-            # A small session must not overtake a large one, which might then wait forever.
-            if used + session.kv_bytes > self.limits.kv_bytes:
-                break
-            used += session.kv_bytes
+        while self.queued and (key := self._contest().next()) is not None:
+            session = self._in[State.WAITING][key]
+            session.since = now
             self._enter(key, session, State.RESTING if session.rests else State.PREFILLING)
             admitted.append(key)
         return admitted
 
+    def victim(self, now: float = 0.0) -> Key | None:
+        """A session that has to give up its place now, for one that waits; None if none has to.
+
+        The caller suspends it if it is a generation, and ends it if it is a pipeline's session.
+        Then it asks again; at last ``admit`` fills the places.
+        """
+        return self._contest().victim(now) if self.queued else None
+
+    def suspend(self, key: Key, stop: int, break_at: int, now: float = 0.0) -> None:
+        """Take a generation's place and memory. It will compute its ``stop`` positions again.
+
+        ``break_at`` is where its prompt ends and its generated tokens begin.
+        """
+        session = self._session(key)
+        session.start, session.stop, session.break_at = 0, stop, break_at
+        session.suspended, session.since = True, now
+        self._enter(key, session, State.WAITING)
+        # It has waited once already.
+        self._in[State.WAITING].move_to_end(key, last=False)
+
     def resize(self, key: Key, kv_bytes: int) -> bool:
         """Change the KV memory of a session in the batch; False when there is no room for it."""
-        session = next(self._in[state][key] for state in BATCH if key in self._in[state])
+        session = self._session(key)
         if self.kv_bytes_in_use - session.kv_bytes + kv_bytes > self.limits.kv_bytes:
             return False
         session.kv_bytes = kv_bytes
@@ -198,11 +264,23 @@ class Scheduler(Generic[Key]):
         session.start, session.stop, session.break_at = start, stop, break_at
         self._enter(key, session, State.STEPPING if stop - start == 1 else State.PREFILLING)
 
+    # Computing.
+
+    def turn(self) -> None:
+        """Begin a step: decide which standings have to leave it to the others."""
+        working = {session.standing for state in WORKING for session in self._in[state].values()}
+        self._held_back = self._time.held_back(working)
+
+    def spend(self, requesters: Collection[Requester], seconds: float) -> None:
+        """Count the time of a call into the torch thread, which computed for ``requesters``."""
+        self._time.spend([requester.standing for requester in requesters], seconds)
+
     def next_chunk(self) -> Chunk[Key] | None:
         """The chunk to compute next, of the session that has waited longest for its turn."""
-        if not self._in[State.PREFILLING]:
+        key = next(iter(self._whose_turn(State.PREFILLING)), None)
+        if key is None:
             return None
-        key, session = next(iter(self._in[State.PREFILLING].items()))
+        session = self._in[State.PREFILLING][key]
         size = self.limits.prefill_chunk
         # Chunks end at multiples of the size, so rounding does not depend on how the positions
         # were split into messages.
@@ -211,12 +289,12 @@ class Scheduler(Generic[Key]):
             stop = session.break_at
         return Chunk(key, session.start, stop, last=stop == session.stop)
 
-    def prefilled(self, chunk: Chunk[Key]) -> None:
+    def prefilled(self, chunk: Chunk[Key], now: float = 0.0) -> None:
         """Record that a chunk was computed; ignored if its session has left or rests by now."""
         session = self._in[State.PREFILLING].get(chunk.key)
         if session is None:
             return
-        session.start = chunk.stop
+        session.start, session.since = chunk.stop, now
         if not chunk.last:
             # Move it to the end of the line, so that a short prompt does not wait for all of a long
             # one.
@@ -226,16 +304,17 @@ class Scheduler(Generic[Key]):
 
     def decoding(self) -> list[Key]:
         """The generations that compute their next token now."""
-        return list(self._in[State.DECODING])
+        return self._whose_turn(State.DECODING)
 
     def stepping(self) -> list[Key]:
         """The pipelines' sessions that compute one position now."""
-        return list(self._in[State.STEPPING])
+        return self._whose_turn(State.STEPPING)
 
-    def rest(self, key: Key) -> None:
+    def rest(self, key: Key, now: float = 0.0) -> None:
         """Let a pipeline's session rest: it has computed its step, or its caller has left."""
         for state in (State.STEPPING, State.PREFILLING):
             if key in self._in[state]:
+                self._in[state][key].since = now
                 self._enter(key, self._in[state][key], State.RESTING)
 
     def leave(self, key: Key) -> None:
@@ -243,6 +322,18 @@ class Scheduler(Generic[Key]):
         for state in (*BATCH, State.WAITING):
             if key in self._in[state]:
                 self._enter(key, self._in[state][key], State.ABSENT)
+
+    def _contest(self) -> Contest[Key]:
+        placed = {key: session for state in BATCH for key, session in self._in[state].items()}
+        waiting = self._in[State.WAITING]
+        return Contest(placed, waiting, self.limits.max_batch, self.limits.kv_bytes)
+
+    def _whose_turn(self, state: State) -> list[Key]:
+        sessions = self._in[state].items()
+        return [key for key, session in sessions if session.standing not in self._held_back]
+
+    def _session(self, key: Key) -> _Session:
+        return next(self._in[state][key] for state in BATCH if key in self._in[state])
 
     def _placed(self) -> Iterator[_Session]:
         return (session for state in BATCH for session in self._in[state].values())
@@ -254,3 +345,7 @@ class Scheduler(Generic[Key]):
             del self._in[old][key]
         if state is not State.ABSENT:
             self._in[state][key] = session
+        session.at_rest = state is State.RESTING
+        if session.at_rest or old is State.WAITING:
+            self._orders += 1
+            session.order = self._orders

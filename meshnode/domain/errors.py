@@ -75,6 +75,10 @@ class ForeignSite(MeshnodeError):
     """A browser may have sent the request for a page of another site (decision 0131)."""
 
 
+class Overloaded(Unavailable):
+    """The node is too busy: the request has waited for as long as any may."""
+
+
 class LayersUnavailable(Unavailable):
     """No reachable node holds some of the model's layers."""
 

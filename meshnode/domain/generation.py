@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from meshnode.domain.shares import ANYBODY, Requester
+
 DEFAULT_MAX_TOKENS = 100
 DEFAULT_TEMPERATURE = 1.0
 DEFAULT_TOP_P = 1.0
@@ -40,6 +42,8 @@ class GenerationRequest:
     stop: tuple[str, ...] = field(default=(), repr=False)
     seed: int | None = None
     """Makes sampling repeatable, whatever else is in the batch. An addition to the document."""
+    requester: Requester = ANYBODY
+    """Whom it counts for, when places are short."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
-"""Inference over gRPC (interface 4.3 and 7.3; decision 0013).
+"""Inference over gRPC (interface 4.3 and 7.3; decisions 0013, 0133).
 
 Terms: a *generation* is one request and its answer. ``UnaryInference`` answers it whole,
 ``StreamInference`` answers one message for each token and a final one. A stream may carry several
 requests; each is answered to its end before the next is read.
+
+Checks come in the order of the node API: rate limit of the address, bearer token if there is one,
+rate limit of the token, then whether the node drains, and the rules of the request.
 
 Invariants: a request is validated by the same rules as over HTTP; a call that is cancelled frees
 its place in the batch within one step; while the node drains, no generation begins.
@@ -10,38 +13,83 @@ its place in the batch within one step; while the node drains, no generation beg
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from meshnode.domain.errors import ComputationFailed, InvalidRequest, Unavailable
-from meshnode.domain.generation import Finished, TokenEvent
+import trio
+
+from meshnode.domain.errors import ComputationFailed, InvalidRequest, MeshnodeError, Unavailable
+from meshnode.domain.generation import Finished, GenerationRequest, TokenEvent
 from meshnode.domain.inference_rules import generation_request
+from meshnode.domain.ratelimit import RateLimits, address_key
+from meshnode.domain.shares import Requester, Standing
+from meshnode.domain.tokens import TokenRecord, bearer_secret
 from meshnode.rpc.caller import answer_metadata, caller
 from meshnode.rpc.metadata import MAX_VALUE_CHARS
 from meshnode.rpc.node_grpc import NodeServiceServicer
+from meshnode.services.wallet.charging import ChargedGeneration
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
-    from meshnode.services.executor import Executor, Generation
-    from meshnode.services.pipeline import Pipeline
     from meshnode.services.pipeline.records import HopRecorder
+    from meshnode.services.wallet.charging import GenerationSource, OpenedGeneration
+    from meshnode.services.wallet.serving import Serving
     from meshnode.supervise import Drain
 
 MAX_REQUEST_ID_CHARS = 256
 """The id is repeated with every token, so a long one would cost the node more than the caller."""
 TRACE = "meshnode-trace"
 """Metadata: ``1`` in a request asks for the hops' times, which come with the answer's status."""
+AUTHORIZATION = "authorization"
+"""Metadata: a bearer token, as in the header of this name (interface 5)."""
 OPTIONAL_FIELDS = ("max_tokens", "temperature", "top_p", "top_k", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerAccess:
+    """Opens generations for callers, with a bearer token or without one (decision 0133)."""
+
+    source: GenerationSource
+    """Opens those of callers without a token, who pay nothing."""
+    serving: Serving
+    """Opens those of callers with one."""
+    authenticate: Callable[[str], TokenRecord]
+    """Gives the record of a secret, or raises Unauthorized."""
+    limits: RateLimits
+    """The node API's: an address has one allowance for both ports."""
+    currency: str
+
+    def admit(self) -> TokenRecord | None:
+        """Count one request of the current call's caller; the record of its token, if it has one.
+
+        Raises RateLimited and Unauthorized.
+        """
+        who, now = caller(), trio.current_time()
+        self.limits.per_address.check(address_key(who.ip), now)
+        authorization = who.metadata.get(AUTHORIZATION)
+        if authorization is None:
+            return None
+        record = self.authenticate(bearer_secret(authorization))
+        self.limits.per_token.check(record.id, now)
+        return record
+
+    async def open(
+        self, record: TokenRecord | None, request: GenerationRequest
+    ) -> OpenedGeneration | ChargedGeneration:
+        """Open a generation of an admitted caller; raises what its source raises."""
+        if record is not None:
+            return await self.serving.open(record, request)
+        whose = Requester(Standing.FREE, address_key(caller().ip))
+        return await self.source.open(replace(request, requester=whose))
 
 
 class InferenceServicer(NodeServiceServicer):
     """UnaryInference and StreamInference."""
 
-    def __init__(
-        self, *, generations: Executor | Pipeline, drain: Drain, hops: HopRecorder
-    ) -> None:
-        """Open generations with ``generations`` until ``drain`` has begun; ``hops`` has traces."""
-        self._generations = generations
+    def __init__(self, *, access: CallerAccess, drain: Drain, hops: HopRecorder) -> None:
+        """Open generations with ``access`` until ``drain`` has begun; ``hops`` has traces."""
+        self._access = access
         self._drain = drain
         self._hops = hops
 
@@ -54,7 +102,7 @@ class InferenceServicer(NodeServiceServicer):
             async for event in generation:
                 if isinstance(event, Finished):
                     self._trace(generation.id)
-                    answer = _final(input_message.request_id, generation.id, event)
+                    answer = self._final(input_message.request_id, generation, event)
                     answer.text = "".join(text)
                     return answer
                 text.append(event.text)
@@ -66,18 +114,41 @@ class InferenceServicer(NodeServiceServicer):
     ) -> AsyncIterator[pb.InferenceResponse]:
         """Generate for each request in turn, with one message for each token."""
         async for request in input_messages:
+            failure: MeshnodeError | None = None
             async with await self._open(request) as generation:
-                async for event in generation:
-                    if isinstance(event, Finished):
-                        self._trace(generation.id)
-                    yield _answer(request.request_id, generation.id, event)
+                try:
+                    async for event in generation:
+                        if isinstance(event, Finished):
+                            self._trace(generation.id)
+                            yield self._final(request.request_id, generation, event)
+                        else:
+                            yield _token(request.request_id, generation.id, event)
+                except MeshnodeError as error:
+                    failure = error
+            # Raised out here, because what was delivered before is charged.
+            if failure is not None:
+                raise failure
 
-    async def _open(self, message: pb.InferenceRequest) -> Generation:
+    async def _open(self, message: pb.InferenceRequest) -> OpenedGeneration | ChargedGeneration:
+        record = self._access.admit()
         if self._drain.draining:
             raise Unavailable("the node is draining")
         if len(message.request_id) > MAX_REQUEST_ID_CHARS:
             raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID_CHARS} characters")
-        return await self._generations.open(generation_request(_fields(message)))
+        return await self._access.open(record, generation_request(_fields(message)))
+
+    def _final(
+        self,
+        request_id: str,
+        generation: OpenedGeneration | ChargedGeneration,
+        event: Finished,
+    ) -> pb.InferenceResponse:
+        """The last message, with the cost of a generation that is charged."""
+        answer = _final(request_id, generation.id, event)
+        if isinstance(generation, ChargedGeneration):
+            answer.cost.atoms = generation.cost_atoms()
+            answer.cost.currency = self._access.currency
+        return answer
 
     def _trace(self, generation_id: str) -> None:
         """Answer how long each hop took, if the caller asked for it (decision 0039)."""
@@ -98,11 +169,7 @@ def _fields(message: pb.InferenceRequest) -> dict[str, object]:
     return fields
 
 
-def _answer(
-    request_id: str, generation_id: str, event: TokenEvent | Finished
-) -> pb.InferenceResponse:
-    if isinstance(event, Finished):
-        return _final(request_id, generation_id, event)
+def _token(request_id: str, generation_id: str, event: TokenEvent) -> pb.InferenceResponse:
     return pb.InferenceResponse(
         request_id=request_id, id=generation_id, text=event.text, index=event.index
     )

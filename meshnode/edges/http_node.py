@@ -291,9 +291,13 @@ ROUTES = (
 )
 
 
-def node_access(tokens: TokenStore, limits: LimitsConfig) -> Access:
-    """Authentication by ``tokens``, and the rate limits that the configuration sets."""
+def node_rates(limits: LimitsConfig) -> RateLimits:
+    """The rate limits that the configuration sets."""
     address = Rate(limits.requests_per_second_per_address, limits.burst_per_address)
     token = Rate(limits.requests_per_second_per_token, limits.burst_per_token)
-    rates = RateLimits(per_address=RateLimit(address), per_token=RateLimit(token))
-    return Access(tokens.authenticate, rates)
+    return RateLimits(per_address=RateLimit(address), per_token=RateLimit(token))
+
+
+def node_access(tokens: TokenStore, limits: LimitsConfig) -> Access:
+    """Authentication by ``tokens``, and the rate limits that the configuration sets."""
+    return Access(tokens.authenticate, node_rates(limits))

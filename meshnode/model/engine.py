@@ -43,8 +43,8 @@ class Session:
     prompt: Tensor = field(repr=False)
     cache: KVCache
     sampler: Sampler
-    latest: int = field(default=-1, repr=False)
-    """The token that is the next step's input; -1 during prefill."""
+    generated: list[int] = field(default_factory=list, repr=False)
+    """The tokens so far. The last one is the next step's input."""
 
 
 @dataclass(slots=True)
@@ -82,12 +82,41 @@ class Engine:
 
     @torch.inference_mode()
     def prefill(self, session: Session, start: int, stop: int) -> Outcome | None:
-        """Compute a chunk of the prompt. The outcome is None unless the chunk is the last."""
+        """Compute a chunk of the prompt. The outcome is None unless the chunk is the last.
+
+        After ``suspend``, the generated tokens follow the prompt, with the bits that they had; no
+        chunk may have tokens of both.
+        """
+        prompt, generated = len(session.prompt), session.generated
         try:
-            logits = self._logits(session.prompt[None, start:stop], [session])
+            if stop <= prompt:
+                logits = self._logits(session.prompt[None, start:stop], [session])
+            else:
+                logits = self._again(session, generated[start - prompt : stop - prompt])
         except ComputationError as error:
             return error
-        return self._choose(session, logits[0]) if stop == len(session.prompt) else None
+        is_last = stop == prompt + len(generated)
+        return self._choose(session, logits[0]) if is_last else None
+
+    def suspend(self, session: Session) -> None:
+        """Free the memory of a session, whose positions will be computed again."""
+        session.cache = KVCache.allocate(self._decoder.config, len(self._decoder.held), 0)
+
+    def resume(self, session: Session, capacity: int) -> None:
+        """Allocate memory for a suspended session. May raise a ComputationError."""
+        session.cache = KVCache.allocate(self._decoder.config, len(self._decoder.held), capacity)
+
+    def _again(self, session: Session, tokens: Sequence[int]) -> Tensor:
+        """Logits ``[1, vocab]`` after tokens that were computed one at a time before."""
+        if self.replays:
+            inputs = torch.tensor([tokens])
+            return self._run(self._decoder.held, inputs, [session.cache], stepwise=True)[:, -1]
+        length = session.cache.length
+        try:
+            return [self._logits(torch.tensor([[token]]), [session]) for token in tokens][-1]
+        except ComputationError:
+            session.cache.length = length
+            raise
 
     @torch.inference_mode()
     def decode(self, sessions: Sequence[Session]) -> list[Outcome]:
@@ -95,7 +124,7 @@ class Engine:
         if len(sessions) > 1 and not self.batches:
             return [outcome for session in sessions for outcome in self.decode([session])]
         try:
-            logits = self._logits(torch.tensor([[s.latest] for s in sessions]), sessions)
+            logits = self._logits(torch.tensor([s.generated[-1:] for s in sessions]), sessions)
         except ComputationError as error:
             if len(sessions) == 1:
                 return [error]
@@ -110,10 +139,11 @@ class Engine:
 
     def _choose(self, session: Session, logits: Tensor) -> Outcome:
         try:
-            session.latest = session.sampler.choose(logits)
+            token = session.sampler.choose(logits)
         except ComputationError as error:
             return error
-        return session.latest
+        session.generated.append(token)
+        return token
 
     # Shards of a pipeline.
 

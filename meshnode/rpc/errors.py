@@ -64,6 +64,7 @@ CODES: tuple[tuple[type[domain.MeshnodeError], Code], ...] = (
     # caller has changed something else: here the balance.
     (domain.InsufficientBalance, Code.FAILED_PRECONDITION),
     (domain.FundsLocked, Code.FAILED_PRECONDITION),
+    (domain.Overloaded, Code.RESOURCE_EXHAUSTED),
     (domain.Unavailable, Code.UNAVAILABLE),
     (domain.LayerNotHeld, Code.NOT_FOUND),
 )

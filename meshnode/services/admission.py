@@ -23,10 +23,13 @@ from meshnode.services.generation import Generation
 if TYPE_CHECKING:
     from meshnode.domain.generation import GenerationRequest
     from meshnode.domain.metering import InferenceMeter
+    from meshnode.domain.shares import Requester
     from meshnode.model.loading import LoadedModel
 
 MAX_TOKENIZING = 2
 """Prompts tokenised at once: keep cores free for the torch thread."""
+STARVING_FOR_S = 30.0
+"""A request that waited in vain counts for this long: a node without requests serves nobody."""
 RECENT = 0.2
 """Weight of the newest generation in the average duration."""
 
@@ -34,8 +37,8 @@ RECENT = 0.2
 class GenerationQueue(Protocol):
     """Where admitted generations wait and are computed."""
 
-    def validate_ready(self) -> None:
-        """Raises RateLimited, LayersUnavailable or Unavailable if no generation can be taken."""
+    def validate_ready(self, requester: Requester) -> None:
+        """Raises RateLimited, LayersUnavailable or Unavailable if none can be taken for them."""
 
     def submit(self, generation: Generation) -> bool:
         """Take a generation into the queue; False when the queue is full."""
@@ -66,13 +69,36 @@ class GenerationMeter:
         now = trio.current_time()
         timing = generation.timing(now)
         self._figures.finished(now, timing.total_ms)
-        self._average_s += RECENT * (timing.inference_ms / 1e3 - self._average_s)
+        if timing.inference_ms:
+            # One that never had a place says nothing of how long places are taken.
+            self._average_s += RECENT * (timing.inference_ms / 1e3 - self._average_s)
 
     def queue_full(self) -> RateLimited:
         """The error for a full queue. It says when the next generation is likely to end."""
         return RateLimited(
             math.ceil(self._average_s / self._places), "the queue for the model is full"
         )
+
+
+class Starvation:
+    """Notices when requests wait in vain and nobody gets a place, for the node's health."""
+
+    def __init__(self) -> None:
+        self._placed_at = -math.inf
+        self._seen_at = -math.inf
+
+    def placed(self, now: float) -> None:
+        """A generation has got a place."""
+        self._placed_at = now
+
+    def timed_out(self, waited_s: float, now: float) -> None:
+        """A request was refused after having waited for ``waited_s`` seconds."""
+        if self._placed_at <= now - waited_s:
+            self._seen_at = now
+
+    def lasts(self, now: float) -> bool:
+        """Whether nobody is served: no place was given since, and this is recent."""
+        return self._placed_at < self._seen_at and now - self._seen_at < STARVING_FOR_S
 
 
 class Admission:
@@ -100,11 +126,11 @@ class Admission:
         """
         opened_at = trio.current_time()
         # Checked again below. Checking here as well spares a busy node the tokenising.
-        self._queue.validate_ready()
+        self._queue.validate_ready(request.requester)
         prompt = await trio.to_thread.run_sync(
             self._prompts.tokens, request.prompt, limiter=self._tokenizing, abandon_on_cancel=True
         )
-        self._queue.validate_ready()
+        self._queue.validate_ready(request.requester)
         generation = Generation(
             request,
             id=f"gen-{uuid.uuid4().hex}",

@@ -35,6 +35,8 @@ class Batching(RuleBasedStateMachine):
         # rest.
         self.work: dict[int, tuple[int, int, int] | None] = {}
         self.single: set[int] = set()
+        # Where the prompt of a generation ends that was suspended.
+        self.breaks: dict[int, int] = {}
 
     @rule(kv=st.integers(1, 100))
     def submit_resting(self, kv: int) -> None:
@@ -99,6 +101,17 @@ class Batching(RuleBasedStateMachine):
         self.scheduler.leave(key)
         self.forget(key)
 
+    @precondition(lambda self: any(key not in self.work for key in self.batch))
+    @rule(data=st.data(), generated=st.integers(0, 6))
+    def suspend(self, data: st.DataObject, generated: int) -> None:
+        key = data.draw(st.sampled_from([key for key in self.batch if key not in self.work]))
+        prompt, kv = self.sizes[key]
+        self.breaks.setdefault(key, prompt)
+        self.scheduler.suspend(key, prompt + generated, self.breaks[key])
+        self.sizes[key], self.computed[key] = (prompt + generated, kv), 0
+        self.batch.remove(key)
+        self.queue.insert(0, key)
+
     @rule(cancel=st.booleans())
     def step(self, cancel: bool) -> None:
         admitted = self.scheduler.admit()
@@ -143,7 +156,9 @@ class Batching(RuleBasedStateMachine):
     def bounds(self, key: int) -> tuple[int, int, int]:
         """The next position, the end and the break of a session's prefill; -1 is no break."""
         work = self.work.get(key)
-        return work if work is not None else (self.computed[key], self.sizes[key][0], -1)
+        if work is not None:
+            return work
+        return self.computed[key], self.sizes[key][0], self.breaks.get(key, -1)
 
     def prefills(self, key: int) -> bool:
         if key in self.work:
@@ -204,7 +219,7 @@ def test_transitions_outside_the_table_are_refused() -> None:
     for state in State:
         for other in set(State) - batching.TRANSITIONS[state]:
             scheduler: Scheduler[int] = Scheduler(LIMITS)
-            session = batching._Session(1, 0, 1, rests=False, state=state)
+            session = batching._Session(1, stop=1, state=state)
             with pytest.raises(IllegalTransition, match=f"{state.name} .* {other.name}"):
                 scheduler._enter(0, session, other)
             assert session.state is state

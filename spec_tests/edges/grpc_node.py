@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,18 +10,36 @@ from pathlib import Path
 
 import trio
 
+from meshnode.domain.errors import Unauthorized, Unavailable
 from meshnode.domain.metering import TrafficMeter
-from meshnode.edges.grpc_inference import InferenceServicer
+from meshnode.domain.ratelimit import Rate, RateLimit, RateLimits
+from meshnode.domain.tokens import TokenRecord
+from meshnode.edges.grpc_inference import CallerAccess, InferenceServicer
 from meshnode.edges.grpc_service import node_services
 from meshnode.model.loading import load_model
 from meshnode.rpc.channel import Channel, open_channel
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import EngineLimits, Executor, serve_executor
+from meshnode.services.pipeline import Pipeline
 from meshnode.services.pipeline.records import HopRecorder
+from meshnode.services.wallet.charging import Charged
+from meshnode.services.wallet.serving import Serving
 from meshnode.supervise import Drain
 
 LIMITS = EngineLimits(max_batch=8, max_queue=8)
+RATE = Rate(per_second=1e6, burst=1e6)
+"""Never reached."""
+
+
+def nobody(secret: str) -> TokenRecord:
+    """Authenticate as a node would on which no token was ever issued."""
+    raise Unauthorized
+
+
+def no_ledger() -> Charged:
+    """Charge as a node would that has no ledger."""
+    raise Unavailable("no ledger")
 
 
 @dataclass
@@ -39,6 +57,21 @@ class Node:
         return NodeServiceStub(self.channel)
 
 
+def caller_access(
+    source: Executor | Pipeline,
+    rate: Rate = RATE,
+    authenticate: Callable[[str], TokenRecord] = nobody,
+) -> CallerAccess:
+    """Serve callers without a token, and those that ``authenticate`` knows, for nothing."""
+    return CallerAccess(
+        source=source,
+        serving=Serving(source, no_ledger),
+        authenticate=authenticate,
+        limits=RateLimits(per_address=RateLimit(rate), per_token=RateLimit(rate)),
+        currency="MESH",
+    )
+
+
 @asynccontextmanager
 async def grpc_node(directory: Path, limits: EngineLimits = LIMITS) -> AsyncIterator[Node]:
     """Serve the model in ``directory`` on a free port."""
@@ -47,7 +80,8 @@ async def grpc_node(directory: Path, limits: EngineLimits = LIMITS) -> AsyncIter
     async with trio.open_nursery() as nursery:
         executor = await nursery.start(partial(serve_executor, model, limits))
         services = node_services(
-            [InferenceServicer(generations=executor, drain=drain, hops=HopRecorder())], drain
+            [InferenceServicer(access=caller_access(executor), drain=drain, hops=HopRecorder())],
+            drain,
         )
         serve = partial(serve_grpc, services, "127.0.0.1", 0, traffic=TrafficMeter())
         _, port = await nursery.start(serve)

@@ -15,6 +15,7 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.generation import GenerationRequest
+from meshnode.domain.shares import Requester, Standing
 from spec_tests.edges.http_server import FakeExecutor, Served, start_node, wait_until
 
 pytestmark = pytest.mark.wire
@@ -52,7 +53,11 @@ async def test_parameters_reach_the_engine(nursery: trio.Nursery, tmp_path: Path
     body = {"prompt": "é", "max_tokens": 2.0, "temperature": 0, "stop": ["x"], "unknown": [1]}
     assert (await node.ask("POST", INFERENCE, body)).status == 200
     assert node.executor.generations[0].request == GenerationRequest(
-        prompt="é", max_tokens=2, temperature=0.0, stop=("x",)
+        prompt="é",
+        max_tokens=2,
+        temperature=0.0,
+        stop=("x",),
+        requester=Requester(Standing.PAYING, "operator"),
     )
 
 

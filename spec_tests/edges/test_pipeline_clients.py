@@ -16,6 +16,7 @@ from meshnode.rpc.errors import CallFailed, CallRefused, Code
 from meshnode.rpc.server import serve_grpc
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
+from spec_tests.edges.grpc_node import caller_access
 from spec_tests.edges.http_server import start_node
 from spec_tests.services.pipeline.pipelines import (
     GREEDY,
@@ -107,7 +108,8 @@ async def test_grpc(directory: Path) -> None:
     request = pb.InferenceRequest(**BODY)
     async with cluster(directory, own, rest, **NONE) as nodes:
         drain = Drain()
-        service = InferenceServicer(generations=nodes.pipeline, drain=drain, hops=nodes.hops)
+        access = caller_access(nodes.pipeline)
+        service = InferenceServicer(access=access, drain=drain, hops=nodes.hops)
         _, port = await nodes.nursery.start(
             partial(
                 serve_grpc,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshnode.domain.batching import EngineLimits
 from meshnode.services.executor.service import Executor, engine_limits, serve_executor
-from meshnode.services.executor.sessions import ForwardJob, ShardSession
+from meshnode.services.executor.sessions import ForwardJob, SessionEvicted, ShardSession
 from meshnode.services.generation import Generation
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Executor",
     "ForwardJob",
     "Generation",
+    "SessionEvicted",
     "ShardSession",
     "engine_limits",
     "serve_executor",

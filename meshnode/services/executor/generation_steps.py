@@ -1,5 +1,8 @@
 """The executor's work for generations, on a node that holds all layers of its model.
 
+Terms: a generation that is *suspended* has given its place and memory to another one
+(decision 0132). It computes its positions again later, and goes on with the same tokens.
+
 Invariants: a generation is in the scheduler from ``submit`` until it has ended; what the torch
 thread is using is freed only after the step; a generation that fails takes no other along.
 """
@@ -13,7 +16,13 @@ from functools import partial
 import trio
 
 from meshnode.domain.batching import Chunk, Scheduler
-from meshnode.domain.errors import ComputationFailed, LayersUnavailable, MeshnodeError, Unavailable
+from meshnode.domain.errors import (
+    ComputationFailed,
+    LayersUnavailable,
+    MeshnodeError,
+    Unavailable,
+)
+from meshnode.domain.shares import Requester
 from meshnode.model.engine import ComputationError, Engine, Outcome, Session
 from meshnode.model.loading import LoadedModel
 from meshnode.services.admission import GenerationMeter
@@ -35,10 +44,12 @@ class GenerationSteps:
         model: LoadedModel,
         meter: GenerationMeter,
         validate_open: Callable[[], None],
+        make_room: Callable[[Requester], None],
         changed: Callable[[], None],
     ) -> None:
         """``validate_open`` raises Unavailable once the executor has stopped.
 
+        ``make_room`` lets somebody else leave a full queue if this requester comes first.
         ``changed`` is called when there may be work, or room for generations that wait.
         """
         self._engine = engine
@@ -46,24 +57,29 @@ class GenerationSteps:
         self._model = model
         self._meter = meter
         self._validate_open = validate_open
+        self._make_room = make_room
         self._changed = changed
         self._sessions: dict[Generation, Session] = {}
         self._in_step: frozenset[Generation] = frozenset()
         self.failed: bool | None = None
         """Whether all generations of the latest step failed; None before the first step."""
 
-    def validate_ready(self) -> None:
+    def validate_ready(self, requester: Requester) -> None:
         """Raises Unavailable, LayersUnavailable or RateLimited if no generation can be taken."""
         self._validate_open()
         if not self._model.card.complete:
             raise LayersUnavailable("this node holds only a part of the model's layers")
-        if self._scheduler.full:
+        if not self._scheduler.takes(requester):
             raise self._meter.queue_full()
 
     def submit(self, generation: Generation) -> bool:
         """Take a generation into the queue; False when the queue is full."""
         kv_bytes = self._engine.kv_bytes(generation.positions)
-        taken = self._scheduler.submit(generation, len(generation.prompt), kv_bytes)
+        requester = generation.request.requester
+        self._make_room(requester)
+        taken = self._scheduler.submit(
+            generation, len(generation.prompt), kv_bytes, requester, trio.current_time()
+        )
         self._changed()
         return taken
 
@@ -80,15 +96,32 @@ class GenerationSteps:
 
     def admit(self, generation: Generation) -> None:
         """Allocate the cache of a generation that was given a place in the batch."""
-        generation.admit(trio.current_time())
+        suspended = self._sessions.get(generation)
         try:
-            self._sessions[generation] = self._engine.session(
-                generation.prompt, generation.positions, generation.request
-            )
+            if suspended is None:
+                generation.admit(trio.current_time())
+                self._sessions[generation] = self._engine.session(
+                    generation.prompt, generation.positions, generation.request
+                )
+            else:
+                self._engine.resume(suspended, generation.positions)
         except ComputationError as error:
             log.error("generation %s: no room for its cache: %r", generation.id, error)
             self._fail(generation, ComputationFailed())
             self._drop(generation)
+
+    def suspend(self, generation: Generation) -> None:
+        """Take the generation's place and memory; it goes on when it is admitted again."""
+        session = self._sessions[generation]
+        self._engine.suspend(session)
+        prompt = len(generation.prompt)
+        stop = prompt + len(session.generated)
+        self._scheduler.suspend(generation, stop, prompt, trio.current_time())
+
+    def refuse(self, generation: Generation, failure: MeshnodeError) -> None:
+        """End a generation that waits for a place."""
+        self._fail(generation, failure)
+        self._drop(generation)
 
     async def extend(
         self, generation: Generation, chunk: Chunk[Generation | ShardSession], compute: TorchThread
@@ -96,9 +129,10 @@ class GenerationSteps:
         """Compute one chunk of a generation's prompt."""
         session = self._sessions[generation]
         self._in_step = frozenset([generation])
+        begun = trio.current_time()
         outcome = await compute(partial(self._engine.prefill, session, chunk.start, chunk.stop))
         self._scheduler.prefilled(chunk)
-        self._after_step([generation], [outcome])
+        self._after_step([generation], [outcome], begun)
 
     async def step(self, compute: TorchThread) -> int:
         """Compute a token for every generation that decodes. Returns the number of engine calls."""
@@ -107,7 +141,8 @@ class GenerationSteps:
             return 0
         self._in_step = frozenset(batch)
         sessions = [self._sessions[generation] for generation in batch]
-        self._after_step(batch, await compute(partial(self._engine.decode, sessions)))
+        begun = trio.current_time()
+        self._after_step(batch, await compute(partial(self._engine.decode, sessions)), begun)
         return 1
 
     def stop(self, generation: Generation, failure: Unavailable) -> None:
@@ -116,9 +151,13 @@ class GenerationSteps:
             self._fail(generation, failure)
         self._drop(generation)
 
-    def _after_step(self, batch: Sequence[Generation], outcomes: Sequence[Outcome | None]) -> None:
+    def _after_step(
+        self, batch: Sequence[Generation], outcomes: Sequence[Outcome | None], begun: float
+    ) -> None:
         """Emit what a step computed; drop generations that ended, failed or were left meanwhile."""
         self._in_step = frozenset()
+        requesters = [generation.request.requester for generation in batch]
+        self._scheduler.spend(requesters, trio.current_time() - begun)
         self.failed = all(isinstance(outcome, Exception) for outcome in outcomes)
         for generation, outcome in zip(batch, outcomes, strict=True):
             if not generation.ended:

@@ -21,16 +21,17 @@ from torch import Tensor
 
 from meshnode.config import Config
 from meshnode.domain.batching import EngineLimits, Scheduler
-from meshnode.domain.errors import StartupError, Unavailable
+from meshnode.domain.errors import MeshnodeError, Overloaded, StartupError, Unavailable
 from meshnode.domain.generation import GenerationRequest
 from meshnode.domain.metering import InferenceMeter
+from meshnode.domain.shares import ANYBODY, Requester
 from meshnode.domain.units import GIBIBYTE
 from meshnode.model.config import DecoderConfig
 from meshnode.model.engine import Engine
 from meshnode.model.loading import LoadedModel
-from meshnode.services.admission import Admission, GenerationMeter
+from meshnode.services.admission import Admission, GenerationMeter, Starvation
 from meshnode.services.executor.generation_steps import GenerationSteps
-from meshnode.services.executor.sessions import ForwardJob, ShardSession
+from meshnode.services.executor.sessions import ForwardJob, SessionEvicted, ShardSession
 from meshnode.services.executor.shard_steps import ShardSteps
 from meshnode.services.executor.torch_thread import TorchThread
 from meshnode.services.generation import Generation
@@ -39,6 +40,10 @@ log = logging.getLogger(__name__)
 
 SHORTEST_CONTEXT = 2
 """Tokens: one of the prompt, and one to generate."""
+LOOK_EVERY_S = 0.5
+"""How often the waiting are looked at, which adds to the longest wait."""
+STALLED_S = 30.0
+"""A call into the torch thread that takes longer serves nobody; calls take milliseconds."""
 FAILING_FOR_S = 30.0
 """A failed step counts for this long: a node that is sent no work cannot prove that it works."""
 
@@ -79,9 +84,11 @@ async def serve_executor(
         log.warning("a replay rounds differently on this machine: replaying step by step")
     executor = Executor(model, engine, limits, compute)
     try:
-        task_status.started(executor)
-        while True:
-            await executor.step()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(executor.watch_queue)
+            task_status.started(executor)
+            while True:
+                await executor.step()
     finally:
         executor.close()
 
@@ -100,7 +107,7 @@ class Executor:
         self.limits = limits
         """The limits that it was started with."""
         self.meter = InferenceMeter()
-        meter = GenerationMeter(self.meter, limits.max_batch)
+        self._queue_full = (meter := GenerationMeter(self.meter, limits.max_batch)).queue_full
         self._model = model
         self._engine = engine
         self._thread = thread
@@ -111,6 +118,7 @@ class Executor:
             num_layers=self.card.num_layers,
             context_length=self.card.context_length,
             queue_full=meter.queue_full,
+            make_room=self._make_room,
             changed=self._changed,
         )
         self._generations = GenerationSteps(
@@ -119,12 +127,16 @@ class Executor:
             model=model,
             meter=meter,
             validate_open=self._refuse_if_closed,
+            make_room=self._make_room,
             changed=self._changed,
         )
         self._admission = Admission(model, self.card.context_length, self._generations, meter)
         self._work = trio.Event()
         self._idle = trio.Event()
         self._failed_at = -math.inf
+        self._step_begun = math.inf
+        self.starvation = Starvation()
+        """Whether requests wait in vain; kept by the pipeline too, if there is one."""
         self._closed = False
         self.steps = 0
         """Calls into the torch thread since the start."""
@@ -174,9 +186,17 @@ class Executor:
         return 0
 
     def device_check(self) -> str:
-        """``absent``, since there is no accelerator; ``failing`` after a step failed as a whole."""
-        failing = trio.current_time() - self._failed_at < FAILING_FOR_S
-        return "failing" if failing or self._closed else "absent"
+        """``absent``, since there is no accelerator, or why nobody is served.
+
+        ``failing`` after a step failed as a whole, ``stalled`` while one takes too long, and
+        ``overloaded`` after a request waited in vain for a place while nobody got one.
+        """
+        now = trio.current_time()
+        if self._closed or now - self._failed_at < FAILING_FOR_S:
+            return "failing"
+        if now - self._step_begun > STALLED_S:
+            return "stalled"
+        return "overloaded" if self.starvation.lasts(now) else "absent"
 
     async def open(self, request: GenerationRequest) -> Generation:
         """Tokenise the prompt and take the request into the queue (``Admission.open``).
@@ -185,15 +205,17 @@ class Executor:
         """
         return await self._admission.open(request)
 
-    async def open_session(self, layers: range, positions: int) -> ShardSession:
+    async def open_session(
+        self, layers: range, positions: int, requester: Requester = ANYBODY
+    ) -> ShardSession:
         """Reserve memory for ``positions`` of a pipeline's session in some of the held layers.
 
-        Waits in the queue like a generation. Raises RateLimited when the queue is full,
-        LayerNotHeld for layers that are not here, InvalidRequest for more positions than the
-        context has, Unavailable when stopped.
+        Waits in the queue like a generation. Raises RateLimited when the queue is full, Overloaded
+        when no place became free in time, LayerNotHeld for layers that are not here,
+        InvalidRequest for more positions than the context has, Unavailable when stopped.
         """
         self._refuse_if_closed()
-        return await self._shards.open(layers, positions)
+        return await self._shards.open(layers, positions, requester)
 
     async def forward(
         self, session: ShardSession, inputs: Tensor, *, decode_from: int | None = None
@@ -206,8 +228,9 @@ class Executor:
         reserved is taken as needed. Calls for one session wait for one another.
 
         Raises InvalidRequest for inputs that do not fit, RateLimited when there is no memory left,
-        ComputationFailed, and Unavailable when the session or the executor has ended. After a
-        failure or a cancellation the session is as long as before.
+        SessionEvicted when a peer's session has lost its place, ComputationFailed, and Unavailable
+        when the session or the executor has ended. After any other failure, and after a
+        cancellation, the session is as long as before.
         """
         self._refuse_if_closed()
         return await self._shards.forward(session, inputs, decode_from)
@@ -230,6 +253,8 @@ class Executor:
             self._work = trio.Event()
             await self._work.wait()
             self._admit()
+        self._scheduler.turn()
+        self._step_begun = trio.current_time()
         chunk = self._scheduler.next_chunk()
         if chunk is not None:
             if isinstance(chunk.key, ShardSession):
@@ -242,6 +267,7 @@ class Executor:
         self._after_steps(steps, failed=self._generations.failed)
         steps = await self._shards.step(self._thread)
         self._after_steps(steps, failed=self._shards.failed)
+        self._step_begun = math.inf
 
     def close(self) -> None:
         """Refuse new generations and sessions, and end the open ones with Unavailable."""
@@ -253,17 +279,52 @@ class Executor:
             else:
                 self._generations.stop(key, stopped)
 
+    async def watch_queue(self) -> None:
+        """Refuse what has waited for a place for as long as any request may; never returns."""
+        while True:
+            await trio.sleep(LOOK_EVERY_S)
+            now = trio.current_time()
+            for key in self._scheduler.overdue(now):
+                self.starvation.timed_out(self.limits.max_wait_s, now)
+                self._refuse(key, Overloaded("no place became free in time"))
+
     def _admit(self) -> None:
-        """Move generations and sessions into the batch, while there is room."""
-        for key in self._scheduler.admit():
-            if isinstance(key, ShardSession):
-                self._shards.admit(key)
+        """Move generations and sessions into the batch, and out of it for those that come first."""
+        while True:
+            now = trio.current_time()
+            victim = self._scheduler.victim(now)
+            if isinstance(victim, ShardSession):
+                log.info("a peer's session has to make room: %r", victim)
+                self._shards.fail(victim, SessionEvicted())
+            elif victim is not None:
+                self._generations.suspend(victim)
+            elif admitted := self._scheduler.admit(now):
+                for key in admitted:
+                    if isinstance(key, ShardSession):
+                        self._shards.admit(key)
+                    else:
+                        self._generations.admit(key)
+                        self.starvation.placed(now)
             else:
-                self._generations.admit(key)
+                return
+
+    def _make_room(self, requester: Requester) -> None:
+        """Let somebody else leave a full queue, if this requester comes before them."""
+        refused = self._scheduler.refused_for(requester)
+        if refused is not None:
+            self._refuse(refused, self._queue_full())
+
+    def _refuse(self, key: Generation | ShardSession, failure: MeshnodeError) -> None:
+        """End one that waits for a place."""
+        if isinstance(key, ShardSession):
+            self._shards.fail(key, failure)
+        else:
+            self._generations.refuse(key, failure)
 
     def _after_steps(self, steps: int, *, failed: bool | None) -> None:
         """Count steps, and note what they say about the health of the node."""
         self.steps += steps
+        self._step_begun = trio.current_time()
         if steps and failed is not None:
             self._failed_at = trio.current_time() if failed else -math.inf
 

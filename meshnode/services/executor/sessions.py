@@ -21,8 +21,16 @@ import torch
 import trio
 from torch import Tensor
 
-from meshnode.domain.errors import MeshnodeError
+from meshnode.domain.errors import MeshnodeError, RateLimited
+from meshnode.domain.shares import Requester
 from meshnode.model.engine import Shard
+
+
+class SessionEvicted(RateLimited):
+    """The session had to give its place and memory to somebody else (decision 0132)."""
+
+    def __init__(self) -> None:
+        super().__init__(1, "the session's place was needed for others")
 
 
 @dataclass(slots=True, eq=False)
@@ -85,10 +93,16 @@ class ShardSession:
     """Handle of a session. ``Executor.forward`` continues it; ``close`` frees its memory."""
 
     def __init__(
-        self, layers: range, capacity: int, *, leave: Callable[[ShardSession], None]
+        self,
+        layers: range,
+        capacity: int,
+        requester: Requester,
+        *,
+        leave: Callable[[ShardSession], None],
     ) -> None:
         """``leave`` is called, once, when the session is closed."""
         self.layers = layers
+        self.requester = requester
         self.capacity = capacity
         """Positions that memory is reserved for."""
         self.limit: int | None = None

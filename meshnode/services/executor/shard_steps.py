@@ -17,7 +17,14 @@ import trio
 from torch import Tensor
 
 from meshnode.domain.batching import Chunk, Scheduler
-from meshnode.domain.errors import ComputationFailed, InvalidRequest, RateLimited, Unavailable
+from meshnode.domain.errors import (
+    ComputationFailed,
+    InvalidRequest,
+    MeshnodeError,
+    RateLimited,
+    Unavailable,
+)
+from meshnode.domain.shares import Requester
 from meshnode.model.engine import ComputationError, Engine, ShardOutcome
 from meshnode.services.executor.sessions import ForwardJob, ShardSession
 from meshnode.services.executor.torch_thread import TorchThread
@@ -39,26 +46,33 @@ class ShardSteps:
         num_layers: int,
         context_length: int,
         queue_full: Callable[[], RateLimited],
+        make_room: Callable[[Requester], None],
         changed: Callable[[], None],
     ) -> None:
-        """``changed`` is called when there may be work, or room for sessions that wait."""
+        """``changed`` is called when there may be work, or room for sessions that wait.
+
+        ``make_room`` lets somebody else leave a full queue if this requester comes first.
+        """
         self._engine = engine
         self._scheduler = scheduler
         self._num_layers = num_layers
         self._context = context_length
         self._queue_full = queue_full
+        self._make_room = make_room
         self._changed = changed
         self._in_step: frozenset[ShardSession] = frozenset()
         self.failed: bool | None = None
         """Whether the latest step failed for a reason other than its inputs; None before a step."""
 
-    async def open(self, layers: range, positions: int) -> ShardSession:
+    async def open(self, layers: range, positions: int, requester: Requester) -> ShardSession:
         """Open a session; see ``Executor.open_session``."""
         self._engine.validate_layers(layers)
         if not 0 < positions <= self._context:
             raise InvalidRequest(None, f"a session has 1 to {self._context} positions")
-        session = ShardSession(layers, positions, leave=self._leave)
-        if not self._scheduler.submit_resting(session, self._kv_bytes(session, positions)):
+        session = ShardSession(layers, positions, requester, leave=self._leave)
+        kv_bytes = self._kv_bytes(session, positions)
+        self._make_room(requester)
+        if not self._scheduler.submit_resting(session, kv_bytes, requester, trio.current_time()):
             raise self._queue_full()
         self._changed()
         opened = False
@@ -124,7 +138,7 @@ class ShardSteps:
             return
         job.abandoned = True
         if session not in self._in_step:
-            self._scheduler.rest(session)
+            self._scheduler.rest(session, trio.current_time())
             session.end_job(trio.current_time())
 
     # What follows is the service's side.
@@ -148,8 +162,10 @@ class ShardSteps:
         self._in_step = frozenset([session])
         begun = trio.current_time()
         outcome = await compute(run)
-        self._scheduler.prefilled(chunk)
-        self._after(session, outcome, trio.current_time() - begun, last=chunk.last)
+        now = trio.current_time()
+        self._scheduler.prefilled(chunk, now)
+        self._scheduler.spend([session.requester], now - begun)
+        self._after(session, outcome, now - begun, last=chunk.last)
         self._in_step = frozenset()
 
     async def step(self, compute: TorchThread) -> int:
@@ -172,6 +188,7 @@ class ShardSteps:
         begun = trio.current_time()
         outcomes = await compute(partial(self._engine.step, shards, [job.inputs for job in jobs]))
         elapsed = trio.current_time() - begun
+        self._scheduler.spend([session.requester for session in group], elapsed)
         for session, outcome in zip(group, outcomes, strict=True):
             self._after(session, outcome, elapsed, last=True)
         self._in_step = frozenset()
@@ -202,7 +219,7 @@ class ShardSteps:
             job.compute_s += elapsed
             job.take(outcome)
         if last or failure is not None or job.abandoned:
-            self._scheduler.rest(session)
+            self._scheduler.rest(session, now)
             session.end_job(now, failure)
 
     def stop(self, session: ShardSession, failure: Unavailable) -> None:
@@ -214,8 +231,8 @@ class ShardSteps:
         else:
             self.fail(session, failure)
 
-    def fail(self, session: ShardSession, failure: ComputationFailed | Unavailable) -> None:
-        """End a session that its user has not closed."""
+    def fail(self, session: ShardSession, failure: MeshnodeError) -> None:
+        """End a session that its user has not closed, whether or not it has a place."""
         if session.failure is None and not session.closed:
             session.failure = failure
             session.closed = True

@@ -1,7 +1,8 @@
 """Generations over the holders of a model's layers (interface 1 and 4.3).
 
 Terms: the *driver* holds the first layers; it has the tokenizer and the embedding, and samples. A
-generation is *queued* until the driver has a place and memory for it, then *driven* by a task.
+generation is *queued* until the driver has a place and memory for it, then *driven* by a task. It
+is *interrupted* while its place is needed for somebody who comes first (decision 0132).
 
 Invariants: at most ``max_sessions`` generations are driven and ``max_queue`` wait; the hidden
 states kept for replays take at most ``kept_bytes``; however a generation ends, its place is free at
@@ -23,11 +24,14 @@ from meshnode.domain.errors import (
     ComputationFailed,
     LayersUnavailable,
     MeshnodeError,
+    Overloaded,
     Unavailable,
 )
+from meshnode.domain.shares import Requester
+from meshnode.model.sampler import Sampler
 from meshnode.services.admission import Admission, GenerationMeter
 from meshnode.services.generation import Generation
-from meshnode.services.pipeline.driver import MAX_SAMPLING, Driver
+from meshnode.services.pipeline.driver import MAX_SAMPLING, Driver, GenerationProgress
 from meshnode.services.pipeline.failover import DriverContext
 from meshnode.services.pipeline.records import HopRecorder, HopTrace
 from meshnode.services.pipeline.routes import Routes
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BYTES_PER_NUMBER = 4
+LOOK_EVERY_S = 0.5
+"""How often the waiting are looked at, which adds to the longest wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,18 +94,25 @@ async def serve_pipeline(
         pipeline = Pipeline(model, executor, book, pool, limits, node_id, recorder, spawn)
         try:
             task_status.started(pipeline)
-            await trio.sleep_forever()
+            while True:
+                await trio.sleep(LOOK_EVERY_S)
+                pipeline.look_after_waiting()
         finally:
             pipeline.close()
 
 
 @dataclass(slots=True, eq=False)
 class _Driven:
-    """A generation, the scope of the task that drives it, and the trace of its hops."""
+    """A generation that has or had a place, the trace of its hops, and the task that drives it."""
 
     generation: Generation
     trace: HopTrace
+    progress: GenerationProgress
     scope: trio.CancelScope
+    """Of the task that drives it, or did so last."""
+    left: trio.Event
+    """Set when that task has ended."""
+    interrupted: bool = False
 
 
 class Pipeline:
@@ -121,6 +134,7 @@ class Pipeline:
         context = min(card.context_length, limits.kept_bytes // self._kept_position)
         self._meter = GenerationMeter(executor.meter, limits.max_sessions)
         self._admission = Admission(model, context, self, self._meter)
+        self._starvation = executor.starvation
         self._routes = Routes(book, card.layers[-1] + 1, card.num_layers)
         self._recorder = recorder
         self._spawn = spawn
@@ -179,7 +193,7 @@ class Pipeline:
 
     # The methods below are called by generations, ``Admission`` and the service, not by users.
 
-    def validate_ready(self) -> None:
+    def validate_ready(self, requester: Requester) -> None:
         """Raises Unavailable, LayersUnavailable or RateLimited if no generation can be taken."""
         if self._closed:
             raise Unavailable("the pipeline has stopped")
@@ -187,7 +201,7 @@ class Pipeline:
             raise LayersUnavailable(
                 "this node does not hold the first layer; ask one whose role is driver"
             )
-        if self._scheduler.full:
+        if not self._scheduler.takes(requester):
             raise self._meter.queue_full()
         if self._routes.choose() is None:
             raise self._routes.unavailable()
@@ -195,7 +209,13 @@ class Pipeline:
     def submit(self, generation: Generation) -> bool:
         """Take a generation into the queue; False when the queue is full."""
         kept_bytes = generation.positions * self._kept_position
-        taken = self._scheduler.submit(generation, len(generation.prompt), kept_bytes)
+        requester = generation.request.requester
+        refused = self._scheduler.refused_for(requester)
+        if refused is not None:
+            self._end(refused, self._meter.queue_full())
+        taken = self._scheduler.submit(
+            generation, len(generation.prompt), kept_bytes, requester, trio.current_time()
+        )
         self._admit()
         return taken
 
@@ -209,6 +229,13 @@ class Pipeline:
         if driven is not None:
             driven.scope.cancel()
 
+    def look_after_waiting(self) -> None:
+        """Refuse what has waited for a place for as long as any request may."""
+        now = trio.current_time()
+        for generation in self._scheduler.overdue(now):
+            self._starvation.timed_out(self._scheduler.limits.max_wait_s, now)
+            self._end(generation, Overloaded("no place became free in time"))
+
     def close(self) -> None:
         """Refuse new generations, and end the open ones with Unavailable."""
         self._closed = True
@@ -216,29 +243,71 @@ class Pipeline:
             self._end(generation, Unavailable("the pipeline has stopped"))
 
     def _admit(self) -> None:
-        """Start driving queued generations while there is room."""
-        for generation in self._scheduler.admit():
-            trace = self._recorder.begin(generation.id)
-            driven = _Driven(generation, trace, trio.CancelScope())
-            self._driven[generation] = driven
-            self._spawn(partial(self._drive, driven))
+        """Drive queued generations while there is room, and interrupt others that come later."""
+        while True:
+            now = trio.current_time()
+            victim = self._scheduler.victim(now)
+            if victim is not None:
+                self._interrupt(self._driven[victim], now)
+            elif admitted := self._scheduler.admit(now):
+                self._starvation.placed(now)
+                for generation in admitted:
+                    self._begin(generation)
+            else:
+                return
 
-    async def _drive(self, driven: _Driven) -> None:
+    def _interrupt(self, driven: _Driven, now: float) -> None:
+        """Take the generation's place; its task leaves the sessions at the holders."""
+        prompt = len(driven.generation.prompt)
+        stop = prompt + len(driven.progress.generated)
+        self._scheduler.suspend(driven.generation, stop, prompt, now)
+        driven.interrupted = True
+        driven.scope.cancel()
+
+    def _begin(self, generation: Generation) -> None:
+        """Start the task that drives a generation, for the first time or once more."""
+        driven = self._driven.get(generation)
+        before: trio.Event | None = None
+        if driven is None:
+            trace = self._recorder.begin(generation.id)
+            progress = GenerationProgress(Sampler(generation.request))
+            driven = _Driven(generation, trace, progress, trio.CancelScope(), trio.Event())
+            self._driven[generation] = driven
+        else:
+            before = driven.left
+            driven.scope, driven.left = trio.CancelScope(), trio.Event()
+            driven.interrupted = False
+        self._spawn(partial(self._drive, driven, driven.scope, driven.left, before))
+
+    async def _drive(
+        self,
+        driven: _Driven,
+        scope: trio.CancelScope,
+        left: trio.Event,
+        before: trio.Event | None,
+    ) -> None:
+        """Drive a generation, after the task that did so ``before`` has ended."""
         generation = driven.generation
         failure: MeshnodeError | None = None
         try:
-            with driven.scope:
+            with scope:
                 try:
-                    await self._driver.run(generation, driven.trace)
+                    if before is not None:
+                        await before.wait()
+                    await self._driver.run(generation, driven.trace, driven.progress)
                 except MeshnodeError as error:
                     failure = error
         finally:
-            self._end(generation, failure or Unavailable("the pipeline has stopped"))
-            log.info(
-                "generation over %d paths ended",
-                driven.trace.paths,
-                extra={"fields": driven.trace.fields()},
-            )
+            left.set()
+            interrupted = scope is not driven.scope or driven.interrupted
+            # An interrupted generation may have got its last token at that moment.
+            if not interrupted or failure is not None or generation.ended:
+                self._end(generation, failure or Unavailable("the pipeline has stopped"))
+                log.info(
+                    "generation over %d paths ended",
+                    driven.trace.paths,
+                    extra={"fields": driven.trace.fields()},
+                )
 
     def _end(self, generation: Generation, failure: MeshnodeError) -> None:
         """End a generation with ``failure``, unless it has ended already, and free its place."""

@@ -2,7 +2,8 @@
 
 Terms: a *session* belongs to its *owner* alone: the address that opened it or, if that address
 relayed the call for others, the whole list of addresses on the way. A session's key is its owner,
-the id that the owner chose, and the first layer that it runs.
+the id that the owner chose, and the first layer that it runs. A session whose place was needed for
+others is *evicted* (decision 0132); its next message is refused as one without a session.
 
 =================================  ============================================================
 a message that starts              is
@@ -31,8 +32,10 @@ from hashlib import blake2b
 
 import trio
 
-from meshnode.domain.errors import InvalidRequest, RateLimited, Unavailable
-from meshnode.services.executor import Executor, ShardSession
+from meshnode.domain.errors import InvalidRequest, MeshnodeError, RateLimited, Unavailable
+from meshnode.domain.ratelimit import address_key
+from meshnode.domain.shares import largest_above
+from meshnode.services.executor import Executor, SessionEvicted, ShardSession
 from meshnode.services.shards.messages import (
     MAX_TENSOR_BYTES,
     POSITIONS,
@@ -45,7 +48,7 @@ from meshnode.services.shards.messages import (
     unpack,
     validate_mask,
 )
-from meshnode.services.shards.stateless import answer_of, forward_stateless, open_within
+from meshnode.services.shards.stateless import answer_of, forward_stateless, open_within, peer_at
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +97,8 @@ class _Record:
 
     session: ShardSession
     ip: str
-    """The address that sends the messages, to whose share the session counts."""
+    """The address that sends the messages, to whose share the session counts. An IPv6 address
+    stands for its whole network."""
     touched: float
     turn: trio.Lock = field(default_factory=trio.Lock)
     requests: OrderedDict[bytes, None] = field(default_factory=OrderedDict, repr=False)
@@ -213,12 +217,14 @@ class Holder:
             self._drop(key)
 
     def expire(self) -> None:
-        """Drop the sessions that have been idle too long."""
+        """Drop the sessions that were evicted, or have been idle too long."""
         crowded = self._executor.queued > 0 or len(self._records) >= self._limits.sessions
         idle_s = self._limits.crowded_idle_s if crowded else self._limits.idle_s
         oldest = trio.current_time() - idle_s
         for key, record in list(self._records.items()):
-            if not record.busy and record.touched <= oldest:
+            if record.session.closed:
+                self._drop(key)
+            elif not record.busy and record.touched <= oldest:
                 log.info("session of %s expired", record.ip)
                 self._drop(key)
 
@@ -247,7 +253,9 @@ class Holder:
         if key in self._records:
             session.close()
             raise RateLimited(1, "the session is being opened")
-        record = self._records[key] = _Record(session, call.caller_ip, trio.current_time())
+        record = self._records[key] = _Record(
+            session, address_key(call.caller_ip), trio.current_time()
+        )
         computed = False
         try:
             async with record.turn:
@@ -261,12 +269,11 @@ class Holder:
     async def _open(self, call: ForwardCall, inputs: ForwardInputs) -> ShardSession:
         if not self._accepting():
             raise Unavailable("the node is draining")
-        ip, limits = call.caller_ip, self._limits
-        if len(self._records) + len(self._opening) >= limits.sessions:
-            self.expire()
+        ip, limits = address_key(call.caller_ip), self._limits
+        self.expire()
         mine = sum(record.ip == ip for record in self._records.values())
         mine += sum(whose == ip for whose, _ in self._opening)
-        if mine >= limits.of_one(ip) or len(self._records) + len(self._opening) >= limits.sessions:
+        if mine >= limits.of_one(call.caller_ip) or not self._make_room(mine):
             raise RateLimited(1, "no more sessions here")
         context = self._executor.card.context_length
         wanted = FIRST_POSITIONS
@@ -276,14 +283,31 @@ class Holder:
             if wanted > context:
                 raise RateLimited(1, f"a session has {context} positions here at most")
         positions = min(max(wanted, inputs.states.shape[1]), context)
-        if positions > self._room(ip, len(call.layers)):
+        if positions > self._room(call.caller_ip, len(call.layers)):
             raise RateLimited(1, NO_SHARE)
         opening = (ip, self._executor.kv_bytes(positions, len(call.layers)))
         self._opening.append(opening)
         try:
-            return await open_within(limits.open_s, self._executor, call.layers, positions)
+            return await open_within(
+                limits.open_s, self._executor, call.layers, positions, peer_at(ip)
+            )
         finally:
             self._opening.remove(opening)
+
+    def _make_room(self, mine: int) -> bool:
+        """Whether an address that has ``mine`` sessions may have one more, in place of another's.
+
+        It may if the address that has the most keeps as many: that one's session that has been idle
+        for longest is dropped then.
+        """
+        if len(self._records) + len(self._opening) < self._limits.sessions:
+            return True
+        most = largest_above((record.ip for record in self._records.values()), mine)
+        theirs = [key for key, record in self._records.items() if record.ip == most]
+        if not theirs:
+            return False
+        self._drop(min(theirs, key=lambda key: self._records[key].touched))
+        return True
 
     async def _compute(
         self, key: Key, record: _Record, call: ForwardCall, inputs: ForwardInputs
@@ -293,7 +317,7 @@ class Holder:
             raise SessionBehind(None)
         if session.failure is not None:
             self._drop(key)
-            raise session.failure
+            raise _lost(session.failure)
         record.validate_new(call.request_id)
         start = session.length if inputs.start is None else inputs.start
         if start > session.length:
@@ -302,12 +326,17 @@ class Holder:
         if stop > self._executor.card.context_length:
             raise InvalidRequest(POSITIONS, "must lie within the context")
         validate_mask(call.mask, 1, stop)
-        session.limit = session.capacity + self._room(record.ip, len(call.layers))
+        session.limit = session.capacity + self._room(call.caller_ip, len(call.layers))
         if stop > session.limit:
             raise RateLimited(1, NO_SHARE)
         record.touched = trio.current_time()
         session.rewind(start)
-        output = await self._executor.forward(session, inputs.states, decode_from=call.decode_from)
+        try:
+            output = await self._executor.forward(
+                session, inputs.states, decode_from=call.decode_from
+            )
+        except SessionEvicted as error:
+            raise _lost(error) from None
         packed = False
         try:
             answer = await answer_of([output], past=())
@@ -328,14 +357,20 @@ class Holder:
 
     def _room(self, ip: str, num_layers: int) -> int:
         """Positions in ``num_layers`` layers that an address's share of memory still allows."""
-        sessions = (record.session for record in self._records.values() if record.ip == ip)
+        name = address_key(ip)
+        sessions = (record.session for record in self._records.values() if record.ip == name)
         used = sum(self._executor.kv_bytes(s.capacity, len(s.layers)) for s in sessions)
-        used += sum(size for whose, size in self._opening if whose == ip)
+        used += sum(size for whose, size in self._opening if whose == name)
         share = int(self._limits.share_of(ip) * self._executor.kv_bytes_limit)
         return max(0, share - used) // self._executor.kv_bytes(1, num_layers)
 
     def _drop(self, key: Key) -> None:
         self._records.pop(key).session.close()
+
+
+def _lost(failure: MeshnodeError) -> MeshnodeError:
+    """What a driver is told about the end of its session: it replays one that was evicted."""
+    return SessionBehind(None) if isinstance(failure, SessionEvicted) else failure
 
 
 def _digest(request_id: str) -> bytes:

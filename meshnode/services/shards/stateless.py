@@ -13,6 +13,8 @@ import trio
 from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest, RateLimited
+from meshnode.domain.ratelimit import address_key
+from meshnode.domain.shares import Requester, Standing
 from meshnode.services.executor import Executor, ForwardJob, ShardSession
 from meshnode.services.shards.messages import (
     POSITIONS,
@@ -42,7 +44,9 @@ async def forward_stateless(
     outputs: list[ForwardJob] = []
     past: list[Tensor] = []
     for row in range(batch):
-        session = await open_within(open_s, executor, call.layers, length + seq)
+        session = await open_within(
+            open_s, executor, call.layers, length + seq, peer_at(call.caller_ip)
+        )
         try:
             if inputs.past is not None:
                 session.restore(inputs.past[:, :, row])
@@ -55,12 +59,17 @@ async def forward_stateless(
     return await answer_of(outputs, past)
 
 
+def peer_at(ip: str) -> Requester:
+    """Whom the sessions of a caller at an address count for."""
+    return Requester(Standing.PEER, address_key(ip))
+
+
 async def open_within(
-    seconds: float, executor: Executor, layers: range, positions: int
+    seconds: float, executor: Executor, layers: range, positions: int, requester: Requester
 ) -> ShardSession:
     """Open a session. Raises RateLimited if there is no place for it within ``seconds``."""
     with trio.move_on_after(seconds):
-        return await executor.open_session(layers, positions)
+        return await executor.open_session(layers, positions, requester)
     raise RateLimited(1, "no memory for the session")
 
 

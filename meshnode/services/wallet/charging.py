@@ -113,9 +113,10 @@ class ChargedGeneration:
 
     def cost(self) -> float:
         """The cost of the tokens generated so far, in whole units."""
-        return units(self._cost_atoms())
+        return units(self.cost_atoms())
 
-    def _cost_atoms(self) -> int:
+    def cost_atoms(self) -> int:
+        """The cost of the tokens generated so far, in atoms."""
         return self.usage.completion_tokens * self._price
 
     async def __aenter__(self) -> Self:
@@ -155,4 +156,4 @@ class ChargedGeneration:
         return event
 
     def _charge(self) -> None:
-        self._reservation.charge(self._cost_atoms(), self.id)
+        self._reservation.charge(self.cost_atoms(), self.id)

@@ -2,15 +2,18 @@
 
 With a ledger, the highest possible cost is reserved before anything is computed (``charging``). A
 follower that has not reached its chain, and a node whose model no chain supports, have no ledger:
-the operator is still served, and all other tokens get Unavailable (decision 0084).
+the operator is still served, and all other tokens get Unavailable (decision 0084). Each generation
+counts for the account of its token when places are short (decision 0132).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from meshnode.domain.errors import Unavailable
 from meshnode.domain.generation import GenerationRequest
+from meshnode.domain.shares import Requester, Standing
 from meshnode.domain.tokens import TokenRecord
 from meshnode.services.tokens import OPERATOR
 from meshnode.services.wallet.charging import (
@@ -37,6 +40,7 @@ class Serving:
         Raises InsufficientBalance, and Unavailable if the account would have to pay while there is
         no ledger.
         """
+        request = replace(request, requester=Requester(Standing.PAYING, record.id))
         try:
             charged = self._charged()
         except Unavailable:
