@@ -44,7 +44,7 @@ class GenerationQueue(Protocol):
         """Take a generation into the queue; False when the queue is full."""
 
     def leave(self, generation: Generation) -> None:
-        """The generation's reader has left. May be called when the generation has ended."""
+        """Note that a generation's reader has left; the generation may have ended already."""
 
 
 class GenerationMeter:
@@ -122,7 +122,7 @@ class Admission:
         """Tokenise the prompt and queue the generation.
 
         Raises InvalidRequest if the prompt does not fit the context, RateLimited when the queue is
-        full, LayersUnavailable when some layers are not to be had, Unavailable when stopped.
+        full, LayersUnavailable when no reachable node holds some layer, Unavailable when stopped.
         """
         opened_at = trio.current_time()
         # Checked again below. Checking here as well spares a busy node the tokenising.

@@ -1,4 +1,4 @@
-"""Design: sessions join and leave between tokens, the cache is bounded, no session starves."""
+"""Sessions join and leave between tokens, the cache is bounded, no session starves."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Design: the path over layer holders is the cheapest, complete and deterministic."""
+"""The path over layer holders is the cheapest, complete and deterministic."""
 
 from __future__ import annotations
 

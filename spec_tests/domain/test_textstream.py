@@ -1,4 +1,4 @@
-"""Design: stop strings are found wherever tokens split them; characters are never cut."""
+"""Stop strings are found wherever tokens split them; characters are never cut."""
 
 import itertools
 

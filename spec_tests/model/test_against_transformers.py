@@ -1,4 +1,4 @@
-"""Design: logits equal those of ``transformers``, with and without cache and shards."""
+"""Logits equal those of ``transformers``, with and without cache and shards."""
 
 import itertools
 import warnings

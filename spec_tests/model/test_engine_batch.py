@@ -1,4 +1,4 @@
-"""Design: a request gives the same tokens, bit for bit, alone or batched with others."""
+"""A request gives the same tokens, bit for bit, alone or batched with others."""
 
 import random
 from collections.abc import Iterator

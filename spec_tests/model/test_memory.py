@@ -1,4 +1,4 @@
-"""Design: a node with a quarter of the layers needs about a quarter of the memory."""
+"""A node with a quarter of the layers needs about a quarter of the memory."""
 
 import json
 import subprocess

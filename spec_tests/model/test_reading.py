@@ -1,4 +1,4 @@
-"""Design: any fault of a model directory is reported in one clear line, without a traceback."""
+"""Any fault of a model directory is reported in one clear line, without a traceback."""
 
 import contextlib
 import json

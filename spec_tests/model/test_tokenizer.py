@@ -1,4 +1,4 @@
-"""Design: ``tokenizers`` encodes text; each token stands for bytes, not for a broken string."""
+"""``tokenizers`` encodes text; each token stands for bytes, not for a broken string."""
 
 import json
 from pathlib import Path

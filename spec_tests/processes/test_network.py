@@ -1,4 +1,4 @@
-"""2.3, 4.3 and design: nodes join and rejoin a network, even without a tracker at the time."""
+"""Nodes join and rejoin a network, even without a tracker at the time (interface 2.3 and 4.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""3, 7.3 and design: nodes share a model, and streams go on when some of the nodes are lost."""
+"""Nodes share a model, and streams go on when some of the nodes are lost (interface 3 and 7.3)."""
 
 from __future__ import annotations
 

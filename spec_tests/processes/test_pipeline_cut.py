@@ -1,4 +1,4 @@
-"""design: when the network link of a holder goes down in mid-stream, another host takes over."""
+"""When the network link of a holder goes down in mid-stream, another host takes over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""7.3 and design: a holder answers in mid-stream, but has lost the session or the layers."""
+"""A holder answers in mid-stream, but has lost the session or the layers (interface 7.3)."""
 
 from __future__ import annotations
 

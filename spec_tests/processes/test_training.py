@@ -1,4 +1,4 @@
-"""2.1, 2.3, 4.3: processes that train together have the same weights after every round."""
+"""Processes that train together have equal weights after each round (interface 2.1 and 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""2.1, 4.1 and design: the parts of a split network go on training, and agree when rejoined."""
+"""The parts of a split network go on training, and agree when rejoined (interface 2.1 and 4.1)."""
 
 from __future__ import annotations
 

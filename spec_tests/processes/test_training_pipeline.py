@@ -1,4 +1,4 @@
-"""2.1, 2.3 and design: three processes that share a model's layers train them as one would."""
+"""Three processes that share a model's layers train them as one would (interface 2.1 and 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""design: the queue and the memory for keys and values are bounded."""
+"""The queue and the memory for keys and values are bounded."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""design: exact usage, times, text, stop strings and context limits of one generation."""
+"""Exact usage, times, text, stop strings and context limits of one generation."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""design: a generation that is left, cancelled or stopped frees its place within one step."""
+"""A generation that is left, cancelled or stopped frees its place within one step."""
 
 from dataclasses import replace
 

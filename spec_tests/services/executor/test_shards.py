@@ -1,4 +1,4 @@
-"""design: pipeline sessions in the executor: equal bits at any split, shared steps, replay."""
+"""Pipeline sessions in the executor: equal bits at any split, shared steps, replay."""
 
 import random
 from dataclasses import replace

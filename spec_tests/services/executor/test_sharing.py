@@ -1,4 +1,4 @@
-"""design: generations share the torch thread: none stalls, and each has its usual result."""
+"""Generations share the torch thread: none stalls, and each has its usual result."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""7.3 and design: when a holder fails in mid-generation, the events continue unchanged."""
+"""When a holder fails in mid-generation, the events continue unchanged (interface 7.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""7.3 and 8: what a driver does about each status, and how long it waits."""
+"""What a driver does about each status, and how long it waits (interface 7.3 and 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""design: the driver's limits, sessions and figures; a client that leaves frees everything."""
+"""The driver's limits, sessions and figures; a client that leaves frees everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""design: several nodes generate the same tokens as one, greedy and sampled."""
+"""Several nodes generate the same tokens as one, greedy and sampled."""
 
 from __future__ import annotations
 

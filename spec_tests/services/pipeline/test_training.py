@@ -1,4 +1,4 @@
-"""design: a training step over several nodes has the loss and the gradients of one."""
+"""A training step over several nodes has the loss and the gradients of one."""
 
 from __future__ import annotations
 

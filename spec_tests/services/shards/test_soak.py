@@ -1,4 +1,4 @@
-"""design: many sessions that end in every way leave no memory behind at any hop."""
+"""Many sessions that end in every way leave no memory behind at any hop."""
 
 import random
 import struct
