@@ -84,7 +84,7 @@ def test_a_message_at_the_limit_is_taken() -> None:
         (255, "gzip", Code.INTERNAL),
     ],
 )
-def test_flags_that_are_not_understood(flags: int, encoding: str, code: Code) -> None:
+def test_unknown_flags_and_encodings_are_refused(flags: int, encoding: str, code: Code) -> None:
     _, error = read_all(MessageReader(LIMIT, encoding), [struct.pack(">BI", flags, 3) + b"abc"])
     assert error is not None
     assert error.code is code

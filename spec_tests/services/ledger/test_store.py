@@ -315,7 +315,7 @@ def test_a_set_of_validators_that_is_damaged_is_not_given_out(chain: Path) -> No
     reader.close()
 
 
-def test_a_refusal_leaves_the_log_for_whoever_repairs_it(chain: Path, tmp_path: Path) -> None:
+def test_a_refused_file_keeps_its_log_for_a_repair(chain: Path, tmp_path: Path) -> None:
     keeper = Keeper(chain, GENESIS, FakeModel(), KEY)
     keeper.make_block(NOW + 9 * SECOND)
     killed = tmp_path / "killed"
