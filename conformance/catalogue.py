@@ -3,8 +3,8 @@
 Terms: `level` says how binding a statement is; `origin` says whether the document states it
 (stated), it follows by good sense (derived), or the document leaves it open (silent); `effect` is
 what testing it does to the target; `needs` is what the target has to declare first; `check` names
-the check that tests it; `shown_when` names a state that the check needs to see anything, if a node
-need not be in it.
+the check that tests it; `shown_when` names the state of a target in which the check can see
+anything, where a target may conform without ever being in that state.
 
 Invariants, enforced on loading: ids are unique; only a stated requirement is a MUST; a silent one
 is OBSERVE; every other one names its check or the reason why it is unchecked.

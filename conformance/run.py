@@ -303,7 +303,7 @@ MAX_EXAMPLES = 3
 def _examples(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     kept: list[Finding] = []
     for ruling in (Ruling.FAILS, Ruling.UNCLEAR, Ruling.OBSERVED, Ruling.HOLDS):
-        # Of findings with the same message, the first.
+        # The first of several findings with the same message.
         first: dict[str, Finding] = {}
         for item in found:
             if item.ruling is ruling:

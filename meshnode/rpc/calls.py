@@ -1,7 +1,7 @@
 """One call that this node serves, from its headers to its status (interface 4.3 and 7.3).
 
-A call is *idle* while it waits for its caller, to send a message or to take one, and one that never
-ends by itself is idle always: such calls give way to others on a full server (decision 0129).
+A call is *idle* while it waits for its caller, to send a message or to take one. A call that never
+ends by itself is always idle. Idle calls give way to others on a full server (decision 0129).
 
 Invariants: every call ends with exactly one status, unless the peer reset it or disconnected; all
 work for a call runs under the caller's deadline, and a reset cancels it within one checkpoint; an

@@ -145,7 +145,7 @@ class Generation:
                 raise self._failure from None
             raise StopAsyncIteration from None
 
-    # What follows is for the queue that computes the generation.
+    # The queue that computes the generation calls the methods below.
 
     def admit(self, now: float) -> None:
         """Note that the generation has a place in the batch."""

@@ -117,7 +117,7 @@ def exposed_secrets(data_dir: Path) -> list[tuple[Path, int]]:
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except OSError:
-            # Whoever reads the file reports it.
+            # The service that reads the file reports the error.
             continue
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             exposed.append((path, mode))

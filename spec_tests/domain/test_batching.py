@@ -154,7 +154,7 @@ class Batching(RuleBasedStateMachine):
             self.work[key] = None
 
     def bounds(self, key: int) -> tuple[int, int, int]:
-        """The next position, the end and the break of a session's prefill; -1 is no break."""
+        """The next position, the end and the break of a session's prefill; -1 means no break."""
         work = self.work.get(key)
         if work is not None:
             return work

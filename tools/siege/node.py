@@ -40,7 +40,7 @@ class RunningNode:
 
     @property
     def pid(self) -> int:
-        """Of the node itself."""
+        """The process id of the node."""
         return self.process.pid
 
 

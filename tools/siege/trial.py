@@ -241,7 +241,7 @@ def _forget_peak(pid: int) -> None:
     try:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     except OSError:
-        # The peak since the start is then shown, which is no less.
+        # Then the peak since the start is shown, which is at least as high.
         return
 
 

@@ -54,7 +54,7 @@ class ContactPolicy:
         if scope not in self.scopes:
             raise ForeignScope
 
-        # A source can only know addresses that are not farther in than its own.
+        # A source can only know addresses of its own scope or a wider one.
         if source_ip is not None and not visible_from(source_ip, info.ip):
             raise InwardAddress
 
@@ -77,7 +77,7 @@ class ContactPolicy:
 
 
 def visible_from(viewer_ip: str, ip: str) -> bool:
-    """Whether a node at ``viewer_ip`` can know and reach ``ip``, which is not farther in.
+    """Whether a node at ``viewer_ip`` can know ``ip``: an address of its own scope or a wider one.
 
     The rule applies to the contacts that this node accepts and to those that it passes on.
     """

@@ -244,7 +244,7 @@ class Executor:
         while self.active:
             await self._idle.wait()
 
-    # What follows is the service's side.
+    # The service calls the methods below.
 
     async def step(self) -> None:
         """Wait for work; then compute a chunk of one prompt, and one position for the others."""

@@ -8,8 +8,7 @@ tensors (``ForwardInputs``), the job here, the scheduler's ``Chunk`` of the job'
 bytes of the answer (``ForwardAnswer``).
 
 Invariants: a session has at most one job; a job that ends without an answer leaves the session as
-long as it was before, so that the call can be repeated; what is marked as the executor's side is
-used by the executor only.
+long as it was before, so that the call can be repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class SessionEvicted(RateLimited):
 
 @dataclass(slots=True, eq=False)
 class ForwardJob:
-    """One call of ``Executor.forward``: its inputs, and once it has finished what they gave."""
+    """One call of ``Executor.forward``: its inputs, and their outputs once it has finished."""
 
     inputs: Tensor = field(repr=False)
     start: int
@@ -76,7 +75,7 @@ class ForwardJob:
         return self.inputs[:, start - self.start : stop - self.start]
 
     def take(self, states: Tensor) -> None:
-        """Keep what a chunk computed. Of logits only the last position's are an answer."""
+        """Keep a chunk's outputs. Of logits, only those of the job's last position are kept."""
         if self.is_logits:
             self.parts.clear()
         self.parts.append(states)
@@ -179,7 +178,7 @@ class ShardSession:
             self.closed = True
             self._leave(self)
 
-    # What follows is the executor's side.
+    # Only the executor uses the methods below.
 
     def work(self) -> tuple[Shard, ForwardJob]:
         """The shard and the job, for a step. The session must be admitted and have a job."""

@@ -141,10 +141,10 @@ class ShardSteps:
             self._scheduler.rest(session, trio.current_time())
             session.end_job(trio.current_time())
 
-    # What follows is the service's side.
+    # The service calls the methods below.
 
     def admit(self, session: ShardSession) -> None:
-        """The session has a place in the batch: allocate its cache."""
+        """Allocate the cache of a session that was given a place in the batch."""
         try:
             session.shard = self._engine.shard(session.layers, session.capacity)
         except ComputationError as error:
@@ -223,7 +223,7 @@ class ShardSteps:
             session.end_job(now, failure)
 
     def stop(self, session: ShardSession, failure: Unavailable) -> None:
-        """The service has ended: nothing is in the torch thread any more."""
+        """End a session because the service ends, once nothing is in the torch thread."""
         self._in_step = frozenset()
         if session.closed:
             # It was closed during a step that was never completed.

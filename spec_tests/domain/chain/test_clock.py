@@ -35,7 +35,7 @@ def test_the_table_is_the_one_in_the_module() -> None:
 def test_a_steady_clock_is_followed_to_the_nanosecond() -> None:
     clock = BlockClock(NOW, 5)
     assert clock.date_ns(NOW + SECOND_NS + 7, 5 + SECOND_NS) == NOW + SECOND_NS + 7
-    # Corrections of some seconds are no jump, forward or back.
+    # Corrections of some seconds, forward or back, do not count as a jump.
     for correction in (-3, 20, -20):
         wall = NOW + (2 + correction) * SECOND_NS
         assert clock.date_ns(wall, 5 + 2 * SECOND_NS) == wall

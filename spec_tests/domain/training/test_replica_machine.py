@@ -108,7 +108,7 @@ class TrainingMachine(RuleBasedStateMachine):
     def nobody_diverges_silently(self) -> None:
         """Two nodes that heard each other in a round never both succeed with different weights."""
         nodes = self.network.nodes if hasattr(self, "network") else []
-        # Only nodes that still keep those weights: replaced weights are no divergence.
+        # Only nodes that still keep those weights count: replaced weights do not diverge.
         kept = [n for n in nodes if n.success and n.success.weights == n.disk.kept]
         for one, other in combinations(kept, 2):
             mine, theirs = one.success, other.success

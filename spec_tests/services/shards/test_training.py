@@ -121,7 +121,7 @@ async def test_a_whole_model_trains_alone_and_tells_the_loss_alone(directory: Pa
 
 
 async def a_strangers_port(nursery: trio.Nursery, nodes: Sequence[HolderNode]) -> int:
-    """Return a port whose listener fails the test when called; it is no node's HTTP port either."""
+    """Return a port that no node uses, whose listener fails the test when it is called."""
     taken = {node.port for node in nodes}
     while True:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
