@@ -3,11 +3,14 @@
 Terms: to *meet* a sender is to identify it and, where the core wants it, to ping it back.
 
 Invariants: a request makes this node ping only its sender, at the address it came from; at most
-TO_PING contacts wait to be pinged and at most LOOKUPS lookups run, however many are requested.
+TO_PING contacts wait to be pinged and at most LOOKUPS lookups run, however many are requested; no
+address is called because a record has it.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +37,11 @@ LOOKUPS = 8
 """Lookups that run at once."""
 STORES = 5
 """Stores of one record that run at once."""
+RESOLVED = 2
+"""Unknown ids of the records under one key that are looked up at a time. A crowd of false records
+delays an honest holder that this node does not know yet, but causes few calls."""
+UNRESOLVED_S = 600.0
+"""Pause between two lookups of such an id."""
 OWN_GROUP = "this node"
 """The quota group of this node's own records."""
 
@@ -64,6 +72,8 @@ class Dht:
         self._lookups = trio.CapacityLimiter(LOOKUPS)
         self._announced: dict[NodeId, str] = {}
         self._returned: dict[Contact, float] = {}
+        self._unresolved: dict[NodeId, float] = {}
+        """When the ids of records were looked up; few, because lookups are."""
 
     @property
     def own_id(self) -> NodeId:
@@ -134,24 +144,36 @@ class Dht:
         return replace(result, values=tuple(dict.fromkeys((*result.values, *own))))
 
     async def find_holders(self, key: NodeId) -> list[Contact]:
-        """The nodes published under ``key`` that answer there with their own ids."""
+        """The nodes published under ``key`` that the DHT has verified, at their verified addresses.
+
+        A record's address is never called, since anybody may publish any address (decision 0135).
+        An id that is unknown here is looked up like any other; at most RESOLVED at a time.
+        """
         result = await self.find_values(key)
         sources = [*result.closest, *self.local.table]
-        found: list[Contact] = []
-        for value in result.values:
-            contact = holder_in(value, self.own_id, self.local.policy, sources)
-            if contact is not None and await self.verify(contact):
-                found.append(contact)
-        return found
-
-    async def verify(self, contact: Contact) -> bool:
-        """Return whether the contact is verified already, or answers a ping now."""
-        now = trio.current_time()
-        if self.local.is_verified(contact, now):
-            return True
-        return self.local.verifications.may_ping(contact, now) and await self.messenger.ping(
+        told = [
             contact
-        )
+            for value in result.values
+            if (contact := holder_in(value, self.own_id, self.local.policy, sources))
+        ]
+        now = trio.current_time()
+        verified = [each for each in told if self.local.is_verified(each, now)]
+        known = {each.node_id: each for each in (*verified, *result.closest, *self.local.table)}
+        unknown = {each.node_id for each in told} - known.keys()
+        for node_id in self._resolvable(unknown, now):
+            answered = (await self.find_closest(node_id)).closest
+            self._unresolved[node_id] = now
+            known.update((each.node_id, each) for each in answered if each.node_id == node_id)
+        wanted = dict.fromkeys(each.node_id for each in told)
+        return [known[node_id] for node_id in wanted if node_id in known]
+
+    def _resolvable(self, unknown: Collection[NodeId], now: float) -> list[NodeId]:
+        """Those of the ids that are worth a lookup now, chosen at random."""
+        self._unresolved = {
+            node_id: at for node_id, at in self._unresolved.items() if now - at < UNRESOLVED_S
+        }
+        worth = sorted(set(unknown) - self._unresolved.keys())
+        return random.sample(worth, min(len(worth), RESOLVED))
 
     async def publish(self, key: NodeId, value: str, age_s: float = 0.0) -> int:
         """Store a record at the K nodes closest to its key. Returns how many others hold it.

@@ -14,6 +14,7 @@ import trio
 
 from meshnode.domain.kademlia.bucket import K
 from meshnode.domain.kademlia.contact import Contact
+from meshnode.domain.kademlia.holding import holder_value
 from meshnode.domain.kademlia.node_id import key_of
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.caller import answer_metadata
@@ -246,6 +247,34 @@ async def test_an_address_named_by_an_unknown_node_is_only_pinged(tmp_path: Path
             assert victim.called
             assert set(victim.called) == {"ping"}
             assert node.dht.contacts() == [Contact(id_named("liar"), "127.0.0.1", liar_port)]
+
+
+async def test_addresses_in_records_are_not_called(tmp_path: Path) -> None:
+    """False records of a layer's holders neither cause calls nor hide an honest holder."""
+    victim = Stranger("victim")
+    async with one_node(tmp_path) as (node, _, running), a_stranger(victim) as port:
+        honest = await running.start("honest", node)
+        await until(lambda: node.knows(honest), "it knows the honest holder")
+        values = [f"127.0.0.1:{port} {id_named(f'false {index}').hex()}" for index in range(16)]
+        for index, value in enumerate([*values, holder_value(honest.plan.contact)]):
+            node.dht.local.records.store(KEY, value, f"group {index}", trio.current_time(), 0.0)
+        assert await node.dht.find_holders(KEY) == [honest.plan.contact]
+        assert victim.called == []
+
+
+async def test_an_unknown_id_of_a_record_is_looked_up(tmp_path: Path) -> None:
+    """A holder that only others know is found at the address where it answers."""
+    async with nodes(tmp_path) as running:
+        node = await running.start("node")
+        other = await running.start("other", node)
+        honest = await running.start("honest", node)
+        await until(lambda: other.knows(node, honest) and node.knows(other, honest), "all know all")
+        for _ in range(2):
+            node.dht.note_failure(honest.plan.contact)
+        assert honest.plan.contact not in node.dht.contacts()
+        value = holder_value(honest.plan.contact)
+        node.dht.local.records.store(KEY, value, "a group", trio.current_time(), 0.0)
+        assert await node.dht.find_holders(KEY) == [honest.plan.contact]
 
 
 async def test_three_are_asked_at_once_and_slow_ones_hold_up_nobody_else(tmp_path: Path) -> None:
