@@ -2,11 +2,12 @@
 
 Terms: a *holder* is a node with a contiguous run of layers; a *hop* is one holder computing some of
 them; a *path* is a sequence of hops that covers the wanted layers, each once and in order. The
-*load* of a holder is the number of sessions that wait or compute there.
+*load* of a holder is the number of this node's own sessions there.
 
-Invariants (decision 0036): a hop runs to the last layer of its holder, as ``PipelineForward`` does,
-so no holder is on a path twice. The chosen path is the cheapest, and does not depend on the order
-of the arguments.
+Invariants (decisions 0036, 0134): a hop runs to the last layer of its holder, as
+``PipelineForward`` does, so no holder is on a path twice. The chosen path is the cheapest among
+those with the fewest distrusted holders, and of these with the fewest newcomers; it does not depend
+on the order of the arguments.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from meshnode.domain.reputation import Standing
+
 HOP_MS = 1.0
 """Cost of a hop in addition to its latency: encoding, decoding and a turn in the event loop."""
 LOAD_MS = 0.5
 """Cost of each session at a holder, since sessions share the holder's steps."""
+_RELUCTANCE_MS = {Standing.PROVEN: 0.0, Standing.NEWCOMER: 1e8, Standing.DISTRUSTED: 1e12}
+"""Cost of a hop at a holder of each standing: more than 1024 hops of the better one can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +34,18 @@ class Holder:
     last: int
     latency_ms: float = 0.0
     load: int = 0
+    layer_ms: float = 0.0
+    """The time that one layer is expected to take there."""
+    standing: Standing = Standing.PROVEN
 
-    @property
-    def cost_ms(self) -> float:
+    def expected_ms(self, layers: int) -> float:
+        """The time that one position is expected to take in ``layers`` layers, without load."""
+        return HOP_MS + max(0.0, self.latency_ms) + layers * max(0.0, self.layer_ms)
+
+    def cost_ms(self, layers: int) -> float:
         """The cost of one hop at this holder."""
-        return HOP_MS + max(0.0, self.latency_ms) + LOAD_MS * max(0, self.load)
+        reluctance = _RELUCTANCE_MS[self.standing]
+        return reluctance + min(1e4, self.expected_ms(layers) + LOAD_MS * max(0, self.load))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,7 @@ def choose_path(
             if rest is None:
                 continue
             candidate = (
-                holder.cost_ms + rest[0],
+                holder.cost_ms(stop - layer) + rest[0],
                 1 + rest[1],
                 (holder.node_id, *rest[2]),
                 (Hop(holder.node_id, layer, stop - 1), *rest[3]),

@@ -50,7 +50,7 @@ def all_paths(holders: Sequence[Holder], layer: int) -> Iterator[tuple[Hop, ...]
 
 def cost(path: Sequence[Hop], holders: Sequence[Holder]) -> float:
     by_id = {holder.node_id: holder for holder in holders}
-    return sum(by_id[hop.node_id].cost_ms for hop in path)
+    return sum(by_id[hop.node_id].cost_ms(hop.last - hop.first + 1) for hop in path)
 
 
 @given(networks(), st.integers(0, LAYERS - 1), st.sets(st.sampled_from(["00", "01", "02"])))

@@ -11,13 +11,17 @@ UNAVAILABLE         avoid; the peer book checks whether it lives
 DEADLINE_EXCEEDED   avoid; the peer book checks whether it lives
 RESOURCE_EXHAUSTED  avoid
 NOT_FOUND           bar: it does not hold the layer
-INVALID_ARGUMENT    end the generation, since the request would be invalid elsewhere too; if a later
-                    hop of a relayed call says so, call directly to see whose states are invalid
+INVALID_ARGUMENT    bar; the generation ends when MAX_REFUSALS holders say so, or no other is left.
+                    If a later hop of a relayed call says so, call directly to see whose states are
+                    invalid
 INTERNAL            avoid; the log has the peer's message
 UNIMPLEMENTED       call directly if the call was relayed, else bar
 session lost        keep the peer and begin a new session there; the second time, avoid
 others              bar
 ==================  =======================================================================
+
+Every failure of the table but a lost session counts against the holder in later generations too
+(decision 0134); INVALID_ARGUMENT does once another holder has accepted what was refused.
 """
 
 from __future__ import annotations
@@ -25,13 +29,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from meshnode.domain.errors import ComputationFailed, MeshnodeError, RateLimited, Unavailable
+from meshnode.domain.errors import (
+    ComputationFailed,
+    InvalidRequest,
+    MeshnodeError,
+    RateLimited,
+    Unavailable,
+)
 from meshnode.rpc.errors import Code
 
 ROUNDS = 3
 """Attempts of the document's retry pattern (interface 8)."""
 BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
+MAX_REFUSALS = 4
+"""Holders that may refuse a request as invalid before it counts as invalid."""
 MAX_WORDS = 200
 """Characters of a peer's message that are kept."""
 
@@ -46,8 +58,8 @@ class Reaction:
     """Have the peer book check whether the peer lives."""
     direct: bool = False
     """Call the holders directly from now on."""
-    fatal: bool = False
-    """End the generation."""
+    refused: bool = False
+    """The holder or the request is invalid: what other holders answer decides."""
 
 
 REACTIONS: dict[Code, Reaction] = {
@@ -55,7 +67,7 @@ REACTIONS: dict[Code, Reaction] = {
     Code.DEADLINE_EXCEEDED: Reaction(suspect=True),
     Code.RESOURCE_EXHAUSTED: Reaction(),
     Code.NOT_FOUND: Reaction(bar=True),
-    Code.INVALID_ARGUMENT: Reaction(fatal=True),
+    Code.INVALID_ARGUMENT: Reaction(bar=True, refused=True),
     Code.INTERNAL: Reaction(),
     Code.UNKNOWN: Reaction(),
     Code.CANCELLED: Reaction(),
@@ -115,6 +127,16 @@ class HopFailed(Exception):
         if self.code in (Code.INVALID_ARGUMENT, Code.INTERNAL, Code.UNKNOWN, Code.DATA_LOSS):
             return ComputationFailed()
         return Unavailable("a node that holds some of the model's layers does not answer")
+
+
+def refused_outcome(refusals: int) -> MeshnodeError:
+    """The error for the client of a request that no holder accepted, and ``refusals`` refused.
+
+    A single holder may as well be the one that is wrong.
+    """
+    if refusals > 1:
+        return InvalidRequest(None, "the holders of the other layers refused it as invalid")
+    return ComputationFailed()
 
 
 def parse_failure(message: str) -> tuple[Code, bool]:

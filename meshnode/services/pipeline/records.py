@@ -31,6 +31,11 @@ class HopTime:
     compute_ms: float
     network_ms: float
 
+    @property
+    def total_ms(self) -> float:
+        """All three together."""
+        return self.queue_ms + self.compute_ms + self.network_ms
+
 
 @dataclass(slots=True)
 class HopSum:

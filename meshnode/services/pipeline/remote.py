@@ -68,6 +68,9 @@ class RemotePath:
         self.session_id = secrets.token_hex(SESSION_BYTES)
         self.length = 0
         """Positions that the holders have computed."""
+        self.took_ms: tuple[float, ...] = ()
+        """What each hop of the latest call took, its network included. In a relayed call the hops'
+        own reports divide the time that the driver measured; they never add to it."""
         self._pool = pool
         self._call_s = call_s
         self._positions = positions
@@ -87,13 +90,13 @@ class RemotePath:
         )
 
     async def forward(
-        self, states: Tensor, decode_from: int | None = None
+        self, states: Tensor, decode_from: int | None = None, within_s: float = math.inf
     ) -> tuple[Tensor, list[HopTime]]:
         """Send ``[1, seq, hidden]`` states of the next positions through all hops.
 
         Returns the logits ``[vocab]`` of the last position, and what each hop took. Raises
-        HopFailed. From the position ``decode_from`` on, the holders compute as if one position came
-        at a time.
+        HopFailed, at the latest after the call's deadline or ``within_s`` seconds. From the
+        position ``decode_from`` on, the holders compute as if one position came at a time.
         """
         metadata = {} if self._begun else {RESERVE: str(self._positions)}
         if decode_from is not None:
@@ -101,12 +104,17 @@ class RemotePath:
         self._begun = True
         # The largest possible answer has logits of every position.
         width = max(states.shape[2], self._vocab_size)
-        self._deadline_s = self._call_s * (1 + (states.shape[1] - 1) / POSITIONS_A_CALL)
+        deadline_s = self._call_s * (1 + (states.shape[1] - 1) / POSITIONS_A_CALL)
+        self._deadline_s = min(deadline_s, within_s)
         self._most_bytes = answer_bytes(states.shape[1], width)
         run = self._relay if self.relay else self._call_each
         logits, times = await run(states, metadata)
         self.length += states.shape[1]
         return logits, times
+
+    def failed_at_end(self, message: str) -> HopFailed:
+        """The failure of a path whose logits cannot be right."""
+        return self._failed(len(self.hops) - 1, Code.INTERNAL, message, relayed=self.relay)
 
     async def close(self) -> None:
         """Close the session at every holder, also on a path that has failed.
@@ -144,12 +152,15 @@ class RemotePath:
             raise self._failed(place, code, answer.error_message, lost=lost, relayed=True)
         seq = states.shape[1]
         logits = await self._logits(len(self.hops) - 1, answer.logits, answer.logits_shape, seq)
-        return logits, self._relay_times(answer.hops, elapsed_ms)
+        times = self._relay_times(answer.hops, elapsed_ms)
+        self.took_ms = _shares_of(elapsed_ms, [time.total_ms for time in times], len(self.hops))
+        return logits, times
 
     async def _call_each(
         self, states: Tensor, metadata: dict[str, str]
     ) -> tuple[Tensor, list[HopTime]]:
         times: list[HopTime] = []
+        took_ms: list[float] = []
         data, shape = await _packed(states), tuple(states.shape)
         for place, hop in enumerate(self.hops):
             request = pb.PipelineForwardRequest(
@@ -170,12 +181,14 @@ class RemotePath:
                 code, lost = parse_failure(answer.error_message)
                 raise self._failed(place, code, answer.error_message, lost=lost)
             times.append(_direct_time(hop, answered.metadata, elapsed_ms))
+            took_ms.append(elapsed_ms)
             if answer.is_final != (place == len(self.hops) - 1):
                 raise self._failed(
                     place, Code.NOT_FOUND, "it does not hold the layers that it announced"
                 )
             if answer.is_final:
                 logits = await self._logits(place, answer.logits, answer.logits_shape, shape[1])
+                self.took_ms = tuple(took_ms)
                 return logits, times
             if tuple(answer.hidden_shape) != shape:
                 raise self._failed(place, Code.INTERNAL, "hidden states of the wrong shape")
@@ -278,6 +291,14 @@ async def _packed(states: Tensor) -> bytes:
 def _positions(start: int, count: int) -> bytes:
     """``[1, count]`` consecutive positions as bytes."""
     return pack_integers(np.arange(start, start + count))
+
+
+def _shares_of(elapsed_ms: float, reported_ms: Sequence[float], hops: int) -> tuple[float, ...]:
+    """The elapsed time, divided over the hops as they reported, or evenly if that is no help."""
+    total = sum(reported_ms)
+    if len(reported_ms) != hops or total <= 0.0:
+        return (elapsed_ms / hops,) * hops
+    return tuple(elapsed_ms * each / total for each in reported_ms)
 
 
 def _direct_time(hop: RemoteHop, received: Mapping[str, str], elapsed_ms: float) -> HopTime:

@@ -1,13 +1,17 @@
-"""Paths over the peers that hold the layers that this node lacks (decision 0036)."""
+"""Paths over the peers that hold the layers that this node lacks (decisions 0036, 0134)."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import trio
+
 from meshnode.domain.errors import LayersUnavailable
+from meshnode.domain.reputation import Reputation, Standing, choose_trial
 from meshnode.domain.routing import (
     Holder,
     choose_path,
@@ -37,37 +41,40 @@ class RemoteHop:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.grpc_port}"
 
+    @property
+    def layers(self) -> int:
+        """How many layers."""
+        return self.last - self.first + 1
+
 
 class Routes:
-    """Chooses paths, and counts this node's own sessions at each peer.
+    """Chooses paths by what this node itself has seen of each peer.
 
-    The load that peers report is seconds old: a driver that relied on it alone would send a whole
-    burst of sessions to the same holder.
+    Neither the load nor the speed that peers report is used: a report costs nothing, and is seconds
+    old. What counts are this node's own sessions at a peer, and the times that its calls took.
     """
 
-    def __init__(self, book: PeerBook, first: int, total: int) -> None:
-        """Paths over layers ``first`` to ``total - 1``."""
+    def __init__(
+        self,
+        book: PeerBook,
+        first: int,
+        total: int,
+        *,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Paths over layers ``first`` to ``total - 1``. ``draw`` gives numbers from 0 to 1."""
         self.first = first
         self.total = total
+        self.reputation = Reputation()
         self._book = book
+        self._draw = draw
         self._own: Counter[str] = Counter()
 
     def choose(self, excluded: Collection[str] = ()) -> tuple[RemoteHop, ...] | None:
-        """The cheapest path without the ``excluded`` nodes; None if there is no path."""
+        """The best path without the ``excluded`` nodes; None if there is no path."""
         peers = self._peers()
-        path = choose_path(self._holders(peers), self.first, self.total, excluded)
-        if path is None:
-            return None
-        return tuple(
-            RemoteHop(
-                hop.node_id,
-                peers[hop.node_id].host,
-                peers[hop.node_id].grpc_port,
-                hop.first,
-                hop.last,
-            )
-            for hop in path
-        )
+        holders = self._holders(peers, trial=self._trial(peers))
+        return self._path(peers, holders, excluded)
 
     def unavailable(self, excluded: Collection[str] = ()) -> LayersUnavailable:
         """The error that names the layers without a holder."""
@@ -88,20 +95,131 @@ class Routes:
         self._own.subtract(hop.node_id for hop in path)
         self._own += Counter()
 
+    def answered(self, path: Sequence[RemoteHop], took_ms: Sequence[float]) -> None:
+        """All hops answered. ``took_ms`` has the time of each for one position, or nothing."""
+        now = trio.current_time()
+        for hop in path:
+            self.reputation.of_called(hop.node_id).answered()
+        for hop, hop_ms in zip(path, took_ms, strict=False):
+            peer = self._book.get(hop.node_id)
+            latency_ms = peer.latency_ms if peer is not None else 0.0
+            layer_ms = max(0.0, hop_ms - latency_ms) / hop.layers
+            self.reputation.of_called(hop.node_id).measured(layer_ms, now)
+
+    def failed(self, path: Sequence[RemoteHop], place: int, *, full: bool = False) -> None:
+        """The hop at ``place`` failed, or was ``full``. Those before it only say so, if any."""
+        now = trio.current_time()
+        conduct = self.reputation.of_called(path[place].node_id)
+        if full:
+            conduct.was_full(now)
+            return
+        conduct.failed(now)
+        self.doubt(path[:place])
+
+    def doubt(self, hops: Sequence[RemoteHop]) -> None:
+        """These hops reported a fault of a later one, which may be their own."""
+        now = trio.current_time()
+        for hop in hops:
+            self.reputation.of_called(hop.node_id).rumoured(now)
+
+    def refused(self, node_id: str) -> None:
+        """A holder refused as invalid what another one accepted."""
+        self.reputation.of_called(node_id).failed(trio.current_time())
+
+    def usual_ms(self, path: Sequence[RemoteHop]) -> float | None:
+        """What a position would take on ``path`` if each holder were as quick as is typical.
+
+        None if no holder has been measured yet.
+        """
+        peers = self._peers()
+        typical = self.reputation.typical_layer_ms(peers, trio.current_time())
+        if typical is None:
+            return None
+        found = {holder.node_id: holder for holder in self._holders(peers)}
+        return sum(
+            Holder("", 0, 0, found[hop.node_id].latency_ms, 0, typical).expected_ms(hop.layers)
+            for hop in path
+            if hop.node_id in found
+        )
+
+    def alternative_ms(self, excluded: Collection[str], unknown_ms: float) -> float | None:
+        """The expected time of a position on the best path without these nodes.
+
+        A holder that was never measured counts with ``unknown_ms``. Own sessions on that path count
+        as if they took turns with this one. None if there is no path, or only one over distrusted
+        holders.
+        """
+        peers = self._peers()
+        holders = self._holders(peers)
+        path = self._path(peers, holders, excluded)
+        if path is None:
+            return None
+        found = {holder.node_id: holder for holder in holders}
+        hops = [(hop, found[hop.node_id]) for hop in path]
+        if any(holder.standing is Standing.DISTRUSTED for _, holder in hops):
+            return None
+        return sum(
+            (1 + holder.load)
+            * (
+                unknown_ms
+                if self.reputation.of(hop.node_id).layer_ms is None
+                else holder.expected_ms(hop.layers)
+            )
+            for hop, holder in hops
+        )
+
+    def _path(
+        self, peers: dict[str, Peer], holders: list[Holder], excluded: Collection[str]
+    ) -> tuple[RemoteHop, ...] | None:
+        path = choose_path(holders, self.first, self.total, excluded)
+        if path is None:
+            return None
+        return tuple(
+            RemoteHop(
+                hop.node_id,
+                peers[hop.node_id].host,
+                peers[hop.node_id].grpc_port,
+                hop.first,
+                hop.last,
+            )
+            for hop in path
+        )
+
     def _peers(self) -> dict[str, Peer]:
         layers = range(self.first, self.total)
         return {peer.node_id: peer for layer in layers for peer in self._book.holders(layer)}
 
-    def _holders(self, peers: dict[str, Peer]) -> list[Holder]:
+    def _trial(self, peers: dict[str, Peer]) -> str | None:
+        """The newcomer that may take this session before proven holders, if there are any."""
+        now = trio.current_time()
+        conducts = {node_id: self.reputation.of(node_id) for node_id in peers}
+        standings = {node_id: conduct.standing(now) for node_id, conduct in conducts.items()}
+        if Standing.PROVEN not in standings.values():
+            return None
+        newcomers = [each for each, standing in standings.items() if standing is Standing.NEWCOMER]
+        return choose_trial({each: conducts[each].answers for each in newcomers}, self._draw())
+
+    def _holders(self, peers: dict[str, Peer], trial: str | None = None) -> list[Holder]:
+        now = trio.current_time()
+        typical = self.reputation.typical_layer_ms(peers, now) or 0.0
         holders = []
         for peer in peers.values():
             run = longest_run(peer.layers)
-            if run:
-                load = self._load(peer)
-                holders.append(Holder(peer.node_id, run.start, run.stop - 1, peer.latency_ms, load))
+            if not run:
+                continue
+            conduct = self.reputation.of(peer.node_id)
+            expected = conduct.expected_ms(now)
+            tried = peer.node_id == trial
+            holders.append(
+                Holder(
+                    peer.node_id,
+                    run.start,
+                    run.stop - 1,
+                    peer.latency_ms,
+                    self._own[peer.node_id],
+                    # A trial is given to whoever may be the quickest, as far as is known.
+                    expected if expected is not None else 0.0 if tried else typical,
+                    Standing.PROVEN if tried else conduct.standing(now),
+                )
+            )
         return holders
-
-    def _load(self, peer: Peer) -> int:
-        capacity = peer.capacity
-        reported = capacity.queue_depth + capacity.active_sessions if capacity is not None else 0
-        return max(reported, self._own[peer.node_id])

@@ -66,6 +66,9 @@ class FixedBook:
     def holders(self, layer: int) -> list[FixedPeer]:
         return [peer for peer in self.peers if layer in peer.layers]
 
+    def get(self, node_id: str) -> FixedPeer | None:
+        return next((peer for peer in self.peers if peer.node_id == node_id), None)
+
     def knows(self, host: str, grpc_port: int) -> bool:
         return any((peer.host, peer.grpc_port) == (host, grpc_port) for peer in self.peers)
 

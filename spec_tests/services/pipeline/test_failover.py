@@ -15,6 +15,7 @@ import trio
 
 from meshnode.domain.errors import (
     ComputationFailed,
+    InvalidRequest,
     LayersUnavailable,
     MeshnodeError,
     RateLimited,
@@ -253,13 +254,50 @@ async def test_a_holder_that_forgets_again_is_left(directory: Path, undisturbed:
         await nodes.settled()
 
 
-async def test_a_wrong_request_is_not_repeated(directory: Path) -> None:
+async def test_what_another_holder_accepts_counts_against_the_one_that_refuses(
+    directory: Path, undisturbed: str
+) -> None:
     async with cluster(directory, OWN, [FIRST, LAST, LAST], **NONE) as nodes:
-        bad = nodes.holders[1]
+        _, bad, good = nodes.holders
         fails_at(bad, IN_STREAM, refuses(Code.INVALID_ARGUMENT), once=False)
+        for _ in range(2):
+            text, _ = await complete(nodes.pipeline, SAMPLED)
+            assert text == undisturbed
+        # At most once relayed and once directly; then it is left alone.
+        assert len(bad.gate.sessions) <= 2
+        assert good.gate.forwards > IN_STREAM
+        await nodes.settled()
+
+
+async def test_what_all_holders_refuse_is_a_wrong_request(directory: Path) -> None:
+    limits = replace(PIPELINE, relay=False)
+    async with cluster(directory, OWN, [FIRST, LAST, LAST], limits=limits, **NONE) as nodes:
+        for holder in nodes.holders[1:]:
+            fails_at(holder, FIRST_CALL, refuses(Code.INVALID_ARGUMENT), once=False)
+        with pytest.raises(InvalidRequest):
+            await complete(nodes.pipeline, GREEDY)
+        # The only holder may as well be the one that is wrong.
+        nodes.book.peers.pop()
         with pytest.raises(ComputationFailed):
             await complete(nodes.pipeline, GREEDY)
-        assert nodes.holders[2].gate.forwards == 0
+        assert all(holder.gate.forwards < 3 for holder in nodes.holders[1:])
+        await nodes.settled()
+
+
+async def test_equal_logits_for_all_tokens_are_not_believed(
+    directory: Path, undisturbed: str
+) -> None:
+    zeros = says(
+        success=True,
+        logits=bytes(4 * VOCAB_SIZE),
+        logits_shape=[1, 1, VOCAB_SIZE],
+        is_final=True,
+    )
+    async with cluster(directory, OWN, [FIRST, LAST, LAST], **NONE) as nodes:
+        fails_at(nodes.holders[1], IN_STREAM, zeros, once=False)
+        text, _ = await complete(nodes.pipeline, SAMPLED)
+        assert text == undisturbed
+        assert nodes.holders[2].gate.forwards
         await nodes.settled()
 
 

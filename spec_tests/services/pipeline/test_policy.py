@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from meshnode.domain.errors import ComputationFailed, RateLimited, Unavailable
+from meshnode.domain.errors import ComputationFailed, InvalidRequest, RateLimited, Unavailable
 from meshnode.rpc.errors import Code
 from meshnode.services.pipeline.policy import (
     CALL_DIRECTLY,
@@ -16,6 +16,7 @@ from meshnode.services.pipeline.policy import (
     Reaction,
     backoff_s,
     parse_failure,
+    refused_outcome,
 )
 
 
@@ -30,7 +31,7 @@ def failed(code: Code, place: int = 1, *, lost: bool = False, relayed: bool = Fa
         (Code.DEADLINE_EXCEEDED, Reaction(suspect=True)),
         (Code.RESOURCE_EXHAUSTED, Reaction()),
         (Code.NOT_FOUND, Reaction(bar=True)),
-        (Code.INVALID_ARGUMENT, Reaction(fatal=True)),
+        (Code.INVALID_ARGUMENT, Reaction(bar=True, refused=True)),
         (Code.INTERNAL, Reaction()),
         (Code.PERMISSION_DENIED, Reaction(bar=True)),
         (Code.UNIMPLEMENTED, Reaction(bar=True)),
@@ -48,7 +49,12 @@ def test_a_hop_that_cannot_be_relayed_to_is_called_directly(code: Code) -> None:
 def test_invalid_states_in_a_relayed_call_are_somebodys() -> None:
     assert failed(Code.INVALID_ARGUMENT, 1, relayed=True).reaction == CALL_DIRECTLY
     # The first hop's states come from the driver itself.
-    assert failed(Code.INVALID_ARGUMENT, 0, relayed=True).reaction.fatal
+    assert failed(Code.INVALID_ARGUMENT, 0, relayed=True).reaction.refused
+
+
+def test_what_one_holder_refuses_may_be_its_own_fault() -> None:
+    assert type(refused_outcome(1)) is ComputationFailed
+    assert type(refused_outcome(2)) is InvalidRequest
 
 
 def test_a_lost_session_is_no_reason_to_leave() -> None:

@@ -303,7 +303,7 @@ def test_records_are_bounded() -> None:
     assert "\n" not in trace.encode()
 
 
-def test_own_sessions_count_as_load() -> None:
+async def test_own_sessions_count_as_load() -> None:
     """A burst is spread over the holders before any of them has reported its load."""
     book = FixedBook()
     book.peers = [FixedPeer(name * 40, "127.0.0.1", 1, (4, 5)) for name in "ab"]
