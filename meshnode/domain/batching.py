@@ -149,7 +149,7 @@ class Scheduler(Generic[Key]):
 
     @property
     def full(self) -> bool:
-        """Whether the queue has no place left but what is kept for a standing."""
+        """Whether the queue has no place left except those kept for certain standings."""
         # Sessions for which a place is free do not count towards the queue's limit.
         free = self.limits.max_batch - self.computing
         return self.queued >= self.limits.max_queue + free
@@ -267,7 +267,7 @@ class Scheduler(Generic[Key]):
     # Computing.
 
     def turn(self) -> None:
-        """Begin a step: decide which standings have to leave it to the others."""
+        """Begin a step: decide which standings have to wait during it."""
         working = {session.standing for state in WORKING for session in self._in[state].values()}
         self._held_back = self._time.held_back(working)
 

@@ -1,4 +1,4 @@
-"""The table of a trial, and what the attack failed at."""
+"""The table of a trial, and what the node failed at."""
 
 from __future__ import annotations
 
