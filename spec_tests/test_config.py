@@ -98,7 +98,7 @@ def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path) -
         load_config({}, {}, str(file))
 
 
-def test_a_relative_data_folder_is_that_of_now(
+def test_a_relative_data_folder_becomes_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -185,7 +185,7 @@ def settings_without_a_folder(settings: Settings) -> Settings:
     return settings
 
 
-async def test_a_disk_that_refuses_changes_nothing(settings_without_a_folder: Settings) -> None:
+async def test_a_failing_disk_changes_nothing(settings_without_a_folder: Settings) -> None:
     settings = settings_without_a_folder
     before = settings.document()
     with pytest.raises(Unavailable, match="could not be saved"):
