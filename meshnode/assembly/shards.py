@@ -12,8 +12,10 @@ from meshnode.services.peers import PeerBook
 from meshnode.services.proofs.orders import OrderingPool
 from meshnode.services.proofs.service import Proofs
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
+from meshnode.services.shards.kept_graphs import TrainingLimits
+from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.relay import ShardRelay
-from meshnode.services.shards.training import ShardTrainer, TrainingLimits, serve_training
+from meshnode.services.shards.training import ShardTrainer, serve_training
 from meshnode.supervise import Supervisor
 
 
@@ -51,6 +53,7 @@ async def start_shard_training(
         enabled=enabled,
         pool=needs.pool,
         peers=book,
+        members=TrainingMembers(needs.key, book),
         learning_rate=learning_rate,
     )
     trainer: ShardTrainer = await nursery.start(run, "shard training", serve)

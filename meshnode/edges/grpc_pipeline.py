@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshnode.domain.errors import ComputationFailed
-from meshnode.rpc.caller import answer_metadata, caller
-from meshnode.rpc.errors import CallFailed
+from meshnode.domain.training.steps import RoundOver
+from meshnode.rpc.caller import Caller, answer_metadata, caller
+from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.services.shards.decoding import (
     COMPUTE_MS,
@@ -24,6 +25,7 @@ from meshnode.services.shards.decoding import (
     trains,
 )
 from meshnode.services.shards.graphs import GraphUnknown
+from meshnode.services.shards.members import turn_metadata
 from meshnode.services.shards.messages import SessionBehind
 from meshnode.services.shards.relay import ShardRelay
 from meshnode.services.shards.stepping import GRADIENT_SQUARE, square_in
@@ -56,11 +58,18 @@ class PipelineServicer(NodeServiceServicer):
         try:
             if trains(input_message, who):
                 call.validate_ids()
-                message = decode_training(input_message, who, call)
+                member = await self._member(input_message, who)
+                message = decode_training(input_message, who, call, member)
                 computed, answer.loss = await self._training.forward(message)
             else:
                 computed = await self._holder.forward(call)
-        except (SessionBehind, ComputationFailed, CallFailed) as error:
+        except RoundOver as error:
+            # Begins with the status that it would have as the failure of a call.
+            answer.error_message = f"{Code.FAILED_PRECONDITION.name}: {error}"
+            for key, value in turn_metadata(error.latest).items():
+                answer_metadata(key, value)
+            return answer
+        except (SessionBehind, GraphUnknown, ComputationFailed, CallFailed) as error:
             answer.error_message = str(error)
             return answer
         answer_metadata(QUEUE_MS, f"{computed.queue_ms:.3f}")
@@ -82,13 +91,22 @@ class PipelineServicer(NodeServiceServicer):
     ) -> pb.PipelineBackwardResponse:
         """Pass gradients through this node's layers, and on to the node before it."""
         try:
-            after = square_in(caller().metadata.get(GRADIENT_SQUARE, "0"))
+            who = caller()
+            after = square_in(who.metadata.get(GRADIENT_SQUARE, "0"))
+            ids = input_message.session_id, input_message.request_id
+            if (layer := self._training.layer_after(*ids)) is not None:
+                members = self._training.members
+                await members.admit_gradient(input_message, who.metadata, layer)
             square = await self._training.backward(input_message, after)
         except (GraphUnknown, ComputationFailed, CallFailed) as error:
             return pb.PipelineBackwardResponse(error_message=str(error))
         if square:
             answer_metadata(GRADIENT_SQUARE, repr(square))
         return pb.PipelineBackwardResponse(success=True)
+
+    async def _member(self, message: pb.PipelineForwardRequest, who: Caller) -> str:
+        # A node that does not train answers that first, whoever asks.
+        return await self._training.members.admit(message, who) if self._training.enabled else ""
 
     async def SwarmForward(  # noqa: N802 - the document's name
         self, input_message: pb.SwarmForwardRequest

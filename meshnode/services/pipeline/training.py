@@ -17,15 +17,17 @@ import logging
 import math
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from meshnode.domain.errors import ComputationFailed, MeshnodeError, Unavailable
+from meshnode.domain.training.steps import Turn
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
-from meshnode.services.shards.decoding import ADD_UP, STEP, TRAINING
-from meshnode.services.shards.messages import ForwardCall, answer_bytes
+from meshnode.services.shards.members import ROUND, turn_in
+from meshnode.services.shards.messages import ForwardCall, answer_bytes, off_loop
 from meshnode.services.shards.training_call import TrainingCall
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_integers
@@ -67,6 +69,8 @@ class TrainingDriver:
         self._pool = pool
         self._address = address
         self._path: tuple[RemoteHop, ...] | None = None
+        self._turns: dict[str, Turn] = {}
+        """The round of each holder, and the number of the latest message, by node id."""
         self._trained: tuple[RemoteHop, ...] | None = None
         """The path of the latest step that succeeded."""
 
@@ -143,6 +147,7 @@ class TrainingDriver:
                 source_shard=-1,
                 backward=True,
                 step=update,
+                member=self._training.members.node_id,
             )
         )
         data, shape, source = mine.data, mine.shape, self._held.start
@@ -160,9 +165,7 @@ class TrainingDriver:
                 training_labels=wanted if last else b"",
                 sender_url=sender,
             )
-            answer = await self._call(
-                hop, request, {TRAINING: STEP if update else ADD_UP}, most_bytes
-            )
+            answer = await self._call(hop, request, most_bytes, update=update)
             if answer.is_final != last:
                 raise Unavailable("a node holds other layers than announced")
             loss = answer.loss
@@ -177,21 +180,42 @@ class TrainingDriver:
         self,
         hop: RemoteHop,
         request: pb.PipelineForwardRequest,
-        metadata: dict[str, str],
         most_bytes: int,
+        *,
+        update: bool,
     ) -> pb.PipelineForwardResponse:
         with trio.move_on_after(CALL_S):
             try:
-                stub = await self._pool.stub(hop.host, hop.grpc_port)
-                answer = await stub.PipelineForward(
-                    request, metadata=metadata, most_bytes=most_bytes
-                )
+                answer = await self._ask(hop, request, most_bytes, update=update)
             except CallFailed as error:
                 raise _failure(hop, error.code, error.message) from None
             if not answer.success:
                 raise _failure(hop, parse_failure(answer.error_message)[0], answer.error_message)
             return answer
         raise _failure(hop, Code.DEADLINE_EXCEEDED, "no answer in time")
+
+    async def _ask(
+        self,
+        hop: RemoteHop,
+        request: pb.PipelineForwardRequest,
+        most_bytes: int,
+        *,
+        update: bool,
+    ) -> pb.PipelineForwardResponse:
+        """Send a signed message; once more if the holder has begun another round."""
+        stub = await self._pool.stub(hop.host, hop.grpc_port)
+        for again in (False, True):
+            turn = self._turns.get(hop.node_id, Turn()).next
+            self._turns[hop.node_id] = turn
+            sign = partial(self._training.members.signed, request, hop.node_id, turn, update=update)
+            metadata = await off_loop(len(request.hidden_states), sign)
+            answer = await stub.PipelineForward.ask(
+                request, metadata=metadata, most_bytes=most_bytes
+            )
+            if answer.message.success or again or ROUND not in answer.metadata:
+                break
+            self._turns[hop.node_id] = turn_in(answer.metadata)
+        return answer.message
 
 
 def _failure(hop: RemoteHop, code: Code, message: str) -> MeshnodeError:

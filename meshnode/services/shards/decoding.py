@@ -85,9 +85,9 @@ def trains(message: pb.PipelineForwardRequest, caller: Caller) -> bool:
 
 
 def decode_training(
-    message: pb.PipelineForwardRequest, caller: Caller, call: ForwardCall
+    message: pb.PipelineForwardRequest, caller: Caller, call: ForwardCall, member: str
 ) -> TrainingCall:
-    """What a message that trains has beside its forward ``call``."""
+    """What a message that trains has beside its forward ``call``; ``member`` has signed it."""
     wanted = caller.metadata.get(TRAINING)
     return TrainingCall(
         call=call,
@@ -96,6 +96,7 @@ def decode_training(
         source_shard=message.source_shard,
         backward=wanted in (ADD_UP, STEP) or bool(message.sender_url),
         step=wanted == STEP,
+        member=member,
     )
 
 

@@ -51,6 +51,8 @@ class GradientSum:
 
     gradients: dict[str, Tensor]
     touched: float
+    member: str
+    """Whose messages they are from. Gradients of others are not added."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +64,8 @@ class KeptGraph:
     sender: UpstreamHolder | None
     made_at: float
     step: bool
+    member: str
+    """The node id of the member that signed the message, if anybody did."""
     steps_before: int
     """How often the weights had been updated when the graph was made."""
 

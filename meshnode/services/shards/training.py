@@ -5,7 +5,7 @@ holder keeps the *graph* of such a message by its session and request ids. The l
 the loss and sends gradients to the *sender* of the message, which sends its own to the sender of
 its message, and so on. A message *steps* when it has the metadata ``training: step``: each holder
 then updates its weights by the sum of the session's gradients, once they have gone all the way back
-(decision 0100).
+(decision 0100). Only members may send such messages (decision 0137; ``members``).
 
 ==========  ==================================  ==============================================
 graph       moved by                            next
@@ -27,7 +27,6 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,8 +38,8 @@ from meshnode.domain.errors import (
     ComputationFailed,
     InvalidRequest,
     LayerNotHeld,
-    RateLimited,
 )
+from meshnode.domain.training.message import MAX_NORM
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import ComputationError
 from meshnode.model.loading import LoadedModel
@@ -49,7 +48,6 @@ from meshnode.rpc.errors import CallFailed, CallRefused, Code
 from meshnode.services.executor import Executor
 from meshnode.services.shards.graphs import (
     Gradients,
-    GradientSum,
     Graph,
     GraphUnknown,
     KeptGraph,
@@ -58,16 +56,16 @@ from meshnode.services.shards.graphs import (
     graph_bytes,
     square_of,
 )
+from meshnode.services.shards.kept_graphs import KeptGraphs, Key, TrainingLimits
 from meshnode.services.shards.messages import (
     BESIDE_BYTES,
     ForwardAnswer,
-    ForwardCall,
     bounded,
     off_loop,
 )
 from meshnode.services.shards.relay import time_for_next_hop
 from meshnode.services.shards.senders import UpstreamHolder, sender_at
-from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, add_to, added, square_in
+from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, square_in
 from meshnode.services.shards.training_call import TrainingCall, unpack_training
 from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
@@ -75,24 +73,12 @@ from meshnode.wire.tensors import pack_floats, unpack_floats
 
 if TYPE_CHECKING:
     from meshnode.services.peers import PeerBook
+    from meshnode.services.shards.members import TrainingMembers
     from meshnode.services.stub_pool import StubPool
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, str]
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingLimits:
-    """Bounds on what training keeps. Times are in seconds."""
-
-    graphs: int = 16
-    graph_bytes: int = 512 * 1024 * 1024
-    """Bytes of all graphs together, estimated before they are made."""
-    gradient_sets: int = 2
-    """Sessions whose gradients are kept: those of one session are as large as the weights."""
-    idle_s: float = 60.0
 
 
 async def serve_training(
@@ -103,6 +89,7 @@ async def serve_training(
     enabled: Callable[[], bool],
     pool: StubPool,
     peers: PeerBook,
+    members: TrainingMembers,
     learning_rate: Callable[[], float] = lambda: Recipe().learning_rate,
     task_status: trio.TaskStatus[ShardTrainer],
 ) -> None:
@@ -110,7 +97,7 @@ async def serve_training(
 
     ``load`` reads the held layers, trainable; it is called in a thread, once, when it is needed.
     """
-    training = ShardTrainer(executor, load, limits, enabled, pool, peers, learning_rate)
+    training = ShardTrainer(executor, load, limits, enabled, pool, peers, members, learning_rate)
     task_status.started(training)
     while True:
         await trio.sleep(limits.idle_s / 4)
@@ -128,15 +115,16 @@ class ShardTrainer:
         enabled: Callable[[], bool],
         pool: StubPool,
         peers: PeerBook,
+        members: TrainingMembers,
         learning_rate: Callable[[], float],
     ) -> None:
         """Made by :func:`serve_training`."""
         self._executor = executor
         self._load = load
-        self._limits = limits
         self._enabled = enabled
         self._pool = pool
         self._peers = peers
+        self.members = members
         self.learning_rate = learning_rate
         self._decoder: Decoder | None = None
         self._stepper = Stepper()
@@ -144,12 +132,12 @@ class ShardTrainer:
         self._loading = trio.Lock()
         self._turn = trio.Lock()
         """Held by a message that steps, from its last use of the weights to its update."""
-        self._graphs: dict[Key, KeptGraph] = {}
-        self._making: dict[Key, int] = {}
-        """Estimated bytes of graphs that are being made."""
-        self._used: set[KeptGraph] = set()
-        """Graphs whose gradients are on their way back."""
-        self._sums: dict[str, GradientSum] = {}
+        self._kept = KeptGraphs(limits)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether this node trains now."""
+        return self._enabled()
 
     @property
     def loaded(self) -> bool:
@@ -159,8 +147,7 @@ class ShardTrainer:
     @property
     def bytes_in_use(self) -> int:
         """Estimated memory of graphs."""
-        kept = (*self._graphs.values(), *self._used)
-        return sum(self._making.values()) + sum(each.size for each in kept)
+        return self._kept.bytes_in_use
 
     @property
     def steps(self) -> int:
@@ -169,22 +156,20 @@ class ShardTrainer:
 
     def gradients(self, session_id: str) -> Gradients | None:
         """Remove and return the sum of a session's gradients; None if there are none."""
-        found = self._sums.pop(session_id, None)
-        return None if found is None else found.gradients
+        return self._kept.pop_sum(session_id)
+
+    def layer_after(self, session_id: str, request_id: str) -> int | None:
+        """The layer whose holder sends the gradients of a message; None unless it steps."""
+        kept = self._kept.get((session_id, request_id))
+        return kept.graph.layers.stop if kept is not None and kept.step else None
 
     def discard(self, session_id: str, request_id: str) -> bool:
         """Drop the graph of a message that its driver gave up. Returns whether there was one."""
-        return self._graphs.pop((session_id, request_id), None) is not None
+        return self._kept.discard((session_id, request_id))
 
     def expire(self) -> None:
         """Drop graphs and gradients that have not been used for ``idle_s``."""
-        oldest = trio.current_time() - self._limits.idle_s
-        for key, kept in list(self._graphs.items()):
-            if kept.made_at <= oldest:
-                del self._graphs[key]
-        for name, kept_sum in list(self._sums.items()):
-            if kept_sum.touched <= oldest:
-                del self._sums[name]
+        self._kept.expire(trio.current_time())
 
     async def forward(self, message: TrainingCall) -> tuple[ForwardAnswer, float]:
         """Run the layers and keep the graph; at the last layer, compute loss and gradients.
@@ -205,14 +190,13 @@ class ShardTrainer:
         )
         inputs, targets = await off_loop(call.nbytes, read)
         key = (call.session_id, call.request_id)
-        size = self._room(key, call, inputs.shape[0], inputs.shape[1])
-        self._making[key] = size
-        try:
-            # The last holder's backward pass must use the weights of its forward pass.
-            async with self._turn if is_last and message.backward else nullcontext():
+        size = graph_bytes(self._executor.config, call.layers, inputs.shape[0], inputs.shape[1])
+        with self._kept.making(key, size, message.member, trio.current_time()):
+            # The last holder's backward pass must use the weights of its forward pass. Nobody but
+            # members may let others wait for that.
+            in_turn = is_last and message.backward and message.member
+            async with self._turn if in_turn else nullcontext():
                 return await self._answer(message, inputs, targets, sender, size)
-        finally:
-            del self._making[key]
 
     async def _answer(
         self,
@@ -233,9 +217,9 @@ class ShardTrainer:
         graph, steps_before = await self._compute(run)
         now = trio.current_time()
         compute_ms = (now - begun) * 1e3
-        kept = KeptGraph(graph, size, sender, now, message.step, steps_before)
+        kept = KeptGraph(graph, size, sender, now, message.step, message.member, steps_before)
         if targets is None:
-            self._graphs[key] = kept
+            self._kept.put(key, kept)
             output = graph.output.detach()
             data = await off_loop(output.nbytes, lambda: pack_floats(output.numpy()))
             shape = tuple(output.shape)
@@ -254,7 +238,7 @@ class ShardTrainer:
         """
         # A node that does not train keeps no graph. UNIMPLEMENTED would deny the operation itself.
         key = (message.session_id, message.request_id)
-        kept = self._graphs.get(key)
+        kept = self._kept.get(key)
         if kept is None:
             raise GraphUnknown
         if message.target_shard != kept.graph.layers.start:
@@ -265,16 +249,12 @@ class ShardTrainer:
         read = partial(unpack_floats, message.grad_output, shape, "grad_output")
         gradient = await off_loop(4 * math.prod(shape), read)
         # Taken only now: an invalid message must not use the graph up.
-        if self._graphs.get(key) is not kept:
+        if self._kept.get(key) is not kept:
             raise GraphUnknown
-        del self._graphs[key]
         source = -1 if kept.sender is None else kept.sender.layer
-        self._used.add(kept)
-        try:
+        with self._kept.using(key):
             async with self._turn if kept.step else nullcontext():
                 return await self._send_back(key, kept, torch.from_numpy(gradient), source, square)
-        finally:
-            self._used.remove(kept)
 
     async def _send_back(
         self, key: Key, kept: KeptGraph, gradient: Tensor | None, source_shard: int, after: float
@@ -294,11 +274,14 @@ class ShardTrainer:
         of_inputs, gradients = await self._compute(run)
         square = 0.0
         if kept.step:
-            earlier = self._sums.get(key[0])
-            if earlier is not None:
-                gradients = added(earlier.gradients, gradients)
+            gradients = self._kept.sum_with(key[0], gradients, kept.member)
             size = sum(one.nbytes for one in gradients.values())
-            square = after + await off_loop(size, partial(square_of, gradients))
+            own = await off_loop(size, partial(square_of, gradients))
+            if own > MAX_NORM**2:
+                raise CallRefused(
+                    Code.INVALID_ARGUMENT, f"gradients have a norm above {MAX_NORM:g}"
+                )
+            square = after + own
         if kept.sender is not None and of_inputs is not None:
             data = await off_loop(of_inputs.nbytes, lambda: pack_floats(of_inputs.detach().numpy()))
             request = pb.PipelineBackwardRequest(
@@ -317,11 +300,11 @@ class ShardTrainer:
             with trio.CancelScope(shield=kept.sender is not None):
                 await self._compute(step)
             self.stepped.set()
-            self._sums.pop(key[0], None)
+            self._kept.pop_sum(key[0])
             # These graphs were made from the weights before the step.
-            self._graphs.clear()
+            self._kept.clear()
         else:
-            self._add(key[0], gradients)
+            self._kept.add(key[0], gradients, kept.member, trio.current_time())
         return square
 
     async def _call(
@@ -330,7 +313,7 @@ class ShardTrainer:
         """Returns the sum of squares of all holders, or the part of it that is known here."""
         with trio.move_on_after(time_for_next_hop()):
             stub = await self._pool.stub(sender.host, sender.grpc_port)
-            told = {GRADIENT_SQUARE: repr(square)} if square else {}
+            told = self.members.signed_gradient(request, repr(square) if square else "")
             answer = await stub.PipelineBackward.ask(
                 request, metadata=told, most_bytes=BESIDE_BYTES
             )
@@ -366,30 +349,3 @@ class ShardTrainer:
         if not self._peers.knows(sender.host, sender.grpc_port):
             raise InvalidRequest("sender_url", "is not a peer of this node")
         return sender
-
-    def _room(self, key: Key, call: ForwardCall, batch: int, seq: int) -> int:
-        """Estimated bytes of a graph. Raises InvalidRequest or RateLimited if it has no room."""
-        size = graph_bytes(self._executor.config, call.layers, batch, seq)
-        if size > self._limits.graph_bytes:
-            raise InvalidRequest("hidden_shape", "is too large to train with here")
-        if key in self._graphs or key in self._making:
-            raise InvalidRequest("request_id", "was used in this session before")
-        self.expire()
-        graphs = len(self._graphs) + len(self._making) + len(self._used)
-        if graphs >= self._limits.graphs or self.bytes_in_use + size > self._limits.graph_bytes:
-            raise RateLimited(1, "no more graphs here")
-        if key[0] not in self._sums and len(self._sums) >= self._limits.gradient_sets:
-            raise RateLimited(1, "no more sessions train here")
-        return size
-
-    def _add(self, session_id: str, gradients: Gradients) -> None:
-        now = trio.current_time()
-        total = self._sums.get(session_id)
-        if total is None:
-            if len(self._sums) >= self._limits.gradient_sets:
-                oldest = min(self._sums, key=lambda name: self._sums[name].touched)
-                del self._sums[oldest]
-            self._sums[session_id] = GradientSum(dict(gradients), now)
-            return
-        total.touched = now
-        add_to(total.gradients, gradients)

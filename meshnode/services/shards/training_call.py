@@ -27,6 +27,8 @@ class TrainingCall:
     """Whether gradients are wanted; otherwise only the loss is."""
     step: bool = False
     """Whether the weights are to be updated after the backward pass."""
+    member: str = ""
+    """The node id of the member that signed it; empty for this node, and if nobody did."""
 
 
 def unpack_training(

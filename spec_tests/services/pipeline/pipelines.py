@@ -14,6 +14,7 @@ import trio
 
 from meshnode.domain.batching import EngineLimits
 from meshnode.domain.generation import GenerationRequest
+from meshnode.domain.identity import NodeKey, key_from_seed
 from meshnode.domain.metering import TrafficMeter
 from meshnode.edges.grpc_pipeline import PipelineServicer
 from meshnode.edges.grpc_service import node_services
@@ -26,8 +27,10 @@ from meshnode.services.peers import PeerBook
 from meshnode.services.pipeline import Pipeline, PipelineLimits, serve_pipeline
 from meshnode.services.pipeline.records import HopRecorder
 from meshnode.services.shards.holder import HolderLimits, serve_holder
+from meshnode.services.shards.kept_graphs import TrainingLimits
+from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.relay import ShardRelay
-from meshnode.services.shards.training import ShardTrainer, TrainingLimits, serve_training
+from meshnode.services.shards.training import ShardTrainer, serve_training
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 from spec_tests.model.small_models import make_model
@@ -268,7 +271,7 @@ async def cluster(
             executor = await nursery.start(partial(serve_executor, model, engine))
             pool = await nursery.start(serve_pool, TrafficMeter())
             holders = [
-                await start_holder(nursery, directory, layers, f"{index:040x}", book, pool, engine)
+                await start_member(nursery, directory, layers, index, book, pool, engine)
                 for index, layers in enumerate(held, 1)
             ]
             book.peers = [holder.peer for holder in holders]
@@ -294,6 +297,20 @@ async def cluster(
             nursery.cancel_scope.cancel()
 
 
+async def start_member(
+    nursery: trio.Nursery,
+    directory: Path,
+    layers: range,
+    number: int,
+    book: FixedBook,
+    pool: ChannelPool,
+    engine: EngineLimits = LIMITS,
+) -> Holder:
+    """Serve some layers, under the id of the key ``number``."""
+    key = member_key(number)
+    return await start_holder(nursery, directory, layers, key.node_id, book, pool, engine, key=key)
+
+
 async def start_holder(
     nursery: trio.Nursery,
     directory: Path,
@@ -302,8 +319,9 @@ async def start_holder(
     book: FixedBook,
     pool: ChannelPool,
     engine: EngineLimits = LIMITS,
+    key: NodeKey | None = None,
 ) -> Holder:
-    """Serve some layers on a port of their own."""
+    """Serve some layers on a port of their own. Who trains needs the ``key`` of its id."""
     model = loaded(directory, layers)
     executor = await nursery.start(partial(serve_executor, model, engine))
     drain = Drain()
@@ -319,6 +337,7 @@ async def start_holder(
             enabled=lambda: True,
             pool=pool,
             peers=book.as_peer_book,
+            members=TrainingMembers(key or member_key(1), book),
         )
     )
     card = model.card
@@ -339,6 +358,18 @@ async def start_holder(
     relay = Relay(port)
     await nursery.start(relay.run)
     return Holder(node_id, layers, executor, gate, relay, training)
+
+
+def member_key(number: int) -> NodeKey:
+    """Return a node's key. A higher number has a higher id, as equal holders are taken by id."""
+    return member_keys()[number]
+
+
+@cache
+def member_keys() -> list[NodeKey]:
+    """Return a few keys, by their ids."""
+    keys = [key_from_seed(f"{number:064x}") for number in range(16)]
+    return sorted(keys, key=lambda key: key.node_id)
 
 
 @cache

@@ -33,11 +33,13 @@ from spec_tests.services.pipeline.pipelines import (
     cluster,
     small_model,
     spans,
-    start_holder,
+    start_member,
 )
 
 TOKENS = random_tokens(2, 12)
 LABELS = torch.cat([TOKENS[:, 1:], torch.full((2, 1), -100)], dim=1)
+DRIVER = 13
+"""The number of the driver's key."""
 SESSION = "5e551011" * 4
 
 
@@ -58,7 +60,7 @@ def of_one_process(directory: Path) -> tuple[float, list[torch.Tensor]]:
 
 async def driver_of(nodes: Cluster, own: range) -> tuple[TrainingDriver, Holder]:
     """Return a driver, and the holder of its own layers, which other holders can call."""
-    mine = await start_holder(nodes.nursery, nodes.directory, own, "d" * 40, nodes.book, nodes.pool)
+    mine = await start_member(nodes.nursery, nodes.directory, own, DRIVER, nodes.book, nodes.pool)
     nodes.book.peers.append(mine.peer)
     driver = TrainingDriver(
         training=mine.training,

@@ -18,6 +18,7 @@ import trio
 from torch import Tensor
 
 from meshnode.domain.generation import GenerationRequest
+from meshnode.domain.identity import NodeKey, key_from_seed
 from meshnode.domain.metering import TrafficMeter
 from meshnode.edges.grpc_pipeline import PipelineServicer
 from meshnode.edges.grpc_service import node_services
@@ -30,9 +31,11 @@ from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import EngineLimits, Executor, ShardSession, serve_executor
 from meshnode.services.peers import PeerBook
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
+from meshnode.services.shards.kept_graphs import TrainingLimits
+from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.messages import ForwardCall
 from meshnode.services.shards.relay import ShardRelay
-from meshnode.services.shards.training import ShardTrainer, TrainingLimits, serve_training
+from meshnode.services.shards.training import ShardTrainer, serve_training
 from meshnode.services.shards.training_call import TrainingCall
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
@@ -109,14 +112,32 @@ def splits(num_layers: int) -> list[list[range]]:
     return found
 
 
+DRIVER = key_from_seed("d" * 64)
+"""The key of a peer that holds all layers, as every node of these tests knows."""
+KEYS = map(key_from_seed, (f"{number:064x}" for number in itertools.count(1)))
+
+
+@dataclass(frozen=True)
+class Member:
+    """A peer that may train."""
+
+    node_id: str
+
+
 @dataclass
 class KnownPeers:
     """Stands in for the peer book: knows the addresses that may be called."""
 
     addresses: set[tuple[str, int]] = field(default_factory=set)
+    members: dict[str, Sequence[int]] = field(default_factory=dict)
+    """The layers of each peer that may train, by its node id."""
 
     def knows(self, host: str, grpc_port: int) -> bool:
         return (host, grpc_port) in self.addresses
+
+    def holders(self, layer: int) -> list[Member]:
+        found = [Member(name) for name, layers in self.members.items() if layer in layers]
+        return [Member(DRIVER.node_id), *found]
 
     @property
     def as_peer_book(self) -> PeerBook:
@@ -136,6 +157,7 @@ class HolderNode:
     drain: Drain
     known: KnownPeers
     pool: ChannelPool
+    key: NodeKey
 
     @property
     def hop(self) -> pb.SwarmHop:
@@ -166,7 +188,7 @@ async def holder_node(
     """Serve some layers of a model; at the end all memory must be freed."""
     model = load_model(directory, layers, threads=1)
     node_id = node_id or f"{model.card.layers[0]:040x}"
-    drain, known = Drain(), KnownPeers()
+    drain, known, key = Drain(), KnownPeers(), next(KEYS)
     async with trio.open_nursery() as nursery:
         executor: Executor = await nursery.start(serve_executor, model, limits)
         pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
@@ -182,6 +204,7 @@ async def holder_node(
                 enabled=lambda: trains,
                 pool=pool,
                 peers=known.as_peer_book,
+                members=TrainingMembers(key, known),
             )
         )
         relay = ShardRelay(
@@ -200,7 +223,7 @@ async def holder_node(
                 serve_grpc, node_services([service], drain), "127.0.0.1", 0, traffic=TrafficMeter()
             )
         )
-        yield HolderNode(node_id, port[1], executor, holder, training, drain, known, pool)
+        yield HolderNode(node_id, port[1], executor, holder, training, drain, known, pool, key)
         holder.close_all()
         with trio.fail_after(LONG_S):
             await until_free(executor)
@@ -265,9 +288,25 @@ async def shards(
         for part in parts:
             starting = holder_node(directory, list(part), training_limits=limits, trains=trains)
             nodes.append(await stack.enter_async_context(starting))
+        members = {node.key.node_id: node.executor.card.layers for node in nodes}
         for node in nodes:
+            node.known.members |= members
             node.known.addresses |= {("127.0.0.1", other.port) for other in nodes}
         yield nodes
+
+
+def signed(
+    node: HolderNode, message: pb.PipelineForwardRequest, *, update: bool = True
+) -> dict[str, str]:
+    """Return the metadata with which the driver sends a message that trains to ``node``."""
+    turn = node.training.members.rounds.latest(DRIVER.node_id).next
+    members = TrainingMembers(DRIVER, node.known)
+    return members.signed(message, node.key.node_id, turn, update=update)
+
+
+def signed_back(message: pb.PipelineBackwardRequest, square: str = "") -> dict[str, str]:
+    """Return the metadata with which the driver, which holds all layers, sends gradients back."""
+    return TrainingMembers(DRIVER, KnownPeers()).signed_gradient(message, square)
 
 
 def targets_of(tokens: torch.Tensor) -> torch.Tensor:

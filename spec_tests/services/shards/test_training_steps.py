@@ -19,6 +19,8 @@ from spec_tests.services.shards.holders import (
     TRAINING_LIMITS,
     HolderNode,
     shards,
+    signed,
+    signed_back,
     targets_of,
 )
 
@@ -45,18 +47,16 @@ async def keep_graphs(first: HolderNode, second: HolderNode, session: str) -> No
     data, shape = tokens.numpy().astype("<i8").tobytes(), list(tokens.shape)
     for node, source, sender in ((first, -1, ""), (second, 0, f"127.0.0.1:{first.port}")):
         stub = await node.stub()
-        answer = await stub.PipelineForward(
-            pb.PipelineForwardRequest(
-                session_id=session,
-                request_id="r",
-                hidden_states=data,
-                hidden_shape=shape,
-                target_shard=node.executor.card.layers[0],
-                source_shard=source,
-                sender_url=sender,
-            ),
-            metadata={"training": "step"},
+        message = pb.PipelineForwardRequest(
+            session_id=session,
+            request_id="r",
+            hidden_states=data,
+            hidden_shape=shape,
+            target_shard=node.executor.card.layers[0],
+            source_shard=source,
+            sender_url=sender,
         )
+        answer = await stub.PipelineForward(message, metadata=signed(node, message))
         assert answer.success, answer.error_message
         data, shape = answer.hidden_states, list(answer.hidden_shape)
 
@@ -84,7 +84,8 @@ async def test_two_drivers_step_a_holder_in_turns(directory: Path) -> None:
         found: dict[str, pb.PipelineBackwardResponse] = {}
 
         async def back(session: str) -> None:
-            found[session] = await stub.PipelineBackward(backward_of(session))
+            message = backward_of(session)
+            found[session] = await stub.PipelineBackward(message, metadata=signed_back(message))
 
         with trio.fail_after(LONG_S):
             async with trio.open_nursery() as nursery:
@@ -116,22 +117,20 @@ async def test_two_drivers_of_one_last_holder_step_in_turns(directory: Path) -> 
             "hidden_states": tokens.numpy().tobytes(),
             "hidden_shape": [1, 4],
         }
-        metadata = {"training": "step"}
+        message = pb.PipelineForwardRequest(**call)
         stub = await first.stub()
-        answer = await stub.PipelineForward(pb.PipelineForwardRequest(**call), metadata=metadata)
+        answer = await stub.PipelineForward(message, metadata=signed(first, message))
         stub = await last.stub()
-        answer = await stub.PipelineForward(
-            pb.PipelineForwardRequest(
-                session_id=session,
-                request_id="r",
-                hidden_states=answer.hidden_states,
-                hidden_shape=answer.hidden_shape,
-                target_shard=2,
-                training_labels=labels,
-                sender_url=f"127.0.0.1:{first.port}",
-            ),
-            metadata=metadata,
+        message = pb.PipelineForwardRequest(
+            session_id=session,
+            request_id="r",
+            hidden_states=answer.hidden_states,
+            hidden_shape=answer.hidden_shape,
+            target_shard=2,
+            training_labels=labels,
+            sender_url=f"127.0.0.1:{first.port}",
         )
+        answer = await stub.PipelineForward(message, metadata=signed(last, message))
         assert answer.success, answer.error_message
         return answer.loss
 
@@ -225,7 +224,8 @@ async def test_an_invalid_total_counts_as_missing(directory: Path, told: float) 
 
         first.training.backward = backward  # type: ignore[method-assign]
         stub = await second.stub()
-        answer = await stub.PipelineBackward(backward_of("s"))
+        message = backward_of("s")
+        answer = await stub.PipelineBackward(message, metadata=signed_back(message))
         assert answer.success, answer.error_message
         assert first.training.steps == second.training.steps == 1
 
@@ -240,6 +240,7 @@ async def test_a_sender_that_answers_too_much_is_not_heard_out(directory: Path) 
 
         first.training.backward = backward  # type: ignore[method-assign]
         stub = await second.stub()
-        answer = await stub.PipelineBackward(backward_of("s"))
+        message = backward_of("s")
+        answer = await stub.PipelineBackward(message, metadata=signed_back(message))
         assert not answer.success
         assert "is larger than the limit" in answer.error_message
