@@ -45,6 +45,7 @@ from meshnode.services.proofs.prover import ProofPolicy
 from meshnode.services.proofs.recompute import Recomputation, RecomputedWork
 from meshnode.services.proofs.service import Proofs, serve_proofs
 from meshnode.services.shards.holder import Holder, serve_holder
+from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 from meshnode.services.shards.relay import ShardRelay
 from meshnode.services.shards.training import ShardTrainer, serve_training
@@ -283,6 +284,7 @@ async def proof_node(
                 enabled=lambda: False,
                 pool=pool,
                 peers=network.book.as_peer_book,
+                members=TrainingMembers(key, network.book.as_peer_book),
             )
         )
         ordering = OrderingPool(
