@@ -116,7 +116,7 @@ def test_the_action_installs_its_own_folder_and_uploads_whatever_happens() -> No
     assert (HOME / "pyproject.toml").is_file()
     assert upload["if"] == "always()"
     assert upload["with"]["path"] == "${{ inputs.out }}"
-    # Text from outside would be part of the script.
+    # An expression would make text from outside a part of the script.
     assert all("${{" not in step.get("run", "") for step in STEPS)
     assert ACTION["outputs"]["exit"]["value"] == f"${{{{ steps.{run['id']}.outputs.exit }}}}"
     used = {name for step in STEPS for name in re.findall(r"inputs\.([a-z-]+)", json.dumps(step))}

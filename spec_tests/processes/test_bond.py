@@ -66,7 +66,7 @@ def test_bond_unbond_and_withdraw(tmp_path: Path) -> None:
             assert balance(maker, owner) == before + 1_000_000 - FEE
             again = client(home, maker, "withdraw", key)
             assert again.returncode == 1, again
-            # The follower has checked every block of this.
+            # The follower has checked all of these blocks.
             height = health(maker)["height"]
             wait_until(lambda: health(follower)["height"] >= height, WITHIN_S)
             assert balance(follower, owner) == balance(maker, owner)

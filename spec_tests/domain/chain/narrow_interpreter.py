@@ -1,4 +1,4 @@
-"""Parses canonical JSON in an interpreter with narrow limits, and prints what comes of it."""
+"""Parses canonical JSON in an interpreter with narrow limits, and prints the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meshnode.domain.chain.errors import MalformedJson
 
 
 def main() -> None:
-    """Print whether 32 nested arrays are read, then the refusals of too much."""
+    """Print whether 32 nested arrays are read, then the classes of two refusals."""
     sys.setrecursionlimit(120)
     sys.set_int_max_str_digits(640)
     print(parse(b"[" * 32 + b"]" * 32, JsonLimits(100)) is not None)
