@@ -54,7 +54,7 @@ def test_a_folder_is_its_files_in_order_cut_into_rows(tmp_path: Path, tokenizer:
     assert found.train.tolist() == [row for row in rows if row not in held_out]
 
 
-def test_a_long_file_begins_once(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_long_file_gets_its_special_tokens_once(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "a.txt").write_text("Once upon a time there was a mesh.\n" * 2000)
     found = TokenData.of_folder(tmp_path, tokenizer, LENGTH, None)
     begins = tokenizer.encode("")
