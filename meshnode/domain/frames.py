@@ -83,12 +83,13 @@ class AddressFrames:
                 self._evict(now)
             bucket = self._buckets[key] = LeakyBucket(self._burst, self._per_s)
         bucket.overflows(now, unpaid)
-        # An address cannot run up debts that would outlast what it has done by much.
+        # Cap what the address owes, so that it recovers soon after a flood.
         bucket.cap(2 * self._burst)
         return max(0.0, bucket.level(now) - self._burst) / self._per_s
 
     def _evict(self, now: float) -> None:
-        """Forget those with nothing to count, or else the half that has least."""
+        """Keep only addresses that owe something, at most half of ``MAX_ADDRESSES``: those that
+        owe most."""
         levels = {key: bucket.level(now) for key, bucket in self._buckets.items()}
         kept = sorted((key for key in levels if levels[key] > 0), key=levels.__getitem__)
         self._buckets = {key: self._buckets[key] for key in kept[-MAX_ADDRESSES // 2 :]}

@@ -98,7 +98,7 @@ async def test_a_peer_that_breaks_the_protocol_is_hung_up_on(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "half a preface"])
-async def test_a_peer_that_never_says_what_it_speaks_is_hung_up_on(name: str) -> None:
+async def test_a_peer_that_sends_no_preface_is_disconnected(name: str) -> None:
     async with running(Probe(), limits=RpcLimits(handshake_s=1.0)) as port:
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         if GARBAGE[name]:
@@ -234,7 +234,7 @@ async def test_abandoning_calls_too_fast_ends_the_connection() -> None:
         assert probe.most_running <= limits.calls_per_connection + 1
 
 
-async def test_calls_that_are_abandoned_in_the_same_breath_are_counted() -> None:
+async def test_calls_that_are_reset_as_they_begin_are_counted() -> None:
     wait = pb.PipelineForwardRequest(session_id="wait").SerializeToString()
     async with running(Probe()) as port, raw_peer(port) as other:
         async with raw_peer(port) as peer:
@@ -257,7 +257,7 @@ CONTROL = {
 
 
 @pytest.mark.parametrize("name", CONTROL)
-async def test_frames_without_messages_end_the_connection_of_who_floods_them(name: str) -> None:
+async def test_a_flood_of_frames_without_messages_ends_its_connection(name: str) -> None:
     async def read_all(stream: trio.SocketStream) -> None:
         with contextlib.suppress(trio.BrokenResourceError):
             while await stream.receive_some(65536):

@@ -155,7 +155,7 @@ async def test_two_drivers_of_one_last_holder_step_in_turns(directory: Path) -> 
         assert last.training.steps == 2
 
 
-async def test_who_is_cancelled_after_the_holders_before_have_stepped_steps_too(
+async def test_a_holder_that_is_cancelled_after_earlier_ones_have_stepped_steps_too(
     directory: Path,
 ) -> None:
     async with shards(directory, [0, 1], [2]) as (first, second):
@@ -230,7 +230,7 @@ async def test_an_invalid_total_counts_as_missing(directory: Path, told: float) 
         assert first.training.steps == second.training.steps == 1
 
 
-async def test_a_sender_that_answers_too_much_is_not_heard_out(directory: Path) -> None:
+async def test_an_oversized_answer_of_a_sender_is_not_read_to_its_end(directory: Path) -> None:
     async with shards(directory, [0, 1], [2]) as (first, second):
         await keep_graphs(first, second, "s")
 
