@@ -22,7 +22,7 @@ TARGET = Path(__file__).parent.parent / "meshnode" / "assets" / "dataset" / "cor
 
 
 def corpus() -> list[str]:
-    """Return different documents with ``CHARACTERS`` characters together."""
+    """Return different documents with at least ``CHARACTERS`` characters together."""
     chosen: dict[str, None] = {}
     size = index = 0
     while size < CHARACTERS:

@@ -98,7 +98,7 @@ class Roster:
         return [entry.peer for entry in due]
 
     def worth_trying(self, node_id: str, host: str, port: int, now: float) -> bool:
-        """Whether to call a candidate, and report to :meth:`answered` or :meth:`missed`."""
+        """Whether to call a candidate. Report the call to :meth:`answered` or :meth:`missed`."""
         # This node is not its own peer.
         if node_id == self._own_id:
             return False

@@ -1,8 +1,9 @@
 """Which weights count, and how far the nodes agree (interface 2.1: hash_agreement_rate).
 
 Terms: a node *reports* the version of its weights and their hash; version 0 is what a node starts
-with, before it has trained or joined. The *winner* is the version that most nodes report; a tie
-goes to the newest version, and then to the lowest hash.
+with, before it has trained or joined. The *winner* is the version above 0 that most nodes report; a
+tie goes to the newest version, and then to the lowest hash. Reports of version 0 count only if
+there are no others.
 
 Invariants: nodes that know the same reports name the same winner; newcomers outvote nobody; a
 single liar with a high version outvotes at most one other node.

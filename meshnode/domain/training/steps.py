@@ -36,7 +36,7 @@ IDLE_S = 60.0
 PER_SECOND, BURST = 50.0, 100.0
 """Steps over several nodes take tens of milliseconds each, even of a small model."""
 ROUND_MESSAGES = 10_000
-"""After so many a new round begins, so that what was recorded is worthless then."""
+"""After so many a new round begins, so that recorded messages are worthless from then on."""
 MAX_DRIVERS = 64
 """Drivers that a holder remembers. Seniors are kept."""
 MAX_NUMBER = 2**53
@@ -56,7 +56,7 @@ class Turn:
 
 
 class RoundOver(MeshnodeError):
-    """A message is of another round, or repeats a number.
+    """A message is of another round, or its number is not above those used before.
 
     Its driver may sign it again with the number that follows ``latest``.
     """

@@ -76,7 +76,7 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class OpenClaim:
-    """A claim that is open."""
+    """What is kept of a claim until the chain has settled it."""
 
     signed: Signed
     work: RecomputedWork

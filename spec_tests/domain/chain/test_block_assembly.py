@@ -108,7 +108,8 @@ def test_the_median_is_by_power(votes: list[tuple[int, int]]) -> None:
     )
     found = median_time(Commit(1, 0, BlockId(), entries), validators)
     total = sum(powers.values())
-    # At least half of the power voted at this time or before, at least half at it or later.
+    # Half of the power, rounded down, voted at this time or before, and at least half at it or
+    # later.
     assert 2 * sum(p for p, t in votes if t <= found) >= total - 1
     assert 2 * sum(p for p, t in votes if t >= found) >= total
 
@@ -136,7 +137,7 @@ def test_one_signature_is_a_commit_where_it_has_the_power() -> None:
     block, signers = first_block(validators)
     commit = sign_alone(CHAIN, block, validators, 0, SEEDS[0])
     assert [entry.flag for entry in commit.entries] == [2, 1, 1]
-    # The clock was set back, and the vote is still later than the block.
+    # The signer's clock shows 0, and its vote is still later than the block.
     assert commit.entries[0].time_ns == block.header.time_ns + TIME_STEP_NS
     check_block(tip(), signers, block, commit)
     weak = validator_set({NAMES[0]: 2, NAMES[1]: 1})
