@@ -99,7 +99,7 @@ def test_more_than_two_thirds_decide(flags: list[int], enough: bool) -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=4),
 )
-def test_the_median_is_by_power(votes: list[tuple[int, int]]) -> None:
+def test_the_median_time_is_weighted_by_power(votes: list[tuple[int, int]]) -> None:
     powers = {NAMES[n]: power for n, (power, _) in enumerate(votes)}
     times = {NAMES[n]: time_ns for n, (_, time_ns) in enumerate(votes)}
     validators = validator_set(powers)

@@ -85,7 +85,7 @@ def test_wrong_stakes_are_refused_with_the_reason(amount: int, days: int, log: s
     assert Net().refused(ALICE, "stake", amount=amount, duration_days=days) == log
 
 
-def test_a_proof_is_paid_by_vote_weighed_by_the_stake_and_capped() -> None:
+def test_approved_proofs_are_paid_up_to_the_budget() -> None:
     net = Net()
     net.do(ALICE, "stake", amount=PENALTY, duration_days=1)
     rewards = []
