@@ -7,7 +7,8 @@ grpcio client, so that the state of the machine affects both alike. A ratio abov
 is better. A *hop* is one ``PipelineForward`` of the hidden state of one token, [1, 1, 768] in
 float32, from our client to our server: the cost of each shard that a token visits. In a pipeline,
 calls do not follow one another at once: weights are read in between, which evicts the code from the
-caches. The rows *after a pause* measure such calls, ours and the peer's.
+caches. The rows *after a pause* measure such calls, ours and the peer's. The rates of calls in a
+closed loop are those of ``bench.grpc_rate``, on a real node.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import grpc.aio
 import numpy as np
 import trio
 
+from bench import grpc_rate
 from bench.table import BenchRow, latency_row, percentile
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
@@ -199,6 +201,7 @@ def run(rounds: int = ROUNDS) -> list[BenchRow]:
         latency_row("one hop after a pause, p50", paused_hops, HOP_MS, "ms"),
         latency_row("one hop, hidden [1,1,768], p50", hops, HOP_MS, "ms"),
         latency_row("one hop, hidden [1,1,768], p99", [percentile(hops, 99)], HOP_MS, "ms"),
+        *grpc_rate.run(),
     ]
 
 

@@ -39,7 +39,7 @@ def throughput_row(
     name: str,
     ours: Sequence[float],
     peer: Sequence[float],
-    target: float,
+    target: float | None,
     unit: str,
     note: str = "",
 ) -> BenchRow:

@@ -33,7 +33,6 @@ from h2.settings import SettingCodes
 from hpack import Encoder
 from hyperframe.frame import (
     ContinuationFrame,
-    DataFrame,
     Frame,
     GoAwayFrame,
     HeadersFrame,
@@ -56,12 +55,12 @@ _WITH_HEADERS = frozenset(kind.type for kind in (HeadersFrame, PushPromiseFrame,
 vars(h2.events).setdefault("PingAcknowledged", h2.events.PingAckReceived)
 
 
-def _describe(frame: DataFrame) -> str:
-    return f"DataFrame(stream_id={frame.stream_id}, bytes={len(frame.data)})"
+def _describe(frame: Frame) -> str:
+    return f"{type(frame).__name__}({frame.stream_id})"
 
 
 # Patched on the class itself, since hyperframe creates the frames.
-DataFrame.__repr__ = _describe  # type: ignore[method-assign,assignment]
+Frame.__repr__ = _describe  # type: ignore[method-assign]
 
 
 def keep_streams_after_goaway(connection: H2Connection) -> None:

@@ -96,7 +96,7 @@ class Connection:
     async def read(self) -> None:
         """Serve the connection until it ends, then end all its streams."""
         self.grpc.initiate_connection()
-        self.transmit()
+        self.flush()
         size = SMALL_READ
         try:
             while data := await self.transport.receive(size):
@@ -104,7 +104,7 @@ class Connection:
                     events = self.h2.receive_data(data)
                 except BROKEN as error:
                     self.complain(logging.INFO, f"does not speak valid HTTP/2: {error!r}")
-                    self.transmit()
+                    self.flush()
                     return
                 for event in events:
                     handler = self._handlers.get(type(event))
@@ -113,7 +113,7 @@ class Connection:
                 if awaits_overlong_frame(self.h2):
                     self.say_goodbye(FRAME_SIZE_ERROR)
                     return
-                self.transmit()
+                self.flush()
                 verdict = self._frames.judge(self._take_passed(), trio.current_time())
                 if verdict.flood:
                     self.complain(logging.WARNING, "sends too many frames that bring too little")
@@ -161,7 +161,14 @@ class Connection:
         self._passed.messages += 1
 
     def transmit(self) -> None:
-        """Send what h2 has written."""
+        """Send what h2 has written: together with what other calls write now, if there are any."""
+        if len(self.streams) > 1:
+            self.transport.write_soon(self.grpc.data_to_send)
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what h2 has written at once."""
         self.transport.write(self.grpc.data_to_send())
 
     def acknowledge(self, stream_id: int, size: int) -> None:
@@ -188,6 +195,7 @@ class Connection:
 
     def say_goodbye(self, error_code: int = NO_ERROR) -> None:
         """Send a GOAWAY that lets calls in flight continue."""
+        self.flush()
         self.transport.write(goaway_frame(self.h2.highest_inbound_stream_id, error_code))
 
     # -- events -----------------------------------------------------------------------------------

@@ -174,6 +174,7 @@ class ServerConnection(Connection):
             nursery.start_soon(self.transport.run_writer)
             with self._reading:
                 await self.read()
+            self.flush()
             if self._server.closing:
                 await self._linger()
             nursery.cancel_scope.cancel()

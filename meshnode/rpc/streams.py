@@ -120,6 +120,11 @@ class MessageStream:
         """Whether a complete message waits to be taken."""
         return self._reader.waiting
 
+    @property
+    def all_arrived(self) -> bool:
+        """Whether the peer has sent everything, a complete message first."""
+        return self.remote_ended and self._reader.waiting
+
     # -- fed by the connection --------------------------------------------------------------------
 
     def expect(self, encoding: str, most_bytes: int | None) -> None:
@@ -161,7 +166,9 @@ class MessageStream:
 
     def window_opened(self) -> None:
         """Wake the writer: the peer accepts more bytes."""
-        self._writable.unpark_all()
+        # A connection tells all its streams, and few of them have a writer that waits.
+        if self._writable:
+            self._writable.unpark_all()
 
     def stop_listening(self) -> None:
         """Note that the peer reads nothing more while our side is open; wakes the writer."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -56,6 +57,7 @@ class Transport:
         self._traffic = traffic
         self._stall_s = stall_s
         self._unsent: deque[memoryview] = deque()
+        self._source: Callable[[], bytes] | None = None
         self._wake = trio.Event()
         self._room = trio.lowlevel.ParkingLot()
         self._closed = False
@@ -91,6 +93,19 @@ class Transport:
             self.pending += len(data) - sent
             self._wake.set()
 
+    def write_soon(self, source: Callable[[], bytes]) -> None:
+        """Send what ``source`` gives once the tasks that are ready now have run.
+
+        So the answers of many calls leave together. Anything that is written until then leaves
+        first; ``source`` is the same for all calls of this.
+        """
+        if self._unsent:
+            # The kernel takes nothing at present, so the bytes have to be counted.
+            self.write(source())
+        else:
+            self._source = source
+            self._wake.set()
+
     async def wait_room(self, limit: int) -> None:
         """Wait until at most ``limit`` bytes are pending, or nothing can be sent any more."""
         while self.pending > limit and not self.broken:
@@ -101,6 +116,9 @@ class Transport:
         while not self.broken:
             await self._wake.wait()
             self._wake = trio.Event()
+            if self._source is not None:
+                source, self._source = self._source, None
+                self.write(source())
             while self._unsent:
                 with trio.move_on_after(self._stall_s) as stalled:
                     await trio.lowlevel.wait_writable(self._sock)

@@ -212,6 +212,11 @@ class RawPeer:
         async with self._sending:
             await self.stream.send_all(self.h2.data_to_send())
 
+    async def send(self, data: bytes) -> None:
+        """Send bytes that h2 knows nothing of."""
+        async with self._sending:
+            await self.stream.send_all(data)
+
     async def request(self, *, body: bytes | None = None, end: bool = True, **headers: str) -> int:
         """Start a PipelineForward with other headers (``_`` for ``-``); return its stream id."""
         stream_id = self.begin(body=body, end=end, **headers)

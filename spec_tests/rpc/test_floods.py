@@ -73,7 +73,7 @@ async def test_frames_of_a_call_that_has_ended_are_a_flood() -> None:
         frame = b"\0\0\1\0\0" + stream_id.to_bytes(4, "big") + b"x"
         await until(lambda: bool(peer.fields(stream_id)), "refused")
         with contextlib.suppress(trio.BrokenResourceError):
-            await peer.stream.send_all(frame * 500)
+            await peer.send(frame * 500)
         await until(lambda: peer.closed, "hung up on")
 
 
