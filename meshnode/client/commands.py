@@ -1,10 +1,9 @@
 """The ``meshnode`` commands for users of a chain: arguments, actions and exit statuses.
 
 The node's command line includes these commands with two calls, :func:`add_commands` and
-:func:`run`.
-Exit statuses are in :mod:`meshnode.client.errors`. With ``--json`` there is exactly one JSON
-document on standard output, even after a failure; otherwise the outcome is on standard output
-and progress on standard error.
+:func:`run`. Exit statuses are in :mod:`meshnode.client.errors`. With ``--json`` there is exactly
+one JSON document on standard output, even after a failure; otherwise the outcome is on standard
+output and progress on standard error.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def failed(
     status: int = MISUSED,
     details: Mapping[str, Json] = MappingProxyType({}),
 ) -> int:
-    """Print why a command failed, as JSON where ``--json`` was given; returns ``status``."""
+    """Print why a command failed, also as JSON if ``--json`` was given; returns ``status``."""
     if _as_json(options):
         value: dict[str, Json] = {**details, "error": message, "status": status}
         _say(encode(value).decode("ascii"))

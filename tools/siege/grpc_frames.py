@@ -11,7 +11,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SettingsFrame(0).serialize()
 
 
 def begin(stream_id: int, operation: str, authority: str = "siege") -> bytes:
-    """The head of a call of the node's service, whose request has not ended."""
+    """The headers of a call of the node's service. They do not end the request."""
     headers = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -33,5 +33,5 @@ def data(stream_id: int, payload: bytes) -> bytes:
 
 
 def half_of(size: int) -> bytes:
-    """The prefix of a message of ``size`` bytes."""
+    """The prefix of a message of ``size`` bytes, without the message itself."""
     return PREFIX.pack(0, size)

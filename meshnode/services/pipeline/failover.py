@@ -71,7 +71,7 @@ class SeenLogits:
     def is_empty(self, logits: Tensor, states: Tensor) -> bool:
         """Whether logits ``[vocab]`` are all equal, though they depend on the ``[hidden]`` states.
 
-        The same head gave other logits before, so no computation leads from states to these.
+        The same head has given logits that differ, so these were not computed from the states.
         """
         if bool(logits.min() < logits.max()):
             self.varied = True
@@ -128,7 +128,7 @@ class RemoteLayers:
         self._rounds = 0
         self._relay = context.relay
         self.failovers = 0
-        """How many times a hop has failed."""
+        """How many paths were left, because a hop failed or was slow."""
 
     async def forward(self, states: Tensor) -> tuple[Tensor, list[HopTime]]:
         """Run the next positions' states ``[1, seq, hidden]`` through the remote layers.

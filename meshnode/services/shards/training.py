@@ -236,7 +236,8 @@ class ShardTrainer:
         message steps, the sum over all holders is returned. Raises GraphUnknown, InvalidRequest,
         LayerNotHeld, ComputationFailed, CallRefused and CallFailed.
         """
-        # A node that does not train keeps no graph. UNIMPLEMENTED would deny the operation itself.
+        # Whether this node trains is not asked: without training it has no graph. UNIMPLEMENTED
+        # would say that there is no such operation.
         key = (message.session_id, message.request_id)
         kept = self._kept.get(key)
         if kept is None:
@@ -310,7 +311,10 @@ class ShardTrainer:
     async def _call(
         self, sender: UpstreamHolder, request: pb.PipelineBackwardRequest, square: float
     ) -> float:
-        """Returns the sum of squares of all holders, or the part of it that is known here."""
+        """Send gradients to the sender of a message.
+
+        Returns the sum of squares of all holders, or the part of it that is known here.
+        """
         with trio.move_on_after(time_for_next_hop()):
             stub = await self._pool.stub(sender.host, sender.grpc_port)
             told = self.members.signed_gradient(request, repr(square) if square else "")

@@ -40,7 +40,7 @@ async def test_a_full_queue_says_when_to_come_back(model: LoadedModel) -> None:
 
 
 async def test_two_at_the_door_for_the_last_place(model: LoadedModel) -> None:
-    """A request checks the queue again after tokenising: others may have filled it meanwhile."""
+    """Each checks the queue again after tokenising: others may have filled it meanwhile."""
     limits = replace(LIMITS, max_batch=1, max_queue=0)
 
     async def use(executor: Executor) -> None:
