@@ -72,7 +72,7 @@ def test_every_check_finds_something(whole: Run) -> None:
     assert silent == {"training-agreement"}
 
 
-def test_in_any_order_the_same_is_found(toy: Serving, whole: Run) -> None:
+def test_the_order_of_the_checks_does_not_change_their_results(toy: Serving, whole: Run) -> None:
     runs = [Runner(replace(whole.target, seed=seed), shuffle=True).run() for seed in (1, 2)]
     orders = [list(dict.fromkeys(item.check for item in run.exchanges)) for run in (whole, *runs)]
     assert orders[0] != orders[1] != orders[2]

@@ -31,14 +31,14 @@ def test_a_lost_broadcast_pays_exactly_once(client: Client, fault: Any, times: i
 
 
 @pytest.mark.parametrize("fault", LOST_BEFORE + LOST_AFTER)
-def test_the_same_for_transfers(client: Client, fault: Any) -> None:
+def test_a_transfer_whose_broadcast_is_lost_pays_exactly_once(client: Client, fault: Any) -> None:
     client.gateway.fail("broadcast_tx_sync", fault)
     assert client.do("transfer", BOB.key, "1") == DONE
     assert client.balance() == 5_000_000 - 1_000_000 - 1000
     assert len(set(client.gateway.broadcasts)) == 1
 
 
-def test_after_a_lost_answer_the_same_id_comes_before_the_same_bytes(client: Client) -> None:
+def test_a_request_is_looked_up_by_its_id_before_it_is_sent_again(client: Client) -> None:
     client.gateway.fail("broadcast_tx_sync", before(cut))
     assert client.do("infer", "Hello?") == DONE
     seen = client.gateway.seen
@@ -70,7 +70,7 @@ def test_an_unknown_outcome_blocks_further_payments_until_it_is_known(
     assert int(gateway.net.account(BOB)["total"]) == 6_000_000
 
 
-def test_a_gateway_that_nobody_reached_got_nothing(
+def test_a_payment_that_reached_no_gateway_was_not_made(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert client.do("status") == DONE
@@ -98,9 +98,7 @@ def test_too_many_requests_are_not_a_lost_broadcast(client: Client) -> None:
     assert client.states == ["committed", "unsent"]
 
 
-def test_a_slow_answer_is_waited_for_only_so_long(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wait_for_an_answer_is_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     be_patient(monkeypatch, broadcast_s=1)
 
     def slow(handler: Any) -> None:

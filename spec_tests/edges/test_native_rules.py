@@ -374,7 +374,7 @@ def test_every_route_of_the_native_api_belongs_to_native() -> None:
             assert belongs_to_native(path), path
 
 
-def test_every_route_of_the_node_api_is_not() -> None:
+def test_no_route_of_the_node_api_belongs_to_native() -> None:
     for path in (
         "/api/v1",
         "/api/v1/status",

@@ -39,7 +39,9 @@ async def test_a_full_queue_says_when_to_come_back(model: LoadedModel) -> None:
     await with_executor(model, use)
 
 
-async def test_two_at_the_door_for_the_last_place(model: LoadedModel) -> None:
+async def test_requests_that_come_together_for_the_last_place_are_served_or_refused(
+    model: LoadedModel,
+) -> None:
     """Each checks the queue again after tokenising: others may have filled it meanwhile."""
     limits = replace(LIMITS, max_batch=1, max_queue=0)
 

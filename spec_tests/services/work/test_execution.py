@@ -276,7 +276,7 @@ def test_a_damaged_data_set_is_refused(change: Any) -> None:
         Dataset.read(encode(change(document)), 320)
 
 
-def test_models_that_cannot_be_a_chains(tmp_path: Path) -> None:
+def test_models_that_no_chain_can_use_are_refused(tmp_path: Path) -> None:
     short = make_model(tmp_path / "short", num_layers=1, context_length=63)
     with pytest.raises(ModelUnreadable, match="context"):
         load_execution(short, tmp_path / "a", CHAIN_PROFILE)
@@ -309,7 +309,7 @@ def test_the_default_model_answers_and_learns(tmp_path: Path) -> None:
     assert execution.weight_bytes == 8 * 1_959_040 + 4 * 3000 * 128
 
 
-def test_the_vector_is_checked_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_this_machine_reproduces_the_test_vector(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     assert shared_execution().conformant
     assert model_execution.profile_vector() == model_execution.PROFILE_VECTOR
