@@ -1,4 +1,4 @@
-"""Start-up time and memory of the node with its default model, beside `transformers` with the same.
+"""Start-up time and memory of the node with its default model, beside `transformers` with it.
 
 The peer is a process that imports `transformers`, loads the same weights and serves nothing.
 """

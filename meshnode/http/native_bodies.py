@@ -289,7 +289,7 @@ class RpcResult(TypedDict):
 
 @extensible
 class WorkStatus(TypedDict):
-    """What the sponsor of training tasks has left to hand out."""
+    """The sponsor of training tasks: its account, and what it has left to hand out."""
 
     chain_id: str
     sponsor: Account | None

@@ -1,5 +1,4 @@
-"""The gRPC server: its listener, its connections and the dispatch of calls (interface 4.3, 7.3 and
-8).
+"""The gRPC server: its listener, connections and dispatch of calls (interface 4.3, 7.3 and 8).
 
 Terms: a connection is *known* once its peer has sent HTTP/2 settings. The server *closes* when its
 ``shutdown`` event is set: it accepts nothing more, sends the peers a GOAWAY, lets calls in flight
@@ -128,7 +127,7 @@ class Server:
             log.warning("refusing connections: %d have calls", len(self.connections))
 
     def admit(self, call: Answering) -> bool:
-        """Whether ``call`` may begin. An idle one may have to give way to it."""
+        """Whether ``call`` may begin. An idle call may have to give way to it."""
         admitted, replaced = self.calls.admit(call)
         if replaced is not None:
             replaced.drop()
@@ -146,7 +145,7 @@ class ServerConnection(Connection):
     """The server's side of a connection."""
 
     def __init__(self, transport: Transport, server: Server) -> None:
-        """Read nothing before :meth:`run`."""
+        """Nothing is read before :meth:`run`."""
         super().__init__(
             transport,
             server.limits,
@@ -198,7 +197,7 @@ class ServerConnection(Connection):
 
     @property
     def idle_since(self) -> float:
-        """Time since when it is idle."""
+        """When it became idle."""
         times = [call.idle_since for call in self._calls.values()]
         return max([self._quiet_since, *times])
 

@@ -97,7 +97,7 @@ class Transport:
         """Send what ``source`` gives once the tasks that are ready now have run.
 
         So the answers of many calls leave together. Anything that is written until then leaves
-        first; ``source`` is the same for all calls of this.
+        first. Only the latest ``source`` is asked, so a caller gives the same one each time.
         """
         if self._unsent:
             # The kernel takes nothing at present, so the bytes have to be counted.

@@ -70,7 +70,7 @@ async def test_the_swarm_as_a_node_sees_it(tmp_path: Path) -> None:
 
 async def test_capacity_is_reported_among_peers(tmp_path: Path) -> None:
     async with nodes(tmp_path) as running:
-        # A heartbeat during the test would make a ask b, whose answer would replace the report.
+        # After a heartbeat, `a` would ask `b`, whose answer would replace the report.
         a = await running.start("a", peer_timings=replace(FAST_PEERS, beat_s=2 * LONG_S))
         b = await running.start("b", a)
         await until(lambda: a.knows(b) and b.knows(a), "both know each other")

@@ -21,9 +21,9 @@ class UpstreamHolder:
 
 
 def sender_at(url: str, layer: int) -> UpstreamHolder:
-    """``host:port`` of a gRPC interface, or ``http://host:port`` of a node. Raises InvalidRequest.
+    """Read ``host:port`` of a gRPC interface, or ``http://host:port`` of a node.
 
-    Does not check whether a peer is there.
+    Raises InvalidRequest for anything else. Does not check whether a peer is there.
     """
     match = _URL.fullmatch(url)
     if match is None:

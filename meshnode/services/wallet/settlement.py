@@ -4,8 +4,7 @@ In each interval, one transfer is made from each account to the node's own accou
 the fee: the account pays exactly what it was charged, and the node receives that amount less the
 fee. An account that owes no more than the fee is not settled until it owes more.
 
-Invariant: each charge is paid once, see
-:mod:`meshnode.services.signer.signer`.
+Invariant: each charge is paid once (:mod:`meshnode.services.signer.signer` explains why).
 """
 
 from __future__ import annotations
