@@ -173,7 +173,10 @@ def _read_key(path: Path) -> NodeKey:
 
 
 def _genesis(gateway: WorkGateway, folder: Path, expected: str) -> Genesis:
-    """Fetch the gateway's genesis. It must be the one that this folder was first used with."""
+    """Fetch the gateway's genesis.
+
+    Its hash must be ``expected``, if that is given, and that of this folder's first use.
+    """
     data = gateway.file("/network/genesis.json")
     sha256 = hashlib.sha256(data).hexdigest()
     path = folder / PINNED

@@ -39,7 +39,10 @@ class Declined(ClientError):
 
 
 class GatewayUnavailable(ClientError):
-    """The gateway did not answer, or reported that it cannot serve now. A retry is harmless."""
+    """The gateway did not answer, or reported that it cannot serve now.
+
+    Asking again is harmless, but a transaction that was sent may have arrived.
+    """
 
 
 class TooManyRequests(GatewayUnavailable):

@@ -58,7 +58,7 @@ Name = TypeVar("Name", bound=Hashable)
 def kept(standing: Standing, total: int) -> int:
     """The part of ``total`` places or bytes that higher standings leave to this one.
 
-    From three on it is at least one for each standing.
+    If ``total`` is at least three, every standing gets at least one.
     """
     if standing is Standing.PAYING:
         return total - kept(Standing.PEER, total) - kept(Standing.FREE, total)
@@ -66,9 +66,10 @@ def kept(standing: Standing, total: int) -> int:
 
 
 def largest_above(have: Iterable[Name], mine: int) -> Name | None:
-    """The name that occurs most often, if it would still have as many as ``mine`` and one more.
+    """The name that occurs most often, if it occurs at least ``mine`` + 2 times.
 
-    One unit of it can go to somebody who has ``mine`` without ever having to come back.
+    It can then give one unit to somebody who has ``mine`` and still have as many, so the two never
+    take the same unit from each other in turns.
     """
     most = Counter(have).most_common(1)
     return most[0][0] if most and most[0][1] - 1 >= mine + 1 else None

@@ -59,7 +59,7 @@ async def test_a_message_in_frames_of_one_byte_is_a_flood() -> None:
         async with raw_peer(port) as peer:
             await flood(peer, 500)
             await until(lambda: peer.closed, "hung up on")
-        # A new connection of that address has no new burst, and an honest one nothing to fear.
+        # A new connection of that address has no new burst; an honest one is served as before.
         async with raw_peer(port) as peer:
             await flood(peer, 80)
             await until(lambda: peer.closed, "hung up on")
@@ -67,7 +67,7 @@ async def test_a_message_in_frames_of_one_byte_is_a_flood() -> None:
 
 
 async def test_frames_of_a_call_that_has_ended_are_a_flood() -> None:
-    """h2 makes no event of them."""
+    """h2 makes no event of such frames."""
     async with running(Probe(), limits=FEW) as port, raw_peer(port) as peer:
         stream_id = await peer.request(content_type="text/html", end=False)
         frame = b"\0\0\1\0\0" + stream_id.to_bytes(4, "big") + b"x"

@@ -107,7 +107,10 @@ class Routes:
             self.reputation.of_called(hop.node_id).measured(layer_ms, now)
 
     def failed(self, path: Sequence[RemoteHop], place: int, *, full: bool = False) -> None:
-        """The hop at ``place`` failed, or was ``full``. Those before it only say so, if any."""
+        """The hop at ``place`` failed, or was ``full``.
+
+        The hops before it reported the failure, which may be their own, so they are doubted.
+        """
         now = trio.current_time()
         conduct = self.reputation.of_called(path[place].node_id)
         if full:
