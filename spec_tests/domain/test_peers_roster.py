@@ -138,7 +138,7 @@ def test_changes_are_those_of_layers_and_model() -> None:
     assert book.holders(1, "h") == []
 
 
-def test_reports_are_of_the_peer_itself_and_never_older() -> None:
+def test_a_report_counts_only_from_the_peers_address_and_if_newer() -> None:
     book, busy = roster(), Capacity(queue_depth=3)
     node_id = info(1).node_id
     assert book.reported(node_id, "10.0.0.1", 8000, busy, 1.0, 0.0) == "not a known peer"
