@@ -2,8 +2,8 @@
 
 trio's own loop starts a task for each connection before anybody has looked at it, and writes a
 traceback ten times a second while there are no descriptors. Here a connection of an address that
-opens them too fast is closed at once, which costs some microseconds, and a shortage is logged once
-a minute (decision 0126).
+opens them too fast is closed at once, which costs some microseconds (decision 0127), and a shortage
+is logged once a minute (decision 0126).
 
 Invariants: each accepted socket is either closed here or passed to ``serve``, which owns it from
 then on; only an error of the listening socket itself ends the loop.
@@ -36,22 +36,22 @@ _LISTENER_IS_GONE = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
 """Every other error concerns the one connection that was to be accepted: see accept(2)."""
 
 
-class ConnectionRate:
-    """How fast an address may open connections. Addresses of this machine may at any rate."""
+class AddressRate:
+    """How fast one address may do something. Addresses of this machine may at any rate."""
 
     def __init__(self, rate: Rate) -> None:
         """Admit ``rate`` from each address."""
         self._limit = RateLimit(rate)
 
     def admits(self, ip: str) -> bool:
-        """Whether another connection of this address is welcome now. Counts it if so."""
+        """Whether another one from this address is welcome now. Counts it if so."""
         return is_here(ip) or self._limit.wait(address_key(ip), trio.current_time()) == 0.0
 
 
 async def accept_connections(
     listeners: Sequence[socket.socket],
     serve: Callable[[trio.SocketStream], Awaitable[None]],
-    rate: ConnectionRate,
+    rate: AddressRate,
     *,
     handlers: trio.Nursery,
 ) -> None:
@@ -68,7 +68,7 @@ async def accept_connections(
 async def _accept_on(
     listener: socket.socket,
     serve: Callable[[trio.SocketStream], Awaitable[None]],
-    rate: ConnectionRate,
+    rate: AddressRate,
     handlers: trio.Nursery,
     shortages: _Shortages,
 ) -> None:

@@ -163,7 +163,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
                 grpc_address = await edges.start(run_edge, "grpc", stoppable)
                 bound = partial(serve_http, http_app(edge_needs), config.host, config.port)
                 bound = partial(bound, max_connections=descriptors.http)
-                bound = partial(bound, connection_rate=connection_rate(config.limits))
+                bound = partial(bound, rate=flood_rate(config.limits))
                 stoppable = partial(bound, shutdown=stop_edges, grace_s=LAST_BYTES_S)
                 http_address = await edges.start(run_edge, "http", stoppable)
                 listening.set()
@@ -200,9 +200,13 @@ def descriptor_budget() -> DescriptorBudget:
         raise StartupError(f"this process may open {limit} files: {error}") from None
 
 
-def connection_rate(limits: LimitsConfig) -> Rate:
-    """How fast an address may open HTTP connections: twice as fast as it may send requests."""
-    return Rate(2 * limits.requests_per_second_per_address, 2 * limits.burst_per_address)
+def flood_rate(limits: LimitsConfig) -> Rate:
+    """The rate above which an address is cut off (decision 0127).
+
+    The burst is larger than that of the rate limit, so that a client that is too fast is told so
+    before.
+    """
+    return Rate(limits.requests_per_second_per_address, 2 * limits.burst_per_address)
 
 
 def is_local(host: str) -> bool:

@@ -1,4 +1,7 @@
-"""Listeners go on through shortages, and close what one address opens too fast (decision 0126)."""
+"""Listeners go on through shortages (decision 0126).
+
+They close what one address opens too fast (decision 0127).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from functools import partial
 import pytest
 import trio
 
-from meshnode.accepting import ConnectionRate, accept_connections
+from meshnode.accepting import AddressRate, accept_connections
 from meshnode.domain.ratelimit import Rate
 
 HERE, STRANGER, OTHER = "127.0.0.1", "192.0.2.1", "192.0.2.2"
@@ -56,7 +59,7 @@ async def says(listener: Listener) -> bytes:
 
 
 def accepting(listener: Listener, nursery: trio.Nursery, burst: int = 100) -> None:
-    rate = ConnectionRate(Rate(per_second=1e-9, burst=burst))
+    rate = AddressRate(Rate(per_second=1e-9, burst=burst))
     nursery.start_soon(partial(accept_connections, [listener], greet, rate, handlers=nursery))
 
 

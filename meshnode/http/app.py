@@ -31,7 +31,7 @@ BODY_TIMEOUT_S = 30
 def node_app(access: Access, max_body_bytes: int, *, log_requests: bool = False) -> ApiApp:
     """The node API's application, without routes (interface 4.1 and 7.1)."""
     app = _app(NODE_ERRORS, max_body_bytes, log_requests)
-    app.before_request(access.count_address)
+    app.admit = access.count_address
     return app
 
 
@@ -39,6 +39,7 @@ def native_app(gate: NativeGate, max_body_bytes: int, *, log_requests: bool = Fa
     """The native API's application, without routes (interface 4.2 and 7.2)."""
     app = _app(NATIVE_ERRORS, max_body_bytes, log_requests)
     app.request_class = NativeRequest
+    app.admit = gate.refuse_early
     app.before_request(gate.admit)
     return app
 

@@ -28,13 +28,14 @@ from meshnode.http.access_log import RequestRecord, log_request
 from meshnode.http.errors import ErrorForm, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hypercorn.typing import (
         ASGIReceiveCallable,
         ASGIReceiveEvent,
         ASGISendCallable,
         ASGISendEvent,
+        HTTPScope,
     )
 
 REQUEST_ID_HEADER = "X-Request-Id"
@@ -119,6 +120,7 @@ class Exchange(TrioASGIHTTPConnection):
 
         try:
             _normalise_target(self.scope)
+            self.app.admit(self.scope)
             async with AsyncExitStack() as held:
                 _own(self.scope).update({_HELD: held, _RECORD: record})
                 await super().__call__(receive_unless_finished, send_with_id)
@@ -151,6 +153,8 @@ class ApiApp(QuartTrio):
         super().__init__("meshnode", static_folder=None, template_folder=None)
         self.errors = errors
         self.log_requests = log_requests
+        self.admit: Callable[[HTTPScope], None] = lambda scope: None
+        """Refuses a request before the application sees it, by raising a failure."""
 
     def errors_for(self, target: str) -> ErrorForm:
         """The form of an error about a request with this target: always the API's own."""

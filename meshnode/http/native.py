@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import AsyncIterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from quart import request
@@ -21,6 +21,7 @@ from werkzeug.exceptions import HTTPException
 
 from meshnode.domain.chain.canonical import Json, JsonLimits, encode, parse
 from meshnode.domain.chain.errors import Rejected
+from meshnode.domain.connections import is_here
 from meshnode.domain.errors import (
     ForeignSite,
     InvalidRequest,
@@ -31,6 +32,9 @@ from meshnode.domain.errors import (
 from meshnode.domain.ratelimit import address_key
 from meshnode.http.errors import ErrorForm, Failure, report
 from meshnode.http.routes import IntegerParameter, TextParameter
+
+if TYPE_CHECKING:
+    from hypercorn.typing import HTTPScope
 
 UNREACHABLE = "Native full node unavailable; query your request id before retrying"
 """The error text when the outcome of a request is not known."""
@@ -229,14 +233,18 @@ class WindowLimit:
         if now - self._since >= self._window_s:
             # All windows end at the same time, so no key needs a window of its own.
             self._since, self._counts = now, {}
+        self.require_room(key, now)
         used = self._counts.get(key, 0)
-        if used >= self._count:
-            wait = int(self._since + self._window_s - now) + 1
-            raise RateLimited(wait, "Too many requests")
         # A client with more addresses than the table has rows gets past this limit anyway, and
         # refusing new keys would let such a client lock out everybody else.
         if key in self._counts or len(self._counts) < self._max_keys:
             self._counts[key] = used + 1
+
+    def require_room(self, key: str, now: float) -> None:
+        """Raise RateLimited if the client has used up its window. Counts nothing."""
+        if self._counts.get(key, 0) >= self._count and now - self._since < self._window_s:
+            wait = int(self._since + self._window_s - now) + 1
+            raise RateLimited(wait, "Too many requests")
 
 
 class NativeGate:
@@ -248,6 +256,16 @@ class NativeGate:
         """
         self._limit = WindowLimit(requests_per_minute)
         self._following = WindowLimit(following_per_minute)
+
+    def refuse_early(self, scope: HTTPScope) -> None:
+        """Refuse a stranger who has used up its window, before the application sees the request.
+
+        Raises RateLimited. Counts nothing, since what counts depends on the route.
+        """
+        method, client = scope["method"], scope["client"]
+        uncounted = method == "OPTIONS" or (method, scope["path"]) in UNCOUNTED
+        if client and not uncounted and not is_here(client[0]):
+            self._limit.require_room(address_key(client[0]), trio.current_time())
 
     async def admit(self) -> Response | None:
         """The answer to a preflight; None for a request that may go on. Raises RateLimited."""

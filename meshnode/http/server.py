@@ -19,7 +19,7 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from meshnode.accepting import ConnectionRate, accept_connections
+from meshnode.accepting import AddressRate, accept_connections
 from meshnode.domain.connections import ConnectionTable, share_of
 from meshnode.domain.errors import StartupError
 from meshnode.domain.ratelimit import Rate
@@ -32,9 +32,8 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 900
 SHARE_OF_CONNECTIONS = 0.5
 """The share of all connections that one address may have; this machine may have all."""
-CONNECTION_RATE = Rate(per_second=200.0, burst=400.0)
-"""Connections that one address may open: twice the default rate of its requests, so that a client
-that opens one for each request is told that it is too fast before it is cut off."""
+RATE = Rate(per_second=100.0, burst=400.0)
+"""Connections that one address may open, and requests that it may send, whatever they ask for."""
 MAX_REFUSALS = 32
 """The most clients that are sent a 503 at one time. Further ones are closed without an answer,
 because each answer keeps a descriptor for up to a second."""
@@ -51,7 +50,7 @@ async def serve_http(
     shutdown: trio.Event,
     grace_s: float,
     max_connections: int = MAX_CONNECTIONS,
-    connection_rate: Rate = CONNECTION_RATE,
+    rate: Rate = RATE,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve an ASGI application over HTTP/1.1 on ``host`` and ``port``.
@@ -59,8 +58,10 @@ async def serve_http(
     Reports the real address through ``task_status``; port 0 takes a free one. After ``shutdown`` is
     set it stops accepting, closes idle connections, gives responses in flight ``grace_s`` seconds,
     closes what is left, stalled readers included, and returns. When cancelled, it closes everything
-    at once. An address that opens connections faster than ``connection_rate`` has them closed
-    without an answer.
+    at once.
+
+    An address that opens connections faster than ``rate`` has them closed without an answer; one
+    that sends requests faster gets 429 and loses its connection (decision 0127).
 
     Raises :class:`StartupError` in one line when it cannot listen.
     """
@@ -70,6 +71,7 @@ async def serve_http(
         max_connections, lambda ip: share_of(max_connections, SHARE_OF_CONNECTIONS, ip)
     )
     refusals = trio.CapacityLimiter(MAX_REFUSALS)
+    requests = AddressRate(rate)
     config = _config()
 
     async def serve_connection(stream: trio.SocketStream) -> None:
@@ -79,7 +81,7 @@ async def serve_http(
             await trio.aclose_forcefully(stream)
 
     async def serve_admitted(stream: trio.SocketStream) -> None:
-        connection = Connection(app, config, context, stream)
+        connection = Connection(app, config, context, stream, requests.admits)
         admitted, replaced = connections.admit(connection)
         if replaced is not None:
             replaced.drain()
@@ -100,9 +102,7 @@ async def serve_http(
                 open_listeners.enter_context(listener)
             async with trio.open_nursery() as accepting:
                 accept = partial(accept_connections, listeners, serve_connection)
-                accepting.start_soon(
-                    partial(accept, ConnectionRate(connection_rate), handlers=handlers)
-                )
+                accepting.start_soon(partial(accept, AddressRate(rate), handlers=handlers))
                 bound = listeners[0].getsockname()
                 task_status.started((bound[0], bound[1]))
                 await shutdown.wait()

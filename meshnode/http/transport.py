@@ -41,6 +41,7 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from meshnode.domain.errors import RateLimited
 from meshnode.http.errors import http_failure
 from meshnode.http.exchange import error_message, new_request_id
 
@@ -62,6 +63,12 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 64 * 1024
 HEADER_EXTRA = len(b": \r\n")
+FLOOD_WAIT_S = 1
+"""Seconds after which an address that was cut off has room for requests again."""
+FREE_CHUNKS = 1000
+MIN_CHUNK_BYTES = 64
+"""Mean size of a body's pieces beyond the first ``FREE_CHUNKS``. A segment has 536 bytes at least,
+and programs that send a line at a time stay above this too."""
 BEGINNING_BYTES = 256
 """How much is kept of a request's beginning: enough to see which API its path belongs to."""
 KEEP_ALIVE_S = 20.0
@@ -83,15 +90,27 @@ class _HeadRefused(Exception):
 
 
 class _Parser(h11.Connection):
-    """Keeps the beginning of the current request, since h11 drops a head that it cannot parse."""
+    """Keeps the beginning of the current request, since h11 drops a head that it cannot parse.
+
+    It refuses bodies in tiny chunks: a body of 1 MiB could be a million events.
+    """
 
     beginning = b""
+    _chunks = 0
+    _chunk_bytes = 0
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """The next event."""
         if self.their_state is h11.IDLE:
             self.beginning = self.trailing_data[0][:BEGINNING_BYTES]
-        return super().next_event()
+            self._chunks = self._chunk_bytes = 0
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._chunks += 1
+            self._chunk_bytes += len(event.data)
+            if self._chunk_bytes < (self._chunks - FREE_CHUNKS) * MIN_CHUNK_BYTES:
+                raise h11.RemoteProtocolError("the chunks are too small")
+        return event
 
 
 class Application(Protocol):
@@ -118,8 +137,11 @@ def path_of(beginning: bytes) -> str:
 class _Protocol(H11Protocol):
     """Hypercorn's HTTP/1 protocol alone, and with a body in its own errors."""
 
-    def __init__(self, errors_for: Callable[[str], ErrorForm], *arguments: Any) -> None:
+    def __init__(
+        self, errors_for: Callable[[str], ErrorForm], admits: Callable[[], bool], *arguments: Any
+    ) -> None:
         super().__init__(*arguments)
+        self._admits = admits
         self._errors_for = errors_for
         self._parser = _Parser(h11.SERVER, self.config.h11_max_incomplete_size)
         self.connection = self._parser
@@ -138,6 +160,8 @@ class _Protocol(H11Protocol):
         await super().stream_send(event)
 
     async def _check_protocol(self, event: h11.Request) -> None:
+        if not self._admits():
+            raise _HeadRefused(429)
         if event.http_version not in (b"1.0", b"1.1"):
             raise _HeadRefused(505)
         lines = sum(len(name) + len(value) + HEADER_EXTRA for name, value in event.headers)
@@ -160,8 +184,13 @@ class _Protocol(H11Protocol):
 
     async def _send_error_response(self, status_code: int) -> None:
         form = self._errors_for(path_of(self._parser.beginning))
-        failure = http_failure(status_code)
-        headers, body = error_message(form, failure, new_request_id())
+        identifier = new_request_id()
+        failure = (
+            form.failure(RateLimited(FLOOD_WAIT_S), identifier)
+            if status_code == 429
+            else http_failure(status_code)
+        )
+        headers, body = error_message(form, failure, identifier)
         headers += [(b"connection", b"close"), *self.config.response_headers("h11")]
         answer = (
             h11.Response(status_code=status_code, headers=headers),
@@ -191,8 +220,15 @@ class Connection:
     """One accepted connection. ``run`` serves it to its end; ``drain`` lets it go early."""
 
     def __init__(
-        self, app: Application, config: Config, context: WorkerContext, stream: trio.SocketStream
+        self,
+        app: Application,
+        config: Config,
+        context: WorkerContext,
+        stream: trio.SocketStream,
+        admits: Callable[[str], bool] = lambda ip: True,
     ) -> None:
+        """``admits`` counts a request of an address; without its consent there is no answer."""
+        self._admits = admits
         self._errors_for = app.errors_for
         self._app: AppWrapper = ASGIWrapper(app)
         self._config = config
@@ -226,6 +262,7 @@ class Connection:
                 async with TaskGroup() as tasks:
                     self._protocol = _Protocol(
                         self._errors_for,
+                        lambda: self._admits(self.ip),
                         self._app,
                         self._config,
                         self._context,

@@ -30,7 +30,7 @@ class RpcLimits:
     connects_per_s: float = 50.0
     connects_burst: int = 256
     """Connections that one address may open per second, after a burst; this machine may at any
-    rate (decision 0126)."""
+    rate (decision 0127)."""
     share: float = 0.5
     """Share of calls and connections that one address may use; this machine's may use all."""
     share_of_bytes: float = 0.75

@@ -21,7 +21,7 @@ import h2.events
 import trio
 from h2.exceptions import ProtocolError
 
-from meshnode.accepting import ConnectionRate, accept_connections
+from meshnode.accepting import AddressRate, accept_connections
 from meshnode.domain.connections import ConnectionTable
 from meshnode.domain.errors import StartupError
 from meshnode.domain.frames import AddressFrames
@@ -335,7 +335,7 @@ async def _accept(
 ) -> None:
     """Accept connections until the reported scope is cancelled; serve each until it ends."""
     limits = server.limits
-    rate = ConnectionRate(Rate(limits.connects_per_s, limits.connects_burst))
+    rate = AddressRate(Rate(limits.connects_per_s, limits.connects_burst))
     async with trio.open_nursery() as connections:
         with trio.CancelScope() as scope, contextlib.ExitStack() as open_listeners:
             for listener in listeners:

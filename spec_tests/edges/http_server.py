@@ -25,13 +25,14 @@ from meshnode.domain.generation import (
     Usage,
 )
 from meshnode.domain.metering import InferenceMeter, TrafficMeter
+from meshnode.domain.ratelimit import Rate
 from meshnode.edges import http_index
 from meshnode.edges.http_index import IndexApi
 from meshnode.edges.http_node import ROUTES, NodeApi, NodeFacts, node_access
 from meshnode.http.app import node_app
 from meshnode.http.errors import NODE_ERRORS, ErrorForm
 from meshnode.http.routes import add_routes
-from meshnode.http.server import serve_http
+from meshnode.http.server import RATE, serve_http
 from meshnode.services.health import Health
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.pipeline.records import HopRecorder
@@ -215,7 +216,12 @@ class PlainApplication:
 
 
 async def start_server(
-    nursery: trio.Nursery, app: Any, *, grace_s: float = 5.0, max_connections: int = 900
+    nursery: trio.Nursery,
+    app: Any,
+    *,
+    grace_s: float = 5.0,
+    max_connections: int = 900,
+    rate: Rate = RATE,
 ) -> tuple[trio.Event, trio.Event, tuple[str, int]]:
     """Serve any ASGI application; return the events of shutdown and end, and the address."""
     shutdown, ended = trio.Event(), trio.Event()
@@ -228,6 +234,7 @@ async def start_server(
             shutdown=shutdown,
             grace_s=grace_s,
             max_connections=max_connections,
+            rate=rate,
             task_status=task_status,
         )
         ended.set()

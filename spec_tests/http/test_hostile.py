@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trio
 
+from meshnode import accepting
+from meshnode.domain.ratelimit import Rate
 from meshnode.http import app as app_module
 from meshnode.http import transport
 from spec_tests.edges.http_server import (
@@ -241,6 +243,46 @@ async def test_an_endless_body_is_cut_off(
 async def send_for_ever(stream: trio.SocketStream, data: bytes) -> None:
     while True:
         await stream.send_all(data)
+
+
+async def test_a_body_in_tiny_chunks_is_refused(nursery: trio.Nursery, tmp_path: Path) -> None:
+    node = await start_node(nursery, tmp_path)
+    head = (
+        f"POST {INFERENCE} HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ).encode()
+    few = transport.FREE_CHUNKS - 100
+    body = json.dumps({"prompt": "x" * few, "max_tokens": 1}).encode()
+    crumbs = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    # The second request of the connection has an allowance of its own.
+    answers = await raw(node, (head + crumbs + b"0\r\n\r\n") * 2 + head + crumbs * 2)
+    assert answers.count(b"HTTP/1.1 200") == 2
+    answer = parse(answers[answers.index(b"HTTP/1.1 400") :])
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+
+
+async def test_an_address_that_floods_is_told_so_and_cut_off(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Addresses of this machine are exempt, so the test's own is made to look like another.
+    monkeypatch.setattr(accepting, "is_here", lambda ip: False)
+    served = 0
+
+    async def empty(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal served
+        served += 1
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    _, _, address = await start_server(
+        nursery, PlainApplication(empty), rate=Rate(per_second=1e-9, burst=3)
+    )
+    async with await trio.open_tcp_stream(*address) as stream:
+        await stream.send_all(HEALTH_REQUEST * 5)
+        answers = await read_all(stream)
+    assert answers.count(b"HTTP/1.1 204") == served == 3
+    refusal = parse(answers[answers.index(b"HTTP/1.1 429") :])
+    assert refusal.code == "RATE_LIMITED"
 
 
 async def test_expect_continue_is_answered(nursery: trio.Nursery, tmp_path: Path) -> None:

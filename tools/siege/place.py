@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ HTTP_PORT, GRPC_PORT = 18800, 19800
 PROBER = "198.18.1.100"
 CLIENTS = tuple(f"198.18.1.{number}" for number in range(1, 9))
 ATTACKERS = ("198.18.2.1", "198.18.3.1")
+ENDS_WITHIN_S = 1.0
 INSIDE = "--inside"
 """Tells the program that it has its namespace."""
 
@@ -94,6 +96,10 @@ async def connect(host: str, port: int, source: str) -> trio.SocketStream:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Kill a process that still runs, and reap it."""
+    """Interrupt a process that still runs, kill it if it does not end soon, and reap it."""
     with process:
-        process.kill()
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
