@@ -84,7 +84,7 @@ async def serve_http(
         connection = Connection(app, config, context, stream, requests.admits)
         admitted, replaced = connections.admit(connection)
         if replaced is not None:
-            replaced.drain()
+            replaced.evict()
         if not admitted:
             await _refuse(stream, app.errors_for(""), refusals)
             return

@@ -279,8 +279,13 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether every request that has arrived in full has been answered."""
-        return self._idle
+        """Whether the client waits for no answer: no request has arrived in full since the last."""
+        return self._idle or not self._protocol.request_complete
+
+    def evict(self) -> None:
+        """End an idle connection at once, because another one takes its place."""
+        self._draining = True
+        self._read_until(-math.inf)
 
     def drain(self) -> None:
         """End as soon as no response is being made; an idle connection ends at once."""

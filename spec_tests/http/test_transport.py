@@ -289,6 +289,24 @@ async def test_connections_that_work_are_not_replaced(
             assert (await client.answer()).status == 200
 
 
+async def test_a_request_that_never_arrives_in_full_gives_way(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    node = await start_node(nursery, tmp_path, max_connections=2)
+    head = (
+        f"POST {INFERENCE} HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+    ).encode()
+    async with await node.connect() as one, await node.connect() as two:
+        for client in (one, two):
+            await client.stream.send_all(head)
+            assert b" 100 " in await client.stream.receive_some()
+        async with await node.connect() as three:
+            assert (await three.ask("GET", HEALTH)).status == 200
+            with trio.fail_after(60):
+                assert await read_all(one.stream) == b""
+
+
 async def test_only_so_many_refusals_are_answered_at_one_time(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
