@@ -152,7 +152,7 @@ class ResourcesConfig:
     """The resources that the node may use (interface 2.1 Configuration)."""
 
     max_memory_gb: float
-    """Weights and KV cache together, in GiB."""
+    """Weights, KV cache and training together, in GiB."""
     cpu_threads: int
 
 

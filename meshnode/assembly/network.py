@@ -15,7 +15,7 @@ from meshnode.assembly.peers import start_dht, start_peers
 from meshnode.assembly.pipeline import start_generations
 from meshnode.assembly.proofs import ordering_pool, start_proofs
 from meshnode.assembly.shards import own_relay, start_holder, start_shard_training
-from meshnode.assembly.training import start_training
+from meshnode.assembly.training import start_training, start_training_memory
 from meshnode.services.dht.handle import Dht
 from meshnode.services.executor import Executor
 from meshnode.services.peers import PeerBook
@@ -58,12 +58,13 @@ async def start_network(
     proofs = await start_proofs(nursery, run, needs, book=book)
     ordering, hops = ordering_pool(needs, book), HopRecorder()
     holder = await start_holder(nursery, run, needs, proofs=proofs)
-    shard_trainer = await start_shard_training(nursery, run, needs, book=book)
+    memory = await start_training_memory(nursery, run, needs)
+    shard_trainer = await start_shard_training(nursery, run, needs, book=book, memory=memory)
     generations = await start_generations(
         nursery, run, needs, book=book, ordering=ordering, hops=hops
     )
     training = await start_training(
-        nursery, run, needs, dht=dht, book=book, shard_trainer=shard_trainer
+        nursery, run, needs, dht=dht, book=book, shard_trainer=shard_trainer, memory=memory
     )
     return NetworkHandles(
         dht=dht,

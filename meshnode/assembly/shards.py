@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -15,8 +16,12 @@ from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.relay import ShardRelay
+from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.services.shards.training import ShardTrainer, serve_training
+from meshnode.services.training.memory import TrainingMemory
 from meshnode.supervise import Supervisor
+
+TRAINING_FOLDER = "training"
 
 
 async def start_holder(
@@ -35,7 +40,12 @@ async def start_holder(
 
 
 async def start_shard_training(
-    nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies, *, book: PeerBook
+    nursery: trio.Nursery,
+    run: Supervisor,
+    needs: NetworkDependencies,
+    *,
+    book: PeerBook,
+    memory: TrainingMemory,
 ) -> ShardTrainer:
     """Start the training of this node's layers by other nodes' messages."""
 
@@ -55,8 +65,16 @@ async def start_shard_training(
         peers=book,
         members=TrainingMembers(needs.key, book),
         learning_rate=learning_rate,
+        changed=needs.settings.changed,
+        file=TrainedLayers(
+            Path(needs.config.data_dir) / TRAINING_FOLDER,
+            needs.source.manifest.model_hash,
+            needs.source.held,
+        ),
+        freed=memory.freed,
     )
     trainer: ShardTrainer = await nursery.start(run, "shard training", serve)
+    memory.users.append(lambda: trainer.loaded)
     return trainer
 
 

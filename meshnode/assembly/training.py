@@ -8,20 +8,23 @@ from pathlib import Path
 import trio
 
 from meshnode.assembly.dependencies import NetworkDependencies
-from meshnode.domain.errors import StartupError, Unavailable
+from meshnode.assembly.shards import TRAINING_FOLDER
+from meshnode.domain.errors import InvalidRequest, StartupError, Unavailable
 from meshnode.model.data import TokenData
+from meshnode.model.dataset import SEQUENCE_LENGTH
 from meshnode.model.trained_model import TrainedModel
 from meshnode.services.dht.handle import Dht
 from meshnode.services.peers import PeerBook
 from meshnode.services.pipeline.routes import Routes
 from meshnode.services.pipeline.training import TrainingDriver
+from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.training import ShardTrainer
 from meshnode.services.training.gossip import GradientGossip
+from meshnode.services.training.memory import TrainingMemory, TrainingShape
 from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.trainer import TrainingService, serve_training
 from meshnode.supervise import Restarts, Supervisor
 
-TRAINING_FOLDER = "training"
 ROW_TOKENS = 129
 """Tokens of a sequence from a folder of text: 128 inputs, each with its target."""
 
@@ -34,6 +37,7 @@ async def start_training(
     dht: Dht,
     book: PeerBook,
     shard_trainer: ShardTrainer,
+    memory: TrainingMemory,
 ) -> TrainingService:
     """Start training. It may fail, for want of disk or memory, without stopping inference."""
     training = TrainingService(
@@ -44,10 +48,33 @@ async def start_training(
         folder=Path(needs.config.data_dir) / TRAINING_FOLDER,
         timings=needs.timings.training,
         part=own_part(needs, dht=dht, book=book, shard_trainer=shard_trainer),
+        freed=memory.freed,
     )
+    memory.users.append(lambda: training.loaded)
     serve = partial(serve_training, training)
     await nursery.start(partial(run, restarts=Restarts()), "training", serve)
     return training
+
+
+async def start_training_memory(
+    nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies
+) -> TrainingMemory:
+    """Count the memory of training. Raises StartupError if training is on and does not fit."""
+    text = needs.config.training_text
+    shape = TrainingShape(
+        config=needs.source.config,
+        held=needs.source.held,
+        weight_bytes=needs.model.weight_bytes,
+        sequence=ROW_TOKENS - 1 if text else SEQUENCE_LENGTH,
+        graph_bytes=TrainingLimits().graph_bytes,
+    )
+    memory = TrainingMemory(needs.settings, needs.executor, shape)
+    try:
+        memory.check(needs.settings.current)
+    except InvalidRequest as error:
+        raise StartupError(str(error)) from None
+    await nursery.start(partial(run, restarts=Restarts()), "training memory", memory.keep)
+    return memory
 
 
 def own_part(

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from meshnode.model.decoder import Decoder
 from meshnode.model.diloco import OuterStep, Rule, aggregate
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import manifest_of_tensors
@@ -47,15 +48,22 @@ class Anchor:
         return cls(weights, velocity, manifest_of_tensors(weights.items()).model_hash)
 
 
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    """The inner weights, and their optimizer."""
+
+    decoder: Decoder
+    trainer: InnerTrainer
+
+
 class TrainedModel:
     """A model in training. Its calls block, and must not overlap."""
 
     def __init__(self, directory: Path) -> None:
         """Load all layers, unpacked. Raises ModelUnreadable."""
-        model = load_model(directory, trainable=True)
-        self._decoder = model.decoder
-        self._trainer = InnerTrainer(self._decoder, Recipe())
-        weights = checkpoint_tensors(self._decoder)
+        self._directory = directory
+        self._inner: _Inner | None = self._load()
+        weights = checkpoint_tensors(self._inner.decoder)
         still = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
         self.anchor = Anchor.of(weights, still)
         self.parameters = sum(tensor.numel() for tensor in weights.values())
@@ -70,18 +78,27 @@ class TrainedModel:
         self.anchor = anchor
         self.rewind()
 
+    def unload(self) -> None:
+        """Free the inner weights and the optimizer's moments; the anchor stays.
+
+        The next call that needs them loads the inner weights again, and sets them to the anchor's.
+        The moments begin anew, as after a restart.
+        """
+        self._inner = None
+
     def rewind(self) -> None:
         """Set the inner weights to the anchor's. The inner optimizer keeps its moments."""
-        set_checkpoint_tensors(self._decoder, self.anchor.weights)
+        set_checkpoint_tensors(self._loaded().decoder, self.anchor.weights)
 
     def inner_step(self, batch: Batch, learning_rate: float) -> StepReport:
         """One step of AdamW. Raises FloatingPointError for a gradient that is not finite."""
-        self._trainer.recipe = Recipe(learning_rate=learning_rate)
-        return self._trainer.step(batch)
+        trainer = self._loaded().trainer
+        trainer.recipe = Recipe(learning_rate=learning_rate)
+        return trainer.step(batch)
 
     def pseudo_gradient(self) -> Tensors:
         """The result of the inner steps: the anchor minus the inner weights."""
-        inner = checkpoint_tensors(self._decoder)
+        inner = checkpoint_tensors(self._loaded().decoder)
         return {name: anchor - inner[name] for name, anchor in self.anchor.weights.items()}
 
     def applied(self, contributions: Sequence[Mapping[str, Tensor]], rule: Rule) -> Anchor:
@@ -93,4 +110,14 @@ class TrainedModel:
     def validate(self, batches: Sequence[Batch]) -> Evaluation:
         """Held-out loss of the anchor. Resets the inner weights to the anchor's."""
         self.rewind()
-        return evaluate(self._decoder, batches)
+        return evaluate(self._loaded().decoder, batches)
+
+    def _loaded(self) -> _Inner:
+        if self._inner is None:
+            self._inner = self._load()
+            set_checkpoint_tensors(self._inner.decoder, self.anchor.weights)
+        return self._inner
+
+    def _load(self) -> _Inner:
+        decoder = load_model(self._directory, trainable=True).decoder
+        return _Inner(decoder, InnerTrainer(decoder, Recipe()))

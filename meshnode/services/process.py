@@ -7,6 +7,8 @@ few seconds; ``ram_used`` is its resident memory in bytes (decision 0027).
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -15,6 +17,19 @@ import psutil
 
 INTERVAL_S = 1.0
 """Shortest time over which a share is measured; over shorter ones it is mostly rounding error."""
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system. Takes some tenths of a second.
+
+    What training frees lies between other allocations of several threads, where the allocator keeps
+    it: 700 of 750 MB were measured.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    # Other C libraries than glibc have no such call.
+    if trim is not None:
+        trim(0)
 
 
 class ProcessGauge:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,6 +71,8 @@ class Settings:
         """
         self.current = config
         self.changed = Wakeup()
+        self.checks: list[Callable[[Config], None]] = []
+        """Each raises InvalidRequest for a configuration that this node cannot have."""
         self._node_id = node_id
         self._least_memory_gb = (weight_bytes + CACHE_AT_LEAST) / GIBIBYTE
         self._file = Path(config.data_dir) / PERSISTED
@@ -93,6 +95,9 @@ class Settings:
         async with self._writing:
             changes = self._validate(flatten(body))
             if changes:
+                changed = build_config({**values_of(self.current), **changes})
+                for check in self.checks:
+                    check(changed)
                 persisted = {**self._persisted, **changes}
                 data = json.dumps(nest(persisted), indent=2, sort_keys=True).encode()
                 # Not abandoned on cancel, so that the file and the settings in force stay the same.
@@ -102,7 +107,7 @@ class Settings:
                     log.warning("cannot write %s: %s", self._file, error.strerror)
                     raise Unavailable("the change could not be saved") from None
                 self._persisted = persisted
-                self.current = build_config({**values_of(self.current), **changes})
+                self.current = changed
                 self.changed.set()
         restart = any(BY_KEY[key].change is Change.RESTART for key in changes)
         return PatchResult(updated=list(changes), restart_required=restart)

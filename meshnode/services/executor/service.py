@@ -167,6 +167,20 @@ class Executor:
         return self._scheduler.limits.kv_bytes
 
     @property
+    def spare_bytes(self) -> int:
+        """The most that :meth:`reserve` may take: the cache keeps room for the longest request."""
+        return self.limits.kv_bytes - self._engine.kv_bytes(self.card.context_length)
+
+    def reserve(self, nbytes: int) -> None:
+        """Take memory from the cache for something else; 0 gives it back.
+
+        Sessions that compute keep what they have, so it takes effect as they end.
+        """
+        left = max(self.limits.kv_bytes - nbytes, self.limits.kv_bytes - self.spare_bytes)
+        self._scheduler.limits = replace(self._scheduler.limits, kv_bytes=left)
+        self._changed()
+
+    @property
     def prefill_chunk(self) -> int:
         """The most positions computed in one step. Equal chunks give equal bits."""
         return self._scheduler.limits.prefill_chunk

@@ -28,6 +28,8 @@ class Stepper:
         """The optimizer's moments take memory only after the first update."""
         self.steps = 0
         """Updates of the weights."""
+        self.changed = False
+        """Whether the weights in memory differ from the model's."""
         self._trainer: InnerTrainer | None = None
 
     def update(
@@ -39,6 +41,12 @@ class Stepper:
         self._trainer.recipe = Recipe(learning_rate=learning_rate)
         self._trainer.update(by_local_name(decoder, gradients), math.sqrt(square))
         self.steps += 1
+        self.changed = True
+
+    def forget(self) -> None:
+        """Drop the optimizer's moments, and the weights that it updates."""
+        self._trainer = None
+        self.changed = False
 
 
 def added(earlier: Gradients, later: Gradients) -> Gradients:

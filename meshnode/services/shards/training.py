@@ -67,18 +67,21 @@ from meshnode.services.shards.relay import time_for_next_hop
 from meshnode.services.shards.senders import UpstreamHolder, sender_at
 from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, square_in
 from meshnode.services.shards.training_call import TrainingCall, unpack_training
-from meshnode.services.wakeup import Wakeup
+from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, unpack_floats
 
 if TYPE_CHECKING:
     from meshnode.services.peers import PeerBook
     from meshnode.services.shards.members import TrainingMembers
+    from meshnode.services.shards.trained_layers import TrainedLayers
     from meshnode.services.stub_pool import StubPool
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+UNLOAD_RETRY_S = 1.0
+"""Pause before the weights are freed, while a message still uses them or the disk is full."""
 
 
 async def serve_training(
@@ -91,16 +94,30 @@ async def serve_training(
     peers: PeerBook,
     members: TrainingMembers,
     learning_rate: Callable[[], float] = lambda: Recipe().learning_rate,
+    changed: Wakeup | None = None,
+    file: TrainedLayers | None = None,
+    freed: Callable[[], None] = lambda: None,
     task_status: trio.TaskStatus[ShardTrainer],
 ) -> None:
     """Keep graphs for peers until cancelled; starts with the :class:`ShardTrainer`.
 
-    ``load`` reads the held layers, trainable; it is called in a thread, once, when it is needed.
+    ``load`` reads the held layers, trainable; it is called in a thread, when they are needed.
+    ``changed`` is set when ``enabled`` may have changed: then what was trained goes to ``file``,
+    its memory is freed, and ``freed`` is called.
     """
-    training = ShardTrainer(executor, load, limits, enabled, pool, peers, members, learning_rate)
+    training = ShardTrainer(
+        executor, load, limits, enabled, pool, peers, members, learning_rate, file
+    )
+    changed = changed or Wakeup()
     task_status.started(training)
     while True:
-        await trio.sleep(limits.idle_s / 4)
+        news, pause = changed.next, limits.idle_s / 4
+        if training.loaded and not training.enabled:
+            if await training.unload():
+                freed()
+            else:
+                pause = UNLOAD_RETRY_S
+        await wait_any(news, deadline=trio.current_time() + pause)
         training.expire()
 
 
@@ -117,6 +134,7 @@ class ShardTrainer:
         peers: PeerBook,
         members: TrainingMembers,
         learning_rate: Callable[[], float],
+        file: TrainedLayers | None = None,
     ) -> None:
         """Made by :func:`serve_training`."""
         self._executor = executor
@@ -126,6 +144,7 @@ class ShardTrainer:
         self._peers = peers
         self.members = members
         self.learning_rate = learning_rate
+        self._file = file
         self._decoder: Decoder | None = None
         self._stepper = Stepper()
         self.stepped = Wakeup()
@@ -170,6 +189,25 @@ class ShardTrainer:
     def expire(self) -> None:
         """Drop graphs and gradients that have not been used for ``idle_s``."""
         self._kept.expire(trio.current_time())
+
+    async def unload(self) -> bool:
+        """Free the trained weights, and all that belongs to them. False if that must wait."""
+        async with self._loading:
+            if self._decoder is None:
+                return True
+            if self.enabled or self._kept.busy:
+                return False
+            if self._file is not None and self._stepper.changed:
+                try:
+                    await trio.to_thread.run_sync(self._file.save, self._decoder)
+                except OSError as error:
+                    log.warning("training: the layers stay in memory: %s", error.strerror)
+                    return False
+            self._decoder = None
+            self._stepper.forget()
+            self._kept.forget()
+            self.members.rounds.renew()
+            return True
 
     async def forward(self, message: TrainingCall) -> tuple[ForwardAnswer, float]:
         """Run the layers and keep the graph; at the last layer, compute loss and gradients.
@@ -341,8 +379,12 @@ class ShardTrainer:
         async with self._loading:
             if self._decoder is None:
                 log.info("reading the weights for training")
-                model = await trio.to_thread.run_sync(self._load)
-                self._decoder = model.decoder
+                decoder = (await trio.to_thread.run_sync(self._load)).decoder
+                if self._file is not None and await trio.to_thread.run_sync(
+                    self._file.restore, decoder
+                ):
+                    self._stepper.changed = True
+                self._decoder = decoder
             return self._decoder
 
     def _sender(self, message: TrainingCall) -> UpstreamHolder | None:

@@ -54,6 +54,10 @@ class Learner:
         """Go back to the anchor."""
         await self._thread(self.model.rewind)
 
+    async def unload(self) -> None:
+        """Free what only training needs; it is loaded again when it is used."""
+        await self._thread(self.model.unload)
+
     async def step(self, shards: tuple[int, ...], config: TrainingConfig, round_id: int) -> float:
         """Take one inner step; returns its loss. Raises FloatingPointError."""
         shuffled = next(self._batches(shards, config.batch_size, round_id))

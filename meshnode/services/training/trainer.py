@@ -63,10 +63,12 @@ class TrainingService:
         timings: TrainingTimings = TRAINING_TIMINGS,
         rule: Rule = Rule.TRIMMED_MEAN,
         part: PipelinePart | None = None,
+        freed: Callable[[], None] = lambda: None,
     ) -> None:
         """``load`` blocks; it is called when training is first enabled.
 
         A node with a ``part`` in a pipeline trains that part, and takes part in no rounds.
+        ``freed`` is called when training has been switched off and its memory has been freed.
         """
         self.gossip = gossip
         self.node_id = key.node_id
@@ -83,6 +85,9 @@ class TrainingService:
         self._folder = folder
         self._timings = timings
         self._rule = rule
+        self._freed = freed
+        self.loaded = False
+        """Whether the model to train is in memory."""
 
     @property
     def enabled(self) -> bool:
@@ -162,21 +167,27 @@ class TrainingService:
                 changed = self._settings.changed.next
                 if not self._settings.current.training.enabled:
                     self.problem = ""
+                    if self.rounds is not None:
+                        await self.rounds.learner.unload()
+                    self.loaded = False
+                    self._freed()
                     await changed.wait()
                     continue
                 try:
                     if self.rounds is None:
-                        self.beginning = True
+                        self.beginning = self.loaded = True
                         try:
                             self.rounds = await self._begin(thread)
                         finally:
                             self.beginning = False
                         self.problem = ""
+                    self.loaded = True
                     await self.rounds.run()
                     log.info("training: switched off")
                 except* (StartupError, OSError) as group:
                     failure = _first(group)
                     self.rounds, self.problem = None, _in_words(failure)
+                    self.loaded = False
                     # Only the log names folders: anyone may read the problem.
                     log.error("training: %s", str(failure).removeprefix("training: "))
                     await self._pause()

@@ -19,6 +19,7 @@ from meshnode.services.shards.members import (
     TrainingMembers,
     turn_in,
 )
+from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.wire import node_pb2 as pb
 from spec_tests.services.shards.holders import (
     DRIVER,
@@ -171,3 +172,29 @@ async def test_graphs_of_strangers_give_way_to_members(directory: Path) -> None:
             assert await send(second, mine, signed(second, mine)) == ""
         last = message("m16")
         assert await send(second, last, signed(second, last)) == "RESOURCE_EXHAUSTED"
+
+
+async def test_layers_are_freed_when_training_is_switched_off(
+    directory: Path, tmp_path: Path
+) -> None:
+    """What was trained waits on the disk, and what was signed before counts no more."""
+    async with shards(directory, [2, 3]) as (node,):
+        training, enabled = node.training, True
+        training._enabled = lambda: enabled
+        training._file = TrainedLayers(tmp_path, "a" * 64, range(2, 4))
+        assert await send(node, step_of(), signed(node, step_of())) == ""
+        answer = await (await node.stub()).PipelineForward(step_of(1))
+        later = signed(node, step_of(1))
+        assert not await training.unload()
+        enabled = False
+        assert await training.unload()
+        assert not training.loaded
+        assert training.steps == 1
+        assert await send(node, step_of(1), later) == "UNIMPLEMENTED"
+        enabled = True
+        assert "round unknown or over" in await send(node, step_of(1), later)
+        again = await (await node.stub()).PipelineForward(step_of(2))
+        assert again.loss != answer.loss
+        repeated = step_of(1)
+        repeated.session_id = "s3"
+        assert (await (await node.stub()).PipelineForward(repeated)).loss == answer.loss
