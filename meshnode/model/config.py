@@ -37,6 +37,8 @@ _MOST = {
     "context_length": 1 << 30,
 }
 """Limits far beyond any model: a broken file must not make the node build a billion layers."""
+MAX_FILE_BYTES = 64 << 20
+"""The largest small file of a model: vocabularies of 260,000 tokens take 35 MB."""
 _MODEL_TYPES = {LLAMA: "llama", QWEN2: "qwen2"}
 
 
@@ -192,6 +194,8 @@ class DecoderConfig:
 def read_document(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises ModelUnreadable."""
     try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ModelUnreadable(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelUnreadable(f"{path}: no such file") from None

@@ -34,7 +34,7 @@ from meshnode.model.config import DecoderConfig, ModelUnreadable
 from meshnode.model.dataset import SEQUENCE_LENGTH, Dataset
 from meshnode.model.decoder import Decoder
 from meshnode.model.exact_decoder import ExactCache, ExactDecoder, Float32
-from meshnode.model.tokenizer import Tokenizer
+from meshnode.model.tokenizer import Tokenizer, TokenizerFailed
 
 ARITHMETIC = "meshnode-exact-v1"
 PROMPT_TOKENS = 256
@@ -95,7 +95,10 @@ class ChainModel:
         """The prompt as the model reads it. Raises InvalidPrompt if it does not fit."""
         if self._tokenizer.fewest_tokens(prompt) > PROMPT_TOKENS:
             raise InvalidPrompt
-        tokens = self._tokenizer.encode(prompt)
+        try:
+            tokens = self._tokenizer.encode(prompt)
+        except TokenizerFailed:
+            raise InvalidPrompt from None
         longest = min(PROMPT_TOKENS, self.decoder.positions - max_tokens)
         if not 1 <= len(tokens) <= longest:
             raise InvalidPrompt

@@ -29,6 +29,8 @@ DEFAULT_MODEL = ASSETS / "default"
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 GENERATION_FILE = "generation_config.json"
+CHAT_FILES = ("chat_template.jinja", "tokenizer_config.json")
+"""Files that say how a conversation becomes a prompt."""
 
 BYTES_PER_WEIGHT = 4
 

@@ -1,11 +1,13 @@
-"""Which weights a model has, and their digest (interface 2.3: ``model_hash``, WeightRequest).
+"""What a model consists of, and its digest (interface 2.3: ``model_hash``, WeightRequest).
 
 Terms: the *manifest* lists every tensor of a model by its checkpoint name, with its shape and the
-SHA-256 of its values; the *model hash* is the SHA-256 of the manifest's lines in name order, so it
-stands for all weights, and any part of them can be checked against it (decision 0047).
+SHA-256 of its values, and every small file that changes an answer, with its SHA-256. The *weights
+hash* is the SHA-256 of the tensors' lines in name order; the *model hash* is that of the weights
+hash and the files' lines. So it stands for the whole model, and any part can be checked against it
+(decisions 0047, 0139).
 
-Invariant: values are hashed as row-major little-endian float32, so a model has one hash whatever
-type its files store.
+Invariant: values are hashed as row-major little-endian float32, so weights have one hash whatever
+type their files store.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,12 +27,32 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from meshnode.model.config import DecoderConfig, ModelUnreadable
+from meshnode.model.config import MAX_FILE_BYTES, DecoderConfig, ModelUnreadable
+from meshnode.model.loading import CHAT_FILES, CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
 from meshnode.model.naming import Part, decoder_parameters
 from meshnode.model.weights import Checkpoint
 
 MANIFEST_FILE = "manifest.json"
-FORMAT = "meshnode-manifest-v1"
+FORMAT = "meshnode-manifest-v2"
+WEIGHTS_ONLY_FORMAT = "meshnode-manifest-v1"
+"""The format of earlier versions, whose model hash was the weights hash."""
+MAX_BYTES = 16 << 20
+"""A hundred thousand tensors; large models have a few thousand."""
+FILES = (CONFIG_FILE, TOKENIZER_FILE, GENERATION_FILE, *CHAT_FILES)
+"""The small files that a model hash covers, where they exist."""
+REQUIRED_FILES = frozenset({CONFIG_FILE, TOKENIZER_FILE})
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class WeightsOnly(ModelUnreadable):
+    """A manifest of an earlier version, which covers neither tokenizer nor configuration."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its manifest covers neither tokenizer nor configuration: that node runs an earlier "
+            "version"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +71,76 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All tensors of a model."""
+    """All tensors of a model, and the small files that change its answers."""
 
     tensors: Mapping[str, TensorFacts]
+    files: Mapping[str, str]
+    """SHA-256 by the names of the files."""
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """64 lowercase hex characters."""
+        return hash_of_tensors(self.tensors)
 
     @cached_property
     def model_hash(self) -> str:
         """64 lowercase hex characters."""
-        lines = (self.tensors[name].line for name in sorted(self.tensors))
-        return hashlib.sha256(b"".join(lines)).hexdigest()
+        lines = [FORMAT, f"weights {self.weights_hash}"]
+        lines += [f"{name} {digest}" for name, digest in sorted(self.files.items())]
+        return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
     def document(self) -> dict[str, Any]:
         """The manifest as JSON. :func:`read_manifest` is the inverse."""
         facts = [self.tensors[name] for name in sorted(self.tensors)]
-        tensors = [{"name": f.name, "shape": list(f.shape), "sha256": f.sha256} for f in facts]
-        return {"format": FORMAT, "model_hash": self.model_hash, "tensors": tensors}
+        return {
+            "format": FORMAT,
+            "model_hash": self.model_hash,
+            "weights_hash": self.weights_hash,
+            "files": dict(sorted(self.files.items())),
+            "tensors": [{"name": f.name, "shape": [*f.shape], "sha256": f.sha256} for f in facts],
+        }
 
     def check(self, name: str, tensor: Tensor) -> None:
         """Raise ModelUnreadable unless ``tensor`` matches the manifest's entry for ``name``."""
         facts = self.tensors.get(name)
         if facts is None or facts != tensor_facts(name, tensor):
             raise ModelUnreadable(f"tensor {name} is not the one that the model's hash stands for")
+
+    def check_file(self, name: str, data: bytes) -> None:
+        """Raise ModelUnreadable unless ``data`` is the file that the manifest lists."""
+        if hashlib.sha256(data).hexdigest() != self.files.get(name):
+            raise ModelUnreadable(f"{name} is not the one that the model's hash stands for")
+
+    def check_files(self, directory: Path) -> None:
+        """Raise ModelUnreadable unless the directory has exactly the files of the manifest."""
+        found = file_digests(directory)
+        for name in FILES:
+            if found.get(name) != self.files.get(name):
+                raise ModelUnreadable(
+                    f"{directory / name} is not the one that the model's hash stands for"
+                )
+
+
+def hash_of_tensors(tensors: Mapping[str, TensorFacts]) -> str:
+    """The weights hash: 64 lowercase hex characters."""
+    lines = (tensors[name].line for name in sorted(tensors))
+    return hashlib.sha256(b"".join(lines)).hexdigest()
+
+
+def file_digests(directory: Path) -> dict[str, str]:
+    """The SHA-256 of each covered file that the directory has. Raises ModelUnreadable."""
+    digests = {}
+    for name in FILES:
+        path = directory / name
+        try:
+            if path.stat().st_size > MAX_FILE_BYTES:
+                raise ModelUnreadable(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
+            digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ModelUnreadable(f"{path}: {error.strerror or 'cannot be read'}") from None
+    return digests
 
 
 def tensor_facts(name: str, tensor: Tensor) -> TensorFacts:
@@ -80,9 +152,9 @@ def tensor_facts(name: str, tensor: Tensor) -> TensorFacts:
     return TensorFacts(name, tuple(tensor.shape), digest)
 
 
-def manifest_of_tensors(tensors: Iterable[tuple[str, Tensor]]) -> Manifest:
-    """The manifest of weights in memory, by their checkpoint names."""
-    return Manifest({name: tensor_facts(name, tensor) for name, tensor in tensors})
+def facts_of_tensors(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, TensorFacts]:
+    """The facts of weights in memory, by their checkpoint names."""
+    return {name: tensor_facts(name, tensor) for name, tensor in tensors}
 
 
 def parts_of(config: DecoderConfig, held: range | None = None) -> dict[str, Part]:
@@ -96,21 +168,31 @@ def manifest_of_directory(directory: Path, config: DecoderConfig, cache: Path) -
 
     A directory that came from the network brings the manifest with it. Raises ModelUnreadable.
     """
-    if (directory / MANIFEST_FILE).exists():
-        return read_manifest((directory / MANIFEST_FILE).read_bytes())
-    files = sorted((*directory.glob("*.safetensors"), *directory.glob("*.safetensors.index.json")))
-    stats = [(file, file.stat()) for file in files]
+    files = file_digests(directory)
+    kept = directory / MANIFEST_FILE
+    if kept.exists():
+        try:
+            manifest = read_manifest(kept.read_bytes())
+        except WeightsOnly:
+            return Manifest(_tensors(json.loads(kept.read_bytes())), files)
+        manifest.check_files(directory)
+        return manifest
+    weights = sorted(
+        (*directory.glob("*.safetensors"), *directory.glob("*.safetensors.index.json"))
+    )
+    stats = [(file, file.stat()) for file in weights]
     identity = [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
     try:
         known = json.loads(cache.read_bytes())
         if known["identity"] == identity:
-            return read_manifest(json.dumps(known["manifest"]).encode())
-    except (OSError, ValueError, KeyError, TypeError, ModelUnreadable):
+            return Manifest(_tensors(known["manifest"]), files)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ModelUnreadable):
         # Without a usable cache, the files themselves are read.
         known = None
     with Checkpoint(directory) as checkpoint:
         wanted = parts_of(config).values()
-        manifest = manifest_of_tensors((p.name, checkpoint.parameter([p])) for p in wanted)
+        tensors = facts_of_tensors((p.name, checkpoint.parameter([p])) for p in wanted)
+    manifest = Manifest(tensors, files)
     document = {"identity": identity, "manifest": manifest.document()}
     # Without it the files are read again next time.
     with contextlib.suppress(OSError), _open_private(cache) as file:
@@ -124,17 +206,43 @@ def _open_private(path: Path) -> IO[str]:
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """Parse a manifest. Raises ModelUnreadable if it is invalid or does not match its hash."""
+    """Parse a manifest. Raises ModelUnreadable if it is invalid or does not match its hashes.
+
+    WeightsOnly is raised for a sound manifest of an earlier version.
+    """
+    if len(data) > MAX_BYTES:
+        raise _damaged()
     try:
         document = json.loads(data)
-        tensors = [
+        tensors = _tensors(document)
+        if document["format"] == WEIGHTS_ONLY_FORMAT:
+            raise WeightsOnly
+        files = {str(name): str(digest) for name, digest in document["files"].items()}
+        manifest = Manifest(tensors, files)
+        sound = document["format"] == FORMAT and document["model_hash"] == manifest.model_hash
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _damaged() from None
+    known = REQUIRED_FILES <= files.keys() <= set(FILES)
+    if not sound or not known or not all(map(_SHA256.fullmatch, files.values())):
+        raise _damaged()
+    return manifest
+
+
+def _tensors(document: Any) -> dict[str, TensorFacts]:
+    """The tensors of a manifest of either format. Raises ModelUnreadable, or as JSON raises."""
+    try:
+        facts = [
             TensorFacts(str(t["name"]), tuple(int(n) for n in t["shape"]), str(t["sha256"]))
             for t in document["tensors"]
         ]
-        manifest = Manifest({facts.name: facts for facts in tensors})
-        sound = document["format"] == FORMAT and document["model_hash"] == manifest.model_hash
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        sound = False
-    if not sound:
-        raise ModelUnreadable("the manifest of the weights is damaged")
-    return manifest
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        raise _damaged() from None
+    tensors = {one.name: one for one in facts}
+    names = {FORMAT: "weights_hash", WEIGHTS_ONLY_FORMAT: "model_hash"}
+    if document[names[document["format"]]] != hash_of_tensors(tensors):
+        raise _damaged()
+    return tensors
+
+
+def _damaged() -> ModelUnreadable:
+    return ModelUnreadable("the manifest of the weights is damaged")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.model.loading import LoadedModel
+from meshnode.model.tokenizer import TokenizerFailed
 
 
 class Prompts:
@@ -25,8 +26,10 @@ class Prompts:
             raise self._too_long(f"at least {fewest}")
         try:
             tokens = tokenizer.encode(prompt) or self._beginning()
-        except ValueError:
+        except UnicodeError:
             raise InvalidRequest("prompt", "must be valid Unicode") from None
+        except TokenizerFailed:
+            raise InvalidRequest("prompt", "cannot be tokenised by this model") from None
         if len(tokens) >= self._context:
             raise self._too_long(str(len(tokens)))
         return tokens

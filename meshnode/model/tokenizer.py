@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,34 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from meshnode.model.config import ModelUnreadable, read_document
+from meshnode.model.tokenizer_bounds import require_bounded
 
 _FALLBACK_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_MARK = "\u2581"
 """The character that stands for a space in SentencePiece vocabularies."""
+
+
+class TokenizerFailed(ValueError):
+    """The tokenizer cannot take a text, or cannot be made."""
+
+
+@contextmanager
+def _library_failures() -> Iterator[None]:
+    """Turn what the library raises into TokenizerFailed, its panics included.
+
+    A panic is a BaseException. One that a prompt caused would end the node, as a pattern did that
+    backtracked more often than the library allows.
+    """
+    try:
+        yield
+    except (ModelUnreadable, TokenizerFailed, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+        raise TokenizerFailed(" ".join(str(error).split())) from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerFailed("the library panicked: " + " ".join(str(error).split())) from None
 
 
 class Tokenizer:
@@ -43,16 +68,21 @@ class Tokenizer:
 
     @classmethod
     def read(cls, path: Path) -> Tokenizer:
-        """Read a ``tokenizer.json``. Raises ModelUnreadable."""
-        text = json.dumps(read_document(path), ensure_ascii=False)
+        """Read a ``tokenizer.json``. Raises ModelUnreadable, for what is out of bounds too."""
+        document = read_document(path)
         try:
-            backend = Backend.from_str(text)
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
-            raise ModelUnreadable(f"{path}: {' '.join(str(error).split())}") from None
-        try:
-            return cls(backend)
-        except ModelUnreadable as error:
+            require_bounded(document)
+            with _library_failures():
+                tokenizer = cls(Backend.from_str(json.dumps(document, ensure_ascii=False)))
+                tokenizer._try_out()
+        except (ModelUnreadable, TokenizerFailed) as error:
             raise ModelUnreadable(f"{path}: {error}") from None
+        return tokenizer
+
+    def _try_out(self) -> None:
+        """Raise ModelUnreadable if the tokens around every prompt are not of the vocabulary."""
+        if max(self.encode(""), default=0) >= self.vocab_size:
+            raise ModelUnreadable("a token around prompts is not in the vocabulary")
 
     @property
     def vocab_size(self) -> int:
@@ -62,19 +92,20 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """The token ids of a prompt, with the special tokens that the model expects around it.
 
-        Raises ValueError for text that is not Unicode (a lone surrogate).
+        Raises UnicodeError for text that is not Unicode (a lone surrogate), and TokenizerFailed
+        for text that the tokenizer cannot take.
         """
         if not text.isascii():
             text.encode()
-        ids: list[int] = self._backend.encode(text).ids
-        return ids
+        return self.encode_part(text, special=True)
 
     def encode_part(self, text: str, *, special: bool) -> list[int]:
         """The token ids of a part of a long text; ``special`` is for the first part.
 
         The part is encoded as a batch, because only then does the library let other threads run.
         """
-        [encoding] = self._backend.encode_batch([text], add_special_tokens=special)
+        with _library_failures():
+            [encoding] = self._backend.encode_batch([text], add_special_tokens=special)
         ids: list[int] = encoding.ids
         return ids
 

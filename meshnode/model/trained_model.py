@@ -20,7 +20,7 @@ from torch import Tensor
 from meshnode.model.decoder import Decoder
 from meshnode.model.diloco import OuterStep, Rule, aggregate
 from meshnode.model.loading import load_model
-from meshnode.model.manifest import manifest_of_tensors
+from meshnode.model.manifest import facts_of_tensors, hash_of_tensors
 from meshnode.model.training import (
     Batch,
     Evaluation,
@@ -45,7 +45,7 @@ class Anchor:
     @classmethod
     def of(cls, weights: Mapping[str, Tensor], velocity: Mapping[str, Tensor]) -> Anchor:
         """Make an anchor and compute its hash."""
-        return cls(weights, velocity, manifest_of_tensors(weights.items()).model_hash)
+        return cls(weights, velocity, hash_of_tensors(facts_of_tensors(weights.items())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,15 +29,13 @@ from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest, LayerNotHeld
 from meshnode.model.config import DecoderConfig, ModelUnreadable
-from meshnode.model.loading import CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
-from meshnode.model.manifest import Manifest, parts_of
+from meshnode.model.manifest import FILES, Manifest, parts_of
 from meshnode.model.weights import Checkpoint
 
 MAX_BYTES = 64 * 1024 * 1024
 """Well below the largest message (interface 8), since a receiver holds several copies of it."""
 MANIFEST = "manifest"
 EMBEDDING_UNIT, HEAD_UNIT = "embedding", "head"
-FILES = (CONFIG_FILE, TOKENIZER_FILE, GENERATION_FILE)
 FIELD = "shard_range"
 
 _LAYERS = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")

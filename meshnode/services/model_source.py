@@ -27,11 +27,9 @@ from meshnode.domain.units import GIBIBYTE
 from meshnode.model.config import DecoderConfig
 from meshnode.model.loading import CONFIG_FILE, DEFAULT_MODEL
 from meshnode.model.manifest import (
-    MANIFEST_FILE,
     Manifest,
     manifest_of_directory,
     parts_of,
-    read_manifest,
 )
 from meshnode.model.transfer import WeightFiles
 from meshnode.model.weights import INDEX_FILE
@@ -42,6 +40,7 @@ from meshnode.services.weights import (
     WeightServer,
     ask_coverage,
     missing_tensors,
+    require_pinned,
 )
 
 log = logging.getLogger(__name__)
@@ -95,6 +94,8 @@ async def find_model(
     manifest = await trio.to_thread.run_sync(
         partial(manifest_of_directory, directory, shape, data_dir / CACHE_FILE)
     )
+    require_pinned(manifest, config.model_hash, str(directory))
+    log.info("the model is %s", manifest.model_hash)
     return ModelSource(directory, shape, held, manifest)
 
 
@@ -140,7 +141,7 @@ def fetched_before(data_dir: Path, pinned: str) -> Path | None:
 
 def _validate_fetched(home: Path, shape: DecoderConfig, held: range) -> None:
     """Raise StartupError unless all weights of ``held`` are there, as they were fetched."""
-    manifest = read_manifest((home / MANIFEST_FILE).read_bytes())
+    manifest = manifest_of_directory(home, shape, home / CACHE_FILE)
     missing = missing_tensors(home, manifest, list(parts_of(shape, held)))
     if missing:
         raise StartupError(f"{home}: {missing[0]} is not there, or damaged; a tracker is needed")

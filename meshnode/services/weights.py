@@ -2,7 +2,8 @@
 
 Terms: a *unit* is what one ``GetWeights`` asks for (``model.transfer``); a *source* is a node that
 holds layers of the model. The tracker decides which model is fetched, unless the operator names the
-model hash; every tensor is checked against that hash before it is used (decision 0047).
+model hash; every tensor and file is checked against that hash before it is used (decisions 0047,
+0139).
 
 Invariants: a tensor file in the folder is complete and was checked, so an interrupted fetch goes on
 where it stopped; files are checked again at each start, since disks fail and people edit files; at
@@ -33,9 +34,8 @@ from meshnode.domain.kademlia.policy import ANYWHERE
 from meshnode.domain.kademlia.refusals import DhtRefusal, NotAnAddress
 from meshnode.model.config import DecoderConfig, ModelUnreadable
 from meshnode.model.loading import CONFIG_FILE
-from meshnode.model.manifest import MANIFEST_FILE, Manifest, parts_of, read_manifest
+from meshnode.model.manifest import FILES, MANIFEST_FILE, Manifest, parts_of, read_manifest
 from meshnode.model.transfer import (
-    FILES,
     MANIFEST,
     MAX_BYTES,
     WeightFiles,
@@ -181,17 +181,15 @@ class Fetcher:
     async def _offer_of(self, host: str, port: int, pinned: str) -> Offer:
         stub = await self._connect(host, port)
         manifest = read_manifest(await _unit(stub, MANIFEST))
-        if pinned and manifest.model_hash != pinned:
-            raise StartupError(f"{host}:{port} serves another model than {pinned}")
-        home = self.home(manifest.model_hash)
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_pinned(manifest, pinned, f"{host}:{port}")
+        home = self._prepare(manifest)
         for name in FILES:
-            try:
-                write_private(home / name, await _unit(stub, name))
-            except CallFailed as error:
-                # Only the generation settings are optional; the loader says if another is missing.
-                if error.code is not Code.INVALID_ARGUMENT:
-                    raise
+            if name in manifest.files:
+                data = await _unit(stub, name)
+                manifest.check_file(name, data)
+                write_private(home / name, data)
+            else:
+                (home / name).unlink(missing_ok=True)
         config = DecoderConfig.read(home / CONFIG_FILE)
         _check_shapes(config, manifest)
         write_private(home / MANIFEST_FILE, json.dumps(manifest.document()))
@@ -203,6 +201,14 @@ class Fetcher:
             raise CallFailed(Code.UNAVAILABLE, f"its name is not known: {error}") from None
         named = WeightSource(host, port, frozenset(status.layers))
         return Offer(manifest, config, (named, *self._reported_sources(status, str(reporter))))
+
+    def _prepare(self, manifest: Manifest) -> Path:
+        """The folder of a model. The weights that an earlier version fetched are taken over."""
+        home, earlier = self.home(manifest.model_hash), self.home(manifest.weights_hash)
+        if earlier.is_dir() and not home.exists():
+            earlier.rename(home)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return home
 
     def _reported_sources(
         self, status: pb.SwarmStatusResponse, reporter: str
@@ -290,6 +296,20 @@ class Fetcher:
             if pong.responder.node_id != source.contact.node_id:
                 raise CallFailed(Code.UNAVAILABLE, "another node answers there")
         return stub
+
+
+def require_pinned(manifest: Manifest, pinned: str, where: str) -> None:
+    """Raise StartupError unless the model is the pinned one. Empty if any is accepted."""
+    if pinned in ("", manifest.model_hash):
+        return
+    if pinned == manifest.weights_hash:
+        # Earlier versions hashed the weights alone, so any tokenizer passed (decision 0139).
+        raise StartupError(
+            f"model_hash {pinned} stands for the weights alone; with the tokenizer and "
+            f"configuration of {where} the model is {manifest.model_hash}: compare that with a "
+            "node that you trust, then set it"
+        )
+    raise StartupError(f"{where} has another model than {pinned}: {manifest.model_hash}")
 
 
 async def _unit(stub: NodeServiceStub, unit: str) -> bytes:

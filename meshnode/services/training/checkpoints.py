@@ -68,7 +68,7 @@ class Checkpoints:
         rounds = self._training.rounds
         if rounds is None:
             return CheckpointInfo(
-                0, self._source.manifest.model_hash, self._source.config.parameters, 0.0
+                0, self._source.manifest.weights_hash, self._source.config.parameters, 0.0
             )
         # Kept weights are published once they are on the disk; by then they are the anchor.
         kept = rounds.record.published.kept
@@ -126,4 +126,4 @@ class Checkpoints:
         with Checkpoint(self._source.directory) as checkpoint:
             weights = {part.name: checkpoint.parameter([part]) for part in parts}
         still = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
-        return Anchor(weights, still, self._source.manifest.model_hash)
+        return Anchor(weights, still, self._source.manifest.weights_hash)

@@ -307,7 +307,7 @@ def load_execution(
         "dataset_root": sequences.root,
         "dataset_sha256": sequences.sha256,
         "model": {
-            "weights_sha256": manifest.model_hash,
+            "weights_sha256": manifest.weights_hash,
             "tokenizer_sha256": revision,
             "config_sha256": digest(config.document()),
             "eos_token_ids": [*ends],
@@ -323,7 +323,7 @@ def load_execution(
     names: dict[str, Json] = {
         "model_name": loaded.card.name,
         "model_source": directory.resolve().name,
-        "model_revision": manifest.model_hash,
+        "model_revision": manifest.weights_hash,
     }
     return Execution(model, facts, profile, names, folder)
 
