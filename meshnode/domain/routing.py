@@ -23,6 +23,11 @@ LOAD_MS = 0.5
 """Cost of each session at a holder, since sessions share the holder's steps."""
 _RELUCTANCE_MS = {Standing.PROVEN: 0.0, Standing.NEWCOMER: 1e8, Standing.DISTRUSTED: 1e12}
 """Cost of a hop at a holder of each standing: more than 1024 hops of the better one can have."""
+SLOW_TIMES = 3
+SLOW_MS = 50.0
+"""A path is slow if a position takes this many times as long as on another, and so much longer."""
+REPLAY_SPEED = 2
+"""How many replayed positions are taken to cost as much as one that is generated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,20 @@ def choose_path(
                 best[layer] = candidate
     found = best[first]
     return None if found is None else found[3]
+
+
+def is_worth_leaving(position_ms: float, other_ms: float, length: int, left: int) -> bool:
+    """Whether a session of ``length`` positions should leave its path for another one.
+
+    ``position_ms`` and ``other_ms`` are the times of a position on the two; ``left`` is the most
+    positions that may still come.
+    """
+    saved_ms = position_ms - other_ms
+    if saved_ms < SLOW_MS or position_ms < SLOW_TIMES * other_ms:
+        return False
+    # Generations often end before their limit, so only half of what is left counts; and the gain
+    # is expected, while the replay is certain.
+    return saved_ms * left / 2 >= 2 * other_ms * length / REPLAY_SPEED
 
 
 def missing_layers(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshnode.domain.reputation import Standing
 from meshnode.domain.routing import (
     Holder,
     Hop,
     choose_path,
+    is_worth_leaving,
     longest_run,
     missing_layers,
     spell_layers,
@@ -96,6 +99,35 @@ def test_latency_load_and_hops_are_weighed() -> None:
 def test_a_hop_begins_in_the_middle_of_what_its_holder_has() -> None:
     holders = [Holder("a", 0, 4), Holder("b", 3, 7)]
     assert choose_path(holders, 2, 8) == (Hop("a", 2, 4), Hop("b", 5, 7))
+
+
+def test_standing_comes_before_cost() -> None:
+    quick = Holder("quick", 4, 7, 0.1, layer_ms=0.1, standing=Standing.NEWCOMER)
+    slow = Holder("slow", 4, 7, 90.0, load=50, layer_ms=900.0)
+    assert choose_path([quick, slow], 4, 8) == (Hop("slow", 4, 7),)
+    worse = replace(slow, standing=Standing.DISTRUSTED)
+    assert choose_path([quick, worse], 4, 8) == (Hop("quick", 4, 7),)
+    # Many newcomers are better than one distrusted holder, which is better than none.
+    many = [replace(quick, node_id=f"{layer}", first=layer, last=layer) for layer in range(4, 8)]
+    assert choose_path([worse, *many], 4, 8) == tuple(Hop(f"{n}", n, n) for n in range(4, 8))
+    assert choose_path([worse], 4, 8) == (Hop("slow", 4, 7),)
+
+
+@pytest.mark.parametrize(
+    ("position_ms", "other_ms", "length", "left", "worth"),
+    [
+        (4000.0, 20.0, 10, 30, True),
+        (4000.0, 20.0, 10, 0, False),
+        (4000.0, 1000.0, 1000, 100, False),
+        (60.0, 1.0, 10, 100, True),
+        (40.0, 1.0, 10, 100, False),
+        (250.0, 100.0, 10, 1000, False),
+    ],
+)
+def test_a_slow_path_is_left_if_that_saves_more_than_the_replay(
+    position_ms: float, other_ms: float, length: int, left: int, worth: bool
+) -> None:
+    assert is_worth_leaving(position_ms, other_ms, length, left) is worth
 
 
 def test_nothing_is_left_to_cover() -> None:

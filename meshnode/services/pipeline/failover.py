@@ -24,6 +24,7 @@ import torch
 import trio
 
 from meshnode.domain.errors import MeshnodeError
+from meshnode.domain.routing import SLOW_MS, SLOW_TIMES, is_worth_leaving
 from meshnode.rpc.errors import Code
 from meshnode.services.pipeline.policy import (
     LOST_AGAIN,
@@ -50,13 +51,8 @@ PATIENCE = 1 / 4
 """Part of the call's deadline that one position gets at least."""
 PATIENT_TIMES = 10
 """How much longer than usual a position may take before another holder is asked."""
-SLOW_TIMES = 3
-SLOW_MS = 50.0
-"""A path is slow if a position takes this many times as long as on another, and so much longer."""
 PREFILL_SPEED = 8
 """How many positions of a prompt are taken to cost as much as one that is generated."""
-REPLAY_SPEED = 2
-"""The same for a replay, which computes positions as if one came at a time."""
 MAX_LEFT = 2
 """Paths that one generation leaves because they are slow."""
 
@@ -285,12 +281,8 @@ class RemoteLayers:
         routes = self._context.routes
         unknown_ms = PATIENCE * self._context.call_s * 1e3 / SLOW_TIMES
         other_ms = routes.alternative_ms(self._excluded | {slow.node_id}, unknown_ms)
-        if other_ms is None or position_ms < SLOW_TIMES * other_ms:
-            return
-        # Generations often end before their limit, so only half of what is left counts.
-        gain_ms = (position_ms - other_ms) * (self._positions - self._length) / 2
-        replay_ms = other_ms * self._length / REPLAY_SPEED
-        if position_ms - other_ms < SLOW_MS or gain_ms < 2 * replay_ms:
+        left = self._positions - self._length
+        if other_ms is None or not is_worth_leaving(position_ms, other_ms, self._length, left):
             return
         self._trace.failed(f"{slow.node_id[:8]} is slow: {position_ms:.0f} ms a position")
         log.warning(
