@@ -46,7 +46,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from meshnode.domain.places import Claim, Contest, is_kept_for, refused_for
-from meshnode.domain.shares import ANYBODY, ComputingTime, Requester, Standing
+from meshnode.domain.shares import ANYBODY, ComputingTime, Requester
 from meshnode.domain.transitions import checked
 
 Key = TypeVar("Key")
@@ -124,7 +124,7 @@ class Scheduler(Generic[Key]):
             state: OrderedDict() for state in State if state is not State.ABSENT
         }
         self._time = ComputingTime()
-        self._held_back: frozenset[Standing] = frozenset()
+        self._held_back: frozenset[Requester] = frozenset()
         self._orders = 0
 
     @property
@@ -267,13 +267,13 @@ class Scheduler(Generic[Key]):
     # Computing.
 
     def turn(self) -> None:
-        """Begin a step: decide which standings have to wait during it."""
-        working = {session.standing for state in WORKING for session in self._in[state].values()}
+        """Begin a step: decide who has to wait during it."""
+        working = {session.requester for state in WORKING for session in self._in[state].values()}
         self._held_back = self._time.held_back(working)
 
     def spend(self, requesters: Collection[Requester], seconds: float) -> None:
         """Count the time of a call into the torch thread, which computed for ``requesters``."""
-        self._time.spend([requester.standing for requester in requesters], seconds)
+        self._time.spend(requesters, seconds)
 
     def next_chunk(self) -> Chunk[Key] | None:
         """The chunk to compute next, of the session that has waited longest for its turn."""
@@ -330,7 +330,7 @@ class Scheduler(Generic[Key]):
 
     def _whose_turn(self, state: State) -> list[Key]:
         sessions = self._in[state].items()
-        return [key for key, session in sessions if session.standing not in self._held_back]
+        return [key for key, session in sessions if session.requester not in self._held_back]
 
     def _session(self, key: Key) -> _Session:
         return next(self._in[state][key] for state in BATCH if key in self._in[state])

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 
 class Standing(IntEnum):
@@ -52,6 +52,9 @@ KEPT: Mapping[Standing, int] = {Standing.PEER: 4, Standing.FREE: 8}
 WEIGHTS: Mapping[Standing, int] = {Standing.PAYING: 16, Standing.PEER: 3, Standing.FREE: 1}
 """How computing time is divided while several standings have work."""
 
+SLACK_S = 0.05
+"""Some steps: with less, requesters that are equal would take turns instead of one step."""
+
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -75,32 +78,73 @@ def largest_above(have: Iterable[Name], mine: int) -> Name | None:
     return most[0][0] if most and most[0][1] - 1 >= mine + 1 else None
 
 
-class ComputingTime:
-    """Divides the torch thread's time between the standings that have work, by weighted shares.
+class Clocks(Generic[Name]):
+    """How much time each of several has used, in weighted seconds."""
 
-    Each standing has a *clock*, which advances by the time it used, divided by its weight. The
-    highest standing that has work always computes; another one only while its clock is not ahead.
+    def __init__(self) -> None:
+        self._clocks: dict[Name, float] = {}
+        self._working: frozenset[Name] = frozenset()
+        self._latest = 0.0
+        """The clock of whoever had used least when last looked at."""
+
+    def __getitem__(self, name: Name) -> float:
+        """The clock of one of those that were looked at last."""
+        return self._clocks[name]
+
+    def look(self, working: Collection[Name]) -> float:
+        """Let these take part, which are at least one; returns the least clock of them."""
+        if self._working.isdisjoint(working):
+            # Nobody had to wait for those who worked before.
+            self._latest = max((self._clocks[name] for name in self._working), default=0.0)
+        for name in frozenset(working) - self._working:
+            # Who had no work saves up no time, and does not lose what it owes either.
+            self._clocks[name] = max(self._clocks.get(name, 0.0), self._latest)
+        self._working = frozenset(working)
+        least = min(self._clocks[name] for name in working)
+        self._latest = max(self._latest, least)
+        for name in [one for one, clock in self._clocks.items() if clock <= self._latest]:
+            if name not in self._working:
+                del self._clocks[name]
+        return least
+
+    def spend(self, name: Name, seconds: float) -> None:
+        """Count time for one of those that take part."""
+        self._clocks[name] = self._clocks.get(name, self._latest) + seconds
+
+
+class ComputingTime:
+    """Divides the torch thread's time between the requesters that have work.
+
+    Standings share it by weight: the highest that has work always computes, another one only while
+    its clock is not ahead of that one's. Within a standing, the requesters have equal shares: one
+    computes while its clock is at most ``SLACK_S`` ahead, so that equal ones compute together.
     """
 
     def __init__(self) -> None:
-        self._clocks = dict.fromkeys(Standing, 0.0)
-        self._working: frozenset[Standing] = frozenset()
-        self._latest = 0.0
-        """The clock of whoever was furthest behind when last looked at."""
+        self._standings: Clocks[Standing] = Clocks()
+        self._requesters: dict[Standing, Clocks[Requester]] = {one: Clocks() for one in Standing}
 
-    def held_back(self, working: Collection[Standing]) -> frozenset[Standing]:
+    def held_back(self, working: Collection[Requester]) -> frozenset[Requester]:
         """Which of those that have work must leave the next step to the others."""
         if not working:
             return frozenset()
-        for standing in frozenset(working) - self._working:
-            # A standing without work saves up no time, and does not lose what it owes either.
-            self._clocks[standing] = max(self._clocks[standing], self._latest)
-        self._working = frozenset(working)
-        self._latest = max(self._latest, min(self._clocks[standing] for standing in working))
-        limit = self._clocks[min(working)]
-        return frozenset(standing for standing in working if self._clocks[standing] > limit)
+        standings = {requester.standing for requester in working}
+        self._standings.look(standings)
+        highest = self._standings[min(standings)]
+        held: set[Requester] = set()
+        for standing in standings:
+            same = [requester for requester in working if requester.standing is standing]
+            clocks = self._requesters[standing]
+            limit = clocks.look(same) + SLACK_S
+            if self._standings[standing] > highest:
+                held.update(same)
+            else:
+                held.update(requester for requester in same if clocks[requester] > limit)
+        return frozenset(held)
 
-    def spend(self, standings: Collection[Standing], seconds: float) -> None:
-        """Count a step: one entry of ``standings`` for each session that was computed in it."""
-        for standing, count in Counter(standings).items():
-            self._clocks[standing] += seconds * count / len(standings) / WEIGHTS[standing]
+    def spend(self, requesters: Collection[Requester], seconds: float) -> None:
+        """Count a step: one entry of ``requesters`` for each session that was computed in it."""
+        for requester, count in Counter(requesters).items():
+            used = seconds * count / len(requesters)
+            self._standings.spend(requester.standing, used / WEIGHTS[requester.standing])
+            self._requesters[requester.standing].spend(requester, used)

@@ -241,29 +241,51 @@ def test_who_waits_too_long_is_named() -> None:
 
 def test_computing_time_is_shared_by_weight() -> None:
     shares = ComputingTime()
-    used = dict.fromkeys(Standing, 0.0)
+    used = dict.fromkeys([ALICE, NEAR, ANY], 0.0)
     for _ in range(4000):
-        held_back = shares.held_back(set(Standing))
-        assert PAYING not in held_back
-        for standing in set(Standing) - held_back:
-            shares.spend([standing], 0.01)
-            used[standing] += 0.01
+        held_back = shares.held_back(used)
+        assert ALICE not in held_back
+        for requester in set(used) - held_back:
+            shares.spend([requester], 0.01)
+            used[requester] += 0.01
     whole = sum(used.values())
-    assert used[PAYING] / whole == pytest.approx(0.8, abs=0.01)
-    assert used[PEER] / whole == pytest.approx(0.15, abs=0.01)
-    assert used[FREE] / whole == pytest.approx(0.05, abs=0.01)
+    assert used[ALICE] / whole == pytest.approx(0.8, abs=0.01)
+    assert used[NEAR] / whole == pytest.approx(0.15, abs=0.01)
+    assert used[ANY] / whole == pytest.approx(0.05, abs=0.01)
+
+
+def test_accounts_share_the_time_equally_however_many_requests_each_has() -> None:
+    shares, steps = ComputingTime(), dict.fromkeys([ALICE, BOB], 0)
+    used = dict.fromkeys([ALICE, BOB], 0.0)
+    for _ in range(4000):
+        rows = {ALICE: 15, BOB: 1}
+        taking = [one for one in rows if one not in shares.held_back(rows)]
+        computed = [one for one in taking for _ in range(rows[one])]
+        shares.spend(computed, 0.001 * len(computed))
+        for one in taking:
+            steps[one] += 1
+            used[one] += 0.001 * rows[one]
+    assert steps[BOB] == 4000
+    assert used[ALICE] == pytest.approx(used[BOB], abs=0.1)
+
+
+def test_equals_compute_in_one_step() -> None:
+    shares = ComputingTime()
+    for _ in range(100):
+        assert shares.held_back({ALICE, BOB}) == frozenset()
+        shares.spend([ALICE, BOB], 1.0)
 
 
 def test_who_computes_alone_is_never_held_back_and_owes_nothing_for_it() -> None:
     shares = ComputingTime()
     for _ in range(100):
-        assert shares.held_back({FREE}) == frozenset()
-        shares.spend([FREE], 1.0)
-    assert shares.held_back({PAYING}) == frozenset()
-    shares.spend([PAYING], 1.0)
+        assert shares.held_back({ANY}) == frozenset()
+        shares.spend([ANY], 1.0)
+    assert shares.held_back({ALICE}) == frozenset()
+    shares.spend([ALICE], 1.0)
     steps = 0
-    while FREE in shares.held_back({PAYING, FREE}):
-        shares.spend([PAYING], 1.0)
+    while ANY in shares.held_back({ALICE, ANY}):
+        shares.spend([ALICE], 1.0)
         steps += 1
     assert steps <= 16
 
@@ -272,11 +294,20 @@ def test_resting_between_two_steps_saves_up_nothing() -> None:
     shares = ComputingTime()
     used = 0.0
     for step in range(2000):
-        working = {PAYING, PEER} if step % 2 else {PAYING}
-        for standing in working - shares.held_back(working):
-            shares.spend([standing], 1.0)
-            used += standing is PEER
+        working = {ALICE, NEAR} if step % 2 else {ALICE}
+        for requester in working - shares.held_back(working):
+            shares.spend([requester], 1.0)
+            used += requester is NEAR
     assert used <= 2000 * 3 / 16 + 1
+
+
+def test_clocks_of_those_who_left_are_forgotten() -> None:
+    shares = ComputingTime()
+    for number in range(100):
+        one = Requester(FREE, str(number))
+        assert shares.held_back({one}) == frozenset()
+        shares.spend([one], 1.0)
+    assert len(shares._requesters[FREE]._clocks) <= 2
 
 
 def test_the_largest_above() -> None:
