@@ -15,6 +15,9 @@ import trio
 from tools.siege.attack import Target, load_attack
 from tools.siege.place import last_in_line
 
+BEGUN = "attacking"
+"""The line on standard output with which the attack begins."""
+
 
 def main(name: str, target: str, *sources: str) -> None:
     """Run the attack until this process is killed or the attack ends."""
@@ -23,7 +26,9 @@ def main(name: str, target: str, *sources: str) -> None:
 
 
 async def _attack(name: str, target: Target, sources: Sequence[str]) -> None:
-    await load_attack(name).run(target, sources)
+    attack = load_attack(name)
+    print(BEGUN, flush=True)
+    await attack.run(target, sources)
     sys.exit("the attack ended by itself")
 
 
