@@ -36,8 +36,8 @@ class TokenizerFailed(ValueError):
 def _library_failures() -> Iterator[None]:
     """Turn what the library raises into TokenizerFailed, its panics included.
 
-    A panic is a BaseException. One that a prompt caused would end the node, as a pattern did that
-    backtracked more often than the library allows.
+    A panic is a BaseException. A pattern that backtracks more often than the library allows panics,
+    which was a 500 with a traceback in the log for each such prompt.
     """
     try:
         yield

@@ -1,8 +1,7 @@
 """What a ``tokenizer.json`` may ask of this node (decision 0139).
 
-The file may come from a stranger, and the library that runs it trusts it: it makes lists as long as
-the largest id, multiplies texts, and matches any regular expression. So the file is read here
-before the library gets it.
+The file may come from a stranger, and the library that runs it trusts it: it multiplies texts, and
+matches any regular expression. So the file is read here before the library gets it.
 
 Invariant: a file that passes makes no text more than MAX_GROWTH times as long, and takes time that
 grows with a small power of the text's length.

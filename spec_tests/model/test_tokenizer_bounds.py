@@ -138,7 +138,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         adapter.Tokenizer.read(tmp_path / TOKENIZER_FILE)
 
 
-def test_a_panic_of_the_library_refuses_a_prompt_and_ends_nothing() -> None:
+def test_a_panic_of_the_library_refuses_a_prompt() -> None:
     """The library panics, with a BaseException, when a pattern backtracks too often."""
     backend: Tokenizer = byte_level_backend()
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("(a|a)+$"), "isolated")
