@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import EngineLimits, Executor, serve_executor
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.pipeline.records import HopRecorder
+from meshnode.services.tokens import OPERATOR
 from meshnode.services.wallet.charging import Charged
 from meshnode.services.wallet.serving import Serving
 from meshnode.supervise import Drain
@@ -32,9 +33,11 @@ RATE = Rate(per_second=1e6, burst=1e6)
 """Never reached."""
 
 
-def nobody(secret: str) -> TokenRecord:
-    """Authenticate as a node would on which no token was ever issued."""
-    raise Unauthorized
+def known(secret: str) -> TokenRecord:
+    """Authenticate the operator and Alice, whose secrets are their names."""
+    if secret not in (OPERATOR, "alice"):
+        raise Unauthorized
+    return TokenRecord(secret, secret, "", 0)
 
 
 def no_ledger() -> Charged:
@@ -60,27 +63,32 @@ class Node:
 def caller_access(
     source: Executor | Pipeline,
     rate: Rate = RATE,
-    authenticate: Callable[[str], TokenRecord] = nobody,
 ) -> CallerAccess:
-    """Serve callers without a token, and those that ``authenticate`` knows, for nothing."""
+    """Serve callers without a token, and the operator, for nothing."""
     return CallerAccess(
         source=source,
         serving=Serving(source, no_ledger),
-        authenticate=authenticate,
+        authenticate=known,
         limits=RateLimits(per_address=RateLimit(rate), per_token=RateLimit(rate)),
         currency="MESH",
     )
 
 
 @asynccontextmanager
-async def grpc_node(directory: Path, limits: EngineLimits = LIMITS) -> AsyncIterator[Node]:
+async def grpc_node(
+    directory: Path, limits: EngineLimits = LIMITS, rate: Rate = RATE
+) -> AsyncIterator[Node]:
     """Serve the model in ``directory`` on a free port."""
     model = load_model(directory, threads=1)
     drain = Drain()
     async with trio.open_nursery() as nursery:
         executor = await nursery.start(partial(serve_executor, model, limits))
         services = node_services(
-            [InferenceServicer(access=caller_access(executor), drain=drain, hops=HopRecorder())],
+            [
+                InferenceServicer(
+                    access=caller_access(executor, rate), drain=drain, hops=HopRecorder()
+                )
+            ],
             drain,
         )
         serve = partial(serve_grpc, services, "127.0.0.1", 0, traffic=TrafficMeter())

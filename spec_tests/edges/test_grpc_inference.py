@@ -9,6 +9,7 @@ import trio
 
 from meshnode.domain.errors import MeshnodeError
 from meshnode.domain.inference_rules import generation_request
+from meshnode.domain.ratelimit import Rate
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.executor import EngineLimits
 from meshnode.wire import node_pb2 as pb
@@ -166,6 +167,25 @@ async def test_the_rules_are_those_of_the_http_interface(
         assert failure.code is Code.INVALID_ARGUMENT
         assert failure.message == str(rule.value)
         assert node.executor.active == 0
+
+
+async def test_the_rate_limit_of_an_address_holds(directory: Path) -> None:
+    async with grpc_node(directory, rate=Rate(per_second=0.01, burst=2)) as node:
+        await stream(node, asked(max_tokens=1), asked(max_tokens=1))
+        failure = await refused(node, asked())
+    assert failure.code is Code.RESOURCE_EXHAUSTED
+
+
+async def test_a_token_in_the_metadata_is_that_of_an_account(directory: Path) -> None:
+    """Without a ledger, only the operator is served (decision 0084)."""
+    async with grpc_node(directory) as node:
+        ask = node.stub.UnaryInference.ask
+        served = await ask(asked(), metadata={"authorization": "Bearer operator"})
+        assert served.message.tokens_generated == 8
+        for secret, code in (("alice", Code.UNAVAILABLE), ("wrong", Code.UNAUTHENTICATED)):
+            with pytest.raises(CallFailed) as caught:
+                await ask(asked(), metadata={"authorization": f"Bearer {secret}"})
+            assert caught.value.code is code
 
 
 async def test_a_long_request_id_is_refused(directory: Path) -> None:

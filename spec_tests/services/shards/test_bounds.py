@@ -12,13 +12,14 @@ import torch
 import trio
 
 from meshnode.domain.errors import RateLimited, Unavailable
+from meshnode.domain.shares import Requester, Standing
 from meshnode.model.loading import LoadedModel
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.executor import Executor, ShardSession, serve_executor
 from meshnode.services.shards import holder as holder_module
 from meshnode.services.shards import messages
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
-from meshnode.services.shards.messages import ForwardCall
+from meshnode.services.shards.messages import ForwardCall, SessionBehind
 from meshnode.wire import node_pb2 as pb
 from spec_tests.rpc.scripted_service import until
 from spec_tests.services.shards.holders import (
@@ -65,6 +66,38 @@ def test_strangers_have_a_share_and_this_machine_all() -> None:
     assert limits.of_one("127.0.0.1") == limits.of_one("::1") == 8
     assert limits.of_one("10.1.2.3") == limits.of_one("fe80::1%eth0") == 4
     assert HolderLimits(sessions=1).of_one("10.1.2.3") == 1
+
+
+async def test_an_address_with_fewer_sessions_gets_a_place(directory: Path) -> None:
+    """The session of the others that was used least recently goes; its driver replays."""
+    async with holder_node(directory, holder_limits=HolderLimits(sessions=4)) as node:
+        for ip, name in (
+            ("10.0.0.1", "a"),
+            ("10.0.0.1", "b"),
+            ("10.0.0.2", "a"),
+            ("10.0.0.2", "b"),
+        ):
+            await node.holder.forward(first_message(ip, name, None))
+        with pytest.raises(RateLimited):
+            await node.holder.forward(first_message("10.0.0.1", "c", None))
+        await node.holder.forward(first_message("10.0.0.3", "a", None))
+        assert len(node.holder) == 4
+        with pytest.raises(SessionBehind):
+            await node.holder.forward(
+                replace(first_message("10.0.0.1", "a", None), positions=at(5, 5))
+            )
+
+
+async def test_a_session_that_was_evicted_is_replayed(directory: Path) -> None:
+    async with holder_node(directory) as node:
+        for name in "abcdefgh":
+            await send(node, name, **ids(TOKENS))
+        paying = Requester(Standing.PAYING, "alice")
+        session = await node.executor.open_session(range(4), 8, paying)
+        late = await send(node, "a", **ids([5]), position_ids=at(5, 1))
+        assert late.error_message.startswith("session unknown")
+        assert (await send(node, "b", **ids([5]), position_ids=at(5, 1))).success
+        session.close()
 
 
 OF_ONE = 4 * 2 * 2 * 16 * 4
