@@ -6,20 +6,26 @@ The node is a real one, started as a user would start it. The call is ``GetShard
 answers the same bytes. One grpcio client keeps one connection to each for the whole run, which is
 some minutes and tens of thousands of calls, so a server that takes a busy client for an attacker
 fails here: the first call that fails ends the benchmark.
+
+On a machine with other work, a server with more threads gets more of the processors, so the time
+that a call takes of them is shown too: it decides the rate where nothing else runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import grpc.aio
+import psutil
 
 from bench.node_process import running_node
 from bench.table import BenchRow, throughput_row
@@ -57,12 +63,33 @@ async def _serve(answer: bytes) -> None:
     await server.wait_for_termination()
 
 
+@dataclass(frozen=True)
+class _Server:
+    port: int
+    process: psutil.Process
+
+    def spent_s(self) -> float:
+        """Processor seconds that it has used."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
+@dataclass
+class _Samples:
+    """Of one server with one number of loops."""
+
+    rates: list[float] = field(default_factory=list)
+    call_us: list[float] = field(default_factory=list)
+    """Processor time of the server for a call, in microseconds."""
+
+
 @contextmanager
-def _peer(answer: bytes) -> Iterator[int]:
+def _peer(answer: bytes) -> Iterator[_Server]:
     command = [sys.executable, "-m", "bench.grpc_rate", "--serve", answer.hex()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield int(process.stdout.readline() if process.stdout else 0)
+            port = int(process.stdout.readline() if process.stdout else 0)
+            yield _Server(port, psutil.Process(process.pid))
         finally:
             process.terminate()
 
@@ -83,39 +110,55 @@ async def _rate(channel: grpc.aio.Channel, at_once: int, seconds: float) -> floa
 
 
 async def _measure(
-    ports: dict[str, int], rounds: int, seconds: float
-) -> dict[int, dict[str, list[float]]]:
-    """The rates of each server, in turn, by the number of loops."""
-    channels = {n: grpc.aio.insecure_channel(f"127.0.0.1:{port}") for n, port in ports.items()}
-    rates: dict[int, dict[str, list[float]]] = {n: {"ours": [], "peer": []} for n in AT_ONCE}
+    servers: dict[str, _Server], rounds: int, seconds: float
+) -> dict[int, dict[str, _Samples]]:
+    """The samples of each server, taken in turn, by the number of loops."""
+    channels = {
+        name: grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")
+        for name, server in servers.items()
+    }
+    samples = {at_once: {name: _Samples() for name in servers} for at_once in AT_ONCE}
     for channel in channels.values():
         await _rate(channel, AT_ONCE[0], WARM_S)
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        for at_once, of_each in rates.items():
+        for at_once, of_each in samples.items():
             for name, channel in channels.items():
-                of_each[name].append(await _rate(channel, at_once, seconds))
+                before = servers[name].spent_s()
+                rate = await _rate(channel, at_once, seconds)
+                spent = servers[name].spent_s() - before
+                of_each[name].rates.append(rate)
+                of_each[name].call_us.append(spent / (rate * seconds) * 1e6)
     for channel in channels.values():
         await channel.close()
-    return rates
+    return samples
 
 
 def run(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[BenchRow]:
     """Measure the node and the peer in turn."""
     with running_node() as node:
-        ours = (urlsplit(node.url).port or 0) + GRPC_OFFSET
-        with _peer(asyncio.run(_answer_of(ours))) as peer:
-            rates = asyncio.run(_measure({"ours": ours, "peer": peer}, rounds, seconds))
-    return [
-        throughput_row(
-            f"gRPC calls in a closed loop, {at_once} at once",
-            of_each["ours"],
-            of_each["peer"],
-            TARGETS.get(at_once),
-            "calls/s",
+        port = (urlsplit(node.url).port or 0) + GRPC_OFFSET
+        ours = _Server(port, psutil.Process(node.pid))
+        with _peer(asyncio.run(_answer_of(port))) as peer:
+            samples = asyncio.run(_measure({"ours": ours, "peer": peer}, rounds, seconds))
+    rows = []
+    for at_once, of_each in samples.items():
+        name = f"gRPC calls in a closed loop, {at_once} at once"
+        mine, theirs = of_each["ours"], of_each["peer"]
+        target = TARGETS.get(at_once)
+        rows.append(throughput_row(name, mine.rates, theirs.rates, target, "calls/s"))
+        spent, spent_by_peer = statistics.median(mine.call_us), statistics.median(theirs.call_us)
+        rows.append(
+            BenchRow(
+                f"processor time of such a call, {at_once} at once",
+                spent,
+                spent_by_peer,
+                spent_by_peer / spent,
+                target,
+                "us",
+            )
         )
-        for at_once, of_each in rates.items()
-    ]
+    return rows
 
 
 def main() -> None:

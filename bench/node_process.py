@@ -38,6 +38,7 @@ class RunningNode:
     """Seconds from the start of ``run_node`` to the banner, as the banner reports them."""
     memory_bytes: int
     """Resident set size when the node became ready."""
+    pid: int
 
 
 @contextmanager
@@ -64,7 +65,9 @@ def running_node(
                 raise RuntimeError("the node did not start")
             memory = process.memory_info().rss
             _wait_ready(f"http://127.0.0.1:{port}")
-            yield RunningNode(f"http://127.0.0.1:{port}", TOKEN, float(found[1]), memory)
+            yield RunningNode(
+                f"http://127.0.0.1:{port}", TOKEN, float(found[1]), memory, process.pid
+            )
         finally:
             process.kill()
             process.wait()

@@ -242,9 +242,22 @@ class ServerConnection(Connection):
         super()._settings_changed(event)
         self._reading.deadline = float("inf")
 
+    @property
+    def _full(self) -> bool:
+        """Whether the peer has as many calls as advertised.
+
+        Those that it has just abandoned count no longer, although their tasks may not have ended;
+        a peer whose deadlines pass begins others in the same breath.
+        """
+        most = self.limits.calls_per_connection
+        if len(self._calls) < most:
+            return False
+        live = sum(not call.stream.was_reset for call in self._calls.values())
+        return live >= most or len(self._calls) >= 2 * most
+
     def _request_received(self, event: h2.events.RequestReceived) -> None:
         stream_id = event.stream_id
-        if self._server.closing or len(self._calls) >= self.limits.calls_per_connection:
+        if self._server.closing or self._full:
             self.reset(stream_id, REFUSED_STREAM)
             self._count_abandoned()
             return
@@ -286,6 +299,7 @@ class ServerConnection(Connection):
         call = self._calls.get(event.stream_id)
         if call is not None:
             call.cancel()
+            self._server.calls.discard(call)
         self._count_abandoned()
 
     def _count_abandoned(self) -> None:

@@ -106,6 +106,22 @@ async def test_streams_above_the_advertised_number_are_refused_one_by_one() -> N
             assert await peer.status(stream_id) == "0"
 
 
+async def test_calls_abandoned_at_their_deadline_make_room_for_others_at_once() -> None:
+    limits = RpcLimits(calls_per_connection=4)
+    probe = Probe()
+    wait = pb.PipelineForwardRequest(session_id="wait").SerializeToString()
+    async with running(probe, limits=limits) as port, raw_peer(port) as peer:
+        late = [await peer.request(body=prefix(wait) + wait) for _ in range(4)]
+        await until(lambda: probe.running == 4, "as many as advertised")
+        for stream_id in late:
+            peer.h2.reset_stream(stream_id, 8)
+        others = [peer.begin(body=b"\0" * 5) for _ in range(4)]
+        await peer.flush()
+        for stream_id in others:
+            assert await peer.status(stream_id) == "0"
+        assert not peer.resets()
+
+
 async def test_a_refusal_has_a_text_that_waits_for_the_window() -> None:
     async with running(Probe()) as port, raw_peer(port) as peer:
         peer.h2.update_settings({4: 1})  # INITIAL_WINDOW_SIZE

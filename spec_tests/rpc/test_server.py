@@ -11,9 +11,11 @@ from meshnode.domain.errors import StartupError
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.framing import prefix
 from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.rpc.server import Server, serve_grpc
+from meshnode.rpc.transport import Transport
 from meshnode.wire import node_pb2 as pb
 from spec_tests.rpc.scripted_service import (
     LONG_S,
@@ -66,6 +68,28 @@ async def test_64_calls_run_at_a_time_on_one_connection() -> None:
             probe.release.set()
             answers = [await in_thread(call.result) for call in calls]
     assert [answer.hidden_states for answer in answers] == [bytes([n]) for n in range(64)]
+
+
+async def test_answers_of_many_calls_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A send for each of them took most of the time of small calls."""
+    sends: list[int] = []
+    send = Transport._send
+
+    def counted(transport: Transport, data: bytes | memoryview) -> int:
+        sends.append(len(data))
+        return send(transport, data)
+
+    probe = Probe()
+    wait = pb.PipelineForwardRequest(session_id="wait").SerializeToString()
+    async with running(probe) as port, raw_peer(port) as peer:
+        streams = [peer.begin(body=prefix(wait) + wait) for _ in range(64)]
+        await peer.flush()
+        await until(lambda: probe.running == 64, "64 calls at a time")
+        monkeypatch.setattr(Transport, "_send", counted)
+        probe.release.set()
+        for stream_id in streams:
+            assert await peer.status(stream_id) == "0"
+    assert len(sends) < 16
 
 
 async def test_64_streams_at_a_time_are_not_mixed_up() -> None:
