@@ -108,6 +108,31 @@ def audit(session: nox.Session) -> None:
 
 
 @nox.session
+def lock(session: nox.Session) -> None:
+    """Resolve the dependencies again, and write requirements.lock."""
+    session.install(*extra("lock"))
+    session.run("python", "-m", "tools.lock")
+
+
+@nox.session
+def sbom(session: nox.Session) -> None:
+    """Write dist/meshnode.cdx.json: what an installation by requirements.lock consists of."""
+    torch = Path("requirements.lock").read_text().partition("torch==")[2].partition(",")[0]
+    session.install("--no-deps", f"torch=={torch}")
+    session.install("--no-deps", "--require-hashes", "-r", "requirements.lock")
+    own = session.cache_dir / "cyclonedx"
+    session.run("python", "-m", "venv", str(own), silent=True)
+    session.run(str(own / "bin" / "pip"), "install", "-q", *extra("sbom"), external=True)
+    Path("dist").mkdir(exist_ok=True)
+    session.run(
+        *(str(own / "bin" / "cyclonedx-py"), "environment", "--pyproject", "pyproject.toml"),
+        *("--output-reproducible", "--output-file", "dist/meshnode.cdx.json"),
+        str(Path(session.virtualenv.location) / "bin" / "python"),
+        external=True,
+    )
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Schemathesis against a running node: it must find nothing."""
     install(session, "test")
