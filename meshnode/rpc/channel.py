@@ -268,11 +268,9 @@ async def open_channel(
         raise failure
 
 
-def _unusable_answer(code: Code, message: str) -> CallFailed:
-    if code is Code.INVALID_ARGUMENT:
-        # That would say that this node's own request was wrong.
-        return CallFailed(Code.INTERNAL, "the peer's message cannot be read")
-    return CallFailed(code, message)
+def _unusable_answer(_: Code, message: str) -> CallFailed:
+    # Another code would say that this node's own request was wrong.
+    return CallFailed(Code.INTERNAL, f"the peer's answer cannot be read: {message}")
 
 
 MAX_CALL_S = 30 * 24 * 3600.0

@@ -33,8 +33,8 @@ _parsing = trio.CapacityLimiter(1)
 async def decode(kind: type[M], data: bytearray, error: Callable[[Code, str], RpcError]) -> M:
     """The message of a kind that ``data`` encodes. Consumes ``data``.
 
-    Raises ``error``: RESOURCE_EXHAUSTED if it exceeds the limits of its kind, else
-    INVALID_ARGUMENT.
+    Raises ``error`` with INVALID_ARGUMENT, also if it exceeds the limits of its kind: sending it
+    again would not help.
     """
     try:
         if len(data) <= IN_PLACE_BYTES:
@@ -44,7 +44,7 @@ async def decode(kind: type[M], data: bytearray, error: Callable[[Code, str], Rp
         )
     except TooMany:
         text = f"{kind.DESCRIPTOR.name} has too many entries, or too much beside its tensors"
-        raise error(Code.RESOURCE_EXHAUSTED, text) from None
+        raise error(Code.INVALID_ARGUMENT, text) from None
     except (Malformed, DecodeError):
         text = f"the message is not {kind.DESCRIPTOR.name}"
         raise error(Code.INVALID_ARGUMENT, text) from None
