@@ -125,7 +125,7 @@ class ProofGossip:
                 return Taken(proof_id=name, status="pending")
             # The statement of the order's holder replaces a claimant's, as it proves the theft.
             if not _replaces(proof, known.proof):
-                return Taken("proof: another statement is known of it", name)
+                return Taken("proof: a different proof of this claim is already known", name)
         elif len(self.known) >= MAX_PROOFS:
             return Taken("proof: too many are known here", name)
         self.known[name] = Known(signed, proof, entry)
@@ -168,8 +168,12 @@ class ProofGossip:
             return Taken("proof_id: the proof is not known here", name, "pending")
         earlier = known.votes.get(vote.consensus_key)
         if earlier is not None:
-            double = "vote: this validator has voted otherwise" if earlier != vote else ""
-            return Taken(double, name, "pending")
+            reason = (
+                "vote: a different vote of this validator is already known"
+                if earlier != vote
+                else ""
+            )
+            return Taken(reason, name, "pending")
         if len(known.votes) >= MAX_VOTES:
             return Taken("vote: too many are known here", name, "pending")
         known.votes[vote.consensus_key] = vote

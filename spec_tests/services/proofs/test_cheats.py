@@ -319,7 +319,7 @@ async def test_a_double_vote_counts_once(network: Network) -> None:
         vote = vote_of(CAROL, network, name, forged.order.claim, approve=approve)
         answer = await bob.gossip_vote(alice, vote)
         assert answer.accepted is accepted, answer.reason
-    assert answer.reason == "vote: this validator has voted otherwise"
+    assert answer.reason == "vote: a different vote of this validator is already known"
     assert await network.totals() == (1, 0, 0)
 
 
