@@ -2,8 +2,8 @@
 
 Invariants: for each requirement the smallest input that violates it is kept, whichever requirement
 Hypothesis is shrinking for; a time-out or an exhausted budget ends an exploration, so that
-Hypothesis does not repeat it; shrinking sends at most twice as many inputs as the exploration
-itself.
+Hypothesis does not repeat it; at most three times as many inputs are sent as were asked for,
+shrinking included.
 """
 
 from collections.abc import Callable, Iterator

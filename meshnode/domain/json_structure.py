@@ -1,8 +1,8 @@
 """How deep and how large a JSON text is, before it is parsed (decisions 0024, 0055, 0130).
 
-Terms: *tokens* are strings, brackets, commas and colons. Each value has at most two of them beside
-its own brackets, so their number bounds the number of values, and with it the memory and the time
-that the parser takes.
+Terms: *tokens* are strings, brackets, commas and colons. Every value but the outermost follows an
+opening bracket, a comma or a colon of its own, so the number of tokens bounds the number of values,
+and with it the memory and the time that the parser takes.
 
 Invariant: no character is looked at more than a few times, whatever the text is.
 """

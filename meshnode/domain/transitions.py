@@ -2,8 +2,8 @@
 
 A table maps every state to the states that may follow it. A machine changes its state only in
 ``_enter``, which calls :func:`checked` first, so code and table cannot disagree. The tests compare
-each table with the one in the module's docstring, and with the transitions that a Hypothesis run
-takes (``spec_tests/domain/transition_tables.py``).
+each table with the one in the module's docstring, and with the transitions that were seen in tests
+(``spec_tests/domain/transition_tables.py``).
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class SmallTableEncoder(Encoder):
 
 
 def count_frames(connection: H2Connection, count: Callable[[], None]) -> None:
-    """Call ``count`` for each frame received that does not begin a call."""
+    """Call ``count`` for each frame received, except those with headers."""
 
     def counted(receive: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def receive_frame(frame: Frame) -> Any:

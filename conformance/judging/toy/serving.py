@@ -79,7 +79,8 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
 
 
 class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """Serves every operation by name; unspecified ones answer with an empty message."""
+    """Serves operations by name. Unknown ones answer with an empty message, except
+    ``NoSuchOperation``, which is not served."""
 
     def __init__(self, node: ToyNode) -> None:
         self._node = node

@@ -19,9 +19,9 @@ ENTRY        a newcomer needs its place                      CANDIDATE    the ca
 ENTRY        a failed ping                                   ENTRY
 ENTRY        failed ping number ``MAX_FAILED_PINGS``         UNKNOWN      the newest replacement
                                                                           gets the place
-CANDIDATE    heard; ``PING_S`` passed; a failed ping, but    ENTRY
-             no replacement is left
-CANDIDATE    a failed ping                                   UNKNOWN      the newest replacement
+CANDIDATE    heard; ``PING_S`` passed; a first failed ping   ENTRY
+             while there is no replacement
+CANDIDATE    any other failed ping                           UNKNOWN      the newest replacement
                                                                           gets the place
 REPLACEMENT  heard                                           REPLACEMENT  becomes the newest
 REPLACEMENT  an entry lost its place                         ENTRY        in the order of hearing
@@ -50,8 +50,8 @@ MAX_REPLACEMENTS = 8
 MAX_FAILED_PINGS = 2
 """More than one, because a single lost message must not cost an entry its place."""
 FRESH_S = 60.0
-"""An entry heard this recently does not become a candidate, so newcomers cost a bucket at most one
-ping a minute."""
+"""An entry heard this recently does not become a candidate, so an entry that answers is pinged for
+newcomers at most once a minute."""
 PING_S = 30.0
 """How long an entry stays a candidate if its ping has no outcome. Longer than any deadline, so this
 happens only when the caller was cancelled."""

@@ -5,9 +5,9 @@ with the first layers is the *driver*: it reads the data, and takes step after s
 of the other layers, each of which updates its own (``services.pipeline.training``). The others are
 *followers*: they answer the driver's messages, and know only how many steps they took part in.
 
-Invariants: a batch is used until a step with it has succeeded, or until the batch size changes;
-settings are read before each step, so they can be changed while it runs; every reported number was
-measured by this node.
+Invariants: a batch is used until a step with it has succeeded, the batch size changes or training
+is switched off; settings are read before each step, so they can be changed while training runs;
+every reported number was measured by this node.
 """
 
 from __future__ import annotations
