@@ -75,6 +75,8 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 }
 BATCH = (State.DECODING, State.STEPPING, State.PREFILLING, State.RESTING)
 """The states of a session that has a place. Those that compute come first."""
+REPLAY_CHUNK = 16
+"""Positions beyond ``break_at`` that are computed in one step."""
 WORKING = (State.DECODING, State.STEPPING, State.PREFILLING)
 
 
@@ -282,6 +284,9 @@ class Scheduler(Generic[Key]):
             return None
         session = self._in[State.PREFILLING][key]
         size = self.limits.prefill_chunk
+        if 0 <= session.break_at <= session.start:
+            # What is computed as single steps takes longer for each position.
+            size = min(size, REPLAY_CHUNK)
         # Chunks end at multiples of the size, so rounding does not depend on how the positions
         # were split into messages.
         stop = min((session.start // size + 1) * size, session.stop)

@@ -87,7 +87,7 @@ def test_what_is_kept_adds_up() -> None:
 
 
 def test_creeping_sessions_of_one_peer_keep_no_paying_request_waiting() -> None:
-    """The siege of issue 14: all places taken by sessions that are used now and then."""
+    """The siege: all places taken by sessions that are used now and then."""
     batch = Batch()
     assert len(batch.submit(NEAR, 16)) == 16
     batch.admit()
@@ -372,3 +372,16 @@ class Contested(RuleBasedStateMachine):
 
 TestContested = Contested.TestCase
 TestContested.settings = settings(max_examples=25, stateful_step_count=30)
+
+
+def test_what_a_suspended_generation_computes_again_comes_in_small_pieces() -> None:
+    scheduler: Scheduler[str] = Scheduler(EngineLimits(max_batch=1))
+    scheduler.submit("a", 130, 10)
+    scheduler.admit()
+    scheduler.suspend("a", 180, 130)
+    scheduler.admit()
+    stops = []
+    while (chunk := scheduler.next_chunk()) is not None:
+        stops.append(chunk.stop)
+        scheduler.prefilled(chunk)
+    assert stops == [128, 130, 144, 160, 176, 180]
