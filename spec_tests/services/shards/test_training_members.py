@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import trio
 
 from meshnode.domain.identity import key_from_seed
 from meshnode.rpc.errors import CallFailed, Code
@@ -23,6 +24,7 @@ from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.wire import node_pb2 as pb
 from spec_tests.services.shards.holders import (
     DRIVER,
+    LONG_S,
     HolderNode,
     KnownPeers,
     shards,
@@ -55,7 +57,9 @@ async def send(
     """Send a message; return the status, or the error message of an answer without success."""
     stub = await node.stub()
     try:
-        answer = await stub.PipelineForward(message, metadata=metadata)
+        # The first step of a process imports what an optimizer needs, which may take long.
+        with trio.fail_after(LONG_S):
+            answer = await stub.PipelineForward(message, metadata=metadata)
     except CallFailed as error:
         return error.code.name
     return "" if answer.success else answer.error_message
