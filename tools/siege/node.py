@@ -20,7 +20,7 @@ from tools.siege.place import (
     HTTP_PORT,
     NODE,
     end,
-    peer_address,
+    peer_port,
     placed_on,
 )
 
@@ -47,7 +47,7 @@ class RunningNode:
 def prepare(folder: Path, processors: set[int]) -> list[str]:
     """Make the data folder of a node whose customers have money; returns their tokens."""
     data = folder / "template"
-    with _serving(data, NODE, Attack("", run=_never), processors):
+    with _serving(data, HTTP_PORT, Attack("", run=_never), processors):
         _wait_ready(f"http://{NODE}:{HTTP_PORT}/healthz")
         issue = [sys.executable, "-m", "meshnode", "token", "issue", "--data-dir", str(data)]
         issuing = [
@@ -73,20 +73,20 @@ def running(attack: Attack, folder: Path, processors: set[int]) -> Iterator[Runn
     shutil.rmtree(data, ignore_errors=True)
     shutil.copytree(folder / "template", data)
     with ExitStack() as nodes:
-        node = nodes.enter_context(_serving(data, NODE, attack, processors))
+        node = nodes.enter_context(_serving(data, HTTP_PORT, attack, processors))
         _wait_ready(f"http://{NODE}:{HTTP_PORT}/healthz")
         for index, arguments in enumerate(attack.peers):
             peer = folder / f"peer{index}"
             shutil.rmtree(peer, ignore_errors=True)
             tracker = ("--tracker", f"http://{NODE}:{HTTP_PORT}")
             ordinary = Attack("", run=_never, arguments=(*tracker, *arguments))
-            nodes.enter_context(_serving(peer, peer_address(index), ordinary, processors))
+            nodes.enter_context(_serving(peer, peer_port(index), ordinary, processors))
         yield node
 
 
 @contextmanager
-def _serving(data: Path, host: str, attack: Attack, processors: set[int]) -> Iterator[RunningNode]:
-    command = [sys.executable, "-m", "meshnode", "--host", host, "--port", str(HTTP_PORT)]
+def _serving(data: Path, port: int, attack: Attack, processors: set[int]) -> Iterator[RunningNode]:
+    command = [sys.executable, "-m", "meshnode", "--host", NODE, "--port", str(port)]
     command += ["--data-dir", str(data), *attack.arguments]
     if attack.files:
         command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(attack.files), *command]

@@ -1,7 +1,8 @@
 """The place of a siege: a network namespace of its own, its addresses, and who computes where.
 
-The addresses are those that RFC 2544 reserves for benchmarks. They are not loopback addresses,
-which the node's shares exempt (decision 0124), and nothing outside the namespace can be reached.
+The addresses are those of a private network, at which nodes call each other (decision 0050). They
+are not loopback addresses, which the node's shares exempt (decision 0124), and nothing outside the
+namespace can be reached.
 
 The node computes on the first half of the processors; the honest clients and the attackers share
 the others, and the honest clients come first there. So an attack takes from the node only what the
@@ -21,19 +22,22 @@ from contextlib import contextmanager
 
 import trio
 
-NODE = "198.18.0.1"
+NODE = "10.18.0.1"
 HTTP_PORT, GRPC_PORT = 18800, 19800
-PROBER = "198.18.1.100"
-CLIENTS = tuple(f"198.18.1.{number}" for number in range(1, 9))
-ATTACKERS = ("198.18.2.1", "198.18.3.1")
+PROBER = "10.18.1.100"
+CLIENTS = tuple(f"10.18.1.{number}" for number in range(1, 9))
+ATTACKERS = ("10.18.2.1", "10.18.3.1")
 ENDS_WITHIN_S = 1.0
 INSIDE = "--inside"
 """Tells the program that it has its namespace."""
 
 
-def peer_address(index: int) -> str:
-    """The address of a further honest node."""
-    return f"198.18.0.{index + 2}"
+def peer_port(index: int) -> int:
+    """The HTTP port of a further honest node.
+
+    It has the target's address: connections that are not bound to another one come from it here.
+    """
+    return HTTP_PORT + 1 + index
 
 
 def enter(arguments: Sequence[str]) -> None:
@@ -48,7 +52,7 @@ def enter(arguments: Sequence[str]) -> None:
         if shutil.which(program) is None:
             sys.exit(f"siege: the command {program} is not installed")
     unshare = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
-    script = 'ip link set lo up && ip address add 198.18.0.0/15 dev lo && exec "$@"'
+    script = 'ip link set lo up && ip address add 10.18.0.1/15 dev lo && exec "$@"'
     inner = [sys.executable, "-m", "tools.siege", INSIDE, *arguments]
     os.execvp(unshare[0], [*unshare, "sh", "-c", script, "sh", *inner])  # noqa: S606 - constant
 
