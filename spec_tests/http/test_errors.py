@@ -16,6 +16,8 @@ EXAMPLES = [
     domain.InsufficientBalance(2.0, 1.5),
     domain.FundsLocked("2026-12-01"),
     domain.Unavailable("draining"),
+    domain.Overloaded("the request has waited for 30 s"),
+    domain.ForeignSite("another site"),
     domain.LayersUnavailable("nobody has layer 3"),
     domain.LayerNotHeld("layer 3 is not here"),
     domain.ComputationFailed(),

@@ -290,7 +290,6 @@ def test_any_backward_message_ends_as_documented(
         ({"hidden_shape": [33, 1, HIDDEN]}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_shape": [2**62, 2**62, HIDDEN]}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_shape": [2**62] * 2_000}, grpc.StatusCode.INVALID_ARGUMENT),
-        # More entries than a message of its kind may have (decision 0130).
         ({"hidden_shape": [2**62] * 60_000}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_states": b""}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"hidden_states": b"\xff" * 512}, grpc.StatusCode.INVALID_ARGUMENT),
