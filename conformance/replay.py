@@ -1,7 +1,7 @@
 """Sends an exchange of an earlier run again, as recorded in `exchanges.jsonl`.
 
 Invariant: the request is exactly the recorded one, token included, or it is not sent at all: a
-record is refused if its body was cut, its token is not set, or its file has changed.
+record is refused if its body was cut or is not text, its token is not set, or its file has changed.
 """
 
 import json

@@ -33,7 +33,8 @@ KEPT_FREE = 32
 listeners leave more (decision 0124), but a limit may be lowered while the node runs."""
 SAY_AGAIN_S = 60.0
 _LISTENER_IS_GONE = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
-"""Every other error concerns the one connection that was to be accepted: see accept(2)."""
+"""Any other error is a shortage, or concerns only the connection that was to be accepted: see
+accept(2)."""
 
 
 class AddressRate:
@@ -108,7 +109,7 @@ def _stream(sock: socket.socket) -> trio.SocketStream:
 
 
 class _Shortages:
-    """Logs that connections wait to be accepted, at most once a minute."""
+    """Logs that not all connections can be served, at most once a minute."""
 
     def __init__(self) -> None:
         self._said_at = -SAY_AGAIN_S

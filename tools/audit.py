@@ -18,7 +18,7 @@ KNOWN_BAD = "h2==3.2.0"
 
 
 def main() -> int:
-    """Return 0 when every installed package was looked up and none has an advisory."""
+    """Return 0 when packages could be looked up and none of them has an advisory."""
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / "canary.txt"
         canary.write_text(KNOWN_BAD + "\n")
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def audit(arguments: list[str]) -> dict[str, list[str]]:
-    """Run pip-audit and return the advisories of each package; empty if it has no answer."""
+    """Run pip-audit and return the advisories of each package that it could look up."""
     command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off"]
     result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     try:

@@ -70,7 +70,7 @@ NATIVE_ROUTES: tuple[Route[Any], ...] = (
     *http_artifacts.ROUTES,
     *http_legacy.ROUTES,
 )
-"""What the OpenAPI document describes, besides itself."""
+"""The OpenAPI document describes these, ``NODE_ROUTES`` and the routes of ``http_index``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from meshnode.domain.chain.canonical import Json, encode
 from meshnode.domain.errors import MeshnodeError
 
 if TYPE_CHECKING:
-    # A string, because the class is generic only for the type checker, not at run time.
+    # For the type checker only, because at run time the class is not generic.
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 MAX_WAIT_S: Final = 86_400.0

@@ -78,7 +78,10 @@ def _remainder(groups: Iterable[int]) -> int:
 
 
 def _regroup(values: Iterable[int], width: int, into: int, *, pad: bool) -> list[int]:
-    """The bits in groups of another width. Without ``pad``, the bits left over must be zeros."""
+    """The bits in groups of another width.
+
+    Without ``pad``, fewer than ``width`` bits may be left over, and they must be zeros.
+    """
     pending = bits = 0
     groups: list[int] = []
     for value in values:

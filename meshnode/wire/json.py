@@ -1,9 +1,10 @@
 """JSON on the node API (interface 4.1: "Bodies are JSON"): strict in, compact out.
 
 A text that two parsers could read differently is refused: duplicate keys, ``NaN`` and ``Infinity``,
-numbers beyond a double, bytes that are not UTF-8, a byte order mark. Nesting, the number of values
-and the length of numbers could exhaust a parser, so they are bounded before anything is built; the
-caller bounds the size of the whole (decisions 0024, 0130).
+numbers beyond a double, bytes that are not UTF-8, a byte order mark. Deep nesting, many values and
+long numbers could exhaust a parser. So nesting and the number of values are bounded before the text
+is parsed, the length of a number before it is converted, and the size of the whole by the caller
+(decisions 0024, 0130).
 
 Invariant: every failure is an :class:`InvalidRequest` about the body, with the position if it is
 known, and never quotes the text.

@@ -68,7 +68,10 @@ class Network:
             wait_until(counted, WITHIN_S)
 
     def wait_working(self, reason: str, *hosts: int) -> None:
-        """Wait until each host reports that training works for this reason and all hashes agree."""
+        """Wait until each host reports that training works for this reason.
+
+        By then all hashes that a host compares must agree.
+        """
         for host in hosts:
 
             def working(host: int = host) -> dict[str, Any] | None:

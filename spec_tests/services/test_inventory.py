@@ -111,7 +111,7 @@ def test_damage_is_found_before_anything_is_served(folder: Path, name: str) -> N
 
 
 def test_a_kill_between_any_two_files_leaves_a_folder_that_starts(folder: Path) -> None:
-    """The inventory is at any moment as old as possible: it lists a prefix of what was made."""
+    """Files are made before they are listed, so a kill can leave the latest ones unlisted."""
     files = json.loads((folder / INVENTORY_FILE).read_text())["files"]
     for count in range(len(files) + 1):
         inventory.write_inventory(folder, dict(list(files.items())[:count]))

@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def sources(self) -> list[NodeId]:
-        """The nodes that gave the address being tried; empty if this node knew it."""
+        """The nodes that gave the address being tried; empty if only this node knew it."""
         return self._sources[self.contact]
 
     def add_address(self, contact: Contact, source: NodeId | None) -> None:

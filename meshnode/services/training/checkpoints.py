@@ -24,7 +24,8 @@ from meshnode.services.training.trainer import TrainingService
 from meshnode.wire.frames import frame
 
 MAX_BYTES = 95 * 1024 * 1024
-"""Size of the framed data. The rest of a message (interface 8) is left for the other fields."""
+"""The most bytes of weights and momentum in a checkpoint, before framing. The rest of a message
+(interface 8) is left for what framing adds and for the other fields."""
 _PHASES = ((0, "bootstrap"), (9, "early"), (99, "middle"))
 
 

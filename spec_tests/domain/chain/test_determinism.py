@@ -1,4 +1,4 @@
-"""The same blocks give the same state root: in another process, after a restart, in any order."""
+"""The same blocks give the same state root: in another process, and after a restart."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Interface 4.2, rule 2: only what the tables allow reaches the engine."""
+"""Interface 4.2, rule 2: only what the tables allow reaches the ledger."""
 
 import base64
 import contextlib

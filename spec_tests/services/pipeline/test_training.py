@@ -92,7 +92,7 @@ async def test_gradients_are_those_of_one_process(directory: Path, cuts: tuple[i
         assert len(found) == len(wanted)
         for got, expected in zip(found, wanted, strict=True):
             assert (got - expected).abs().max() < 1e-5
-        # Two more steps, each with its own ids, accumulate twice the gradient.
+        # Reading the gradients removed them, so two more steps add up to twice those of one.
         for _ in range(2):
             await driver.step(SESSION, TOKENS, LABELS)
         (first, *_) = layer_gradients(mine.training.gradients(SESSION), own)

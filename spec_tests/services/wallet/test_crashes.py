@@ -3,8 +3,7 @@
 A *batch* of requests is sent at once, and the node dies at its k-th step: before or after a line of
 the journal is written, before or after a transaction is submitted. It starts again over the same
 folder. At the end, each request that was answered must have been carried out once, and each request
-without an answer at most once. Amounts are powers of two, so that each request can be recognized in
-any sum.
+without an answer at most once. Each transfer has an amount of its own, by which it is recognized.
 """
 
 from __future__ import annotations
