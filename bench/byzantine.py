@@ -3,8 +3,8 @@
 Five nodes train a small model together, in one process and without a network: each makes its inner
 steps on a shard of its own, and a rule combines the five pseudo-gradients into one. One of the
 nodes lies, in one of several ways. The result is the held-out loss after each round, for every
-rule. If the gossip would refuse a lie outright (not a number, an old round), the node counts as
-silent.
+rule. Gradients that are not numbers count as silence, since the gossip refuses them; those of an
+old round are taken, although it would refuse them too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def copy(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradien
 
 
 def old_round(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradients:
-    """Send the gradients of the first round each time, as if the gossip had accepted them."""
+    """Send five times the gradients of the first round, as if the gossip had accepted them."""
     memory.first = memory.first or own
     return {name: 5 * tensor for name, tensor in memory.first.items()}
 

@@ -29,8 +29,9 @@ _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-3][0-9]{3}|64[0-4][0-9]{2}|645[0-2][
 _NODE_URL = rf"https?://({_HOST}|\[({_IPV6})\])(:{_PORT})?/?"
 
 NODE_URLS_OR_EMPTY = rf"^({_NODE_URL}(,{_NODE_URL}){{0,15}})?$"
-"""``http://HOST:PORT``, where HOST is a name, an IPv4 address or an IPv6 address in brackets; or
-several of them with commas in between."""
+"""Up to 16 URLs with commas in between, or nothing. A URL is ``http://HOST:PORT`` or https, with or
+without the port and a final slash; HOST is a name, an IPv4 address or an IPv6 address in brackets.
+"""
 
 
 def grpc_addresses(urls: str) -> list[tuple[str, int]]:

@@ -2,8 +2,7 @@
 
 The node uses purerpc's protocol connection (settings, header blocks and statuses, built on h2), its
 operation signatures, and the plugin that generates the service code. This package replaces
-purerpc's server, channel, streams and buffers, which have most of the listed faults
-(decision 0020).
+purerpc's server, channel, streams and buffers, which have most of its known faults (decision 0020).
 """
 
 from __future__ import annotations
@@ -28,11 +27,13 @@ if TYPE_CHECKING:
 Cardinality: Any = purerpc.Cardinality
 USER_AGENT = "meshnode"
 CONNECTION_WINDOW = 2**31 - 1 - 2**16
-"""The largest increment that HTTP/2 allows over the initial window. Stream windows and the byte
-count limit memory instead, so that a stalled call does not hold up others on its connection."""
+"""Added to the initial window, which makes it as large as HTTP/2 allows, to a byte. Stream windows
+and the byte count limit memory instead, so that a stalled call does not hold up others on its
+connection."""
 
 MAX_STREAMS = 512
-"""A peer with more streams than this at a time violates HTTP/2 as h2 sees it."""
+"""h2 accepts at least this many streams at a time, and ends the connection of a peer with more than
+it accepts."""
 
 
 class Signature(Protocol):

@@ -6,7 +6,7 @@ a peer whose frames bring too little (``domain/frames.py``). A flood of pings, s
 dead streams or tiny pieces of messages therefore costs this node no memory and other peers little
 time.
 
-Invariants: every stream of the connection is notified when the connection ends; a peer that
+Invariants: when the connection ends, every stream that the peer has not ended fails; a peer that
 violates HTTP/2 gets a GOAWAY and loses only this connection.
 """
 
@@ -94,7 +94,7 @@ class Connection:
         return f"<{type(self).__name__} {ip}:{port} {known} calls={len(self.streams)}>"
 
     async def read(self) -> None:
-        """Serve the connection until it ends, then end all its streams."""
+        """Serve the connection until it ends, then fail the streams that the peer has not ended."""
         self.grpc.initiate_connection()
         self.flush()
         size = SMALL_READ

@@ -246,8 +246,8 @@ class ServerConnection(Connection):
     def _full(self) -> bool:
         """Whether the peer has as many calls as advertised.
 
-        Those that it has just abandoned count no longer, although their tasks may not have ended;
-        a peer whose deadlines pass begins others in the same breath.
+        Up to as many again that it has abandoned do not count, although their tasks may not have
+        ended: a peer whose deadlines pass begins other calls at the same moment.
         """
         most = self.limits.calls_per_connection
         if len(self._calls) < most:
@@ -303,7 +303,7 @@ class ServerConnection(Connection):
         self._count_abandoned()
 
     def _count_abandoned(self) -> None:
-        """Count a call that was abandoned, whether or not it was admitted."""
+        """Count a call that was abandoned or refused; end the connection if they come too fast."""
         if self._resets.overflows(trio.current_time()) and not self._reading.cancel_called:
             self.complain(logging.WARNING, "abandons calls too fast")
             self.end(ENHANCE_YOUR_CALM)

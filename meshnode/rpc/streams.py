@@ -1,8 +1,8 @@
 """One call on a connection, as a sequence of messages each way (interface 4.3).
 
 Terms: a stream has *failed* when no further message can arrive; messages that were complete before
-are still delivered, then the failure is raised. *Held* bytes are those waiting to be read and those
-of the message that the reader works on.
+are still delivered, then the failure is raised. *Held* bytes are those waiting to be read, those of
+the messages that the reader uses, and those of a message that waits for the peer's window.
 
 Flow control: bytes of an incomplete message are acknowledged at once, since the message size limit
 and the count of held bytes bound them. While a complete message waits, nothing is acknowledged, so
@@ -11,8 +11,8 @@ a slow reader leaves at most one window of bytes waiting.
 A stream *waits for its peer* while the call waits for a message, or for the peer to take one; how
 far the peer is behind meanwhile is the stream's pace (decision 0129).
 
-Invariants: held bytes are counted until :meth:`MessageStream.close`, which releases all of them;
-nothing is written to a stream after its local end or its reset.
+Invariants: no received bytes are held after :meth:`MessageStream.close`; nothing is written to a
+stream after its local end or its reset.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class MessageStream:
         self.pace = Pace(connection.limits.pace)
         self._held = 0
         self._taken = 0
-        """Held bytes of the most recently delivered message."""
+        """Held bytes of the messages that the reader uses."""
         self._unacknowledged = 0
         self._closed = False
         self._readable = trio.lowlevel.ParkingLot()
@@ -122,7 +122,7 @@ class MessageStream:
 
     @property
     def all_arrived(self) -> bool:
-        """Whether the peer has sent everything, a complete message first."""
+        """Whether the peer has ended its side, and a complete message waits to be taken."""
         return self.remote_ended and self._reader.waiting
 
     # -- fed by the connection --------------------------------------------------------------------

@@ -92,7 +92,7 @@ def _transaction_view(raw: bytes, result: TransactionResult, profile: NetworkPro
 def _read(
     raw: bytes, result: TransactionResult, profile: NetworkProfile
 ) -> tuple[Object | None, str | None]:
-    """The transaction's body and sender; None for both if its signature is invalid."""
+    """The transaction's body and sender; None for both if it is malformed or wrongly signed."""
     size, depth = profile.params.max_tx_bytes, profile.limits.transaction_depth
     try:
         if result.code != ACCEPTED:
@@ -123,7 +123,7 @@ def training_view(record: AcceptedUpdate) -> Object:
 
 
 def model_view(summary: Object, facts: Object, more: Object) -> Object:
-    """``/api/model``: the execution profile, and the losses of its adapters."""
+    """``/api/model``: the network's model, and the losses of its latest adapters."""
     return {
         **facts,
         **more,

@@ -14,8 +14,10 @@ NOT_FOUND           bar: it does not hold the layer
 INVALID_ARGUMENT    bar; the generation ends when MAX_REFUSALS holders say so, or no other is left.
                     If a later hop of a relayed call says so, call directly to see whose states are
                     invalid
-INTERNAL            avoid; the log has the peer's message
+INTERNAL            avoid; the log has the peer's message. The same for UNKNOWN, CANCELLED, ABORTED
+                    and DATA_LOSS
 UNIMPLEMENTED       call directly if the call was relayed, else bar
+PERMISSION_DENIED   call directly if the call was relayed, else bar
 session lost        keep the peer and begin a new session there; the second time, avoid
 others              bar
 ==================  =======================================================================

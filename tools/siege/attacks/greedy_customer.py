@@ -1,4 +1,4 @@
-"""One customer asks for as many long generations as the node takes."""
+"""One customer keeps asking for 128 long generations at a time."""
 
 from __future__ import annotations
 
