@@ -64,7 +64,7 @@ class ErrorForm:
     """How one of the HTTP port's two APIs words its failures."""
 
     failure: Callable[[Exception, str], Failure]
-    """What an exception means, and the id of the request that it ended."""
+    """The failure to answer with, for an exception and the id of the request that raised it."""
     body: Callable[[Failure], bytes]
     headers: Mapping[str, str] = field(default_factory=dict)
     """What every answer of the API has, errors included."""

@@ -25,7 +25,7 @@ async def status(gateway: Gateway, **headers: str) -> int:
 
 
 async def test_what_forms_and_scripts_of_other_sites_send(gateway: Gateway) -> None:
-    """None of these makes a browser ask first, so only this node can refuse them."""
+    """A browser sends most of these without asking first, so only this node can refuse them."""
     simple = ("text/plain", "text/plain;charset=UTF-8", "multipart/form-data; boundary=x")
     for media_type in (*simple, "application/x-www-form-urlencoded"):
         assert await status(gateway, Content_Type=media_type) == 415

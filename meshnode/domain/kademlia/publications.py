@@ -12,8 +12,8 @@ from __future__ import annotations
 from meshnode.domain.kademlia.node_id import NodeId
 
 PUBLISH_S = 1200.0
-"""A third of a record's life, so that it survives two failures. Also short enough that newcomers
-nearer to the key soon hold the record."""
+"""A third of a record's life, which leaves time to retry after failures. Also short enough that
+newcomers nearer to the key soon hold the record."""
 RETRY_S = 60.0
 
 

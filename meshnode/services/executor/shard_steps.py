@@ -169,7 +169,7 @@ class ShardSteps:
         self._in_step = frozenset()
 
     async def step(self, compute: TorchThread) -> int:
-        """Compute one position for every session that has been sent one; returns the calls."""
+        """Compute one position for every session that was sent one; returns how many groups."""
         groups: dict[range, list[ShardSession]] = {}
         for session in self._scheduler.stepping():
             if isinstance(session, ShardSession):
