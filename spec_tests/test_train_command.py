@@ -61,6 +61,7 @@ def test_training_lowers_the_loss_and_writes_a_model(
     assert again["held_out_loss"] == metrics["held_out_loss"]
 
 
+@pytest.mark.slow
 def test_other_settings_do_not_go_on_with_a_run(text: Path, tmp_path: Path, model: Path) -> None:
     train(text, tmp_path / "out", model, 2)
     ended = run(

@@ -147,6 +147,7 @@ def test_list_and_explain_say_what_there_is(capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["explain", *load()]) == 0
 
 
+@pytest.mark.slow
 def test_python_m_and_the_pytest_plugin_are_the_same_engine(toy: Serving, tmp_path: Path) -> None:
     home = Path(cli.__file__).parent.parent
     version = subprocess.run(

@@ -202,6 +202,7 @@ def test_the_documented_table_is_the_one_in_use() -> None:
     assert draw(pairs(batching.TRANSITIONS)) == draw(documented(batching))
 
 
+@pytest.mark.slow
 def test_states_change_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[str, str]] = set()
     enter = Scheduler._enter

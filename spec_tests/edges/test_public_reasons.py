@@ -29,6 +29,7 @@ ROUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.wire
 async def test_a_full_disk_is_shown_without_its_folder(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

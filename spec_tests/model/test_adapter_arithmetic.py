@@ -101,7 +101,14 @@ def test_the_vector_does_not_depend_on_torchs_threads(threads: int) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("kernels", "threads"), [("Prescott", 4), ("Haswell", 1), ("SkylakeX", 2)])
+@pytest.mark.parametrize(
+    ("kernels", "threads"),
+    [
+        ("Prescott", 4),
+        pytest.param("Haswell", 1, marks=pytest.mark.slow),
+        pytest.param("SkylakeX", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_the_vector_does_not_depend_on_the_processor(kernels: str, threads: int) -> None:
     """OpenBLAS is set to kernels for other processors, where this processor can run them."""
     program = "from meshnode.model.execution import *; print(profile_vector() == PROFILE_VECTOR)"

@@ -253,6 +253,7 @@ def test_a_lying_maker_is_refused_and_named(tmp_path: Path) -> None:
         assert follower.log().count("are refused") == len(LIES)
 
 
+@pytest.mark.slow
 def test_a_malformed_answer_of_the_first_tracker_does_not_hide_the_second(tmp_path: Path) -> None:
     with (
         running_node(tmp_path / "maker") as maker,

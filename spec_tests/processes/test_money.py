@@ -76,6 +76,7 @@ class Spender(threading.Thread):
                 self.maybe -= amount
 
 
+@pytest.mark.slow
 def test_kill_9_between_many_spenders_loses_and_makes_no_atom(tmp_path: Path) -> None:
     data = tmp_path / "data"
     tokens: dict[str, str] = {}

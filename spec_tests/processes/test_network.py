@@ -48,6 +48,7 @@ def generates(node: Node) -> Callable[[], str | None]:
     return lambda: node.ask("POST", PATH, BODY).json.get("text")
 
 
+@pytest.mark.slow
 def test_trackers_and_nodes_that_come_and_go(tmp_path: Path) -> None:
     dead, late = free_port(), free_port()
     trackers = f"{url(dead)},{url(late)}"

@@ -65,7 +65,7 @@ def test_nobody_takes_over(network: Network, wanted: dict[float, str]) -> None:
     # In this order most cases can reuse holders of the case before.
     [
         ("1-7",),
-        ("1", "2-6", "7"),
+        pytest.param(("1", "2-6", "7"), marks=pytest.mark.slow),
         pytest.param(tuple("1234567"), marks=pytest.mark.slow),
         ("1-3", "4-7"),
     ],
@@ -122,6 +122,7 @@ def test_a_holder_of_each_stage_goes_in_mid_stream(
     wait_until(network.settled)
 
 
+@pytest.mark.slow
 def test_clients_that_leave_free_the_holders(network: Network, wanted: dict[float, str]) -> None:
     network.hold("1-3", "4-7")
 

@@ -70,6 +70,7 @@ def test_a_session_that_expired_is_begun_again(network: Network, wanted: str, st
     wait_until(network.settled)
 
 
+@pytest.mark.slow
 @EACH_STAGE
 def test_a_holder_that_comes_back_without_the_session(
     network: Network, wanted: str, stage: str
@@ -83,6 +84,7 @@ def test_a_holder_that_comes_back_without_the_session(
     wait_until(network.settled)
 
 
+@pytest.mark.slow
 @EACH_STAGE
 def test_another_goes_on_for_one_that_has_lost_the_layers(
     network: Network, wanted: str, stage: str

@@ -122,6 +122,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert "ending at once" in log
 
 
+@pytest.mark.slow
 def test_a_stalled_reader_does_not_hold_up_the_drain(tmp_path: Path) -> None:
     with running_node(
         tmp_path / "data", changes=[partial(changes.enlarge_events)], **PATIENT

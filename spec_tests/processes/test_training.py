@@ -180,6 +180,7 @@ def test_bytes_on_the_network_are_those_of_the_contributions(processes: Training
         assert sent_bytes - bytes_before == pytest.approx(count * sizes, rel=0.4)
 
 
+@pytest.mark.slow
 def test_a_node_can_be_started_with_trained_weights(
     processes: TrainingProcesses, training_model: Path, tmp_path: Path
 ) -> None:

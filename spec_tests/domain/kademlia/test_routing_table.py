@@ -178,6 +178,7 @@ def test_the_documented_table_of_a_bucket_is_the_one_in_use() -> None:
     assert draw(pairs(bucket.TRANSITIONS)) == draw(documented(bucket))
 
 
+@pytest.mark.slow
 def test_a_bucket_moves_as_its_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[str, str]] = set()
     enter = bucket.Entry._enter

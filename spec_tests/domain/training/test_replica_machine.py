@@ -165,6 +165,7 @@ def test_the_documented_table_is_the_one_in_use() -> None:
     assert draw(pairs(states.TRANSITIONS)) == draw(documented(states))
 
 
+@pytest.mark.slow
 def test_states_change_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     with transitions_taken(monkeypatch) as taken:
         # Settings do not change in the simulation.

@@ -228,6 +228,7 @@ async def soak(nodes: Cluster, seed: int) -> None:
         return
 
 
+@pytest.mark.slow
 async def test_soak(directory: Path) -> None:
     """Hundreds of requests with random disconnects leave nothing behind."""
     own, *rest = spans(2, 4)

@@ -128,7 +128,7 @@ async def test_inputs_with_impossible_shapes_are_refused(network: Network) -> No
     alice = await network.node(ALICE, [0, 1])
     bob = await network.node(BOB, [2, 3])
     await network.stake(BOB)
-    other = RecomputedWork((1,) * 100_000, b"", (1,), b"")
+    other = RecomputedWork((1,) * 2000, b"", (1,), b"")
     setattr(bob.proofs.prover, "give", lambda _: other)  # noqa: B010
     await ask_for_work(alice, bob)
     await eventually(lambda: alice.proofs.validator.judgements)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 import trio
 
@@ -75,6 +76,7 @@ async def test_a_node_that_dies_and_comes_back_goes_on(model: Path, tmp_path: Pa
         await wait_for(lambda: agreed(nodes, version + 3))
 
 
+@pytest.mark.slow
 async def test_a_partition_that_heals(model: Path, tmp_path: Path) -> None:
     async with training_nodes(model, tmp_path, 4) as (nodes, nursery):
         for node in nodes:
