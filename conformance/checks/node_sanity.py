@@ -1,6 +1,6 @@
 """Plausibility of the resources of interface 2.1: none of these rules is a MUST.
 
-Two endpoints are compared by sampling A, B, A: a live node changes between requests, so a
+Values that may change between requests are compared by sampling two endpoints as A, B, A: the
 comparison counts only if both samples of A are the same.
 """
 

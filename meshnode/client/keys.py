@@ -69,7 +69,7 @@ def public_key_of(path: Path) -> str:
 
 
 def import_key(path: Path) -> NodeKey:
-    """Read a key from a file that holds a bare seed, or a backup with the same key derivation."""
+    """Read a key from a file that holds a bare seed, or from a key file."""
     seed = _SEED.fullmatch(_read(path))
     return key_from_seed(seed[1].decode("ascii")) if seed else load_key(path)
 
@@ -113,7 +113,8 @@ def ask_passphrase(prompt: str, *, repeat: bool = False) -> str:
 
 
 def load_consensus_key(path: Path) -> Ed25519PrivateKey:
-    """Read an Ed25519 key: CometBFT's ``priv_validator_key.json``, or 64 hex characters."""
+    """Read an Ed25519 key: a node's ``validator.json``, CometBFT's ``priv_validator_key.json``, or
+    64 hex characters."""
     data = _read(path, ": a node that follows the chain makes validator.json in its data folder")
     seed = _SEED.fullmatch(data)
     try:

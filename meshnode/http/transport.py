@@ -6,9 +6,9 @@ where the stock server leaves them unbounded:
 ===========================  ==============================================================
 stock server                 here
 ===========================  ==============================================================
-a send is shielded, so one   a send may be cancelled, and one that made no progress for
-stalled reader blocks the    ``STALL_S`` closes the connection; a half-written message
-shutdown for ever            never stays in use
+a send is shielded, so one   a send may be cancelled; one that was, or that made no
+stalled reader blocks the    progress for ``STALL_S``, closes the connection
+shutdown for ever
 closing with unread input    the sending side is closed first, and input is read and
 resets the connection, and   dropped for up to ``LINGER_S``
 the client loses its answer
@@ -240,7 +240,7 @@ class Connection:
         self._deadline = trio.current_time() + KEEP_ALIVE_S
         self._idle = True
         self.idle_since = trio.current_time()
-        """When the latest answer was finished, or the connection was accepted."""
+        """When the latest request began or its answer was finished, or the connection accepted."""
         self.ip = _peer_ip(stream.socket)
         """The client's address; empty if it had left before it was looked at."""
         self._closing = False

@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 JOURNAL_FILE = "wallet.journal"
 FORMAT = "meshnode-wallet-journal-v1"
 COMPACT_AT = 1 << 20
-"""Bytes at which the file is rewritten: some thousands of charges."""
+"""Bytes above which the file is rewritten, if it has also grown fourfold since it last was. That is
+some thousands of charges."""
 LAST_WRITE_S = 5.0
 """Time limit for writing the records that are posted while the node stops."""
 _BEGUN_LINE = re.compile(rb"[0-9a-f]{0,8}(?:(?<=[0-9a-f]{8}) .*)?\Z", re.DOTALL)

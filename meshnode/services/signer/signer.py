@@ -70,7 +70,7 @@ from meshnode.services.signer.submission import (
 log = logging.getLogger(__name__)
 
 MAX_SIGNATURES = 8
-"""How often one plan is signed anew because another program, which uses the same key, took its
+"""How often one plan is signed: again whenever another program, which uses the same key, took its
 nonce. After that the caller gets 503, and nothing of the plan is in a block."""
 ASK_AGAIN_S = 1.0
 """How long to wait before a retry when the ledger or the journal is unavailable."""
