@@ -96,8 +96,9 @@ class Runner:
     ) -> None:
         """`only` holds requirement ids; empty means all. `log` is the JSONL file of exchanges.
 
-        `parallel` is the number of reading checks that run at a time. `shuffle` runs the checks in
-        an order derived from the target's seed, instead of the reading checks first.
+        `parallel` is the number of reading checks that run at a time; if it is above 1, the others
+        run after all of these. `shuffle` runs the checks in an order derived from the target's
+        seed, instead of by their effect.
         """
         self.target = target
         self.redactor = Redactor(target.secrets)

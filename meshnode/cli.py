@@ -1,8 +1,9 @@
 """The command line: the node itself, and the tools around it.
 
-Exit status: 0 after a drain; 1 when a service failed for good; 2 for an error that the operator can
-fix (a bad configuration, a port in use, an unreadable model), reported in one line; 128 + signal
-when the process was ended at once.
+Exit status of the node: 0 after a drain; 1 when a service failed for good; 2 for an error that the
+operator can fix (a bad configuration, a port in use, an unreadable model), reported in one line;
+128 + signal when the process was ended at once. Commands for users of a chain have those of
+:mod:`meshnode.client.errors`.
 
 Each command shows and accepts only the options that affect it. It still recognises the node's other
 options, so that ``meshnode account --port 8001`` is refused with advice instead of silently using

@@ -40,7 +40,7 @@ _MIN_WIDTH = 40
 
 
 class _TextFormatter(logging.Formatter):
-    """Formats a record as one line, for log files."""
+    """Formats a record for log files: one line, and the lines of a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = _time(record)

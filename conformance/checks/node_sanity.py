@@ -1,4 +1,4 @@
-"""Plausibility of the resources of interface 2.1: none of these rules is a MUST.
+"""Plausibility of the resources of interface 2.1, the two ports, and the pages of two lists.
 
 Values that may change between requests are compared by sampling two endpoints as A, B, A: the
 comparison counts only if both samples of A are the same.

@@ -27,7 +27,7 @@ POLL_LIMITS = JsonLimits(BODY_BYTES["/work/poll"])
 RESULT_LIMITS = JsonLimits(BODY_BYTES["/work/result"], tokens=10_000)
 """A result is a few tensors, each of them one text."""
 WORK_S = 20.0
-"""Deadline for checking a result; a worker without an answer sends the same result again."""
+"""Deadline for an answer to a poll or a result. A worker without one sends its result again."""
 
 
 class Sponsor(Protocol):

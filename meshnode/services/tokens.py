@@ -5,8 +5,8 @@ Several processes share the file in the data folder: the running node reads it, 
 reader looks at the file's identity before each use, so a revocation is in force with the next
 request. Everything here is small local file work, so nothing is ``async``.
 
-Invariants: no secret is ever on the disk; the file is readable by its owner only; a damaged
-file is never overwritten.
+Invariants: the file has digests of the secrets and never a secret; it is readable by its owner
+only; a damaged file is never overwritten.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 
 @cache
 def files(*suffixes: str) -> tuple[tuple[str, str], ...]:
-    """The path, relative to the root, and the text of every file that is written by hand."""
+    """The path, relative to the root, and the text of every file outside folders of output."""
     found = []
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts

@@ -29,7 +29,7 @@ class MempoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A transaction that was accepted before block ``since``."""
+    """A transaction that was accepted after block ``since``."""
 
     raw: bytes
     sender: str

@@ -7,20 +7,18 @@ answered with its id, and *shunned* for a while after it has failed to.
 state         event                               next state
 ============  ==================================  ============
 unknown       may_ping, and room among the asked  asked
-asked         answered with its id                verified
-asked         answered with another id, failed    shunned
 asked         nothing for ASKED_S                 unknown
-verified      answered with its id                verified
-verified      answered with another id, failed    shunned
 verified      VERIFIED_S since the last answer    unknown
-shunned       answered with its id                verified
 shunned       SHUNNED_S since the failure         unknown
+any           answered with its id                verified
+any           answered with another id, failed    shunned
 ============  ==================================  ============
 
-Invariants: a contact is in one state at a time. Each state has a bound; when it is full the oldest
-contact becomes unknown, except that a full *asked* refuses newcomers. So strangers can make this
-node ping a claimed address once in SHUNNED_S, or their own once in CALLER_SHUNNED_S, with at most
-MAX_ASKED pings in flight.
+Invariants: a contact is in one state at a time, but one that is shunned and calls this node may be
+asked CALLER_SHUNNED_S after the failure. Each state has a bound; when it is full the oldest contact
+becomes unknown, except that a full *asked* refuses newcomers. So strangers can make this node ping
+a claimed address once in SHUNNED_S, or their own once in CALLER_SHUNNED_S, with at most MAX_ASKED
+pings in flight.
 """
 
 from __future__ import annotations

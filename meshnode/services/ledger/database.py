@@ -227,7 +227,7 @@ class LedgerDatabase(_Tables):
         reading.close()
 
     def write(self, changes: Mapping[str, bytes | None]) -> None:
-        """Apply changes to the state; those of the block just written are already applied."""
+        """Apply changes to the state, unless :meth:`write_block` has just applied the same."""
         if changes is self._written:
             return
         with self._writing():

@@ -4,8 +4,8 @@ Forms: 64-bit integers are decimal strings, smaller ones numbers; hashes and add
 hex; transactions, signatures and public keys base64; times RFC 3339. An ``omitempty`` field is left
 out when its value is zero.
 
-Invariant: ``read_block(block_result(x)) == x`` and ``read_commit(commit_result(x)) == x``. Readers
-raise MalformedBlock for anything else.
+Invariant: ``read_block(block_result(x)) == x`` and ``read_commit(commit_result(*x)) == x``. Readers
+ignore members that they do not know, and raise MalformedBlock for values of another form.
 """
 
 from __future__ import annotations
