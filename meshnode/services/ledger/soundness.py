@@ -6,12 +6,12 @@ part of the file      is compared with
 pages                 SQLite's own structure
 blocks                their checksums; their heights have no gap
 transactions' places  the blocks: each transaction is indexed at its own place
-sets of validators    the hashes in the headers
-state                 its root, which the keeper compares with the last block as well
+sets of validators    the hashes by which headers name them
 ====================  ====================================================================
 
-Older blocks of a large file are not checked here; they carry their own hashes, and a damaged one is
-refused when it is read.
+The state is checked by the keeper, which computes its root from the entries and compares it with
+the stored one. Older blocks of a large file are not checked; they carry their own hashes, and a
+damaged one is refused when it is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A small chain for tests: keys, a genesis, a model without weights, and signing clients.
 
-``Net`` drives an application as an engine does and keeps the counters that a client would keep.
+``Net`` drives an application as an engine does, and asks it for nonces as a client would.
 """
 
 from __future__ import annotations

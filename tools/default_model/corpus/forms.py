@@ -87,7 +87,7 @@ def letter(pen: Pen) -> str:
 
 
 def recipe(pen: Pen) -> str:
-    """How to make a dish; the steps use exactly what the list names."""
+    """How to make a dish; the steps use everything that the list names."""
     dish, items, steps = pen.pick(
         (
             (
