@@ -146,7 +146,7 @@ def _unseal(value: Json, passphrase: str, outside: bytes) -> str:
         raise KeyFileDamaged
     cost = value["n"]
     known = (value["kdf"], value["cipher"], value["r"], value["p"])
-    # Only this module's algorithms are read: a file must not choose how much memory it takes.
+    # Only this module's algorithms are read, so that the bound on ``n`` bounds the work.
     if known != ("scrypt", "aes-256-gcm", BLOCK_SIZE, 1):
         raise KeyFileDamaged
     if type(cost) is not int or not 2 <= cost <= MAX_COST or cost & (cost - 1):

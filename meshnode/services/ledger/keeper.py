@@ -129,7 +129,7 @@ class Keeper:
     # Transactions.
 
     def submit(self, raw: bytes) -> TransactionResult:
-        """Check a transaction and keep it for a block. A repeated call gives the same answer."""
+        """Check a transaction and keep it for a block. One that waits already is accepted again."""
         name = transaction_hash(raw)
         if name in self.mempool:
             return self._known(raw)

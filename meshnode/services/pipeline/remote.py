@@ -95,8 +95,9 @@ class RemotePath:
         """Send ``[1, seq, hidden]`` states of the next positions through all hops.
 
         Returns the logits ``[vocab]`` of the last position, and what each hop took. Raises
-        HopFailed, at the latest after the call's deadline or ``within_s`` seconds. From the
-        position ``decode_from`` on, the holders compute as if one position came at a time.
+        HopFailed, also when a call takes longer than its deadline or ``within_s`` seconds; a
+        relayed path is one call, a direct one a call for each hop. From the position
+        ``decode_from`` on, the holders compute as if one position came at a time.
         """
         metadata = {} if self._begun else {RESERVE: str(self._positions)}
         if decode_from is not None:

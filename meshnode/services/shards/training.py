@@ -150,7 +150,8 @@ class ShardTrainer:
         self.stepped = Wakeup()
         self._loading = trio.Lock()
         self._turn = trio.Lock()
-        """Held by a message that steps, from its last use of the weights to its update."""
+        """Held while the weights must not change: by the backward pass of a message that steps,
+        and at the last holder by both passes of a member's message."""
         self._kept = KeptGraphs(limits)
 
     @property
