@@ -40,7 +40,7 @@ PASSPHRASE_VARIABLE = "MESHNODE_KEY_PASSPHRASE"  # noqa: S105 - a variable's nam
 
 
 def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``meshnode worker`` that other commands do not have."""
+    """Add the options of ``meshnode worker`` that the node itself does not have."""
     parser.add_argument(
         "--gateway",
         metavar="URL",

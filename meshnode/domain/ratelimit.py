@@ -80,7 +80,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """The limits of the node API."""
+    """The limits that clients of the node API and of gRPC share."""
 
     per_address: RateLimit
     per_token: RateLimit

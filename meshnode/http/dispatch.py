@@ -1,8 +1,9 @@
 """One ASGI application for the HTTP port, made of the two APIs' own (interface 4.1 and 4.2).
 
-A path belongs to the *native API* when one of its routes, or one of its folders, begins the path.
-Every other path is the node API's. The owner of a path also words its errors: those of unknown
-paths, and those of requests that are refused before an application sees them.
+A path belongs to the *native API* when it is one of the pages below, in one of the folders below,
+or under ``/api`` and not one of the node API's there. Every other path is the node API's. The owner
+of a path also words its errors: those of unknown paths, and those of requests that are refused
+before an application sees them.
 """
 
 from __future__ import annotations

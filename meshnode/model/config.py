@@ -243,7 +243,7 @@ def _refuse_unsupported(document: Mapping[str, Any]) -> None:
 
 
 def _rope(document: Mapping[str, Any], context_length: int) -> Rope:
-    """RoPE from ``rope_parameters``, or from the older ``rope_scaling`` and ``rope_theta``."""
+    """RoPE from ``rope_scaling`` and ``rope_theta``, or from the newer ``rope_parameters``."""
     name = "rope_scaling" if document.get("rope_scaling") else "rope_parameters"
     parameters = document.get(name) or {}
     if not isinstance(parameters, Mapping):

@@ -105,7 +105,7 @@ class ShardSession:
         self.capacity = capacity
         """Positions that memory is reserved for."""
         self.limit: int | None = None
-        """Memory is reserved in advance for positions up to this limit; None for no limit."""
+        """Positions beyond which no memory is reserved ahead of need; None for no limit."""
         self.closed = False
         self.shard: Shard | None = None
         self.job: ForwardJob | None = None

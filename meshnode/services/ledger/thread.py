@@ -20,7 +20,7 @@ MAX_CHECKS = 64
 """The most queued checks. Ordinary checks take some milliseconds altogether. When one takes
 seconds, the bound lets a client know at once that the node is busy."""
 MAX_READS = 256
-"""The most queued reads, as many as a full HTTP server has requests. Each takes well below 1 ms."""
+"""The most queued reads. Each takes well below 1 ms."""
 
 
 class LedgerThread:

@@ -1,7 +1,7 @@
 """Conversion between training's messages and values (interface 2.3; decisions 0095 to 0097).
 
 Everything from a peer is bounded here before it becomes a value: the size of a frame by the shape
-of its tensor, the length of a list by the largest round.
+of its tensor, the length of a list by a constant.
 """
 
 from __future__ import annotations
