@@ -153,7 +153,10 @@ class Roster:
             entry.due_at = now
 
     def heard_from(self, node_id: str, host: str, port: int, now: float) -> None:
-        """Note that this address claims the id: it may be tried, and a known peer's beat is due."""
+        """Note that this address claims the id: it may be tried, unless a peer has the id.
+
+        If that peer is known at another address, its beat is due.
+        """
         self._failed.pop((node_id, host, port), None)
         self.worth_trying(node_id, host, port, now)
 

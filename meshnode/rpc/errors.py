@@ -38,7 +38,7 @@ class Code(IntEnum):
 
 
 class RpcError(domain.MeshnodeError):
-    """A status other than OK. The message is shown to the caller."""
+    """A status other than OK, and its message."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
@@ -47,7 +47,7 @@ class RpcError(domain.MeshnodeError):
 
 
 class CallRefused(RpcError):
-    """Raised by a handler to refuse a call."""
+    """Raised by a handler to refuse a call; the caller gets the code and the message."""
 
 
 class CallFailed(RpcError):

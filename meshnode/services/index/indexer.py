@@ -154,7 +154,7 @@ class Index:
         self._suspect = True
 
     def fail(self, error: Exception) -> None:
-        """Note why the index does not advance; logged once for each change."""
+        """Note why the index does not advance; logged once until it advances again."""
         if self.error is None:
             expected = isinstance(error, (sqlite3.Error, OSError, MeshnodeError))
             text = "the explorer index is stuck at block %d: %s"
