@@ -73,7 +73,7 @@ def show_account(session: Session, named: str | None) -> Report:
     try:
         stake = Fields(session.gateway.query("/stake", public_key=public_key), "/stake")
     except (GatewayRefuses, GatewayUnavailable):
-        # Networks without stakes do not have this query.
+        # Networks without stakes do not have this query; a failure hides only the stake.
         stake = None
     if stake is not None:
         value["stake"] = dict(stake.raw)
@@ -142,7 +142,10 @@ def show_request(session: Session, which: str, wait_seconds: float) -> Report:
 
 
 def entry_report(session: Session, entry: Entry) -> Report:
-    """Show the outcome of a transaction signed here. Raises OutcomeUnknown while it is open."""
+    """Show the outcome of a committed transaction signed here.
+
+    Raises OutcomeUnknown while it is open, and Declined if it ended in any other way.
+    """
     if entry.state in OPEN:
         raise OutcomeUnknown(
             f"{entry.summary} is {entry.state}: not in a block yet, as far as the gateway shows. "

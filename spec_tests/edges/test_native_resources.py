@@ -94,7 +94,7 @@ async def test_network_has_identity_state_supply_and_readiness(gateway: Gateway)
     assert network["ready"] is True
     assert (network["reason"], network["stalled"], network["catching_up"]) == ("ok", False, False)
     assert set(network["params"]) == PARAMS
-    # Amounts are text everywhere except in the parameters, which stay integers.
+    # Amounts are text; only those of the parameters and of the lease stay integers.
     assert all(type(value) is int for value in network["params"].values())
     assert [type(network[name]) for name in ("issued", "burned", "initial_supply")] == [str] * 3
     assert (network["lease"], network["last_training_loss_hex"]) == (None, None)

@@ -81,7 +81,10 @@ MESSAGE_FIELDS = [
 
 
 def broken(requirement: Requirement, data: bytes) -> bytes:
-    """Return the message with another wire type for this field only."""
+    """Return the message with another wire type for this field only.
+
+    A DHTNodeInfo is returned unchanged: message_mutant breaks it in another place.
+    """
     rule = requirement.message
     if rule is None:
         raise ValueError(f"{requirement.id} is not about a message")
