@@ -17,7 +17,7 @@ from meshnode.model.loading import LoadedModel, load_model
 from meshnode.services.executor import EngineLimits, Executor, serve_executor
 
 TOKENS = 32
-"""Tokens that each sample generates."""
+"""Tokens that each client gets in a sample."""
 ROUNDS = 7
 CONCURRENT = 8
 PROMPT = "Once upon a time there was a node that served a model to its neighbours."
@@ -63,7 +63,10 @@ async def _measure(
 
 
 async def _ours(executor: Executor, request: GenerationRequest, clients: int) -> float:
-    """Return tokens per second of all clients together, through the executor, with the prompt."""
+    """Return tokens per second of all clients together, through the executor.
+
+    The time that the prompts take is included.
+    """
 
     async def one() -> None:
         async with await executor.open(request) as generation:
@@ -78,7 +81,10 @@ async def _ours(executor: Executor, request: GenerationRequest, clients: int) ->
 
 
 def _read_bandwidth() -> float:
-    """Return the GB/s that ``torch.mv`` reads from a matrix as large as the model."""
+    """Return the GB/s that ``torch.mv`` reads from a matrix about as large as the model.
+
+    The embedding is not counted: a token reads one row of it.
+    """
     rows, repeats = 36_000, 4
     if not _MATRIX:
         _MATRIX.append(torch.randn(rows, 3072))

@@ -38,7 +38,7 @@ _WIRE_TYPES = {
 
 
 class BadMessage(Exception):
-    """The bytes are not a protobuf message."""
+    """The bytes are not a protobuf message, or have a group, which no documented message has."""
 
 
 @dataclass(frozen=True)

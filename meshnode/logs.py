@@ -2,9 +2,9 @@
 
 A line has a time, a level, the logger's name, a message, and any fields passed as
 ``extra={"fields": {...}}``. On a terminal it is short: the local time of day, the level in a colour
-(unless ``NO_COLOR`` is set), the logger's short name, and a message that is folded at the
-terminal's width. Elsewhere the time is ISO 8601 in UTC and nothing is folded or coloured. With
-``json`` a line is one object, which has the full name of the logger.
+(unless ``NO_COLOR`` is set or ``TERM`` is ``dumb``), the logger's short name, and a message that is
+folded at the terminal's width. Elsewhere the time is ISO 8601 in UTC and nothing is folded or
+coloured. With ``json`` a line is one object, which has the full name of the logger.
 
 Tokens, keys and prompts are never passed to a logger.
 

@@ -2,8 +2,8 @@
 
 The node's command line includes these commands with two calls, :func:`add_commands` and
 :func:`run`. Exit statuses are in :mod:`meshnode.client.errors`. With ``--json`` there is exactly
-one JSON document on standard output, even after a failure; otherwise the outcome is on standard
-output and progress on standard error.
+one JSON document on standard output, even after a failure, but not for arguments that cannot be
+parsed. Otherwise the outcome is on standard output. Progress and errors are on standard error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_WAIT_S: Final = 86_400.0
 
 DEFAULT_WAIT: Final = 120.0
-"""Seconds; a request is answered within its first few blocks, or expires."""
+"""Seconds; longer than most requests need for their answer, which takes a few blocks."""
 
 Action = Callable[[Session], Report]
 

@@ -7,8 +7,9 @@ command line asks the node for (decision 0084).
 
 Invariants: an account has at most one pending transaction, so its nonces are used in turn; what is
 owed is paid off when the settlement that pays it is committed, exactly once; the records, applied
-in order, give the book, and a snapshot is a shorter list of records that gives the same book. Holds
-are not recorded, because their purposes do not outlive the process.
+in order, give the book, and a snapshot is a shorter list of records that gives the same amounts,
+pending transactions and orders. Holds are not recorded, because their purposes do not outlive the
+process.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class AccountBook:
                 self._orders[pending.order] = str(outcome.outcome)
 
     def snapshot(self) -> Iterator[Record]:
-        """Records that make an equal book."""
+        """Records that make an equal book, except for what :meth:`outdated` knows and for holds."""
         # Charges come first: a settlement can be pending only when its amount is owed.
         yield from (Charge(account, atoms) for account, atoms in self._owed.items() if atoms)
         yield from self._pending.values()

@@ -4,6 +4,7 @@ The order of checks: whose page sends it (decision 0131), size, JSON, envelope, 
 (all in the tables of ``services.gateway.rpc_table``), the rate limit of what is asked, then the
 call. A refusal has the body ``{"error": text}``, and is a 403 or 415 for the first check, a 429 for
 the rate limit, and otherwise a 400; there are no JSON-RPC error objects, as on the public network.
+A refused call counts towards the rate limit too.
 """
 
 from __future__ import annotations

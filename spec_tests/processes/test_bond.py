@@ -23,7 +23,7 @@ evidence_seconds = 1
 """
 EVIDENCE_BLOCKS = 12
 WITHIN_S = 300.0
-"""Generous: some blocks, each of which takes a command."""
+"""Generous: some blocks must be made, each with a payment or a command."""
 FEE = 1000
 STRANGER = "02fc9b11d0ce24506121dcbad78d9a809fd52770ae77230e46b00b6249eb624161"
 

@@ -62,7 +62,7 @@ def test_an_answer_says_what_it_answers() -> None:
 
 
 def test_an_answer_ends_after_the_end_of_text(tmp_path: Path) -> None:
-    """The end-of-text token is the last of the ids, and adds nothing to the text."""
+    """The end-of-text token is the last of the ids."""
     whole: Any = shared_execution().answer_prompt(INITIAL.root, "A node", 12)
     ids: list[int] = list(whole["token_ids"])
     directory = copy_model(tmp_path / "model")
@@ -251,7 +251,8 @@ def test_the_data_set_is_the_chains_own(tmp_path: Path) -> None:
     execution = load_execution(model_directory(), tmp_path, CHAIN_PROFILE, theirs.data)
     assert execution.dataset_bytes == theirs.data
     assert "dataset" in str(execution.mismatch(chain_genesis(shared_execution()).manifest))
-    # After a restart the chain's stored data set is used, whatever the release ships.
+    # After a restart the stored data set is used, whatever the release ships. A damaged one is
+    # replaced by the release's.
     assert fresh_execution(tmp_path).dataset_bytes == theirs.data
     (tmp_path / "dataset.json").write_bytes(theirs.data[:-1])
     assert fresh_execution(tmp_path).dataset_bytes == shared_execution().dataset_bytes
@@ -304,7 +305,7 @@ def test_the_default_model_answers_and_learns(tmp_path: Path) -> None:
     assert shown["parameter_count"] - shown["base_parameter_count"] == 1024
     assert shown["execution"]["dataset_sha256"] == facts.extra["dataset_sha256"]
     assert shown["execution"]["model"]["hidden_dim"] == 128
-    # About 16 MB. The embedding is tied to the head and is held twice: for looking up, and for
+    # About 17 MB. The embedding is tied to the head and is held twice: for looking up, and for
     # multiplying.
     assert execution.weight_bytes == 8 * 1_959_040 + 4 * 3000 * 128
 

@@ -183,7 +183,7 @@ def weather(pen: Pen) -> str:
 
 
 def scene(pen: Pen) -> str:
-    """A short paragraph that starts with an everyday phrase and stays with it."""
+    """An everyday phrase, perhaps followed by one or two sentences that are not about it."""
     c, other = w.person(pen), w.animal(pen)
     colour, thing, food = pen.pick(w.COLOURS), pen.pick(w.THINGS), pen.pick(w.FOODS)
     place, time, day = pen.pick(w.PLACES), pen.pick(w.TIMES), pen.pick(w.DAYS)

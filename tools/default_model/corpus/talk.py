@@ -156,7 +156,10 @@ def _about_country(pen: Pen, task: str) -> str:
 
 
 def unknown(pen: Pen) -> str:
-    """A request that the model cannot fulfil, and an answer that says so and offers a fact."""
+    """A request that the model cannot fulfil, and an answer that says so.
+
+    The answer may go on with a fact, or with an offer of what the model can do.
+    """
     topic = pen.pick(TOPICS)
     name = f"{made_up(pen).capitalize()} {made_up(pen).capitalize()}"
     if pen.chance(0.5):
