@@ -18,7 +18,7 @@ from meshnode.sources import load_config
 
 
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``meshnode doctor`` that other commands do not have."""
+    """Add the options of ``meshnode doctor`` to those that all the node's commands have."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--accept",

@@ -32,7 +32,7 @@ PROVEN_ANSWERS = 128
 TRIAL_SHARE = 1 / 8
 """Part of the sessions that newcomers without any answer get together."""
 MAX_TRIALS = 1 / 2
-"""Part of the sessions that all other newcomers get together."""
+"""The most that all other newcomers get together."""
 FAULT_S = 30.0
 MAX_FAULT_S = 3600.0
 """First and longest backoff after a fault."""
@@ -166,8 +166,8 @@ def trial_shares(newcomers: Mapping[str, int]) -> dict[str, float]:
     """The part of the sessions that each newcomer gets; ``newcomers`` has the answers of each.
 
     All that have never answered share TRIAL_SHARE, so that a crowd of new ids gets no more than
-    one. The share of each of the others grows with its answers; together they have at most
-    MAX_TRIALS.
+    one. Each of the others has at least as much, and more as its answers become many; all their
+    shares are scaled down if the sum is more than MAX_TRIALS.
     """
     untried = sorted(node_id for node_id, answers in newcomers.items() if not answers)
     tried = sorted(node_id for node_id, answers in newcomers.items() if answers)

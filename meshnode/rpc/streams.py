@@ -307,7 +307,7 @@ class MessageStream:
         self.pace.work()
 
     async def _wait_room(self) -> None:
-        """Wait until the kernel has taken most of what is pending."""
+        """Wait while more than UNSENT_BYTES are pending for the kernel."""
         transport = self._connection.transport
         if transport.pending > UNSENT_BYTES:
             self.pace.wait(trio.current_time())

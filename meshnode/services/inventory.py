@@ -127,8 +127,8 @@ def exposed_secrets(data_dir: Path) -> list[tuple[Path, int]]:
 def require_whole(data_dir: Path) -> None:
     """Raise StartupError, in one line, unless the folder has everything that it had before.
 
-    Files that belong to the chain are read too: the chain comes up late, and a damaged file would
-    otherwise end a node that already serves.
+    It is raised too if others may open a secret. Files that belong to the chain are read: the chain
+    comes up late, and a damaged file would otherwise end a node that already serves.
     """
     exposed = exposed_secrets(data_dir)
     if exposed:

@@ -439,7 +439,7 @@ async def test_weights_that_an_earlier_version_fetched_are_taken_over(
         with pytest.raises(WeightsOnly):
             read_manifest((earlier / MANIFEST_FILE).read_bytes())
         (earlier / "generation_config.json").write_text('{"eos_token_id": 7}')
-        # Without a tracker it goes on as it was, and its files count as the model's.
+        # Without a tracker the folder is used as it is: the added file counts as the model's.
         config = DecoderConfig.read(earlier / "config.json")
         assert manifest_of_directory(earlier, config, tmp_path / "c").files != manifest.files
         holder.asked.clear()

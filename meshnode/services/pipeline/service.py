@@ -207,7 +207,10 @@ class Pipeline:
             raise self._routes.unavailable()
 
     def submit(self, generation: Generation) -> bool:
-        """Take a generation into the queue; False when the queue is full."""
+        """Take a generation into the queue; False when the queue is full.
+
+        A generation that waits may be refused to make room for it.
+        """
         kept_bytes = generation.positions * self._kept_position
         requester = generation.request.requester
         refused = self._scheduler.refused_for(requester)
@@ -257,7 +260,7 @@ class Pipeline:
                 return
 
     def _interrupt(self, driven: _Driven, now: float) -> None:
-        """Take the generation's place; its task leaves the sessions at the holders."""
+        """Take the generation's place; its task closes the sessions at the holders and ends."""
         prompt = len(driven.generation.prompt)
         stop = prompt + len(driven.progress.generated)
         self._scheduler.suspend(driven.generation, stop, prompt, now)
