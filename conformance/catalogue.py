@@ -155,7 +155,7 @@ _ENTRY_KEYS = {
 
 
 def parse_file(text: str, source: str) -> list[Requirement]:
-    """Read one file of the catalogue, or raise `CatalogueError`."""
+    """Read one file of the catalogue. Raises `CatalogueError`, or `YAMLError` if it is not YAML."""
     document = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader with one more rule
     if not isinstance(document, dict) or set(document) != _FILE_KEYS:
         raise CatalogueError(f"{source}: needs exactly the keys {sorted(_FILE_KEYS)}")

@@ -177,9 +177,9 @@ class LimitsConfig:
     native_requests_per_minute: int
     """Requests to the public native API that one address may make each minute."""
     max_batch: int
-    """The most generations computed together."""
+    """The most generations and peers' sessions computed together."""
     max_queue: int
-    """The most generations waiting for a place in the batch."""
+    """The most of them that may wait for a place in the batch."""
     max_body_bytes: int
 
 
@@ -196,7 +196,7 @@ class Config:
     model: str
     """A directory, or ``network``; empty for the default model."""
     model_hash: str
-    """The only model to accept from the network, if not empty."""
+    """The hash of the only model to accept, fetched or in a directory, if not empty."""
     layers: str
     tracker_url: str
     """One or several URLs, separated by commas."""

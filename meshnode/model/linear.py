@@ -5,8 +5,8 @@ into the blocks that its kernels read.
 
 Why not ``nn.Linear``: its backend picks a kernel by the number of rows, and each kernel sums in its
 own order, so that a token could depend on who else is being served (decision 0008). oneDNN's
-packed product sums each output in one order for any number of rows from two on, and a lone row is
-padded to ``FEWEST_ROWS``. It also reads weights two to three times faster.
+packed product sums each output in one order for any number of rows from two on; fewer rows than
+``FEWEST_ROWS`` are padded. It also reads weights two to three times faster.
 
 The operators are those that ``torch.compile`` emits for packed weights. They are not a public
 interface. Therefore only this module uses them, ``pyproject.toml`` bounds torch's version, and

@@ -45,7 +45,7 @@ class Requests:
     """An async iterator over the decoded messages of a request.
 
     Once a message has begun it must arrive within ``arrival_s``; the pause between two messages is
-    at most ``idle_s``.
+    at most ``idle_s``. The message of a unary operation has ``arrival_s`` from the call's start.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ async def serve_executor(
     """Serve generations from ``model`` until cancelled; starts with the :class:`Executor`.
 
     A step that has begun is finished first. Generations still open then end with Unavailable.
-    Raises StartupError if ``limits`` leave no room for a single token.
+    Raises StartupError if ``limits`` leave no room for a generation of ``SHORTEST_CONTEXT``.
     """
     compute = TorchThread()
     engine = await compute(lambda: Engine(model.decoder, limits.max_batch))
@@ -202,8 +202,9 @@ class Executor:
     def device_check(self) -> str:
         """``absent``, since there is no accelerator, or why nobody is served.
 
-        ``failing`` after a step failed as a whole, ``stalled`` while one takes too long, and
-        ``overloaded`` after a request waited in vain for a place while nobody got one.
+        ``failing`` after a step failed as a whole or the executor was closed, ``stalled`` while a
+        step takes too long, and ``overloaded`` after a request waited in vain for a place while
+        nobody got one.
         """
         now = trio.current_time()
         if self._closed or now - self._failed_at < FAILING_FOR_S:

@@ -66,7 +66,7 @@ class NetworkMachine(RuleBasedStateMachine):
         self.maintain()
 
     def maintain(self) -> None:
-        """Do on every node what its service does periodically; called after each change."""
+        """Do on every node what its service does periodically; called by all rules but publish."""
         network = self.network
         # Time passes, so that contacts without a recent answer are no longer fresh.
         network.now += FRESH_S

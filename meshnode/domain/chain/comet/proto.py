@@ -100,7 +100,7 @@ def signed(value: int | bytes) -> int:
 
 
 def octets(value: int | bytes) -> bytes:
-    """A length-delimited value."""
+    """A length-delimited value, or the eight bytes of an sfixed64."""
     if not isinstance(value, bytes):
         raise MalformedBlock
     return value
