@@ -4,7 +4,7 @@ from typing import Any
 
 
 def render(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """List the requirements whose standing has changed, the worst news first."""
+    """List requirements whose standing has changed, worst news first, then what is new or gone."""
     before = {item["id"]: item for item in old["requirements"]}
     after = {item["id"]: item for item in new["requirements"]}
     moved = [

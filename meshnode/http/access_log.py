@@ -28,7 +28,7 @@ class RequestRecord:
     status: int | None = None
     """None while no answer has begun."""
     tokens: int | None = None
-    """Generated so far; None for a request that generates nothing."""
+    """Generated so far; None before the first, and for a request that generates nothing."""
     complete: bool = False
     """Whether the whole answer was handed to the connection."""
 

@@ -40,7 +40,7 @@ class InferenceUsage(TypedDict):
 
 
 class Cost(TypedDict):
-    """What was charged, in whole units."""
+    """What was charged, in units of the currency and not in atoms."""
 
     amount: Amount
     currency: str
@@ -136,7 +136,7 @@ async def collect(
 ) -> InferenceResult:
     """Wait for the end and make the inference result.
 
-    ``cost`` is called at the end and gives whole units; without it the generation costs nothing.
+    ``cost`` is called at the end and gives units of ``currency``; by default that is nothing.
     """
     texts: list[str] = []
     record = request_record()

@@ -45,7 +45,7 @@ FORMAT = "meshnode-tokens-v1"
 MAX_LIVE = 1000
 """The most tokens at a time; each request is compared with all of them."""
 MAX_DEAD = 1000
-"""The most expired and revoked tokens that are still listed; the oldest are dropped first."""
+"""The most expired and revoked tokens that :meth:`TokenStore.issue` leaves, dropping the oldest."""
 
 OPERATOR = "operator"
 """Id and name of the operator's token: no record on file has either."""

@@ -166,7 +166,7 @@ class StepRounds:
         return self._driver
 
     def latest(self, driver: str) -> Turn:
-        """The present round, and the number that its driver has used last."""
+        """The present round, and the number that ``driver`` has used last in it, or 0."""
         return Turn(self.round_id, self._numbers.get(driver, 0))
 
     def check(self, driver: str, turn: Turn, now: float) -> None:

@@ -145,7 +145,7 @@ def person(pen: Pen, taken: Sequence[str] = ()) -> Character:
 
 
 def animal(pen: Pen, taken: Sequence[str] = (), kind: str | None = None) -> Character:
-    """An animal of this ``kind``, or of one that is not among ``taken``."""
+    """An animal of this ``kind``, or of any not among ``taken``; nor is its name among them."""
     noun = kind or pen.pick([k for k in ANIMALS if k not in taken])
     she = pen.chance(0.5)
     name = pen.pick([n for n in (SHE_PETS if she else HE_PETS) if n not in taken])

@@ -14,7 +14,7 @@ MESSAGE = LargeMessage("SwarmForward", b"\x42\0", 52_000_000)
 
 
 async def attack(target: Target, sources: Sequence[str]) -> None:
-    """One message after the other, each on a connection of its own."""
+    """Two callers, each with one message after the other, all on connections of their own."""
 
     async def visit(stream: trio.SocketStream) -> None:
         await call(stream, MESSAGE)
