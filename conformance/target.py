@@ -24,7 +24,7 @@ class BadConfiguration(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """One target, and what the run may do to it. Times are seconds, the budget whole units."""
+    """One target, and what the run may do to it. Times are in seconds, the budget is in units."""
 
     url: str
     profiles: frozenset[Profile] = frozenset()
@@ -74,7 +74,7 @@ class Target:
 
     @property
     def expired(self) -> Credential:
-        """Return the credential of the declared expired token."""
+        """Return the credential of the declared expired token, or an anonymous one."""
         return bearer(self.expired_token, "$EXPIRED_TOKEN") if self.expired_token else ANONYMOUS
 
     @property

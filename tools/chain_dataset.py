@@ -1,9 +1,9 @@
 """Writes the text on which chains train: ``meshnode/assets/dataset/corpus.json``.
 
 The text is a list of documents from the default model's corpus. They are made with another seed
-than its training text, so the model has seen none of them. A chain cuts them into sequences with
-its model's tokenizer (``meshnode/model/dataset.py``). Run it in the repository's root: ``python -m
-tools.chain_dataset``.
+than its training text, so the model has seen hardly any of them. A chain cuts them into sequences
+with its model's tokenizer (``meshnode/model/dataset.py``). Run it in the repository's root:
+``python -m tools.chain_dataset``.
 
 Existing chains keep their data set, whose digest is in their genesis; new text is for new chains.
 """

@@ -119,7 +119,7 @@ class Tokenizer:
         return len(text) // self._longest if self._longest else 0
 
     def _longest_match(self) -> int:
-        """The largest number of characters that one token can stand for; at least 1."""
+        """An upper bound of the characters that one token can stand for; at least 1."""
         contents = (token.content for token in self._backend.get_added_tokens_decoder().values())
         return max((len(text) for text in (*self._pieces, *contents)), default=1) or 1
 

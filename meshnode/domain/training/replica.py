@@ -89,7 +89,8 @@ class Replica:
         """The time at which this node must act even if it hears nothing; ``inf`` if there is none.
 
         Until then nothing but a call that brings news (``heard``, ``lost``, ``contributed``) can
-        change what ``begin``, ``fetch``, ``ready_to_apply`` and ``settle`` return.
+        change what ``begin``, ``fetch``, ``ready_to_apply`` and ``settle`` return. During inner
+        steps that does not hold for ``fetch``.
         """
         times: tuple[float, ...] = ()
         if self.state is State.WAITING:
@@ -318,7 +319,8 @@ class Replica:
     def _may_move_on(self, round_id: int) -> bool:
         """Whether this node may join a later round.
 
-        It may if it has not contributed to its own round, and most others are not in that one.
+        It may if it has not contributed to its own round, and either waits, or does inner steps
+        while none of the others is in its round, or more of them are in the later one.
         """
         if self._contributed is not None or self.state not in (State.WAITING, State.INNER):
             return False
@@ -356,7 +358,7 @@ class Replica:
         return best if best != self.kept and best is not None and self.holders(best) else None
 
     def _most_end(self) -> bool:
-        """Whether most nodes with the same anchor are about to replace it."""
+        """Whether this node has not contributed, and most with its anchor soon replace theirs."""
         states = [r.state for r in self._reports.values() if r.kept == self.kept]
         ending = sum(state in (State.OUTER, State.SETTLING) for state in states)
         return self._contributed is None and ending > len(states) - ending + 1
@@ -371,7 +373,7 @@ class Replica:
         )
 
     def _came_late(self, peer: str, report: Report) -> bool:
-        """Whether a peer is still in the exchange, and not in the set that was applied here."""
+        """Whether a peer has yet to apply a set, and is not in the one that was applied here."""
         before = report.state in (State.WAITING, State.INNER, State.EXCHANGE)
         return before and report.kept == self.kept and not self.contributions.has(peer)
 
