@@ -138,7 +138,7 @@ def unended(asked: Asked, response: Response) -> None:
 
 
 def overrun(body: Any, response: Response) -> None:
-    """Generate one token more than requested."""
+    """Report one token more than requested; the text stays as it is."""
     many = body.get("max_tokens", 100) + 1
     usage = {"prompt_tokens": 2, "completion_tokens": many, "total_tokens": many + 2}
     if response.events is not None:
@@ -148,7 +148,7 @@ def overrun(body: Any, response: Response) -> None:
 
 
 def overrun_by_default(body: Any, response: Response) -> None:
-    """Generate more tokens than the default allows."""
+    """Report more tokens than the default allows, if the body names no maximum."""
     if "max_tokens" not in body:
         overrun(body, response)
 

@@ -104,7 +104,7 @@ async def test_half_sent_messages_leave_memory_for_others() -> None:
         raw_peer(port) as other,
     ):
         streams = [await half_send(half, 100_000) for _ in range(3)]
-        # Their bytes pay for a moment, in which nobody else has room.
+        # Having just sent something, they are not idle for a moment: nobody else has room then.
         while not await other.forward(bytes(60_000)):
             assert len(streams) == 3
         assert await half.status(streams[0]) == EXHAUSTED

@@ -5,8 +5,8 @@ that it lacks according to the report. So a lost message is sent again, and a me
 has is not. Each peer has a task of its own: a peer that hangs delays no other.
 
 Invariants: at most ``MAX_ASKS`` questions and ``MAX_SENDS`` contributions are in flight; a
-contribution is forwarded with its ``ttl`` reduced by one, and not at all when that is 0; a
-checkpoint is used only if its weights have the requested hash.
+contribution is forwarded with its ``ttl`` reduced by one, unless it came here with 0; a checkpoint
+is used only if its weights have the requested hash.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class GradientGossip:
     ) -> None:
         """Ask each peer again and again, and send it what it lacks, until cancelled.
 
-        ``hear`` is called after each answer, and when peers have come or gone. ``wanted`` returns
-        the contributions to send to a peer.
+        ``hear`` is called after each question, answered or not, and every ``poll_s``, since peers
+        may have come or gone. ``wanted`` returns the contributions to send to a peer.
         """
         talking: set[str] = set()
 

@@ -112,7 +112,7 @@ def sign_alone(
     """The commit of a block that only the holder of ``seed`` signs; the others are absent.
 
     Raises InvalidCommit unless that is more than two thirds of the power. ``now_ns`` is the time of
-    the vote, which is moved later if it is not after the block's.
+    the vote, which is moved to TIME_STEP_NS after the block's if it is earlier than that.
     """
     time_ns = max(now_ns, block.header.time_ns + TIME_STEP_NS)
     height, block_id = block.header.height, block.id
