@@ -86,7 +86,7 @@ def _issue(options: argparse.Namespace, store: TokenStore, data_dir: Path, passp
 
 
 def _sweep(which: str, store: TokenStore, data_dir: Path, passphrase: str) -> None:
-    """Move the money of revoked and expired tokens into the node's account."""
+    """Move the money of the dead tokens of this id or name into the node's account."""
     records = store.list()
     live = [record for record in records if record.live(time.time())]
     if any(which in (record.id, record.name) for record in live):

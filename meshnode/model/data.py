@@ -25,7 +25,7 @@ from meshnode.model.training import Batch
 
 SHARDS = 16
 VALIDATION_SHARE = 50
-"""One of every ``VALIDATION_SHARE`` sequences of a folder is held out."""
+"""One of every ``VALIDATION_SHARE`` sequences of a folder is held out, and at least one."""
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".text"})
 MAX_FILE_BYTES = 64 << 20
 PIECE_CHARS = 1 << 14
@@ -52,8 +52,9 @@ class TokenData:
     ) -> TokenData:
         """The text files of a folder, in the order of their names, cut every ``length`` tokens.
 
-        Raises StartupError if there is too little text, or if it is not UTF-8. Its message is also
-        shown to clients without a token, so it names files relative to the folder.
+        Raises StartupError for no folder, too little text, a file that is too large, or one that
+        is not UTF-8. Its message is also shown to clients without a token, so it names files
+        relative to the folder.
         """
         if not folder.is_dir():
             raise StartupError(f"there is no folder {folder.name}")

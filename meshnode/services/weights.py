@@ -59,7 +59,8 @@ CALL_S = 60.0
 """Deadline for one unit: 64 MiB in this time is 9 Mbit/s."""
 ASK_S = 5.0
 GIVE_UP_S = 120.0
-"""The fetch ends after this long without a new tensor. The next start goes on where it stopped."""
+"""The fetch ends after this long without a new tensor, or without an offer before the first. The
+next start goes on where it stopped."""
 MAX_PAUSE_S = 5.0
 MAX_SOURCES = 64
 

@@ -142,7 +142,7 @@ def enlarge_events() -> None:
 
 
 def crash_executor() -> None:
-    """Make the executor raise RuntimeError as soon as it has something to do."""
+    """Make the executor raise RuntimeError soon after it has got something to do."""
     step = Executor.step
 
     async def crash(self: Executor) -> None:
