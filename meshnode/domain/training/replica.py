@@ -88,9 +88,8 @@ class Replica:
     def due(self, now: float) -> float:
         """The time at which this node must act even if it hears nothing; ``inf`` if there is none.
 
-        Until then nothing but a call that brings news (``heard``, ``lost``, ``contributed``) can
-        change what ``begin``, ``fetch``, ``ready_to_apply`` and ``settle`` return. During inner
-        steps that does not hold for ``fetch``.
+        Until then only a call that brings news (``heard``, ``lost``, ``contributed``) can change
+        what ``begin``, ``fetch`` (outside inner steps), ``ready_to_apply`` and ``settle`` return.
         """
         times: tuple[float, ...] = ()
         if self.state is State.WAITING:
@@ -319,8 +318,8 @@ class Replica:
     def _may_move_on(self, round_id: int) -> bool:
         """Whether this node may join a later round.
 
-        It may if it has not contributed to its own round, and either waits, or does inner steps
-        while none of the others is in its round, or more of them are in the later one.
+        It may if it has not contributed to its own round and waits, or takes inner steps while
+        none of the others is in its round or more of them are in the later one.
         """
         if self._contributed is not None or self.state not in (State.WAITING, State.INNER):
             return False

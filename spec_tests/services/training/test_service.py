@@ -13,7 +13,7 @@ from meshnode.domain.training.states import State
 from meshnode.model.trained_model import TrainedModel
 from meshnode.model.training import Batch, StepReport
 from meshnode.services.training.overview import survey
-from spec_tests.services.training.trainers import TrainingNode, agreed, training_nodes, wait_for
+from spec_tests.services.training.trainers import PATIENT, TrainingNode, agreed, training_nodes, wait_for
 
 
 def first_loss(node: TrainingNode) -> float:
@@ -24,6 +24,7 @@ def first_loss(node: TrainingNode) -> float:
 async def test_two_nodes_end_each_round_with_the_same_weights(model: Path, tmp_path: Path) -> None:
     async with training_nodes(model, tmp_path, 2) as (nodes, nursery):
         for node in nodes:
+            node.timings = PATIENT
             await nursery.start(node.run)
         await wait_for(lambda: agreed(nodes, 4))
         for node in nodes:

@@ -44,6 +44,8 @@ TIMINGS = TrainingTimings(
     ),
     poll_s=0.1,
 )
+PATIENT = replace(TIMINGS, rounds=replace(TIMINGS.rounds, exchange_least_s=60.0))
+"""For tests in which every exchange must succeed, however busy the machine is."""
 WITHIN_S = 180.0
 
 
@@ -97,6 +99,7 @@ class TrainingNode:
     scope: trio.CancelScope | None = None
     trained: Callable[[Path], TrainedModel] = TrainedModel
     rule: Rule = Rule.TRIMMED_MEAN
+    timings: TrainingTimings = TIMINGS
 
     # The methods of a peer book that training uses.
 
@@ -152,10 +155,10 @@ class TrainingNode:
         self.training = TrainingService(
             key=self.key,
             settings=self.settings,
-            gossip=GradientGossip(book, pool, TIMINGS),  # type: ignore[arg-type]
+            gossip=GradientGossip(book, pool, self.timings),  # type: ignore[arg-type]
             load=lambda: (self.trained(self.model), self.data),
             folder=self.folder,
-            timings=TIMINGS,
+            timings=self.timings,
             rule=self.rule,
         )
         source = ModelSource(self.model, shape, range(shape.num_layers), manifest)
