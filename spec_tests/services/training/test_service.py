@@ -13,7 +13,13 @@ from meshnode.domain.training.states import State
 from meshnode.model.trained_model import TrainedModel
 from meshnode.model.training import Batch, StepReport
 from meshnode.services.training.overview import survey
-from spec_tests.services.training.trainers import PATIENT, TrainingNode, agreed, training_nodes, wait_for
+from spec_tests.services.training.trainers import (
+    PATIENT,
+    TrainingNode,
+    agreed,
+    training_nodes,
+    wait_for,
+)
 
 
 def first_loss(node: TrainingNode) -> float:
