@@ -71,7 +71,7 @@ class ErrorForm:
 
 
 class ErrorDetails(TypedDict):
-    """What was wrong with the request, for a program to read."""
+    """The value of ``error``: what went wrong, for a person and for a program."""
 
     code: str
     message: str

@@ -54,7 +54,7 @@ class Checkpoint:
         self._stack.close()
 
     def parameter(self, parts: list[Part]) -> Tensor:
-        """The parts, stacked, as a new float32 tensor. Raises ModelUnreadable."""
+        """The parts, joined along their rows, as a new float32 tensor. Raises ModelUnreadable."""
         if len(parts) == 1:
             return self._read(parts[0]).to(torch.float32, copy=True)
         # torch.cat converts and copies in one operation, so no part is in memory twice.
@@ -66,7 +66,7 @@ class Checkpoint:
         return self._read(part)[first:stop].contiguous()
 
     def validate(self, part: Part) -> None:
-        """Raise ModelUnreadable unless the tensor is there, by the header of its file."""
+        """Raise ModelUnreadable unless the tensor is there in its shape. Reads only headers."""
         path, file = self._file_of(part)
         try:
             shape = tuple(file.get_slice(part.name).get_shape())

@@ -1,6 +1,6 @@
-"""What an attack is, and the registry: every module in ``attacks`` that has an ``ATTACK``.
+"""What an attack is, and the registry: each module in ``attacks`` is one, and has an ``ATTACK``.
 
-A new attack is a new module; nothing else has to be edited.
+A new attack is a new module; nothing else has to be edited. Shared code lies outside ``attacks``.
 """
 
 from __future__ import annotations

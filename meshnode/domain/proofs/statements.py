@@ -208,7 +208,7 @@ def read_proof(signed: Signed) -> ForwardProof:
 
 
 def sign_vote(vote: Vote, key: NodeKey) -> Signed:
-    """Sign a vote for gossip; ``vote.voter`` is the key's owner."""
+    """Sign a vote for gossip with the key of ``vote.voter``, whom readers know by the signature."""
     return sign(
         {
             "domain": VOTE_DOMAIN,

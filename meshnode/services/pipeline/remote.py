@@ -262,7 +262,7 @@ class RemotePath:
         return torch.from_numpy(values)
 
     def _relay_times(self, hops: Sequence[pb.SwarmHopReport], elapsed_ms: float) -> list[HopTime]:
-        """Times of each hop. Reports have the network time to the next hop, records that before."""
+        """Each hop's times. A report's network time is to the next hop; a HopTime's, to its own."""
         if len(hops) != len(self.hops):
             return []
         reported = [

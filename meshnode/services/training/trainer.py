@@ -68,7 +68,8 @@ class TrainingService:
         """``load`` blocks; it is called when training is first enabled.
 
         A node with a ``part`` in a pipeline trains that part, and takes part in no rounds.
-        ``freed`` is called when training has been switched off and its memory has been freed.
+        ``freed`` is called while training is off, after its memory has been freed: at the start,
+        when it is switched off, and after each later change of a setting.
         """
         self.gossip = gossip
         self.node_id = key.node_id
@@ -101,7 +102,7 @@ class TrainingService:
         return self._settings.current.training.diloco_steps
 
     def status(self) -> pb.TrainingStatus | None:
-        """This node's report on its training; None while it does not train."""
+        """This node's report on its rounds; None while it takes part in none."""
         if self.rounds is None or not self.enabled:
             return None
         return report_message(self.rounds.record.published, self.figures_message())

@@ -168,10 +168,10 @@ def test_two_thirds_of_the_power_are_not_enough_and_rounding_is_burned() -> None
     fields = net.infer(ALICE, BOB, price=8007)
     job = net.do(ALICE, "infer", **fields)
     net.do(BOB, "respond", job_id=job, result_root=net.result_root(job))
-    # 8007 - 6405 = 1602 for the verifiers, of whom one with a sixth of the power is absent.
     exactly = BlockFrame(3, 3 * SECOND, frozenset({VALIDATOR.address}))
     with pytest.raises(MissingQuorum):
         net.app.process(Block(exactly))
+    # One with a sixth of the power is absent, so a sixth of 8007 - 6405 = 1602 is burned.
     burned = net.query("/summary")["burned"]
     net.committers = frozenset({VALIDATOR.address, others[0].address})
     finalized = net.block()

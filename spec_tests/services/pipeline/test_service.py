@@ -230,7 +230,7 @@ async def soak(nodes: Cluster, seed: int) -> None:
 
 @pytest.mark.slow
 async def test_soak(directory: Path) -> None:
-    """Hundreds of requests with random disconnects leave nothing behind."""
+    """Many requests with random disconnects leave nothing behind."""
     own, *rest = spans(2, 4)
     async with cluster(directory, own, rest, within_s=300 + 5 * SOAK, **NONE) as nodes:
         clients = trio.Semaphore(12)
