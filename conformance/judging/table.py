@@ -3,7 +3,7 @@
 The rows are defined where they are easiest to read: `mutants/fields.py` generates fields and
 message numbers that differ from the catalogue; hooks that break one sentence each are in
 `mutants/rules.py` and `mutants/sense.py`; unusual behaviour that the document allows is in
-`peculiarities.py`; mutants of the native API and the pipeline, which need a real node, are here.
+`peculiarities.py`; mutants of the native API and the pipeline are here.
 """
 
 from collections.abc import Callable
@@ -180,7 +180,7 @@ ALSO = {
 
 
 def mutants() -> list[Mutant]:
-    """Return all mutants: of fields, of messages, of rules, and of real nodes only."""
+    """Return all mutants: of fields, of messages, of rules, of the native API and the pipeline."""
     rows: list[Mutant] = []
     for item in fields.FIELDS:
         shown = item.field

@@ -1,7 +1,8 @@
 """Times of every hop: milliseconds of queue, computing and network (decision 0039).
 
-Terms: a hop's *network* time is the time between its caller's sending and receiving, without the
-queue and the computing of the hop itself and of the hops after it. The driver is the first hop.
+Terms: a hop's *network* time is the time between its caller's sending and receiving, less the queue
+and the computing of the hop itself and all three times of the hops after it. The driver is the
+first hop.
 
 Invariants: memory is bounded whatever the traffic: there are sums for each hop, the traces of the
 latest generations, and one histogram for each figure.
