@@ -77,6 +77,8 @@ class Connection:
         self.streams: dict[int, MessageStream] = {}
         self.peer_is_known = False
         """Whether the peer's first settings have arrived."""
+        self.violated = False
+        """Whether the peer has violated HTTP/2, so that :meth:`read` has ended."""
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             h2.events.DataReceived: self._data_received,
             h2.events.StreamEnded: self._stream_ended,
@@ -104,6 +106,7 @@ class Connection:
                     events = self.h2.receive_data(data)
                 except BROKEN as error:
                     self.complain(logging.INFO, f"does not speak valid HTTP/2: {error!r}")
+                    self.violated = True
                     self.flush()
                     return
                 for event in events:
@@ -111,6 +114,7 @@ class Connection:
                     if handler is not None:
                         handler(event)
                 if awaits_overlong_frame(self.h2):
+                    self.violated = True
                     self.say_goodbye(FRAME_SIZE_ERROR)
                     return
                 self.flush()

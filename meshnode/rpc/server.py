@@ -177,6 +177,9 @@ class ServerConnection(Connection):
             if self._server.closing:
                 await self._linger()
             nursery.cancel_scope.cancel()
+        if self.violated:
+            # So that the peer can read why.
+            await self._linger()
 
     def close(self) -> None:
         """Let the calls in flight end, and accept no more."""
