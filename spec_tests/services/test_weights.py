@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import shutil
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,117 +15,17 @@ import trio
 from meshnode.config import build_config
 from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import key_from_seed
-from meshnode.domain.kademlia.node_id import NodeId
-from meshnode.domain.metering import TrafficMeter
-from meshnode.edges.grpc_service import node_services
-from meshnode.edges.grpc_weights import WeightsServicer
 from meshnode.model import transfer
-from meshnode.model.config import DecoderConfig, ModelUnreadable
-from meshnode.model.loading import TOKENIZER_FILE, load_model
+from meshnode.model.loading import load_model
 from meshnode.model.manifest import (
-    FILES,
-    MANIFEST_FILE,
-    WEIGHTS_ONLY_FORMAT,
-    Manifest,
-    WeightsOnly,
-    file_digests,
-    manifest_of_directory,
     read_manifest,
 )
-from meshnode.model.transfer import WeightFiles, read_tensors
-from meshnode.rpc.channel import open_channel
+from meshnode.model.transfer import read_tensors
 from meshnode.rpc.errors import CallFailed, Code
-from meshnode.rpc.node_grpc import NodeServiceServicer, NodeServiceStub
-from meshnode.rpc.server import serve_grpc
 from meshnode.services import weights
 from meshnode.services.model_source import CURRENT_FILE, MODELS_FOLDER, find_model
-from meshnode.services.weights import Fetcher, WeightServer, ask_coverage, missing_tensors
-from meshnode.supervise import Drain
-from meshnode.wire import node_pb2 as pb
-
-OWN_ID = NodeId(b"\x01" * 20)
-
-
-class Holder(WeightsServicer):
-    """A node that serves and reports some layers; its status lists ``peers``."""
-
-    def __init__(self, source: Path, held: range) -> None:
-        config = DecoderConfig.read(source / "config.json")
-        self.manifest = manifest_of_directory(source, config, source / "cache.json")
-        files = WeightFiles(source, config, held, self.manifest)
-        super().__init__(WeightServer(files, self.manifest.model_hash))
-        self.held = held
-        self.node_id = bytes([held.start + 2]) * 20
-        self.peers: list[pb.SwarmPeer] = []
-        self.asked: list[str] = []
-        self.broken: set[str] = set()
-
-    async def GetWeights(  # noqa: N802 - the document's name
-        self, input_message: pb.WeightRequest
-    ) -> pb.WeightResponse:
-        self.asked.append(input_message.shard_range)
-        answer = await super().GetWeights(input_message)
-        if input_message.shard_range in self.broken:
-            data = bytearray(answer.weights_data)
-            data[-1] ^= 1
-            answer.weights_data = bytes(data)
-        return answer
-
-    async def GetSwarmStatus(  # noqa: N802 - the document's name
-        self, input_message: pb.SwarmStatusRequest
-    ) -> pb.SwarmStatusResponse:
-        return pb.SwarmStatusResponse(layers=list(self.held), peers=self.peers)
-
-    async def DHTPing(  # noqa: N802 - the document's name
-        self, input_message: pb.DHTPingRequest
-    ) -> pb.DHTPingResponse:
-        assert input_message.sender.node_id == OWN_ID
-        return pb.DHTPingResponse(responder=pb.DHTNodeInfo(node_id=self.node_id))
-
-
-class Nodes:
-    """Served holders, and one connection to each."""
-
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
-        self._stubs: dict[int, NodeServiceStub] = {}
-
-    async def add(self, part: NodeServiceServicer) -> int:
-        services = node_services([part], Drain())
-        serve = partial(serve_grpc, services, "127.0.0.1", 0, traffic=TrafficMeter())
-        _, port = await self._nursery.start(serve)
-        return int(port)
-
-    async def connect(self, host: str, port: int) -> NodeServiceStub:
-        if port not in self._stubs:
-            self._stubs[port] = await self._nursery.start(self._hold, host, port)
-        return self._stubs[port]
-
-    async def _hold(
-        self, host: str, port: int, *, task_status: trio.TaskStatus[NodeServiceStub]
-    ) -> None:
-        async with open_channel(host, port, traffic=TrafficMeter()) as channel:
-            task_status.started(NodeServiceStub(channel))
-            await trio.sleep_forever()
-
-
-@asynccontextmanager
-async def running() -> AsyncIterator[Nodes]:
-    async with trio.open_nursery() as nursery:
-        yield Nodes(nursery)
-        nursery.cancel_scope.cancel()
-
-
-async def ask(nodes: Nodes, port: int, unit: str) -> bytes:
-    stub = await nodes.connect("127.0.0.1", port)
-    return (await stub.GetWeights(pb.WeightRequest(shard_range=unit))).weights_data
-
-
-def told(port: int, holder: Holder) -> pb.SwarmPeer:
-    """Return a tracker's status entry for a holder; its address has the HTTP port."""
-    return pb.SwarmPeer(
-        node_id=holder.node_id.hex(), address=f"127.0.0.1:{port - 1000}", layers=list(holder.held)
-    )
+from meshnode.services.weights import Fetcher, ask_coverage, missing_tensors
+from spec_tests.services.weight_holders import OWN_ID, Holder, ask, running, told
 
 
 async def test_layers_travel_under_their_checkpoint_names(directory: Path) -> None:
@@ -362,133 +258,3 @@ async def test_another_model_than_the_operator_named_is_refused(
         fetcher = Fetcher(nodes.connect, OWN_ID, 8000, tmp_path)
         with pytest.raises(StartupError, match="another model"):
             await fetcher.offer([("127.0.0.1", port)], pinned="ab" * 32)
-
-
-def permuted(source: Path, folder: Path) -> Path:
-    """A model with the weights of ``source`` and a vocabulary whose tokens changed places."""
-    shutil.copytree(source, folder)
-    path = folder / TOKENIZER_FILE
-    document = json.loads(path.read_text())
-    vocabulary = document["model"]["vocab"]
-    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-    path.write_text(json.dumps(document))
-    return folder
-
-
-async def test_a_pinned_model_has_its_own_tokenizer(directory: Path, tmp_path: Path) -> None:
-    good, false = Holder(directory, range(4)), Holder(permuted(directory, tmp_path / "m"), range(4))
-    assert good.manifest.weights_hash == false.manifest.weights_hash
-    pinned = good.manifest.model_hash
-    async with running() as nodes:
-        port = await nodes.add(false)
-        fetcher = Fetcher(nodes.connect, OWN_ID, 8000, tmp_path / "fetched")
-        with pytest.raises(StartupError, match="another model"):
-            await fetcher.offer([("127.0.0.1", port)], pinned)
-        assert not fetcher.home(pinned).exists()
-        # The tracker shows the right manifest, and sends another tokenizer.
-        false._weights._files._manifest = good.manifest
-        with pytest.raises(ModelUnreadable, match=r"tokenizer\.json is not the one"):
-            await fetcher._offer_of("127.0.0.1", port, pinned)
-        assert not (fetcher.home(pinned) / TOKENIZER_FILE).exists()
-
-
-async def test_an_earlier_pin_is_refused_and_the_new_one_named(
-    directory: Path, tmp_path: Path
-) -> None:
-    async with running() as nodes:
-        holder = Holder(directory, range(4))
-        port = await nodes.add(holder)
-        fetcher = Fetcher(nodes.connect, OWN_ID, 8000, tmp_path)
-        earlier = holder.manifest.weights_hash
-        with pytest.raises(
-            StartupError, match=f"weights alone; .* is {holder.manifest.model_hash}:"
-        ):
-            await fetcher.offer([("127.0.0.1", port)], earlier)
-
-
-async def test_a_directory_is_held_to_the_pin_too(directory: Path, tmp_path: Path) -> None:
-    right = Holder(directory, range(4)).manifest.model_hash
-    key = key_from_seed("07" * 32)
-    values = {"data_dir": str(tmp_path), "model_hash": right}
-    source = await find_model(build_config({**values, "model": str(directory)}), key, no_node)
-    assert source.manifest.model_hash == right
-    other = permuted(directory, tmp_path / "m")
-    with pytest.raises(StartupError, match="another model"):
-        await find_model(build_config({**values, "model": str(other)}), key, no_node)
-
-
-async def no_node(host: str, port: int) -> NodeServiceStub:
-    raise CallFailed(Code.UNAVAILABLE, "there is none")
-
-
-async def test_weights_that_an_earlier_version_fetched_are_taken_over(
-    directory: Path, tmp_path: Path
-) -> None:
-    async with running() as nodes:
-        holder = Holder(directory, range(4))
-        port = await nodes.add(holder)
-        fetcher = Fetcher(nodes.connect, OWN_ID, 8000, tmp_path)
-        offer = await fetcher.offer([("127.0.0.1", port)])
-        await fetcher.layers(offer, range(4))
-        manifest = offer.manifest
-        earlier = fetcher.home(manifest.model_hash).rename(fetcher.home(manifest.weights_hash))
-        document = {**manifest.document(), "format": WEIGHTS_ONLY_FORMAT}
-        document["model_hash"] = document.pop("weights_hash")
-        del document["files"]
-        (earlier / MANIFEST_FILE).write_text(json.dumps(document))
-        with pytest.raises(WeightsOnly):
-            read_manifest((earlier / MANIFEST_FILE).read_bytes())
-        (earlier / "generation_config.json").write_text('{"eos_token_id": 7}')
-        # Without a tracker the folder is used as it is: the added file counts as the model's.
-        config = DecoderConfig.read(earlier / "config.json")
-        assert manifest_of_directory(earlier, config, tmp_path / "c").files != manifest.files
-        holder.asked.clear()
-        await fetcher.layers(await fetcher.offer([("127.0.0.1", port)]), range(4))
-        assert holder.asked == ["manifest", "config.json", "tokenizer.json"]
-        home = fetcher.home(manifest.model_hash)
-        assert manifest_of_directory(home, config, tmp_path / "c") == manifest
-        assert not earlier.exists()
-
-
-def test_a_fetched_file_that_was_changed_on_the_disk_is_refused(
-    directory: Path, tmp_path: Path
-) -> None:
-    manifest = Holder(directory, range(4)).manifest
-    model = permuted(directory, tmp_path / "m")
-    (model / MANIFEST_FILE).write_text(json.dumps(manifest.document()))
-    with pytest.raises(ModelUnreadable, match=r"tokenizer\.json is not the one"):
-        manifest_of_directory(model, DecoderConfig.read(model / "config.json"), tmp_path / "c")
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_each_small_file_changes_the_hash(directory: Path, tmp_path: Path, name: str) -> None:
-    before = Holder(directory, range(4)).manifest
-    model = tmp_path / "m"
-    shutil.copytree(directory, model)
-    with (model / name).open("a") as file:
-        file.write("\n")
-    after = Manifest(before.tensors, file_digests(model))
-    assert after.model_hash != before.model_hash
-    assert after.weights_hash == before.weights_hash
-
-
-def damaged(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {**document, "format": "other"}
-    yield {**document, "model_hash": "00" * 32}
-    yield {**document, "weights_hash": "00" * 32}
-    yield {**document, "files": {**document["files"], "config.json": "00" * 32}}
-    yield {**document, "files": {"../config.json": "00" * 32}}
-    yield {**document, "files": []}
-    yield {**document, "tensors": document["tensors"][1:]}
-    yield {**document, "tensors": "none"}
-    yield {}
-
-
-def test_a_damaged_manifest_is_refused(directory: Path) -> None:
-    document = Holder(directory, range(4)).manifest.document()
-    assert read_manifest(json.dumps(document).encode()).model_hash == document["model_hash"]
-    for broken in damaged(document):
-        with pytest.raises(ModelUnreadable):
-            read_manifest(json.dumps(broken).encode())
-    with pytest.raises(ModelUnreadable):
-        read_manifest(b"\xff")
