@@ -87,6 +87,14 @@ def codegen(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation as a site, and serve it: ``nox -s docs -- --serve PORT``."""
+    install(session, "docs")
+    session.run("python", "-m", "tools.reference", "--check")
+    session.run("python", "-m", "tools.site", *(session.posargs or ["--serve"]))
+
+
+@nox.session
 def conformance(session: nox.Session) -> None:
     """Check any node against the document: ``nox -s conformance -- URL [OPTION...]``."""
     session.install("./conformance")
@@ -144,10 +152,32 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """The page in the system's Chromium: what users do, and axe. Takes about two minutes."""
+    install(session, "browser")
+    session.run("pytest", "-n", "0", "-m", "browser", "spec_tests/browser", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure against peers, side by side; prints a table and writes bench/out/figures.json."""
-    install(session, "test")
+    install(session, "bench")
     session.run("python", "-m", "bench", *session.posargs)
+
+
+@nox.session
+def clients(session: nox.Session) -> None:
+    """Clients that are not ours, unmodified: of OpenAI's interface, and of CometBFT's ``/rpc``."""
+    install(session, "test,clients")
+    folder = session.cache_dir / "npm"
+    folder.mkdir(exist_ok=True)
+    packages = ("openai", "@cosmjs/tendermint-rpc")
+    command = ("npm", "install", "--prefix", str(folder), "--no-fund", "--no-audit", *packages)
+    session.run(*command, external=True, silent=True)
+    names = ("test_openai_clients.py", "test_comet_clients.py")
+    tests = session.posargs or [f"spec_tests/processes/{name}" for name in names]
+    variables = {"MESHNODE_TEST_NPM": str(folder)}
+    session.run("pytest", "-n", "0", "-m", "slow", "-rs", *tests, env=variables)
 
 
 @nox.session
@@ -155,3 +185,10 @@ def siege(session: nox.Session) -> None:
     """Attack a real node beside paying clients; fails when they lose more than they may."""
     install(session, "test")
     session.run("python", "-m", "tools.siege", *session.posargs)
+
+
+@nox.session
+def comet(session: nox.Session) -> None:
+    """Four validators under CometBFT: 200 rounds of faults. ``-- ROUNDS SEED`` for others."""
+    install(session, "test")
+    session.run("python", "-m", "spec_tests.processes.comet.rounds", *session.posargs)

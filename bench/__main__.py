@@ -16,7 +16,18 @@ from pathlib import Path
 
 from bench.table import BenchRow
 
-NAMES = ("engine", "http", "grpc", "startup", "pipeline", "hop", "tensors")
+NAMES = (
+    "speed",
+    "engine",
+    "http",
+    "requests",
+    "crowd",
+    "grpc",
+    "startup",
+    "pipeline",
+    "hop",
+    "tensors",
+)
 OUT = Path(__file__).parent / "out" / "figures.json"
 
 

@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     load, before = Load(options.streams, options.tokens, PROMPT), os.getloadavg()[0]
-    with running_node("", options.threads) as running:
+    with running_node("", options.threads, MESHNODE_TRAINING_TEXT="chain") as running:
         node = JsonNode(running.url, running.token)
         without, beside = trio.run(measure, node, load, options.rounds)
     if without.steps or not beside.steps:

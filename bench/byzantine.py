@@ -4,11 +4,13 @@ Five nodes train a small model together, in one process and without a network: e
 steps on a shard of its own, and a rule combines the five pseudo-gradients into one. One of the
 nodes lies, in one of several ways. The result is the held-out loss after each round, for every
 rule. Gradients that are not numbers count as silence, since the gossip refuses them; those of an
-old round are taken, although it would refuse them too.
+old round are taken, although it would refuse them too. ``--gradients sparse`` sends what nodes send
+by default, with the feedback of what was left unsent.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import tempfile
@@ -24,10 +26,12 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.model.config import DecoderConfig
 from meshnode.model.data import TokenData, shards_of
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import Rule
+from meshnode.model.diloco import Contribution, Rule, SparseTensor
+from meshnode.model.feedback import contribute
 from meshnode.model.loading import DEFAULT_MODEL, save_model
 from meshnode.model.trained_model import TrainedModel
-from meshnode.services.training.messages import pack_gradients, unpack_gradients
+from meshnode.services.training.messages import packed, unpack_gradients, unpacked
+from meshnode.wire.gradients import Format
 
 OUT = Path(__file__).parent / "plots"
 NODES = 5
@@ -73,15 +77,6 @@ def old_round(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gr
     return {name: 5 * tensor for name, tensor in memory.first.items()}
 
 
-LIES: Mapping[str, Lie] = {
-    "sign flip": sign_flip,
-    "scale": scale,
-    "not a number": not_a_number,
-    "copy": copy,
-    "old round": old_round,
-}
-
-
 CONFIG = DecoderConfig(
     vocab_size=3000,
     hidden_size=48,
@@ -110,11 +105,37 @@ def small_data() -> TokenData:
     return TokenData(rows[16:], rows[:16])
 
 
-def losses(directory: Path, rule: Rule, lie: Lie | None, rounds: int = ROUNDS) -> list[float]:
+def wrong_way(own: Gradients, honest: Sequence[Gradients], memory: Memory) -> Gradients:
+    """Send honest-looking steps in a wrong direction: the same sizes, half of the signs turned."""
+    random = torch.Generator().manual_seed(7)
+    return {
+        name: tensor * (torch.randint(0, 2, tensor.shape, generator=random) * 2 - 1)
+        for name, tensor in own.items()
+    }
+
+
+LIES: Mapping[str, Lie] = {
+    "sign flip": sign_flip,
+    "scale": scale,
+    "not a number": not_a_number,
+    "copy": copy,
+    "old round": old_round,
+    "wrong way": wrong_way,
+}
+
+
+def losses(
+    directory: Path,
+    rule: Rule,
+    lie: Lie | None,
+    rounds: int = ROUNDS,
+    kind: Format = Format.FLOAT32,
+) -> list[float]:
     """Return the held-out loss before the first round and after each round."""
     data, model = small_data(), TrainedModel(directory)
     names = [f"{node:02}" for node in range(NODES)]
     batches = [data.batches(shards_of(n, names, data.shards), BATCH, seed=1) for n in names]
+    feedback: list[Mapping[str, Tensor]] = [{}] * NODES
     memory, measured = Memory(), [model.validate(data.validation_batches(BATCH)).loss]
     for _ in range(rounds):
         honest: list[Gradients] = []
@@ -124,30 +145,43 @@ def losses(directory: Path, rule: Rule, lie: Lie | None, rounds: int = ROUNDS) -
                 model.inner_step(next(batches[node]).batch, RATE)
             honest.append(model.pseudo_gradient())
         sent = honest if lie is None else [*honest[:-1], lie(honest[-1], honest, memory)]
-        model.adopt(model.applied(_as_received(sent, model), rule))
+        received = []
+        for node, gradients in enumerate(sent):
+            try:
+                values, feedback[node] = _as_received(gradients, feedback[node], model, kind)
+            except InvalidRequest:
+                continue
+            received.append(values)
+        model.adopt(model.applied(received, rule))
         loss = model.validate(data.validation_batches(BATCH)).loss
         measured.append(min(loss, MAX_SHOWN_LOSS) if math.isfinite(loss) else MAX_SHOWN_LOSS)
     return measured
 
 
-def _as_received(sent: Sequence[Gradients], model: TrainedModel) -> list[Gradients]:
-    """Return the gradients that the checks of the gossip accept."""
-    accepted: list[Gradients] = []
-    for gradients in sent:
-        try:
-            accepted.append(unpack_gradients(pack_gradients(gradients), model.shapes))
-        except InvalidRequest:
-            continue
-    return accepted
+def _as_received(
+    gradients: Gradients, feedback: Mapping[str, Tensor], model: TrainedModel, kind: Format
+) -> tuple[Contribution, Mapping[str, Tensor]]:
+    """What the gossip gives the others, and the feedback. Raises InvalidRequest."""
+    shapes = model.shapes
+
+    def encode(name: str, tensor: Tensor) -> tuple[bytes, Tensor | SparseTensor]:
+        data = packed(tensor, kind, model.parameters)
+        return data, unpacked(data, shapes[name], name)
+
+    frames, left = contribute(gradients, feedback, encode)
+    return unpack_gradients(frames, shapes), left
 
 
 def main() -> None:
     """Run every rule against every lie; print a table and write a plot."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gradients", choices=["float32", "int8", "sparse"], default="float32")
+    kind = Format[parser.parse_args().gradients.upper()]
     with tempfile.TemporaryDirectory() as folder:
         directory = small_model(Path(folder))
-        honest = losses(directory, Rule.MEAN, None)
+        honest = losses(directory, Rule.MEAN, None, kind=kind)
         table = {
-            name: {str(rule): losses(directory, rule, lie) for rule in Rule}
+            name: {str(rule): losses(directory, rule, lie, kind=kind) for rule in Rule}
             for name, lie in LIES.items()
         }
     print(f"{'':14} " + " ".join(f"{rule!s:>13}" for rule in Rule))
@@ -156,7 +190,7 @@ def main() -> None:
         print(f"{name:14} " + " ".join(f"{row[str(rule)][-1]:13.3f}" for rule in Rule))
     OUT.mkdir(exist_ok=True)
     result = {"honest": honest, "lies": table}
-    (OUT / "byzantine.json").write_text(json.dumps(result, indent=1) + "\n")
+    (OUT / f"byzantine-{kind.name.lower()}.json").write_text(json.dumps(result, indent=1) + "\n")
     charts = [
         Chart(
             f"One of five: {name}",
@@ -168,7 +202,7 @@ def main() -> None:
         )
         for name, row in table.items()
     ]
-    (OUT / "byzantine.svg").write_text(render(charts))
+    (OUT / f"byzantine-{kind.name.lower()}.svg").write_text(render(charts))
 
 
 if __name__ == "__main__":

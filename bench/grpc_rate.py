@@ -1,11 +1,14 @@
 """Calls a second of a node's gRPC port in a closed loop, beside grpcio's asyncio server.
 
-``python -m bench.grpc_rate [--rounds N] [--seconds S]``
+``python -m bench.grpc_rate [--rounds N] [--seconds S] [--at-once N...]``
 
 The node is a real one, started as a user would start it. The call is ``GetShardInfo``, and the peer
 answers the same bytes. One grpcio client keeps one connection to each for the whole run, which is
 some minutes and tens of thousands of calls, so a server that takes a busy client for an attacker
 fails here: the first call that fails ends the benchmark.
+
+``--minutes M`` lets the client call the node alone for so long, 32 calls at a time by default. It
+shows that a client in a closed loop is never cut.
 
 On a machine with other work, a server with more threads gets more of the processors, so the time
 that a call takes of them is shown too: it decides the rate where nothing else runs.
@@ -19,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -37,6 +40,7 @@ ROUNDS = 4
 SECONDS = 8.0
 WARM_S = 1.0
 CALL_S = 30.0
+MINUTE_S = 60.0
 GRPC_OFFSET = 1000
 """The gRPC port is the HTTP port plus this (interface 1)."""
 
@@ -110,16 +114,16 @@ async def _rate(channel: grpc.aio.Channel, at_once: int, seconds: float) -> floa
 
 
 async def _measure(
-    servers: dict[str, _Server], rounds: int, seconds: float
+    servers: dict[str, _Server], rounds: int, seconds: float, numbers: Sequence[int]
 ) -> dict[int, dict[str, _Samples]]:
     """The samples of each server, taken in turn, by the number of loops."""
     channels = {
         name: grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")
         for name, server in servers.items()
     }
-    samples = {at_once: {name: _Samples() for name in servers} for at_once in AT_ONCE}
+    samples = {at_once: {name: _Samples() for name in servers} for at_once in numbers}
     for channel in channels.values():
-        await _rate(channel, AT_ONCE[0], WARM_S)
+        await _rate(channel, numbers[0], WARM_S)
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
         for at_once, of_each in samples.items():
@@ -134,13 +138,15 @@ async def _measure(
     return samples
 
 
-def run(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[BenchRow]:
+def run(
+    rounds: int = ROUNDS, seconds: float = SECONDS, numbers: Sequence[int] = AT_ONCE
+) -> list[BenchRow]:
     """Measure the node and the peer in turn."""
     with running_node() as node:
         port = (urlsplit(node.url).port or 0) + GRPC_OFFSET
         ours = _Server(port, psutil.Process(node.pid))
         with _peer(asyncio.run(_answer_of(port))) as peer:
-            samples = asyncio.run(_measure({"ours": ours, "peer": peer}, rounds, seconds))
+            samples = asyncio.run(_measure({"ours": ours, "peer": peer}, rounds, seconds, numbers))
     rows = []
     for at_once, of_each in samples.items():
         name = f"gRPC calls in a closed loop, {at_once} at once"
@@ -161,17 +167,42 @@ def run(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[BenchRow]:
     return rows
 
 
+def endure(minutes: float, at_once: int) -> None:
+    """Call a node for so long, and print the rate of each minute; a call that fails raises."""
+
+    async def call(port: int, process: psutil.Process) -> None:
+        server = _Server(port, process)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            left_s = minutes * MINUTE_S
+            while left_s > 0:
+                seconds, before = min(left_s, MINUTE_S), server.spent_s()
+                rate = await _rate(channel, at_once, seconds)
+                spent = (server.spent_s() - before) / (rate * seconds) * 1e6
+                left_s -= seconds
+                print(f"{rate:8.0f} calls/s  {spent:6.0f} us of the processor each", flush=True)
+
+    with running_node() as node:
+        port = (urlsplit(node.url).port or 0) + GRPC_OFFSET
+        asyncio.run(call(port, psutil.Process(node.pid)))
+    print(f"{minutes:g} minutes with {at_once} at once: no call failed")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Measure gRPC calls a second.")
     parser.add_argument("--serve", metavar="ANSWER", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each sample")
+    parser.add_argument("--at-once", type=int, nargs="+", metavar="N", help="loops at a time")
+    parser.add_argument("--minutes", type=float, help="call only the node, for so long")
     arguments = parser.parse_args()
     if arguments.serve is not None:
         asyncio.run(_serve(bytes.fromhex(arguments.serve)))
         return
-    for row in run(arguments.rounds, arguments.seconds):
+    if arguments.minutes:
+        endure(arguments.minutes, (arguments.at_once or [32])[0])
+        return
+    for row in run(arguments.rounds, arguments.seconds, arguments.at_once or AT_ONCE):
         peer, ratio = row.peer or 0.0, row.ratio or 0.0
         print(f"{row.name:44} {row.ours:8.0f} {peer:8.0f} {ratio:6.2f} {row.unit}")
 

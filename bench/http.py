@@ -29,7 +29,7 @@ import trio
 from bench.node_process import running_node
 from bench.random_model import THREADS, Peer, random_model
 from bench.table import BenchRow, latency_row, percentile, throughput_row
-from meshnode.model.loading import TOKENIZER_FILE
+from meshnode.model.files import TOKENIZER_FILE
 from meshnode.model.tokenizer import Tokenizer
 
 STREAMS = 8

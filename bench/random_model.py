@@ -30,7 +30,7 @@ CONFIG = DecoderConfig(
     num_heads=12,
     num_kv_heads=12,
     head_dim=64,
-    context_length=1024,
+    context_length=2048,
 )
 
 

@@ -130,6 +130,8 @@ class Requirement:
     field: FieldRule | None
     message: MessageRule | None
     source: str
+    # Why a SHOULD is not a MUST.
+    why: str | None = None
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -150,7 +152,7 @@ _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _map
 _FILE_KEYS = {"section", "defaults", "requirements"}
 _ENTRY_KEYS = {
     "id", "section", "level", "origin", "text", "profile", "effect", "needs",
-    "check", "unchecked", "shown_when", "field", "message",
+    "check", "unchecked", "shown_when", "field", "message", "why",
 }  # fmt: skip
 
 
@@ -189,6 +191,7 @@ def _entry(item: Mapping[str, Any], source: str) -> Requirement:
             field=_field_rule(item["field"]) if "field" in item else None,
             message=MessageRule(**item["message"]) if "message" in item else None,
             source=source,
+            why=item.get("why"),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise CatalogueError(f"{where}: {error!r}") from None
@@ -225,6 +228,8 @@ def _validate_entry(requirement: Requirement, where: str) -> None:
         raise CatalogueError(f"{where}: shown_when without a check")
     if not silent and not requirement.check and not requirement.unchecked:
         raise CatalogueError(f"{where}: has neither a check nor a reason why it has none")
+    if (requirement.level is Level.SHOULD) != bool(requirement.why):
+        raise CatalogueError(f"{where}: a SHOULD, and nothing else, says why it is no MUST")
     unknown = requirement.needs - NEEDS
     if unknown:
         raise CatalogueError(f"{where}: unknown needs {sorted(unknown)}")

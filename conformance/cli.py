@@ -17,6 +17,7 @@ from typing import Any
 from conformance import __version__, baseline, catalogue, replay
 from conformance.catalogue import Effect, Profile
 from conformance.interface import page
+from conformance.options import add_target_options
 from conformance.probe import probe, propose
 from conformance.report import badge, compare, document, html, junit, text
 from conformance.run import Runner
@@ -25,6 +26,7 @@ from conformance.target import BadConfiguration, Target, make_target, read_file
 from conformance.verdict import EXIT_CODES, Exit, Outcome
 
 LOG = "exchanges.jsonl"
+NOT_ASKED = "the configuration or --profile leaves this profile out"
 DEFAULT_FILE = Path("conformance.toml")
 STORAGE = "HYPOTHESIS_STORAGE_DIRECTORY"
 ENVIRONMENT = {
@@ -147,32 +149,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_target_options(parser: Any) -> None:
-    """Add the options for the target and for what a run may do to it."""
-    add = getattr(parser, "addoption", None) or parser.add_argument
-    add("--config", metavar="FILE", help="default: conformance.toml, if it exists")
-    add("--token", metavar="T", help="bearer token; better: CONFORMANCE_TOKEN in the environment")
-    add("--expired-token", metavar="T", help="expired token; better: CONFORMANCE_EXPIRED_TOKEN")
-    add("--gradient", metavar="FILE", help="a signed GossipGradientRequest that the node accepts")
-    add("--grpc", metavar="HOST:PORT", help="default: the HTTP port plus 1000")
-    add(
-        "--profile",
-        action="append",
-        choices=[item.value for item in Profile],
-        help="judge this profile, instead of those that a probe finds; can be repeated",
-    )
-    add("--allow", metavar="EFFECTS", help="any of mutate,spend,intrusive; default: none")
-    add("--budget", type=float, metavar="N", help="maximum to spend, in whole units")
-    add(
-        "--timeout",
-        type=float,
-        metavar="S",
-        help="seconds to wait for an answer; inference has its own limit",
-    )
-    add("--examples", type=int, metavar="N", help="number of generated inputs for each exploration")
-    add("--seed", type=int, metavar="N", help="seed of the generated inputs")
-
-
 def target_from(options: Any, environment: Mapping[str, str]) -> Target:
     """Make the target from the options, then the environment, then the file."""
     path = Path(options.config) if options.config else DEFAULT_FILE
@@ -192,10 +168,15 @@ def target_from(options: Any, environment: Mapping[str, str]) -> Target:
         "timeout_s": options.timeout,
         "examples": options.examples,
         "seed": options.seed,
+        "edition": options.edition,
+        "require": options.require,
+        "require_profiles": options.require_profile,
     }
     settings.update({name: value for name, value in given.items() if value is not None})
     target = make_target(settings)
-    return target if target.profiles else with_probe(target)
+    if target.profiles:
+        return replace(target, absent=dict.fromkeys(Profile, NOT_ASKED))
+    return with_probe(target)
 
 
 def with_probe(target: Target) -> Target:
@@ -206,7 +187,7 @@ def with_probe(target: Target) -> Target:
             f"nothing at {target.url} answers as the document describes: "
             + "; ".join(proposal.looks[:2])
         )
-    return replace(target, profiles=proposal.profiles, grpc=proposal.grpc)
+    return replace(target, profiles=proposal.profiles, grpc=proposal.grpc, absent=proposal.absent)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -306,6 +287,8 @@ def _explain(options: argparse.Namespace) -> int:
         item = known[ident]
         print(f"{item.id}  section {item.section}  {item.level.value}  ({item.origin.value})")
         print(f"    {item.text}")
+        if item.why:
+            print(f"    no MUST, because {item.why}")
         print(f"    profile {item.profile.value}, effect {item.effect}", end="")
         print(f", needs {', '.join(sorted(item.needs))}" if item.needs else "")
         if item.check:

@@ -6,9 +6,9 @@ Invariant: spending stops once the budget is used up.
 from conformance import passive
 from conformance.findings import Findings, Skipped
 from conformance.grpcwire import GrpcClient
-from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient
+from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
 from conformance.strictjson import Json, is_int, is_number
-from conformance.target import Target
+from conformance.target import Target, documented_grpc_address
 
 API = "/api/v1"
 
@@ -43,6 +43,48 @@ class Budget:
         return self.spent > self.limit
 
 
+class Service:
+    """What one run knows of the gRPC service as a whole, so that one fault is reported once."""
+
+    def __init__(self) -> None:
+        """Begin without knowing anything."""
+        self.reachable = False
+        # Whether the service has its documented name; None while nothing has shown it.
+        self.named: bool | None = None
+        self.running: bool | None = None
+        # The node's own ID in the DHT; empty if it gives none.
+        self.node_id: bytes | None = None
+
+    def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
+        """Return whether a call failed because nothing has ever answered on the gRPC port.
+
+        Only the check that owns the requirement about the port rules on it.
+        """
+        silent = reason.why.startswith("unreachable") and not self.reachable
+        documented = context.target.grpc == documented_grpc_address(context.target.url)
+        if context.target.edition == 1 or not silent or reason.exchange.kind != "grpc":
+            return False
+        if not documented or not self._answers_http(context):
+            return False
+        if context.may_rule_on(PORT):
+            context.fails(PORT, reason.why, reason)
+        return True
+
+    def _answers_http(self, context: "Context") -> bool:
+        """Return whether the target runs at all; asks once in a run."""
+        if self.running is None:
+            try:
+                context.http.call("GET", API + "/status")
+                self.running = True
+            except Unanswered:
+                self.running = False
+        return self.running
+
+
+# The requirement that a gRPC server answers on the documented port.
+PORT = "GEN-002"
+
+
 class Context(Findings):
     """The target, the clients and the findings of one check."""
 
@@ -55,15 +97,17 @@ class Context(Findings):
         grpc: GrpcClient | None,
         budget: Budget,
         residue: list[str],
+        service: Service,
     ) -> None:
         """`residue` collects what a check could not restore."""
         # Every answer is also judged by the passive checks.
-        super().__init__(check, proves | passive.PROVES)
+        super().__init__(check, proves | passive.PROVES, target.edition)
         self.target = target
         self.http = http
         self._grpc = grpc
         self.budget = budget
         self.residue = residue
+        self.service = service
 
     @property
     def exchanges_made(self) -> int:

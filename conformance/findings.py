@@ -23,11 +23,15 @@ class Undeclared(Exception):
 class Findings:
     """The findings of one check."""
 
-    def __init__(self, check: str, proves: frozenset[str]) -> None:
-        """`proves` holds the ids of the requirements that the check may rule on."""
+    def __init__(self, check: str, proves: frozenset[str], edition: int) -> None:
+        """`proves` holds the ids of the requirements that the check may rule on.
+
+        `edition` is that of the run.
+        """
         self._check = check
         self._proves = proves
         self.findings: list[Finding] = []
+        self.edition = edition
 
     def _find(self, ruling: Ruling, ident: str, message: str, shown: tuple[Shown, ...]) -> None:
         if ident not in self._proves:
@@ -47,6 +51,13 @@ class Findings:
         """Record that these exchanges neither prove nor disprove the requirement."""
         self._find(Ruling.UNCLEAR, ident, why, shown)
 
+    def wrong(self, ident: str, why: str, *shown: Shown) -> None:
+        """Record a complete answer that is wrong; edition 1 left it open, so that it still does."""
+        if self.edition == 1:
+            self.unclear(ident, why, *shown)
+        else:
+            self.fails(ident, why, *shown)
+
     def observe(self, ident: str, what: str, *shown: Shown) -> None:
         """Record something that is neither right nor wrong."""
         self._find(Ruling.OBSERVED, ident, what, shown)
@@ -58,6 +69,10 @@ class Findings:
         else:
             self.fails(ident, why, *shown)
         return held
+
+    def may_rule_on(self, ident: str) -> bool:
+        """Return whether the check declares the requirement."""
+        return ident in self._proves
 
     def ruled_on(self) -> set[str]:
         """Return the ids of the requirements that have any finding."""

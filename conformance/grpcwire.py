@@ -100,7 +100,7 @@ class GrpcClient:
         file: MessageFile | None = None,
     ) -> Reply:
         began = time.monotonic()
-        path = f"/{SERVICE}/{operation}"
+        path = operation if operation.startswith("/") else f"/{SERVICE}/{operation}"
         code, details, answer = "OK", "", b""
         try:
             if stream:
@@ -207,7 +207,8 @@ def _octal(data: bytes) -> str:
 
 
 def _curl(address: str, operation: str) -> str:
-    url = shlex.quote(f"http://{address}/{SERVICE}/{operation}")
+    path = operation if operation.startswith("/") else f"/{SERVICE}/{operation}"
+    url = shlex.quote(f"http://{address}{path}")
     return (
         "curl -sS -v --http2-prior-knowledge -H 'TE: trailers'"
         f" -H 'Content-Type: application/grpc' --data-binary @- {url}"

@@ -115,6 +115,8 @@ def field_fault(rule: MessageRule, found: WireField) -> str | None:
         expected = _WIRE_TYPES[rule.type]
     if found.wire_type != expected:
         return f"wire type {found.wire_type} instead of {expected}"
+    if rule.type == "bool" and found.value not in (0, 1):
+        return f"a bool that is {found.value!r}"
     if rule.type == "string" and isinstance(found.value, bytes):
         try:
             found.value.decode()

@@ -8,12 +8,19 @@ from conformance.httpwire import Answer
 from conformance.strictjson import Json, NotJson, brief, is_int, is_number
 
 BODY = frozenset({"GEN-010", "GEN-011", "GEN-012"})
-ERROR = frozenset(f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14))
-PROVES = BODY | ERROR
+ERROR = frozenset(
+    f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 18, 19)
+)
+# Every answer of a documented operation shows its status and its numbers.
+CALL = frozenset({"GR-CODE-001", "GR-SANE-001"})
+PROVES = BODY | ERROR | CALL
 # Names of checks without a function of their own: they run together with every other check.
 CHECKS = {"passive-body": BODY, "passive-error": ERROR}
 
 DOCUMENTED_CODES = {401: "UNAUTHORIZED", 402: "INSUFFICIENT_BALANCE", 429: "RATE_LIMITED"}
+# Statuses of refusals that come from the API itself, not from a server or a proxy before it.
+REFUSALS = (400, 403, 409, 422)
+NO_SUCH_ROUTE = "/no-such-route-of-the-document"
 TRACES = (b"Traceback (most recent call last)", b"goroutine 1 [", b"\tat java.", b"panicked at")
 
 
@@ -106,6 +113,9 @@ def _judge_documented_error(findings: Findings, answer: Answer, body: Json) -> N
                 f"details.{key} is {brief(known.get(key))}, not a number",
                 answer,
             )
+        required, available = known.get("required"), known.get("available")
+        if is_number(required) and is_number(available):
+            findings.judge("NA-ERR-019", available < required, f"details {brief(known)}", answer)
 
 
 def _judge_other_error(findings: Findings, answer: Answer) -> None:
@@ -119,6 +129,7 @@ def _judge_other_error(findings: Findings, answer: Answer) -> None:
         and isinstance(error.get("code"), str)
         and isinstance(error.get("message"), str)
     )
-    findings.judge(
-        "NA-ERR-012", fits, f"a {answer.status} without error.code and error.message", answer
-    )
+    why = f"a {answer.status} without error.code and error.message"
+    findings.judge("NA-ERR-012", fits, why, answer)
+    if answer.status in REFUSALS and NO_SUCH_ROUTE not in answer.exchange.request["url"]:
+        findings.judge("NA-ERR-018", fits, why, answer)

@@ -1,8 +1,10 @@
 """Finds out what a target serves with a few harmless requests, and proposes a `conformance.toml`.
 
-Invariants: a profile is proposed if any of its routes exists, so that a node with a broken route is
-judged and not excused; any gRPC server on the documented port counts as the service, and its
-operations are then judged; no request changes anything.
+Invariants: a family of routes is served if two of its routes answer in its way, that is with its
+resources or with its refusal of a missing token; an error of the server, a redirect or a page of
+HTML shows nothing. A family that is served is judged whole, a missing route of it included. Any
+gRPC server on the documented port counts as the service, and so does one that the target's own
+configuration names. No request changes anything.
 """
 
 import json
@@ -11,48 +13,105 @@ from dataclasses import dataclass
 
 from conformance import messages
 from conformance.catalogue import Profile
-from conformance.checks.reading import ABSENT
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import HttpClient, Unanswered
 from conformance.journal import Journal
 from conformance.secrecy import Redactor
+from conformance.strictjson import is_int
 from conformance.target import Target, documented_grpc_address
 
-ROUTES: dict[Profile, tuple[str, ...]] = {
-    Profile.NODE_API: ("/api/v1/status", "/api/v1/health", "/api/v1/metrics", "/api/v1/config"),
-    Profile.TRAINING: ("/api/training/global", "/api/training/verify"),
-    # Not /healthz, which many services have that are not gateways.
-    Profile.NATIVE_API: ("/api/network", "/api/model", "/api/blocks"),
-}
+
+@dataclass(frozen=True)
+class Family:
+    """One of the two families of routes, the profiles that it has, and routes that show it.
+
+    For each route there are keys of its resource; for a native one, whose fields are not
+    specified, there are none. A guarded route may refuse the probe, which sends no token.
+    """
+
+    profiles: frozenset[Profile]
+    routes: dict[str, tuple[str, ...]]
+    guarded: tuple[str, ...] = ()
+
+
+FAMILIES = (
+    Family(
+        frozenset({Profile.NODE_API, Profile.TRAINING}),
+        {
+            "/api/v1/status": ("node_id", "uptime_seconds", "peer_count", "role"),
+            "/api/v1/health": ("healthy", "checks"),
+            "/api/v1/metrics": ("inference", "network", "rewards", "timestamp"),
+            "/api/v1/network": ("nodes", "architecture", "capacity"),
+            "/api/training/global": ("hash_agreement_rate", "is_converging", "diloco"),
+            "/api/training/verify": ("is_working", "reason"),
+        },
+        ("/api/v1/config", "/api/v1/layers", "/api/v1/wallet/balance"),
+    ),
+    Family(
+        frozenset({Profile.NATIVE_API}),
+        # Not /healthz, which many services have that are not gateways.
+        dict.fromkeys(
+            ("/api/network", "/api/model", "/api/blocks", "/api/validators", "/work/status"), ()
+        ),
+    ),
+)
+# How many routes have to answer in the way of their family.
+ENOUGH = 2
 # The operations of all three belong to one service.
 SERVICE_PROFILES = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 TIMEOUT_S = 3.0
+UNAUTHORIZED = 401
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What was found, and the outcome of each request."""
+    """What was found, the outcome of each request, and why a profile was not found."""
 
     profiles: frozenset[Profile]
     grpc: str | None
     looks: tuple[str, ...]
+    absent: dict[Profile, str]
 
 
 def probe(target: Target) -> Proposal:
-    """Probe a target, without changing anything and without sending a token."""
+    """Probe a target without changing anything; only its configuration is read with a token."""
     journal = Journal(Redactor(target.secrets))
     looks: list[str] = []
     found: set[Profile] = set()
+    absent: dict[Profile, str] = {}
     http = HttpClient(target.url, journal, timeout_s=TIMEOUT_S, max_wait_s=10)
-    for profile, paths in ROUTES.items():
-        if any(_look(looks, f"GET {path}", _get(http, path)) for path in paths):
-            found.add(profile)
+    for family in FAMILIES:
+        asks = {path: _get(http, path, keys) for path, keys in family.routes.items()}
+        asks.update({path: _guarded(http, path) for path in family.guarded})
+        shown = [path for path, ask in asks.items() if _look(looks, f"GET {path}", ask)]
+        if len(shown) >= ENOUGH:
+            found |= family.profiles
+            continue
+        first = next(iter(asks))
+        outcome = next(look for look in looks if look.startswith(f"GET {first}:"))
+        why = f"{len(shown)} of {len(asks)} routes tried answer in its way; {outcome}"
+        absent.update(dict.fromkeys(family.profiles, why))
     address = target.grpc or documented_grpc_address(target.url)
     grpc = GrpcClient(address, journal, timeout_s=TIMEOUT_S)
     if _look(looks, f"{address} GetCheckpointInfo", _speaks(grpc)):
         found |= SERVICE_PROFILES
+    elif Profile.NODE_API in found and _names_grpc(http, target):
+        # The target says that it serves gRPC, so that its absence is a finding.
+        looks.append("GET /api/v1/config names a grpc_port")
+        found |= SERVICE_PROFILES
+    else:
+        absent.update(dict.fromkeys(SERVICE_PROFILES, f"no gRPC server answers at {looks[-1]}"))
     grpc.close()
-    return Proposal(frozenset(found), address if Profile.GRPC in found else None, tuple(looks))
+    served = address if Profile.GRPC in found else None
+    return Proposal(frozenset(found), served, tuple(looks), absent)
+
+
+def _names_grpc(http: HttpClient, target: Target) -> bool:
+    try:
+        answer = http.call("GET", "/api/v1/config", credential=target.valid)
+    except Unanswered:
+        return False
+    return answer.ok and is_int((answer.json_object() or {}).get("grpc_port"))
 
 
 def _look(looks: list[str], what: str, ask: Callable[[], tuple[bool, str]]) -> bool:
@@ -64,12 +123,23 @@ def _look(looks: list[str], what: str, ask: Callable[[], tuple[bool, str]]) -> b
     return present
 
 
-def _get(http: HttpClient, path: str) -> Callable[[], tuple[bool, str]]:
+def _get(http: HttpClient, path: str, keys: tuple[str, ...]) -> Callable[[], tuple[bool, str]]:
     def ask() -> tuple[bool, str]:
         answer = http.call("GET", path)
-        page = answer.media_type == "text/html"
-        # Single-page applications answer every path with an HTML page.
-        return answer.status not in ABSENT and not page, f"status {answer.status}"
+        document = answer.json_object() or {}
+        # An unhealthy node may give its report with an error status.
+        fits = bool(set(keys) & set(document)) if keys else answer.ok and bool(document)
+        return fits and (answer.ok or "healthy" in document), f"status {answer.status}"
+
+    return ask
+
+
+def _guarded(http: HttpClient, path: str) -> Callable[[], tuple[bool, str]]:
+    def ask() -> tuple[bool, str]:
+        answer = http.call("GET", path)
+        error = (answer.json_object() or {}).get("error")
+        documented = isinstance(error, dict) and "code" in error
+        return answer.status == UNAUTHORIZED and documented, f"status {answer.status}"
 
     return ask
 

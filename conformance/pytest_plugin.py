@@ -44,7 +44,7 @@ class _Options:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the target."""
-    from conformance.cli import add_target_options
+    from conformance.options import add_target_options
 
     group = parser.getgroup("conformance", "conformance of a node")
     group.addoption("--node-url", metavar="URL", help="the node to judge: http://HOST:PORT")

@@ -9,15 +9,16 @@ import random
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from conformance import passive
 from conformance.baseline import Baseline
 from conformance.catalogue import Effect, Level, Origin, Requirement, load
-from conformance.context import API, Budget, Context
+from conformance.context import API, Budget, Context, Service
+from conformance.editions import levels
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
@@ -39,6 +40,8 @@ class Result:
     reason: str
     findings: tuple[Finding, ...]
     known: bool = False
+    # Whether the edition of the run has the requirement; if not, its outcome is only a note.
+    scored: bool = True
 
 
 @dataclass
@@ -57,6 +60,36 @@ class Run:
     redactor: Redactor
     skipped: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def asked(self) -> list[Result]:
+        """The MUSTs of the edition that the judged profiles have, and that have a check."""
+        return [
+            item
+            for item in self.results
+            if item.scored
+            and item.requirement.level is Level.MUST
+            and item.requirement.check
+            and item.standing is not Standing.NOT_APPLICABLE
+        ]
+
+    @property
+    def share(self) -> float:
+        """The share of these that is proved, from 0 to 1."""
+        proved = sum(item.standing is Standing.PROVED for item in self.asked)
+        return proved / max(len(self.asked), 1)
+
+    def lacks(self) -> list[str]:
+        """Return what the run was required to prove and did not."""
+        found = []
+        required = self.target.require
+        if required is not None and self.share < required:
+            found.append(f"{self.share:.1%} of the MUSTs are proved, {required:.1%} are required")
+        for profile in sorted(self.target.require_profiles):
+            shown = [item for item in self.asked if item.requirement.profile is profile]
+            if not any(item.standing is Standing.PROVED for item in shown):
+                found.append(f"nothing of the required profile {profile.value} is proved")
+        return found
+
     def ended(self) -> Exit:
         """Return how the run ends: the most serious of its outcomes."""
         outcomes = {(item.outcome, item.known) for item in self.results}
@@ -73,9 +106,12 @@ class Run:
             (bool(self.stale), Exit.STALE_BASELINE),
             (must_open, Exit.INCONCLUSIVE),
             (not proved, Exit.NOTHING_PROVED),
+            (bool(self.lacks()), Exit.TOO_LITTLE),
         )
         return next((reason for happened, reason in order if happened), Exit.CONFORMS)
 
+
+UNREACHABLE = "no gRPC server answers, which GEN-002 reports"
 
 Progress = Callable[[int, int, str], None]
 
@@ -93,12 +129,15 @@ class Runner:
         progress: Progress = lambda done, total, name: None,
         parallel: int = 1,
         shuffle: bool = False,
+        names: Container[str] | None = None,
+        first_violation: bool = False,
     ) -> None:
         """`only` holds requirement ids; empty means all. `log` is the JSONL file of exchanges.
 
         `parallel` is the number of reading checks that run at a time; if it is above 1, the others
         run after all of these. `shuffle` runs the checks in an order derived from the target's
-        seed, instead of by their effect.
+        seed, instead of by their effect. `names` holds the checks to run; None means all. With
+        `first_violation` the run ends after the first check that finds a MUST violated.
         """
         self.target = target
         self.redactor = Redactor(target.secrets)
@@ -108,9 +147,12 @@ class Runner:
         self._progress = progress
         self._parallel = parallel
         self._shuffle = shuffle
+        self._names = names
+        self._first_violation = first_violation
         self._clients = threading.local()
         self._opened: list[GrpcClient] = []
         self._budget = Budget(target.budget)
+        self._service = Service()
         self._findings: list[Finding] = []
         self._faults: dict[str, str] = {}
         self._residue: list[str] = []
@@ -175,7 +217,16 @@ class Runner:
             self._progress(done, len(chosen), check.name)
             self._run_check(check)
             done += 1
+            if self._first_violation and self._violated():
+                break
         self._progress(len(chosen), len(chosen), "")
+
+    def _violated(self) -> bool:
+        scored = levels(self.target.edition)
+        return any(
+            item.ruling is Ruling.FAILS and scored.get(item.requirement) is Level.MUST
+            for item in self._findings
+        )
 
     def _own_clients(self) -> tuple[HttpClient, GrpcClient | None]:
         """Return the clients of this thread, so that checks do not affect one another."""
@@ -195,6 +246,8 @@ class Runner:
 
     def _applies(self, check: Check) -> bool:
         if not check.profiles & self.target.profiles:
+            return False
+        if self._names is not None and check.name not in self._names:
             return False
         # A passive requirement is judged on every answer, so it selects every check.
         if self._only and not (check.proves | passive.PROVES) & self._only:
@@ -217,8 +270,9 @@ class Runner:
     def _run_check(self, check: Check) -> None:
         http, grpc = self._own_clients()
         context = Context(
-            check.name, check.proves, self.target, http, grpc, self._budget, self._residue
-        )
+            check.name, check.proves, self.target, http, grpc, self._budget, self._residue,
+            self._service,
+        )  # fmt: skip
         http.check = check.name
         if grpc:
             grpc.check = check.name
@@ -231,6 +285,10 @@ class Runner:
         try:
             check.run(context)
         except Unanswered as reason:
+            if self._service.blame_unreachable(context, reason):
+                self._skipped[check.name] = UNREACHABLE
+                self._findings += context.findings
+                return
             for ident in sorted(self._open(check, context)):
                 context.unclear(ident, reason.why, reason.exchange)
         except Skipped as reason:
@@ -248,6 +306,13 @@ class Runner:
 
     def _result(self, requirement: Requirement, found: tuple[Finding, ...]) -> Result:
         stands, reason = self._standing(requirement, found)
+        level = levels(self.target.edition).get(requirement.id)
+        if level is None and requirement.origin is not Origin.SILENT:
+            outcome = Outcome.SKIP if OUTCOMES[stands][requirement.level] is Outcome.SKIP else (
+                Outcome.NOTE)  # fmt: skip
+            return Result(requirement, stands, outcome, reason, _examples(found), scored=False)
+        if level is not None and level is not requirement.level:
+            requirement = replace(requirement, level=level)
         outcome = OUTCOMES[stands][requirement.level]
         known = outcome is Outcome.FAIL and requirement.id in self._baseline.known
         return Result(requirement, stands, outcome, reason, _examples(found), known)
@@ -256,7 +321,9 @@ class Runner:
         self, requirement: Requirement, found: tuple[Finding, ...]
     ) -> tuple[Standing, str]:
         if requirement.profile not in self.target.profiles:
-            return Standing.NOT_APPLICABLE, f"the target declares no profile {requirement.profile}"
+            otherwise = f"the target declares no profile {requirement.profile}"
+            reason = self.target.absent.get(requirement.profile, otherwise)
+            return Standing.NOT_APPLICABLE, reason
         stands = standing(requirement, (item.ruling for item in found))
         if stands is not None:
             reason = "the document does not say" if stands is Standing.SILENT else _why(found)

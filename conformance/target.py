@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from conformance.catalogue import Effect, Profile
+from conformance.editions import CURRENT, EDITIONS
 from conformance.httpwire import ANONYMOUS, Credential, bearer
 from conformance.messagefile import BadFile, MessageFile, read_message
 
@@ -51,6 +52,12 @@ class Target:
     burst_s: float = 6.0
     examples: int = 20
     seed: int = 0
+    edition: int = CURRENT
+    # The share of the MUSTs that has to be proved, and the profiles that have to be served.
+    require: float | None = None
+    require_profiles: frozenset[Profile] = frozenset()
+    # Why a profile is not applicable, where a probe has found it out.
+    absent: Mapping[Profile, str] = field(default_factory=dict)
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -137,6 +144,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "burst_s": (int, float),
     "examples": int,
     "seed": int,
+    "edition": int,
+    "require": (int, float),
+    "require_profiles": list,
 }
 
 
@@ -178,6 +188,9 @@ def make_target(settings: Mapping[str, Any]) -> Target:
         known = {
             **settings,
             "profiles": frozenset(Profile(name) for name in settings.get("profiles", ())),
+            "require_profiles": frozenset(
+                Profile(name) for name in settings.get("require_profiles", ())
+            ),
             "allow": frozenset(Effect.named(name) for name in settings.get("allow", ())),
             "legacy_gone": tuple(settings.get("legacy_gone", ())),
             "legacy_redirected": tuple(settings.get("legacy_redirected", ())),
@@ -193,6 +206,10 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     if "gradient" in settings:
         known["gradient"] = _gradient(settings["gradient"])
     target = Target(**known)
+    if target.edition not in EDITIONS:
+        raise BadConfiguration(f"edition: there are only {', '.join(map(str, EDITIONS))}")
+    if target.require is not None and not 0 <= target.require <= 1:
+        raise BadConfiguration("require: must be a share from 0 to 1, such as 0.9")
     for name in ("timeout_s", "inference_timeout_s", "examples"):
         if getattr(target, name) <= 0:
             raise BadConfiguration(f"{name}: must be above zero")

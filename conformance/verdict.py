@@ -106,6 +106,7 @@ class Exit(StrEnum):
     NOTHING_PROVED = "nothing was proved"
     INCONCLUSIVE = "inconclusive"
     STALE_BASELINE = "a stale baseline"
+    TOO_LITTLE = "less was proved than required"
 
 
 EXIT_CODES = {reason: code for code, reason in enumerate(Exit)}

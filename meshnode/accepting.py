@@ -40,13 +40,16 @@ accept(2)."""
 class AddressRate:
     """How fast one address may do something. Addresses of this machine may at any rate."""
 
-    def __init__(self, rate: Rate) -> None:
-        """Admit ``rate`` from each address."""
+    def __init__(self, rate: Rate, exempt: Callable[[str], bool] = lambda ip: False) -> None:
+        """Admit ``rate`` from each address, and any rate from those that are exempt."""
         self._limit = RateLimit(rate)
+        self._exempt = exempt
 
     def admits(self, ip: str) -> bool:
         """Whether another one from this address is welcome now. Counts it if so."""
-        return is_here(ip) or self._limit.wait(address_key(ip), trio.current_time()) == 0.0
+        if is_here(ip) or self._exempt(ip):
+            return True
+        return self._limit.wait(address_key(ip), trio.current_time()) == 0.0
 
 
 async def accept_connections(

@@ -33,6 +33,8 @@ class BannerFacts:
     """Empty if the operator has configured a token."""
     token_file: Path
     token_is_new: bool
+    secure: bool
+    """Whether the ports speak TLS."""
     seconds: float
     """From the start of :func:`meshnode.node.run_node` until everything was ready."""
 
@@ -40,12 +42,13 @@ class BannerFacts:
 def print_banner(facts: BannerFacts, out: TextIO | None = None) -> None:
     """Write the banner to ``out``, standard output unless given, and flush it."""
     out = out or sys.stdout
-    url = "http://" + format_address(*facts.http)
+    url = ("https://" if facts.secure else "http://") + format_address(*facts.http)
     token, credential = _token_lines(facts, shown=facts.token_is_new or out.isatty())
     lines = [
         f"meshnode {__version__}  ready in {facts.seconds:.1f} s",
         f"  node    {facts.node_id}",
         f"  model   {facts.model}, layers {facts.layers}",
+        f"  page    {url}/ in a browser",
         f"  http    {url}/api/v1",
         f"          {url}/openapi.json describes it",
         f"  grpc    {format_address(*facts.grpc)}",

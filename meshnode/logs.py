@@ -20,6 +20,7 @@ import os
 import shutil
 import sys
 import textwrap
+from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -35,6 +36,7 @@ _COLOURS = {
 }
 """Colours of the levels: dim, green, yellow, red, bold red."""
 _DIM = "2"
+MAX_KEPT_CHARS = 1000
 _MIN_WIDTH = 40
 """Columns; a narrower terminal folds lines by itself."""
 
@@ -110,6 +112,43 @@ def set_up_logging(log_format: str, environ: Mapping[str, str] = os.environ) -> 
     root.setLevel(logging.INFO)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class RecentRecords(logging.Handler):
+    """Keeps the latest records, for the operator who looks at the node's page."""
+
+    def __init__(self, room: int = 1000) -> None:
+        super().__init__()
+        self._records: deque[dict[str, object]] = deque(maxlen=room)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record; its message is cut where it is very long."""
+        entry: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": short_name(record.name),
+            "message": _visible(record.getMessage())[:MAX_KEPT_CHARS],
+        }
+        if fields := _fields(record):
+            entry["fields"] = {name: str(value)[:MAX_KEPT_CHARS] for name, value in fields.items()}
+        self._records.append(entry)
+
+    def latest(self, most: int) -> list[dict[str, object]]:
+        """The latest records, oldest first."""
+        return list(self._records)[-most:]
+
+
+def keep_recent_records() -> None:
+    """Begin to keep the latest records of this process's log."""
+    logging.getLogger().addHandler(RecentRecords())
+
+
+def recent_records(most: int) -> list[dict[str, object]]:
+    """The latest records of this process's log, oldest first; none if they are not kept."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, RecentRecords):
+            return handler.latest(most)
+    return []
 
 
 def short_name(logger: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,10 +19,12 @@ from meshnode.config import (
     SETTINGS,
     Change,
     Config,
+    Setting,
     Value,
     build_config,
-    checked,
-    parse_text,
+    flatten,
+    type_names,
+    validate_value,
 )
 from meshnode.domain.errors import InvalidRequest, StartupError
 
@@ -47,7 +50,7 @@ def load_config(
         {s.key: environ[s.variable] for s in SETTINGS if s.variable in environ},
         lambda key: BY_KEY[key].variable,
     )
-    given = _texts(flags, lambda key: "--" + key.removesuffix("_url").replace("_", "-"))
+    given = _texts(flags, lambda key: "--" + re.sub("[._]", "-", key.removesuffix("_url")))
     early = build_config({**file_values, **variables, **given})
     kept = read_persisted(Path(early.data_dir) / PERSISTED) if persisted else {}
     values = {**file_values, **kept, **variables, **given}
@@ -91,6 +94,33 @@ def read_persisted(path: Path) -> dict[str, Value]:
         if BY_KEY[key].change not in (Change.LIVE, Change.RESTART):
             raise StartupError(f"{path}: {key}: is not a setting that can be changed")
     return values
+
+
+def checked(source: str, tree: Mapping[str, object]) -> dict[str, Value]:
+    """Check all values of one source; StartupError names the source and the first fault."""
+    values: dict[str, Value] = {}
+    try:
+        for key, value in flatten(tree).items():
+            setting = BY_KEY.get(key)
+            if setting is None:
+                raise InvalidRequest(key, "is not a setting")
+            values[key] = validate_value(setting, value)
+    except InvalidRequest as error:
+        raise StartupError(f"{source}: {error}") from None
+    return values
+
+
+def parse_text(setting: Setting, text: str) -> Value:
+    """Read ``text``, from a flag or the environment, as a value of ``setting``."""
+    value: object = text
+    try:
+        if setting.kind is bool:
+            value = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        elif setting.kind is not str:
+            value = setting.kind(text)
+    except (KeyError, ValueError):
+        raise InvalidRequest(setting.key, f"must be {type_names[setting.kind]}") from None
+    return validate_value(setting, value)
 
 
 def _texts(values: Mapping[str, str], name_of: NameOf) -> dict[str, Value]:

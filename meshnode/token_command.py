@@ -1,4 +1,4 @@
-"""``meshnode token``: issue, fund, list, revoke and sweep tokens, with or without a running node.
+"""``meshnode token``: issue, fund, list, revoke and sweep tokens, and change the operator's.
 
 A running node notices a changed token file on its next request (decision 0005). The node itself
 carries out orders that move money, because only a node signs (decision 0085).
@@ -14,9 +14,15 @@ from pathlib import Path
 from meshnode.domain.account_address import address_of
 from meshnode.domain.amounts import parse_amount, text
 from meshnode.domain.errors import InvalidRequest, StartupError
-from meshnode.domain.tokens import TokenRecord
+from meshnode.domain.tokens import CUSTOMER, TokenRecord, parse_scopes
 from meshnode.domain.units import DAY_S
-from meshnode.services.keystore import ACCOUNTS_FOLDER, KEY_FILE, Keystore
+from meshnode.services.keystore import (
+    ACCOUNTS_FOLDER,
+    KEY_FILE,
+    TOKEN_FILE,
+    Keystore,
+    replace_token,
+)
 from meshnode.services.tokens import TokenStore
 from meshnode.services.wallet.orders import (
     DONE,
@@ -34,14 +40,19 @@ ANSWER_WITHIN_S = 15.0
 LOOK_EVERY_S = 0.05
 
 
-def run_token_command(options: argparse.Namespace, data_dir: Path, passphrase: str = "") -> None:
+def run_token_command(
+    options: argparse.Namespace, data_dir: Path, passphrase: str = "", operator_token: str = ""
+) -> None:
     """Carry out one action and print its outcome. Raises InvalidRequest or StartupError.
 
     ``passphrase`` opens the node's keys; only ``issue --fund`` and ``sweep`` need it.
+    ``operator_token`` is the one that the configuration sets, if it sets one.
     """
     _require_node(data_dir)
     store = TokenStore(data_dir)
-    if options.action == "issue":
+    if options.action == "rotate":
+        _rotate(data_dir, operator_token)
+    elif options.action == "issue":
         _issue(options, store, data_dir, passphrase)
     elif options.action == "revoke":
         print(_describe(store.revoke(options.which)))
@@ -53,6 +64,14 @@ def run_token_command(options: argparse.Namespace, data_dir: Path, passphrase: s
             print(_describe(record))
         if not records:
             print("no tokens have been issued; the operator's own is not listed")
+
+
+def _rotate(data_dir: Path, configured: str) -> None:
+    """Change the operator's token; a running node takes it over with its next request."""
+    if configured:
+        raise InvalidRequest("token", "is set by MESHNODE_TOKEN or --token; change it there")
+    replace_token(data_dir)
+    print(f"the operator's token was changed; the new one is in {data_dir / TOKEN_FILE}")
 
 
 def _require_node(data_dir: Path) -> None:
@@ -76,7 +95,9 @@ def _issue(options: argparse.Namespace, store: TokenStore, data_dir: Path, passp
     # Every check that can fail runs before a token is issued.
     atoms = 0 if fund is None else parse_amount(fund, "--fund")
     keys = Keystore(data_dir, passphrase) if atoms else None
-    record, secret = store.issue(options.name, options.days * DAY_S)
+    scope = getattr(options, "scope", None)
+    scopes = parse_scopes(scope) if scope else CUSTOMER
+    record, secret = store.issue(options.name, options.days * DAY_S, scopes)
     print(f"{_describe(record)}\nshown this once: {secret}")
     if keys is not None:
         account = keys.account(record.id).public_key
@@ -129,7 +150,8 @@ def _describe(record: TokenRecord) -> str:
         state = f"expires {_date(record.expires_at)}"
     else:
         state = f"expired {_date(record.expires_at)}"
-    return f"{record.id}  {record.name:20}  issued {_date(record.created_at)}  {state}"
+    scopes = ",".join(record.scopes)
+    return f"{record.id}  {record.name:20}  issued {_date(record.created_at)}  {state}  {scopes}"
 
 
 def _date(seconds: int) -> str:

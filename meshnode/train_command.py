@@ -20,7 +20,8 @@ import torch
 from meshnode.config import Config
 from meshnode.domain.errors import StartupError
 from meshnode.model.data import TokenData
-from meshnode.model.loading import DEFAULT_MODEL, TOKENIZER_FILE, load_model, save_model
+from meshnode.model.files import locate_model, open_files
+from meshnode.model.loading import DEFAULT_MODEL, load_model, save_model
 from meshnode.model.run import TrainingRun, show_progress
 from meshnode.model.training import Batch, InnerTrainer, Recipe, evaluate
 
@@ -36,13 +37,17 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
 
     On SIGINT or SIGTERM it finishes and saves the current step, and returns 128 plus the signal.
     """
+    missing = [n for n in ("text", "steps", "out") if getattr(options, n) is None]
+    if missing:
+        raise StartupError(f"train: --{missing[0]} is needed")
     if not 1 <= options.steps <= 100_000_000 or options.batch_size < 1:
         raise StartupError("--steps and --batch-size must be positive")
     if not options.text.is_dir():
         raise StartupError(f"--text: there is no folder {options.text}")
     torch.set_num_threads(config.resources.cpu_threads)
     start: Path = options.start or DEFAULT_MODEL
-    model = load_model(start, trainable=True)
+    files = open_files(locate_model(str(start)))
+    model = load_model(files, trainable=True)
     decoder = model.decoder
     if options.fresh:
         decoder.init_weights(torch.Generator().manual_seed(SEED))
@@ -98,7 +103,7 @@ def run_train_command(options: argparse.Namespace, config: Config) -> int:
         print(f"{lead}{done}; the same command goes on from there", file=sys.stderr)
         return 128 + interruption.number
     after = evaluate(decoder, data.validation_batches(options.batch_size))
-    save_model(out, decoder, start / TOKENIZER_FILE)
+    save_model(out, decoder, files)
     metrics = {
         "steps": run.trainer.step_count,
         "train_loss": round(run.loss, 5) if run.recent else None,

@@ -71,11 +71,14 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) -> None:
+def run_worker_command(
+    options: argparse.Namespace, model: str, chain_model: str, data_dir: Path
+) -> None:
     """Work until SIGTERM, SIGINT, or ``--tasks`` tasks are done. Raises StartupError.
 
-    ``model`` is a model directory, or empty for the default model. The journal is kept in the
-    ``worker`` folder of ``data_dir``.
+    ``model`` and ``chain_model`` are settings: the chain's model is the second, or else the
+    default model or the first, whichever the genesis names. The journal is kept in the ``worker``
+    folder of ``data_dir``.
     """
     if model == NETWORK_MODEL:
         raise StartupError(
@@ -84,7 +87,9 @@ def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) 
         )
     folder = data_dir / FOLDER
     # Imported here because they import torch: the other commands start faster without it.
+    from meshnode.model.files import locate_model
     from meshnode.model.loading import DEFAULT_MODEL
+    from meshnode.services.work.chain_model import chain_directory
     from meshnode.services.work.training_worker import StageJournal, TrainingWorker, run_worker
 
     lock = DataDirLock(folder / f"stage-{options.stage}")
@@ -93,7 +98,10 @@ def run_worker_command(options: argparse.Namespace, model: str, data_dir: Path) 
         url = options.gateway or os.environ.get(GATEWAY_VARIABLE) or DEFAULT_GATEWAY
         gateway = WorkGateway(check_url(url))
         genesis = _genesis(gateway, folder, options.genesis_sha256.lower())
-        directory = Path(model) if model else DEFAULT_MODEL
+        served = locate_model(model) if model else DEFAULT_MODEL
+        chosen = locate_model(chain_model) if chain_model else None
+        manifest = genesis.manifest
+        directory = chain_directory(chosen, served, manifest, folder, otherwise=served)
         execution = _execution(gateway, directory, folder, genesis)
         network = WorkNetwork(genesis.profile.work_domain, genesis.chain_id)
         journal = StageJournal(folder, options.stage)

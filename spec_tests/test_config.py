@@ -140,13 +140,13 @@ def test_flatten_and_nest_are_opposites() -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(build_config({"data_dir": str(tmp_path)}), NODE_ID, weight_bytes=1 << 30)
+    return Settings(build_config({"data_dir": str(tmp_path)}), NODE_ID, taken_bytes=1 << 30)
 
 
 def test_the_document_has_exactly_the_documented_keys(settings: Settings) -> None:
     document = settings.document()
     assert set(document) == {
-        "node_id", "port", "grpc_port", "tracker_url", "training", "resources",
+        "node_id", "port", "grpc_port", "dtype", "device", "tracker_url", "training", "resources",
     }  # fmt: skip
     training: Any
     resources: Any

@@ -4,8 +4,9 @@
     python -m tools.codegen --check   writes nothing, fails when a committed file is stale
 
 For each ``.proto`` file, protoc (grpcio-tools) generates ``meshnode/wire/X_pb2.py`` and ``.pyi``,
-and purerpc's plugin generates ``meshnode/rpc/X_grpc.py``; this script adds a typed ``.pyi`` for the
-latter. The service code is in ``rpc``, not in ``wire``, because only ``rpc`` may import purerpc.
+and for a file with a service purerpc's plugin generates ``meshnode/rpc/X_grpc.py``; this script
+adds a typed ``.pyi`` for the latter. The service code is in ``rpc``, not in ``wire``, because only
+``rpc`` may import purerpc.
 ``_amend_messages`` and ``_amend_service`` change the output, with a reason beside each replacement.
 If a replacement no longer applies, the generator has changed, and the run fails.
 
@@ -58,9 +59,11 @@ class Source:
 
     proto: str
     stem: str
+    has_service: bool = True
 
 
 SOURCES = (
+    Source("abci.proto", "abci", has_service=False),
     Source("node.proto", "node"),
     Source("grpc/health/v1/health.proto", "health"),
     Source("grpc/reflection/v1/reflection.proto", "reflection"),
@@ -86,6 +89,8 @@ def generate() -> dict[Path, str]:
             types = (out / f"{base}_pb2.pyi").read_text()
             types = types.replace("_Mapping]", "_Mapping[str, object]]")
             made[Path(f"meshnode/wire/{source.stem}_pb2.pyi")] = types
+            if not source.has_service:
+                continue
             service = (out / f"{base}_grpc.py").read_text()
             made[Path(f"meshnode/rpc/{source.stem}_grpc.py")] = _amend_service(source, service)
             made[Path(f"meshnode/rpc/{source.stem}_grpc.pyi")] = _service_types(

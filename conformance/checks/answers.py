@@ -5,6 +5,7 @@ from typing import Any
 from conformance import messages
 from conformance.catalogue import fields_of_message, load
 from conformance.context import Context
+from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 
 # The status that a server's gRPC library returns for an operation that it does not know.
@@ -19,10 +20,43 @@ DOCUMENTED_CODES = frozenset(
 
 def judge_operation(context: Context, ident: str, reply: Reply) -> bool:
     """Rule on whether the service has the operation; return whether it answered OK."""
+    if reply.code == UNKNOWN and context.edition > 1 and not is_named(context):
+        raise Skipped("the service has another name, which GR-NAME-001 reports")
     present = context.judge(
         ident, reply.code != UNKNOWN, f"status {UNKNOWN}: {reply.details}", reply
     )
+    if context.edition > 1 and reply.code not in (UNKNOWN, *DOCUMENTED_CODES, *OF_AUTHENTICATION):
+        context.fails("GR-CODE-001", f"status {reply.code}: {reply.details}", reply)
     return present and reply.ok
+
+
+# Authentication over gRPC is not specified, and neither are its statuses.
+OF_AUTHENTICATION = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+
+
+# Operations that show whether the service has its name, and names that it might have instead.
+SHOWING = ("DHTPing", "GetCheckpointInfo", "DHTFindNode", "GetWeights")
+OTHER_NAMES = (
+    "NodeService", "node.Node", "node.v1.NodeService", "node.NodeServicer", "nodeservice",
+    "neuroshard.NodeService", "meshnode.NodeService", "grpc.NodeService",
+)  # fmt: skip
+
+
+def is_named(context: Context) -> bool:
+    """Return whether the service is known by its documented name; asks once in a run."""
+    if context.service.named is None:
+        codes = {context.grpc.call(name, b"").code for name in SHOWING}
+        context.service.named = codes != {UNKNOWN}
+    return context.service.named
+
+
+def other_name(context: Context) -> tuple[str, Reply] | None:
+    """Return another name under which the service answers, and the answer, or None."""
+    for name in OTHER_NAMES:
+        reply = context.grpc.call(f"/{name}/DHTPing", b"")
+        if reply.code != UNKNOWN:
+            return name, reply
+    return None
 
 
 def judge_message(context: Context, name: str, reply: Reply) -> Any | None:
@@ -53,12 +87,22 @@ def _judge_fields(
         if rule is None or not found:
             continue
         faults = [fault for field in found if (fault := messages.field_fault(rule, field))]
+        if rule.type in ("int32", "int64") and not faults:
+            negative = [field for field in found if _is_negative(field)]
+            why = f"{name} field {rule.number} ({rule.field}) is negative"
+            context.judge("GR-SANE-001", not negative, why, reply)
+            # Other rules would fail for the same reason.
+            valid &= not negative
         why = f"field {rule.number}: {'; '.join(faults[:2])}"
         valid &= context.judge(ident, not faults, why, reply)
         if rule.type in messages.MESSAGES:
             inner = [_nested(context, ident, rule.type, field, reply) for field in found]
             valid &= all(inner)
     return valid
+
+
+def _is_negative(field: messages.WireField) -> bool:
+    return isinstance(field.value, int) and field.value >> 63 == 1
 
 
 def _nested(

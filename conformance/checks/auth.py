@@ -67,13 +67,17 @@ def auth_expired(context: Context) -> None:
         judge_refusal(context, "NA-AUTH-002", _read(context, resource, context.target.expired))
 
 
-@requirement("NA-AUTH-004", *_ERROR_IDS)
+@requirement("NA-AUTH-004", "NA-AUTH-017", *_ERROR_IDS)
 def auth_missing(context: Context) -> None:
     """GET every Auth route without an Authorization header, and with the scheme Basic."""
     schemes = (ANONYMOUS, Credential("Basic dXNlcjp1c2Vy", "Basic dXNlcjp1c2Vy"))
     for resource in AUTH_READS:
         for credential in schemes:
-            judge_refusal(context, "NA-AUTH-004", _read(context, resource, credential))
+            answer = _read(context, resource, credential)
+            judge_refusal(context, "NA-AUTH-004", answer)
+            if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):
+                why = f"GET {resource.path} is served without a token"
+                context.judge("NA-AUTH-017", not answer.ok, why, answer)
 
 
 @requirement("NA-AUTH-005", "NA-AUTH-011")

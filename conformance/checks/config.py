@@ -10,7 +10,13 @@ from hypothesis import strategies
 
 from conformance.catalogue import fields_of
 from conformance.checks.node_reads import CONFIG
-from conformance.checks.reading import ABSENT, fetch
+from conformance.checks.reading import (
+    ABSENT,
+    fetch,
+    judge_server_error,
+    judge_token_refused,
+    served,
+)
 from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
@@ -63,7 +69,8 @@ def read_config(context: Context) -> dict[str, Json]:
 
 def patch(context: Context, body: Json) -> Answer:
     """PATCH /config with the declared token."""
-    return context.api("PATCH", "/config", credential=context.target.valid, json_body=body)
+    credential = context.target.valid
+    return served(lambda: context.api("PATCH", "/config", credential=credential, json_body=body))
 
 
 def neighbours(path: str, value: Json) -> list[Json]:
@@ -95,7 +102,8 @@ def _changes(config: dict[str, Json]) -> strategies.SearchStrategy[dict[str, Jso
     return subsets(options, min_size=1)
 
 
-_PATCH_IDS = ("NA-PATCH-101", "NA-PATCH-102", "NA-PATCH-103", "NA-PATCH-104", "NA-PATCH-107")
+_PATCH_IDS = ("NA-PATCH-101", "NA-PATCH-102", "NA-PATCH-103", "NA-PATCH-104", "NA-PATCH-107",
+              "NA-PATCH-110")  # fmt: skip
 
 
 @requirement("NA-ROUTE-014", *fields_of("patch"), *_PATCH_IDS)
@@ -120,9 +128,18 @@ def _try_change(context: Context, changes: dict[str, Json]) -> None:
         context.fails("NA-ROUTE-014", f"the route does not exist: status {answer.status}", answer)
         raise Skipped(f"PATCH /config was answered with status {answer.status}")
     if answer.status == 401 or answer.status >= 500:
-        context.unclear("NA-ROUTE-014", f"status {answer.status}", answer)
+        if answer.status == 401:
+            judge_token_refused(context, "NA-ROUTE-014", answer)
+        else:
+            judge_server_error(context, "NA-ROUTE-014", answer)
         raise Skipped(f"PATCH /config was answered with status {answer.status}")
     result = answer.json_object()
+    if answer.ok and result is None:
+        context.wrong("NA-ROUTE-014", "the answer is not a JSON object", answer)
+        return
+    if 300 <= answer.status < 400:
+        context.wrong("NA-ROUTE-014", f"a redirect, status {answer.status}", answer)
+        return
     if not answer.ok or result is None:
         context.observe("NA-PATCH-107", f"{sorted(changes)}: status {answer.status}", answer)
         return
@@ -135,8 +152,14 @@ def _try_change(context: Context, changes: dict[str, Json]) -> None:
     )
     after_answer, after_document = fetch(context, CONFIG)
     after = flat(after_document or {})
+    if result.get("success") is False and after:
+        done = {path: value for path, value in changes.items() if before.get(path) != value}
+        changed = [path for path, value in done.items() if after.get(path) == value]
+        why = f"success is false, but changed: {changed}"
+        context.judge("NA-PATCH-110", not changed, why, answer, after_answer)
     if result.get("success") is not True or not after:
         return
+    context.holds("NA-PATCH-110", answer, after_answer)
     _judge_updated(context, before, changes, result, answer)
     moved = {
         path: after.get(path)
@@ -214,7 +237,11 @@ WRONG = (
 )
 
 
-@requirement("NA-PATCH-105", "NA-PATCH-106")
+# No reader can take these for their types.
+IMPOSSIBLE = {"many", "fast"}
+
+
+@requirement("NA-PATCH-105", "NA-PATCH-106", "NA-PATCH-109")
 def config_patch_refused(context: Context) -> None:
     """PATCH values of the wrong type, which must leave the configuration unchanged."""
     original = read_config(context)
@@ -228,12 +255,9 @@ def config_patch_refused(context: Context) -> None:
                 raise Skipped(f"PATCH /config was answered with status {answer.status}")
             result = answer.json_object() or {}
             refused = 400 <= answer.status < 500 or result.get("success") is False
-            context.judge(
-                "NA-PATCH-105",
-                refused,
-                f"{path} = {brief(value)} was answered with {answer.status} {brief(result)}",
-                answer,
-            )
+            why = f"{path} = {brief(value)} was answered with {answer.status} {brief(result)}"
+            impossible = isinstance(value, list) or value in IMPOSSIBLE
+            context.judge("NA-PATCH-109" if impossible else "NA-PATCH-105", refused, why, answer)
             after_answer, after = fetch(context, CONFIG)
             if refused and after is not None:
                 now = flat(after)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from conformance import messages
 from conformance.catalogue import fields_of_message
 from conformance.checks.answers import judge_message, judge_operation
+from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
@@ -21,7 +22,10 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 NODE_ID_BYTES = 20
+TRIES = 3
 _INFO = fields_of_message("DHTNodeInfo")
+# What every answer shows.
+_EVERY = ("DH-013", "DH-017", "GR-NUM-001")
 
 keys = st.binary(min_size=NODE_ID_BYTES, max_size=NODE_ID_BYTES)
 
@@ -35,11 +39,47 @@ def _call(context: Context, ident: str, operation: str, **fields: Any) -> tuple[
     request, response = messages.OPERATIONS[operation]
     reply = context.grpc.call(operation, messages.make(request, sender=SENDER, **fields))
     if not judge_operation(context, ident, reply):
+        if reply.code in ("INVALID_ARGUMENT", "INTERNAL"):
+            why = f"status {reply.code} to the documented request: {reply.details}"
+            context.wrong(ident, why, reply)
         raise Skipped(f"{operation} ended with {reply.code}")
     answer = judge_message(context, response, reply)
     if answer is None:
         raise Skipped(f"{operation} returned no {response}")
+    _judge_responder(context, response, reply, answer)
     return reply, answer
+
+
+def _own_id(context: Context) -> bytes:
+    """Return the ID that the node gives itself in DHTPing, or nothing; asks once in a run."""
+    if context.service.node_id is None:
+        reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
+        try:
+            answer = messages.parse("DHTPingResponse", reply.body) if reply.ok else None
+        except messages.BadMessage:
+            answer = None
+        context.service.node_id = answer.responder.node_id if answer is not None else b""
+    return context.service.node_id
+
+
+def _judge_responder(context: Context, response: str, reply: Reply, answer: Any) -> None:
+    """Rule on the responder, which every answer of the DHT names."""
+    present = answer.HasField("responder") and bool(answer.responder.node_id)
+    if response != "DHTPingResponse":
+        context.judge("DH-017", present, f"{response} has no responder", reply)
+        own = _own_id(context)
+        if present and own:
+            shown = answer.responder.node_id
+            why = f"the responder is {shown.hex()}, which DHTPing calls {own.hex()}"
+            context.judge("DH-017", shown == own, why, reply)
+    judge_necessary(context, response, {"responder": present}, reply.body, reply)
+    inner = next((f.value for f in messages.wire_fields(reply.body) if f.number == 1), b"")
+    if isinstance(inner, bytes) and inner and answer.HasField("responder"):
+        needed = {"node_id": bool(answer.responder.node_id), "port": answer.responder.port != 0}
+        judge_necessary(context, "DHTNodeInfo", needed, inner, reply)
+    if present and answer.responder.port:
+        port = answer.responder.port
+        context.judge("DH-013", 0 < port < 65536, f"the port is {port}", reply)
 
 
 def _judge_ids(context: Context, ident: str, nodes: list[Any], reply: Reply) -> None:
@@ -49,8 +89,14 @@ def _judge_ids(context: Context, ident: str, nodes: list[Any], reply: Reply) -> 
 
 
 @requirement(
-    "GR-OP-015", "DH-001", "DH-002", "LIM-010", *_INFO, *fields_of_message("DHTPingResponse")
-)
+    "GR-OP-015",
+    "DH-001",
+    "DH-002",
+    "LIM-010",
+    *_EVERY,
+    *_INFO,
+    *fields_of_message("DHTPingResponse"),
+)  # fmt: skip
 def dht_ping(context: Context) -> None:
     """Call DHTPing twice."""
     first_reply, first = _call(context, "GR-OP-015", "DHTPing")
@@ -67,7 +113,7 @@ def dht_ping(context: Context) -> None:
         )
 
 
-_FIND_NODE_IDS = ("DH-003", "DH-005", "DH-006", "DH-011", "DH-013")
+_FIND_NODE_IDS = ("DH-003", "DH-005", "DH-006", "DH-011", "DH-018", *_EVERY)
 
 
 @requirement("GR-OP-017", *_FIND_NODE_IDS, *_INFO, *fields_of_message("DHTFindNodeResponse"))
@@ -79,15 +125,18 @@ def dht_find_node(context: Context) -> None:
         _judge_nodes(context, list(answer.nodes), reply)
         if not answer.nodes:
             return
-        wanted = answer.nodes[0]
-        again_reply, again = _call(context, "GR-OP-017", "DHTFindNode", target_id=wanted.node_id)
-        context.judge(
-            "DH-006",
-            wanted.node_id in [node.node_id for node in again.nodes],
-            f"{wanted.node_id.hex()} was listed but is not found",
-            reply,
-            again_reply,
-        )
+        for _ in range(TRIES):
+            wanted = answer.nodes[0]
+            again_reply, again = _call(
+                context, "GR-OP-017", "DHTFindNode", target_id=wanted.node_id
+            )
+            found = wanted.node_id in [node.node_id for node in again.nodes]
+            # A node may leave between two searches, but then it is not listed a second time.
+            reply, answer = _call(context, "GR-OP-017", "DHTFindNode", target_id=target)
+            if found or not answer.nodes:
+                break
+        why = f"{wanted.node_id.hex()} was listed but is not found"
+        context.judge("DH-006", found, why, reply, again_reply)
 
     explore(context, keys, search, examples=max(3, context.target.examples // 2))
 
@@ -99,11 +148,83 @@ def _judge_nodes(context: Context, nodes: list[Any], reply: Reply) -> None:
     _judge_ids(context, "DH-003", nodes, reply)
     idents = [node.node_id for node in nodes]
     context.judge("DH-005", len(set(idents)) == len(idents), "a node is listed twice", reply)
+    context.judge("DH-018", all(node.ip for node in nodes), "a node has no ip", reply)
     ports = [node.port for node in nodes]
     context.judge("DH-013", all(0 < port < 65536 for port in ports), f"ports {brief(ports)}", reply)
 
 
-@requirement("GR-OP-018", "DH-007", "DH-008", *_INFO, *fields_of_message("DHTFindValueResponse"))
+def distance(one: bytes, other: bytes) -> int:
+    """Return the distance of two IDs: the bits in which they differ, as a number."""
+    return int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+
+
+@requirement("DH-016")
+def dht_closest(context: Context) -> None:
+    """Call DHTFindNode at several places of the ring, and look for nodes that were left out."""
+    known: dict[bytes, Reply] = {}
+    targets = [bytes([step * 16]) + os.urandom(NODE_ID_BYTES - 1) for step in range(0, 16, 3)]
+    for target in targets:
+        known.update(dict.fromkeys(_listed(context, target)[1], _listed(context, target)[0]))
+    for target in (*targets, *list(known)[:3]):
+        left_out: set[bytes] = set()
+        for at in range(TRIES):
+            reply, nodes = _listed(context, target)
+            if not nodes:
+                return
+            farthest = max(distance(node, target) for node in nodes)
+            nearer = {
+                node for node in known
+                if node not in nodes and distance(node, target) < farthest
+            }  # fmt: skip
+            # A node that has left is not left out: it must still be listed for itself.
+            nearer = {node for node in nearer if node in _listed(context, node)[1]}
+            left_out = nearer if at == 0 else left_out & nearer
+            if not left_out:
+                break
+        shown = ", ".join(node.hex() for node in sorted(left_out)[:2])
+        context.judge("DH-016", not left_out, f"for {target.hex()} without {shown}", reply)
+
+
+def _listed(context: Context, target: bytes) -> tuple[Reply, list[bytes]]:
+    request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=target)
+    reply = context.grpc.call("DHTFindNode", request)
+    try:
+        answer = messages.parse("DHTFindNodeResponse", reply.body) if reply.ok else None
+    except messages.BadMessage:
+        answer = None
+    return reply, [node.node_id for node in answer.nodes] if answer is not None else []
+
+
+def _judge_both_list(context: Context, key: bytes, answer: Any, reply: Reply) -> None:
+    """Rule on the closest nodes, which both searches list."""
+    other_reply, nodes = _listed(context, key)
+    request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
+    again = context.grpc.call("DHTFindValue", request)
+    try:
+        after = messages.parse("DHTFindValueResponse", again.body)
+    except messages.BadMessage:
+        return
+    if not other_reply.ok or not again.ok or len(after.nodes) != len(answer.nodes):
+        return
+    both = bool(nodes) == bool(answer.nodes)
+    why = f"DHTFindNode lists {len(nodes)} nodes, DHTFindValue {len(answer.nodes)}"
+    context.judge("DH-020", both, why, other_reply, reply)
+    for name, listed, shown in (
+        ("DHTFindNodeResponse", nodes, other_reply), ("DHTFindValueResponse", answer.nodes, reply),
+    ):  # fmt: skip
+        if not both:
+            judge_necessary(context, name, {"nodes": bool(listed)}, shown.body, shown)
+
+
+@requirement(
+    "GR-OP-018",
+    "DH-007",
+    "DH-008",
+    "DH-020",
+    *_EVERY,
+    *_INFO,
+    *fields_of_message("DHTFindValueResponse"),
+)
 def dht_find_value(context: Context) -> None:
     """Call DHTFindValue with generated keys under which nothing has been stored."""
 
@@ -114,6 +235,7 @@ def dht_find_value(context: Context) -> None:
         reply, answer = _call(context, "GR-OP-018", "DHTFindValue", key=key)
         if context.judge("DH-007", not answer.found, f"found {brief(answer.value)}", reply):
             context.judge("DH-008", not answer.value, f"value {brief(answer.value)}", reply)
+            _judge_both_list(context, key, answer, reply)
 
     explore(context, keys, look, examples=max(3, context.target.examples // 2))
 
@@ -122,10 +244,11 @@ _STORE_IDS = (
     "DH-009", "DH-010", "GR-DHT-STORE-REQUEST-02", "GR-DHT-STORE-REQUEST-03",
     "GR-DHT-FIND-VALUE-REQUEST-02",
 )  # fmt: skip
+_REQUESTS = _STORE_IDS[2:]
 _STORE_FIELDS = fields_of_message("DHTStoreResponse", "DHTFindValueResponse")
 
 
-@requirement("GR-OP-016", *_STORE_IDS, *_INFO, *_STORE_FIELDS)
+@requirement("GR-OP-016", "DH-019", *_EVERY, *_STORE_IDS, *_INFO, *_STORE_FIELDS)
 def dht_store(context: Context) -> None:
     """Call DHTStore with generated values and fresh keys, twice with one key; look each up."""
 
@@ -162,13 +285,22 @@ def find_value(context: Context, key: bytes) -> tuple[Reply, Any]:
 
 def _store_and_find(context: Context, key: bytes, value: str) -> None:
     stored, answer = _store(context, key, value)
-    if not answer.success:
-        # A node is free to refuse a value.
-        return
     reply, found = find_value(context, key)
+    if not answer.success:
+        # A node is free to refuse a value, and then does not have it.
+        why = f"success is false, but {brief(found.value)} is found under the fresh key"
+        context.judge("DH-019", not found.found, why, stored, reply)
+        judge_necessary(
+            context, "DHTStoreResponse", {"success": not found.found}, stored.body, stored
+        )
+        return
+    context.holds("DH-019", stored, reply)
+    needed = {"found": found.found, "value": bool(found.value)}
+    if found.found or found.value:
+        judge_necessary(context, "DHTFindValueResponse", needed, reply.body, reply)
     held = found.found and found.value == value
     why = f"stored {brief(value)}, found is {found.found} with {brief(found.value)}"
     context.judge("DH-009", held, why, stored, reply)
     if held:
-        for ident in _STORE_IDS[2:]:
+        for ident in _REQUESTS:
             context.holds(ident, stored, reply)

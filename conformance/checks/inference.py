@@ -7,18 +7,26 @@ serves no clients; the requirement is then unclear.
 """
 
 from conformance import strategies
-from conformance.catalogue import fields_of
-from conformance.checks.reading import ABSENT
+from conformance.checks.reading import (
+    ABSENT,
+    judge_resource,
+    judge_server_error,
+    judge_token_refused,
+    resource_ids,
+    served,
+)
 from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.shapes import judge_shape, lookup
+from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 ROUTE = "NA-ROUTE-004"
 DEFAULT_MAX_TOKENS = 100
+# So many tokens are not all without text; and how far two clocks of one machine may differ.
+SURELY_TEXT, SLACK_MS = 8, 100
 # The body is invalid, or its media type, or a value in it.
 REFUSED = (400, 415, 422)
 # The requirement that a parameter in its range is accepted.
@@ -54,19 +62,22 @@ def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, 
     return None
 
 
-@requirement(ROUTE, *fields_of("inference"), "NA-INF-001", "NA-INF-004", "NA-INF-017")
+@requirement(ROUTE, *resource_ids("inference"), "NA-INF-001", "NA-INF-004", "NA-INF-017")
 def inference_result(context: Context) -> None:
     """POST /inference with only a prompt, and judge the defaults and every field."""
-    answer = context.infer({"prompt": "Hello"})
+    answer = served(lambda: context.infer({"prompt": "Hello"}))
     if answer.status in ABSENT:
         context.fails(ROUTE, f"the route does not exist: status {answer.status}", answer)
         return
     if answer.status in (401, 403):
-        context.unclear(ROUTE, f"the declared token is refused with {answer.status}", answer)
+        judge_token_refused(context, ROUTE, answer)
         return
+    if answer.status >= 500:
+        judge_server_error(context, ROUTE, answer)
+    elif 300 <= answer.status < 400:
+        context.wrong(ROUTE, f"a redirect, status {answer.status}", answer)
     if answer.ok and answer.json_object() is None and answer.media_type != "text/event-stream":
-        # The passive checks have ruled on the body; it is not a result in any case.
-        context.unclear(ROUTE, "the answer is not a JSON object", answer)
+        context.wrong(ROUTE, "the answer is not a JSON object", answer)
         return
     if answer.ok:
         context.holds(ROUTE, answer)
@@ -78,7 +89,7 @@ def inference_result(context: Context) -> None:
     result = result_of(context, answer, ["NA-INF-001"])
     if result is None:
         return
-    judge_shape(context, "inference", result, answer)
+    judge_resource(context, "inference", result, answer)
     generated = result.get("tokens_generated")
     if is_int(generated):
         context.judge(
@@ -91,7 +102,7 @@ def inference_result(context: Context) -> None:
 
 _PARAMETER_IDS = (
     "NA-INF-003", "NA-INF-022", "NA-INF-023", "NA-INF-024", "NA-INF-025", "NA-INF-026",
-    "NA-INF-027", "NA-INF-030", *ACCEPTED.values(),
+    "NA-INF-027", "NA-INF-030", "NA-INF-033", "NA-INF-034", *ACCEPTED.values(),
 )  # fmt: skip
 
 
@@ -170,15 +181,23 @@ def _judge_result(
             f"tokens_generated {generated}, completion_tokens {completion}",
             answer,
         )
+    generated_text = result.get("text")
+    if is_int(generated) and generated >= SURELY_TEXT and isinstance(generated_text, str):
+        why = f"text is empty with {generated} tokens"
+        context.judge("NA-INF-033", bool(generated_text), why, answer)
     timing = result.get("timing")
     times = [
         lookup({"timing": timing}, f"timing.{key}_ms") for key in ("queue", "inference", "total")
     ]
     if all(found and is_number(found[0]) for found in times):
         queue, inference, whole = (found[0] for found in times)
+        took_ms = answer.exchange.took_ms
+        why = f"total_ms is {whole}, the answer took {took_ms:.0f} ms"
+        context.judge("NA-INF-034", whole <= took_ms * 1.1 + SLACK_MS, why, answer)
         context.judge(
             "NA-INF-024",
-            min(queue, inference) >= 0 and whole >= max(queue, inference),
+            # Each may be measured and rounded for itself.
+            min(queue, inference) >= 0 and whole >= max(queue, inference) - 1,
             f"timing is {brief(timing)}",
             answer,
         )
@@ -193,7 +212,11 @@ def _judge_result(
     context.observe("NA-INF-027", f"finish_reason {brief(result.get('finish_reason'))}", answer)
 
 
-@requirement("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029")
+_REFUSED_IDS = ("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029",
+                "NA-INF-031")  # fmt: skip
+
+
+@requirement(*_REFUSED_IDS)
 def inference_refused(context: Context) -> None:
     """POST /inference with generated bodies that break one rule each."""
 
@@ -214,6 +237,9 @@ def inference_refused(context: Context) -> None:
         lambda bad: refuse(bad.requirement, context.infer(bad.body), bad.body),
         examples=2 * context.target.examples,
     )
+
+    for bad in strategies.SURELY_BAD:
+        refuse(bad.requirement, context.infer(bad.body), bad.body)
 
     def send_bytes(content: bytes) -> None:
         answer = context.api("POST", "/inference", credential=context.target.valid, content=content)
@@ -245,6 +271,26 @@ def inference_stop(context: Context) -> None:
             first,
             second,
         )
+
+
+@requirement("NA-INF-032")
+def inference_prompts(context: Context) -> None:
+    """POST /inference with a short prompt and a long one, and compare their prompt tokens."""
+    counts: list[float] = []
+    answers: list[Answer] = []
+    for prompt in ("Hello", "Once upon a time there was a node. " * 4):
+        answer = context.infer({"prompt": prompt, "max_tokens": 1})
+        found = lookup(answer.json_object() or {}, "usage.prompt_tokens")
+        if not answer.ok or not found or not is_int(found[0]):
+            raise Skipped(f"no usage, status {answer.status}")
+        counts.append(found[0])
+        answers.append(answer)
+    context.judge(
+        "NA-INF-032",
+        0 < counts[0] < counts[1],
+        f"prompt_tokens {counts[0]} for a word, {counts[1]} for four sentences",
+        *answers,
+    )
 
 
 @requirement("NA-INF-028")

@@ -5,11 +5,10 @@ itself: paths in `[target.field_map]`, one public key, one request ID, one artif
 """
 
 import hashlib
-import json
 import re
 from typing import Any
 
-from conformance.checks.reading import ABSENT, judge_route
+from conformance.checks.reading import ABSENT, judge_route, served
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
@@ -39,10 +38,31 @@ ENDLESS = ("cut: longer", "timeout: not finished")
 
 def _get(context: Context, path: str, query: dict[str, object] | None = None) -> Answer:
     # Not `context.api`: the passive checks judge the node API, and native errors are not specified.
-    return context.http.call("GET", path, query=query)
+    return served(lambda: context.http.call("GET", path, query=query))
 
 
-@requirement(*READABLE, "NT-RULE-017", "NA-AUTH-013")
+def _judge_contents(context: Context, path: str, answer: Answer) -> None:
+    context.judge("NT-RULE-024", _has_contents(answer), f"{path}: {_shown(answer)}", answer)
+
+
+def _has_contents(answer: Answer) -> bool:
+    """Return whether the body can be one of the documented resources, in whatever encoding."""
+    if not answer.body.strip() or answer.media_type == "text/html":
+        return False
+    try:
+        value = answer.json()
+    except NotJson:
+        # Another encoding is allowed.
+        return answer.media_type != "application/json"
+    # A list may have no entries yet; an object without members says nothing.
+    return isinstance(value, list) or (isinstance(value, dict) and bool(value))
+
+
+def _shown(answer: Answer) -> str:
+    return f"{answer.media_type or 'no type'} {answer.body[:40]!r}"
+
+
+@requirement(*READABLE, "NT-RULE-017", "NT-RULE-024", "NA-AUTH-013")
 def native_routes(context: Context) -> None:
     """GET every route that takes no value from the target, without a token."""
     for ident, (path, query) in READABLE.items():
@@ -63,6 +83,7 @@ def native_routes(context: Context) -> None:
         if not judge_route(context, ident, answer, auth=False):
             continue
         context.holds("NA-AUTH-013", answer)
+        _judge_contents(context, path, answer)
         if not answer.media_type.endswith("json"):
             continue
         try:
@@ -118,42 +139,74 @@ def mapped(context: Context, name: str, document: Json) -> list[Json]:
     return [int(value) if is_int(value) else value for value in values]
 
 
+def _judge_mapped(context: Context, name: str, values: list[Json], answer: Answer) -> bool:
+    """Rule on whether a value is where the target says that it is."""
+    paths = ", ".join(context.target.field_map[name])
+    return context.judge("NT-RULE-026", bool(values), f"{name}: nothing at {paths}", answer)
+
+
 def _document(context: Context, path: str, query: dict[str, object] | None = None) -> Any:
     answer = _get(context, path, query)
     document = answer.json_object() if answer.ok else None
     return answer, document
 
 
-@requirement("NT-ROUTE-007")
+@requirement("NT-ROUTE-007", "NT-RULE-024", "NT-RULE-026")
 def native_block(context: Context) -> None:
     """GET the first block of the block list, or the block at height 1."""
     height: Json = 1
     if "/api/blocks height" in context.target.field_map:
         answer, document = _document(context, "/api/blocks", {"limit": 1})
         heights = mapped(context, "/api/blocks height", document)
+        if answer.ok and not _judge_mapped(context, "/api/blocks height", heights, answer):
+            return
         if not heights:
             raise Skipped(f"no block at the mapped path, status {answer.status}")
         height = heights[0]
     answer = _get(context, f"/api/block/{height}")
     if answer.ok or "/api/blocks height" in context.target.field_map:
-        judge_route(context, "NT-ROUTE-007", answer, auth=False)
+        if judge_route(context, "NT-ROUTE-007", answer, auth=False):
+            _judge_contents(context, f"/api/block/{height}", answer)
     else:
         raise Skipped("no block at height 1, and no heights in [target.field_map]")
 
 
-@requirement("NT-ROUTE-008")
+@requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027")
 def native_account(context: Context) -> None:
-    """GET the account of the declared public key."""
-    answer = _get(context, "/api/account", {"public_key": context.target.public_key})
-    judge_route(context, "NT-ROUTE-008", answer, auth=False)
+    """GET the account of the declared public key, and that of another key."""
+    key = context.target.public_key or ""
+    answer = _get(context, "/api/account", {"public_key": key})
+    if not judge_route(context, "NT-ROUTE-008", answer, auth=False):
+        return
+    _judge_contents(context, "/api/account", answer)
+    values = [
+        value
+        for path in context.target.field_map.get("/api/account money", ())
+        for value in lookup(answer.json_object(), path)
+    ]
+    if any(value not in (0, "0") for value in values):
+        # Nobody has the key to this one, so that it has no money.
+        other = _get(context, "/api/account", {"public_key": _other(key)})
+        same = other.ok and other.json_object() == answer.json_object()
+        context.judge("NT-RULE-027", not same, "another key has the same account", answer, other)
 
 
-@requirement("NT-ROUTE-011", "ST-003")
+def _other(text: str) -> str:
+    """Return a value of the same form that names nothing."""
+    return text[:-8] + ("0badc0de" if not text.endswith("0badc0de") else "deadbeef")
+
+
+@requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028")
 def native_request(context: Context) -> None:
     """GET the declared inference request, which was made recently."""
     answer = _get(context, "/api/inference/request", {"id": context.target.request_id})
     if judge_route(context, "NT-ROUTE-011", answer, auth=False):
         context.holds("ST-003", answer)
+        _judge_contents(context, "/api/inference/request", answer)
+        query: dict[str, object] = {"id": _other(context.target.request_id or "")}
+        other = _get(context, "/api/inference/request", query)
+        same = other.ok and other.body == answer.body
+        context.judge("NT-RULE-028", not same, "another id has the same record", answer, other)
 
 
 @requirement("NT-ROUTE-014", "NT-RULE-019")
@@ -166,11 +219,13 @@ def native_artifact(context: Context) -> None:
         context.judge("NT-RULE-019", found == digest.lower(), f"its digest is {found}", answer)
 
 
-@requirement("NT-ROUTE-019", "NT-RULE-020")
+@requirement("NT-ROUTE-019", "NT-RULE-020", "NT-RULE-024")
 def native_reference(context: Context) -> None:
     """GET the declared views of the earlier chain, and POST to each, which must not succeed."""
     for path in context.target.reference:
-        judge_route(context, "NT-ROUTE-019", _get(context, path), auth=False)
+        answer = _get(context, path)
+        if judge_route(context, "NT-ROUTE-019", answer, auth=False):
+            _judge_contents(context, path, answer)
         written = context.http.call("POST", path, json_body={"conformance": 1})
         context.judge(
             "NT-RULE-020", not written.ok, f"POST {path}: status {written.status}", written
@@ -180,7 +235,7 @@ def native_reference(context: Context) -> None:
 MONEY = ("/api/network", "/api/account", "/api/validators", "/api/inference")
 
 
-@requirement("NT-RULE-011")
+@requirement("NT-RULE-011", "NT-RULE-026")
 def native_money(context: Context) -> None:
     """GET the resources with amounts of money, and judge the fields that the target declares."""
     for path in MONEY:
@@ -193,6 +248,8 @@ def native_money(context: Context) -> None:
         )
         answer, document = _document(context, path, query)
         values = mapped(context, f"{path} money", document)
+        if answer.ok and path != "/api/validators":
+            _judge_mapped(context, f"{path} money", values, answer)
         if values:
             wrong = [
                 value for value in values if not (isinstance(value, str) and _ATOMS.match(value))
@@ -200,7 +257,7 @@ def native_money(context: Context) -> None:
             context.judge("NT-RULE-011", not wrong, f"{path}: {brief(wrong)}", answer)
 
 
-@requirement("NT-PAGE-001", "NT-PAGE-002", "NT-PAGE-003")
+@requirement("NT-PAGE-001", "NT-PAGE-002", "NT-PAGE-003", "NT-PAGE-004")
 def native_pages(context: Context) -> None:
     """GET short pages of blocks and of training updates, and pages that end before an entry."""
     for path, name, before in (
@@ -217,6 +274,7 @@ def native_pages(context: Context) -> None:
                 context.judge("NT-PAGE-001", len(listed) <= limit, shown, answer)
         answer, document = _document(context, path, {"limit": 5})
         numbers = [value for value in mapped(context, name, document) if is_int(value)]
+        _judge_beginnings(context, path, name, numbers)
         if len(numbers) < 2:
             continue
         bound = sorted(numbers)[len(numbers) // 2]
@@ -229,17 +287,41 @@ def native_pages(context: Context) -> None:
         later = [value for value in mapped(context, name, page) if is_int(value) and value > bound]
         shown = f"{path}: before={bound} lists {brief(later)}"
         context.judge(before, not later, shown, answer, page_answer)
+        below = [value for value in numbers if value < bound]
+        listed = mapped(context, name, page)
+        lacking = [value for value in below if value not in listed]
+        shown = f"{path}: before={bound} lacks {brief(lacking)}"
+        context.judge("NT-PAGE-004", not lacking, shown, answer, page_answer)
 
 
-@requirement("NT-RULE-021")
+def _judge_beginnings(context: Context, path: str, name: str, numbers: list[Json]) -> None:
+    """Rule on shorter pages: each begins like the longer one, and is as long as it may be."""
+    for limit in (1, 2):
+        answer, document = _document(context, path, {"limit": limit})
+        again_answer, again = _document(context, path, {"limit": 5})
+        if document is None or again is None or mapped(context, name, again)[:5] != numbers[:5]:
+            continue
+        listed = mapped(context, name, document)
+        shown = f"{path}: limit={limit} lists {brief(listed)} of {brief(numbers)}"
+        context.judge("NT-PAGE-004", listed == numbers[:limit], shown, answer, again_answer)
+
+
+@requirement("NT-RULE-021", "NT-RULE-025", "NT-RULE-026")
 def native_pair(context: Context) -> None:
     """Compare the height and hash in GET /api/network with the block at that height."""
     answer, document = _document(context, "/api/network")
     heights = mapped(context, "/api/network height", document)
+    if answer.ok:
+        _judge_mapped(context, "/api/network height", heights, answer)
     hashes = mapped(context, "/api/network hash", document)
     if not heights or not hashes:
         raise Skipped("no pair at the mapped paths")
     block_answer, block = _document(context, f"/api/block/{heights[0]}")
+    if "/api/block height" in context.target.field_map and block is not None:
+        there = mapped(context, "/api/block height", block)
+        shown = f"the block at {heights[0]} has the height {brief(there)}"
+        held = [str(value) for value in there] == [str(heights[0])]
+        context.judge("NT-RULE-025", held, shown, answer, block_answer)
     found = mapped(context, "/api/block hash", block)
     if found:
         same = str(found[0]).lower() == str(hashes[0]).lower()
@@ -247,101 +329,17 @@ def native_pair(context: Context) -> None:
         context.judge("NT-RULE-021", same, shown, answer, block_answer)
 
 
-# -- /rpc ------------------------------------------------------------------------------------------
-
-PARAMETERS: tuple[dict[str, Json], ...] = ({}, {"height": "1"}, {"height": 1})
-# Methods of consensus engines and others that would change a node or reveal its keys.
-ADMINISTRATIVE = (
-    "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
-    "export_private_key", "priv_validator_key", "stop", "shutdown",
-)  # fmt: skip
-
-
-def _rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    answer = context.http.call("POST", "/rpc", content=json.dumps(body).encode())
-    document = answer.json_object()
-    # A null result beside an error is a refusal.
-    served = answer.ok and document is not None and not document.get("error")
-    return answer, document.get("result") if served and document else None
-
-
-def _served(context: Context, method: str) -> tuple[Answer, bool]:
-    for params in PARAMETERS:
-        answer, result = _rpc(context, method, params)
-        if result is not None:
-            return answer, True
-    return answer, False
-
-
-@requirement("NT-ROUTE-018", "NT-RULE-003", "NT-RULE-018", "NT-SILENT-003")
-def native_rpc(context: Context) -> None:
-    """POST /rpc with the methods status, block and validators, in a JSON-RPC 2.0 envelope."""
-    answer, served = _served(context, "status")
-    context.observe("NT-SILENT-003", f"JSON-RPC 2.0 is answered with {answer.status}", answer)
-    if answer.status in ABSENT and context.target.rpc:
-        context.fails("NT-ROUTE-018", f"the route does not exist: status {answer.status}", answer)
-        return
-    if not served and not context.target.rpc:
-        # The document does not specify the envelope, so another one is allowed.
-        raise Skipped("POST /rpc does not answer JSON-RPC 2.0, and the target declares no rpc")
-    if context.judge("NT-RULE-003", served, f"status: {answer.status} without a result", answer):
-        context.holds("NT-ROUTE-018", answer)
-    for method in ("block", "validators"):
-        answer, served = _served(context, method)
-        shown = f"{method}: status {answer.status} without a result"
-        context.judge("NT-RULE-018", served, shown, answer)
-
-
-@requirement("NT-RULE-005")
-def native_rpc_closed(context: Context) -> None:
-    """POST /rpc with administrative methods, which must be refused, and with the method status."""
-    control, served = _served(context, "status")
-    for method in ADMINISTRATIVE:
-        answer, result = _rpc(context, method, {})
-        if result is not None:
-            context.fails("NT-RULE-005", f"{method} returns {brief(result)}", control, answer)
-        elif served:
-            context.holds("NT-RULE-005", control, answer)
-
-
-# "Method not found" of JSON-RPC 2.0.
-NO_METHOD = -32601
-RELAYED = {"NT-RULE-022": "abci_query", "NT-RULE-023": "broadcast_tx_sync"}
-
-
-@requirement(*RELAYED)
-def native_rpc_relay(context: Context) -> None:
-    """POST /rpc with an empty query, an empty transaction and a method that does not exist."""
-    # The parameters are not specified. A refusal that differs from that of a method that does not
-    # exist is about the parameters, so the method is known.
-    none = "no_such_method_of_the_document"
-    control, _ = _rpc(context, none, {})
-    for ident, method in RELAYED.items():
-        answer, result = _rpc(context, method, {})
-        if context.target.rpc and _error_code(answer) == NO_METHOD:
-            context.fails(ident, f"{method}: there is no such method", answer)
-        elif result is not None or _refusal(answer, method) != _refusal(control, none):
-            context.holds(ident, control, answer)
-
-
-def _error_code(answer: Answer) -> Json:
-    error = (answer.json_object() or {}).get("error")
-    return error.get("code") if isinstance(error, dict) else None
-
-
-def _refusal(answer: Answer, method: str) -> tuple[int, str]:
-    error = (answer.json_object() or {}).get("error")
-    return answer.status, json.dumps(error, sort_keys=True).replace(method, "")
-
-
 @requirement("NT-ROUTE-016", "NT-ROUTE-017")
 def native_work(context: Context) -> None:
     """POST an empty object to the worker routes, whose bodies the document does not specify."""
+    control = context.http.call("POST", "/work/no-such-route-of-the-document", json_body={})
     for ident, path in (("NT-ROUTE-016", "/work/poll"), ("NT-ROUTE-017", "/work/result")):
         answer = context.http.call("POST", path, json_body={})
-        # A 404 may be about the worker instead of the route.
-        if answer.status in (405, 501):
+        missing = (answer.status, answer.body) == (control.status, control.body)
+        # A 404 may be about the worker instead of the route, but then it says something else.
+        if answer.status in ABSENT and missing:
+            context.wrong(ident, f"status {answer.status}, as for no route", answer, control)
+        elif answer.status in (405, 501):
             context.fails(ident, f"status {answer.status} to a POST", answer)
         elif answer.status in (404, 410) or answer.status >= 500:
             context.observe(ident, f"status {answer.status}", answer)

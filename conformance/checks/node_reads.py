@@ -1,12 +1,15 @@
 """Interface 2.1 and 4.1: the readable resources of the node API, field by field."""
 
 import re
+from datetime import date
 
+from conformance.checks.clock import judge_past
 from conformance.checks.reading import Resource, add_shape_check, fetch
 from conformance.context import Context
 from conformance.httpwire import Answer
 from conformance.shapes import judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
+from conformance.times import date_fault
 
 _HOST_PORT = re.compile(r".+:\d{1,5}\Z", re.ASCII)
 
@@ -55,10 +58,34 @@ def _balance(context: Context, balance: dict[str, Json], answer: Answer) -> None
         available, staked, pending, total = (found[0] for found in parts)
         equal = abs(available + staked + pending - total) <= 1e-6 * max(1.0, abs(total))
         context.observe("NA-SANE-009", "it is the sum" if equal else "it is not the sum", answer)
+    staking = balance.get("staking")
+    if isinstance(staking, dict) and is_number(staking.get("amount")) and staking["amount"] > 0:
+        judge_term(context, "NA-WALLET-009", staking, answer)
+
+
+def judge_term(
+    context: Context, ident: str, staking: dict[str, Json], answer: Answer, slack_days: int = 1
+) -> None:
+    """Rule on the dates of what is staked: they are as far apart as it is locked."""
+    start, unlock, days = (
+        day(staking.get("start_date")), day(staking.get("unlock_date")),
+        staking.get("duration_days"),
+    )  # fmt: skip
+    if start and unlock and is_int(days):
+        apart = (unlock - start).days
+        why = f"{start} and {days} days give {unlock}"
+        context.judge(ident, abs(apart - days) <= slack_days, why, answer)
+
+
+def day(value: Json) -> date | None:
+    """Return a date, or None if it is none."""
+    fits = isinstance(value, str) and date_fault(value) is None
+    return date.fromisoformat(value) if fits else None
 
 
 def _transactions(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     _kinds(context, "NA-SEEN-001", listed, "transactions[].type", answer)
+    judge_past(context, "timestamps", lookup(listed, "transactions[].timestamp"), answer)
     judge_sends(context, listed, answer)
     _judge_older(context, listed)
     entries, total = listed.get("transactions"), listed.get("total")
@@ -120,6 +147,7 @@ def _outgoing(listed: Json, own: str) -> list[float]:
 
 def _peers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     peers, total = listed.get("peers"), listed.get("total")
+    judge_past(context, "connected_since", lookup(listed, "peers[].connected_since"), answer)
     if isinstance(peers, list) and is_int(total):
         context.judge(
             "NA-SANE-007",
@@ -127,6 +155,10 @@ def _peers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
             f"total is {total}, but {len(peers)} are listed",
             answer,
         )
+    held = [item for item in lookup(listed, "peers[].layers") if isinstance(item, list)]
+    twice = [item for item in held if len({brief(index) for index in item}) < len(item)]
+    if held:
+        context.judge("GEN-007", not twice, f"layers {brief(twice)}", answer)
     addresses = [item for item in lookup(listed, "peers[].address") if isinstance(item, str)]
     if addresses:
         wrong = [address for address in addresses if not _HOST_PORT.match(address)]
@@ -145,15 +177,25 @@ def _layers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
 
 def _proofs(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     _kinds(context, "NA-SEEN-003", listed, "proofs[].type", answer)
+    entries, made = listed.get("proofs"), lookup(listed, "stats.total_submitted")
+    good = lookup(listed, "stats.total_verified")
+    if isinstance(entries, list) and made and good and made[0] == len(entries):
+        # The page has all of them.
+        verified = sum(lookup({"p": entry}, "p.verified") == [True] for entry in entries)
+        why = f"{verified} of {len(entries)} are verified, total_verified is {good[0]}"
+        context.judge("NA-SANE-018", verified == good[0], why, answer)
+    judge_past(context, "timestamps", lookup(listed, "proofs[].timestamp"), answer)
 
 
 add_shape_check(STATUS, "GEN-005", "GEN-007", "GEN-013", "GEN-014", "NA-SANE-010", extra=_status)
 add_shape_check(METRICS)
 add_shape_check(HEALTH, "NA-SANE-011", extra=_health)
 add_shape_check(NETWORK)
-add_shape_check(BALANCE, "NA-SANE-009", extra=_balance)
-add_shape_check(TRANSACTIONS, "NA-QUERY-006", "NA-QUERY-007", "NA-SEEN-001", extra=_transactions)
-add_shape_check(PEERS, "NA-SANE-007", "NA-SANE-008", extra=_peers)
+add_shape_check(BALANCE, "NA-SANE-009", "NA-WALLET-009", extra=_balance)
+add_shape_check(
+    TRANSACTIONS, "NA-QUERY-006", "NA-QUERY-007", "NA-SEEN-001", "GEN-019", extra=_transactions
+)
+add_shape_check(PEERS, "NA-SANE-007", "NA-SANE-008", "GEN-007", "GEN-019", extra=_peers)
 add_shape_check(LAYERS, "ST-006", "NA-SEEN-002", extra=_layers)
 add_shape_check(CONFIG)
-add_shape_check(PROOFS, "NA-SEEN-003", extra=_proofs)
+add_shape_check(PROOFS, "NA-SEEN-003", "GEN-019", "NA-SANE-018", extra=_proofs)

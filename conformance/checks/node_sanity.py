@@ -4,7 +4,10 @@ Values that may change between requests are compared by sampling two endpoints a
 comparison counts only if both samples of A are the same.
 """
 
-from conformance.checks.node_reads import CONFIG, LAYERS, METRICS, STATUS
+import time
+
+from conformance.checks.clock import judge_now
+from conformance.checks.node_reads import CONFIG, LAYERS, METRICS, NETWORK, STATUS
 from conformance.checks.reading import Resource, fetch
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -15,10 +18,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.target import GRPC_PORT_OFFSET
 from conformance.times import parse_timestamp
 
-NOT_NEGATIVE = (
-    "uptime_seconds", "peer_count", "training.epoch", "training.step", "resources.gpu_memory_used",
-    "resources.gpu_memory_total", "resources.cpu_percent", "resources.ram_used",
-)  # fmt: skip
+# How long to wait between two readings of the uptime, and how far apart they may then be.
+UPTIME_S, UPTIME_SLACK_S = 1.1, 2.0
 
 
 def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, Json]]:
@@ -28,10 +29,12 @@ def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, 
     return answer, document
 
 
-@requirement("NA-SANE-001", "NA-SANE-002", "NA-SANE-004")
+@requirement("NA-SANE-001", "NA-SANE-002", "NA-SANE-016")
 def status_sane(context: Context) -> None:
-    """GET the node status twice."""
+    """GET the node status twice, a second apart."""
+    began = time.monotonic()
     first_answer, first = _must_read(context, STATUS)
+    time.sleep(UPTIME_S)
     second_answer, second = _must_read(context, STATUS)
     before, after = first.get("uptime_seconds"), second.get("uptime_seconds")
     if is_int(before) and is_int(after):
@@ -42,18 +45,22 @@ def status_sane(context: Context) -> None:
             first_answer,
             second_answer,
         )
+        passed_s = time.monotonic() - began
+        context.judge(
+            "NA-SANE-016",
+            after - before <= passed_s + UPTIME_SLACK_S,
+            f"uptime_seconds went from {before} to {after} in {passed_s:.1f} s",
+            first_answer,
+            second_answer,
+        )
     ids = (first.get("node_id"), second.get("node_id"))
     if all(isinstance(ident, str) for ident in ids):
         context.judge(
             "NA-SANE-002", ids[0] == ids[1], f"node_id {brief(ids)}", first_answer, second_answer
         )
-    numbers = {path: value for path in NOT_NEGATIVE for value in lookup(second, path)}
-    negative = {path: value for path, value in numbers.items() if is_number(value) and value < 0}
-    if numbers:
-        context.judge("NA-SANE-004", not negative, f"negative: {brief(negative)}", second_answer)
 
 
-@requirement("NA-SANE-012", "NA-SANE-013")
+@requirement("NA-SANE-012", "NA-SANE-013", "GEN-019")
 def metrics_sane(context: Context) -> None:
     """GET the metrics twice."""
     first_answer, first = _must_read(context, METRICS)
@@ -80,13 +87,22 @@ def metrics_sane(context: Context) -> None:
             first_answer,
             second_answer,
         )
+        if moments[1] > moments[0]:
+            # A time that moves is that of the answer; one that stands still is that of a cache.
+            judge_now(context, "timestamp", stamps[1], second_answer)
 
 
-@requirement("NA-SANE-003")
+@requirement("NA-SANE-003", "NA-SANE-017")
 def config_sane(context: Context) -> None:
-    """Compare node_id in the status with node_id in the configuration."""
+    """Compare the status with the configuration, sampled A, B, A."""
     before, status = _must_read(context, STATUS)
     answer, config = _must_read(context, CONFIG)
+    _, again = _must_read(context, STATUS)
+    looks = [lookup(look, "training.enabled") for look in (status, again, config)]
+    if looks[0] == looks[1] and all(found and isinstance(found[0], bool) for found in looks):
+        context.judge(
+            "NA-SANE-017", looks[0] == looks[2], f"training.enabled {brief(looks)}", before, answer
+        )
     if isinstance(status.get("node_id"), str) and isinstance(config.get("node_id"), str):
         context.judge(
             "NA-SANE-003",
@@ -111,7 +127,7 @@ def grpc_port(context: Context) -> None:
         )
 
 
-@requirement("NA-SANE-005", "NA-SANE-006")
+@requirement("NA-SANE-005", "NA-SANE-006", "NA-SANE-019", "NA-SANE-021")
 def layers_sane(context: Context) -> None:
     """Compare the layer list with the layers of the status, sampled A, B, A."""
     _, before = _must_read(context, STATUS)
@@ -128,10 +144,22 @@ def layers_sane(context: Context) -> None:
         )
     indices = [index for index in lookup(listed, "layers[].index") if is_int(index)]
     total = listed.get("total_layers")
+    entries = listed.get("layers")
+    if isinstance(entries, list) and is_int(count) and is_int(total):
+        # The document does not say whether the list has this node's layers or all of them.
+        why = f"{len(entries)} layers are listed, {count} are this node's, {total} are all"
+        context.judge("NA-SANE-019", len(entries) in (count, total), why, answer)
+    network_answer, network = fetch(context, NETWORK)
+    deep = lookup(network, "architecture.layers")
+    if deep and is_int(deep[0]) and is_int(total):
+        why = f"architecture.layers is {deep[0]}, total_layers is {total}"
+        context.judge("NA-SANE-021", deep[0] == total, why, network_answer, answer)
     if indices and is_int(total):
         context.judge(
             "NA-SANE-006",
-            len(set(indices)) == len(indices) and all(0 <= index < total for index in indices),
+            # The document does not say whether the first index is 0 or 1.
+            len(set(indices)) == len(indices) <= total
+            and all(0 <= index <= total for index in indices),
             f"indices {brief(indices)} of {total}",
             answer,
         )

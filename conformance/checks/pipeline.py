@@ -6,13 +6,14 @@ model accepts them, and judges shapes, never values.
 """
 
 import json
+import math
 import struct
 import uuid
 from typing import Any
 
 from conformance import messages
 from conformance.catalogue import fields_of_message
-from conformance.checks.answers import judge_failure_reason, judge_message
+from conformance.checks.answers import UNKNOWN, is_named, judge_failure_reason, judge_message
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Metadata, Reply
@@ -76,15 +77,27 @@ def send_forward(context: Context, metadata: Metadata = (), **fields: Any) -> Re
         **fields,
     }
     message = messages.make("PipelineForwardRequest", **request)
-    return context.grpc.call(
+    reply = context.grpc.call(
         "PipelineForward",
         message,
         timeout_s=context.target.inference_timeout_s,
         metadata=metadata,
     )
+    if reply.code == UNKNOWN and context.edition > 1 and not is_named(context):
+        raise Skipped("the service has another name, which GR-NAME-001 reports")
+    return reply
 
 
-@requirement("PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "PL-FWD-004", "PL-FWD-005", *_FIELDS)
+@requirement(
+    "PL-FWD-001",
+    "PL-FWD-002",
+    "PL-FWD-003",
+    "PL-FWD-004",
+    "PL-FWD-005",
+    "PL-FWD-007",
+    "PL-FWD-008",
+    *_FIELDS,
+)
 def pipeline_pass(context: Context) -> None:
     """Send the declared tensor forward: alone, with a KV cache, and with training labels."""
     reply = send_forward(context)
@@ -108,7 +121,11 @@ def pipeline_pass(context: Context) -> None:
         _answer(context, send_forward(context, past_key_values=[b""] * entries))
     if context.target.pipeline.get("training"):
         rows, length = context.target.pipeline["hidden_shape"][:2]
-        _answer(context, send_forward(context, training_labels=labels(rows * length)))
+        trained = send_forward(context, training_labels=labels(rows * length))
+        found = _answer(context, trained)
+        if found is not None and found.success and context.target.pipeline.get("last"):
+            good = math.isfinite(found.loss) and found.loss > 0
+            context.judge("PL-FWD-008", good, f"loss is {found.loss}", trained)
 
 
 def _answer(context: Context, reply: Reply) -> Any | None:
@@ -118,9 +135,32 @@ def _answer(context: Context, reply: Reply) -> Any | None:
             "PL-FWD-002", answer.is_final or not answer.logits, "logits without is_final", reply
         )
         sent = json.loads(str(reply.exchange.request["message"]))
+        if answer.success and context.edition > 1:
+            _judge_sizes(context, answer, reply)
         held = answer.request_id == sent["request_id"]
         context.judge("PL-FWD-003", held, f"it is {brief(answer.request_id)}", reply)
     return answer
+
+
+# How files and frames of tensors begin; their length is not that of the raw values.
+MAGIC = (b"\x04\x22\x4d\x18", b"\x93NUMPY", b"PK\x03\x04", b"\x80")
+
+
+def _judge_sizes(context: Context, answer: Any, reply: Reply) -> None:
+    """Rule on tensors in a successful answer: each has a shape, and is as long as it says."""
+    for named, data, shape in (
+        ("logits", answer.logits, answer.logits_shape),
+        ("hidden_states", answer.hidden_states, answer.hidden_shape),
+    ):
+        if not data:
+            continue
+        if not context.judge("PL-FWD-007", bool(shape), f"{named} without a shape", reply):
+            continue
+        count = math.prod(shape)
+        raw = count > 0 and len(data) == count * WIDTHS[_format(context)]
+        framed = bytes(data).startswith(MAGIC) or b"{" in bytes(data[8:10])
+        why = f"{named} has {len(data)} bytes for the shape {list(shape)}"
+        context.judge("PL-FWD-007", raw or framed, why, reply)
 
 
 def _judge_result(context: Context, answer: Any, reply: Reply) -> None:
@@ -149,7 +189,7 @@ def _close(context: Context, ident: str) -> None:
     context.grpc.call("PipelineForward", closing)
 
 
-@requirement("PL-FWD-006", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
+@requirement("PL-FWD-006", "PL-FWD-007", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
 def pipeline_ahead(context: Context) -> None:
     """Continue a session that was never started, at a position far ahead."""
     count = int(context.target.pipeline["hidden_shape"][1])
@@ -172,7 +212,7 @@ def pipeline_ahead(context: Context) -> None:
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))
 
 
-@requirement(*_BACK, "PL-FWD-002", "PL-FWD-003", *_FIELDS)
+@requirement(*_BACK, "PL-FWD-004", "PL-FWD-007", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
 def pipeline_back(context: Context) -> None:
     """Send a forward pass that asks the target to keep its graph, then a gradient backward."""
     declared = context.target.pipeline.get("backward_metadata")
@@ -182,6 +222,8 @@ def pipeline_back(context: Context) -> None:
     metadata = tuple((str(name), str(value)) for name, value in declared.items())
     reply = send_forward(context, metadata, session_id=session, request_id=ident)
     answer = _answer(context, reply)
+    if answer is not None and answer.success and not answer.hidden_states:
+        context.wrong("PL-FWD-004", "a forward pass for a backward one has no hidden_states", reply)
     if answer is None or not answer.success or not answer.hidden_states:
         raise Skipped(f"no hidden states for a backward pass: {reply.code} {reply.details}")
     gradient = messages.make(

@@ -15,11 +15,16 @@ from conformance import messages
 from conformance.catalogue import fields_of_message
 from conformance.checks.answers import (
     DOCUMENTED_CODES,
+    OF_AUTHENTICATION,
     UNKNOWN,
+    is_named,
     judge_failure_reason,
     judge_message,
     judge_operation,
+    other_name,
 )
+from conformance.checks.dht import SENDER
+from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
@@ -50,7 +55,15 @@ NOT_SHOWN = {
 def grpc_service(context: Context) -> None:
     """Call one documented operation, and one that the service does not have."""
     reply = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+    context.service.reachable = True
     context.holds("NA-AUTH-016", reply)
+    if context.edition > 1 and not is_named(context):
+        found = other_name(context)
+        why = (
+            f"it answers as {found[0]}" if found else "none of its operations is known by its name"
+        )
+        context.fails("GR-NAME-001", why, reply, *([found[1]] if found else []))
+        return
     if context.grpc.address == documented_grpc_address(context.target.url):
         context.holds("GEN-002", reply)
     other = context.grpc.call("DHTPing", messages.make("DHTPingRequest"))
@@ -65,11 +78,13 @@ def grpc_service(context: Context) -> None:
 _INFO = fields_of_message("GetCheckpointInfoResponse")
 _CHECKPOINT = (
     *fields_of_message("GetCheckpointRequest", "GetCheckpointResponse"),
-    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6)),
+    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10)),
+    "GR-NUM-001",
+    "GR-SANE-001",
 )
 
 
-@requirement("GR-OP-006", "GR-CKPT-004", "GR-CKPT-007", *_INFO)
+@requirement("GR-OP-006", "GR-CKPT-004", "GR-CKPT-007", "GR-CKPT-011", "GR-NUM-001", *_INFO)
 def get_checkpoint_info(context: Context) -> None:
     """Call GetCheckpointInfo, GetCheckpoint, and GetCheckpointInfo again."""
     before = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
@@ -88,15 +103,22 @@ def get_checkpoint_info(context: Context) -> None:
     except messages.BadMessage:
         return
     if checkpoint.success:
-        context.judge(
-            "GR-CKPT-004",
-            (info.version, info.model_hash) == (checkpoint.version, checkpoint.model_hash),
-            f"GetCheckpointInfo has {info.version} {brief(info.model_hash)},"
-            f" GetCheckpoint has {checkpoint.version} {brief(checkpoint.model_hash)}",
-            before,
-            given,
-            after,
-        )
+        told = (info.version, info.model_hash, info.phase)
+        has = (checkpoint.version, checkpoint.model_hash, checkpoint.phase)
+        why = f"GetCheckpointInfo has {brief(told)}, GetCheckpoint has {brief(has)}"
+        context.judge("GR-CKPT-004", told == has, why, before, given, after)
+        for name, one, other, reply in (
+            ("GetCheckpointInfoResponse", info, checkpoint, before),
+            ("GetCheckpointResponse", checkpoint, info, given),
+        ):
+            both = ("version", "model_hash", "phase")
+            needed = {key: bool(getattr(one, key)) for key in both if getattr(other, key)}
+            judge_necessary(context, name, needed, reply.body, reply)
+    if info.model_hash:
+        why = f"params is {info.params}"
+        context.judge("GR-CKPT-011", info.params > 0, why, before)
+        needed = {"params": info.params != 0}
+        judge_necessary(context, "GetCheckpointInfoResponse", needed, before.body, before)
 
 
 @requirement("GR-OP-005", *_CHECKPOINT)
@@ -111,6 +133,10 @@ def get_checkpoint(context: Context) -> None:
     if checkpoint is not None and checkpoint.success:
         size = len(checkpoint.checkpoint_data)
         context.judge("GR-CKPT-005", size > 0, "checkpoint_data is empty", reply)
+        why = f"total_size is {checkpoint.total_size}"
+        context.judge("GR-CKPT-010", checkpoint.total_size > 0, why, reply)
+        needed = {"checkpoint_data": size > 0, "total_size": checkpoint.total_size != 0}
+        judge_necessary(context, "GetCheckpointResponse", needed, reply.body, reply)
         context.observe(
             "GR-CKPT-006", f"total_size {checkpoint.total_size}, {size} bytes of data", reply
         )
@@ -131,6 +157,11 @@ def _checkpoint(context: Context, **fields: object) -> tuple[Reply, Any | None]:
         return reply, None
     checkpoint = judge_message(context, "GetCheckpointResponse", reply)
     if checkpoint is not None:
+        if not checkpoint.success:
+            needed = {"error_message": bool(checkpoint.error_message)}
+            if not checkpoint.error_message and checkpoint.checkpoint_data:
+                needed = {"success": False}
+            judge_necessary(context, "GetCheckpointResponse", needed, reply.body, reply)
         judge_failure_reason(
             context,
             "GR-CKPT-003",
@@ -166,15 +197,31 @@ def _by_version(context: Context, version: int) -> None:
         context.holds("GR-GET-CHECKPOINT-REQUEST-02", reply)
 
 
-@requirement("GR-OP-003", "GR-SILENT-005", *fields_of_message("WeightResponse"))
+# Notations of the first layer that a target may read.
+RANGES = ("0", "0-0", "0:1", "0-1", "[0]", "layer_0", "0,")
+
+
+@requirement(
+    "GR-OP-003", "GR-SILENT-005", "GR-WEIGHT-001", "GR-NUM-001",
+    *fields_of_message("WeightResponse"),
+)  # fmt: skip
 def get_weights(context: Context) -> None:
-    """Call GetWeights; any outcome is allowed, since the notation of a range is not specified."""
-    reply = context.grpc.call(
-        "GetWeights", messages.make("WeightRequest", shard_range="0"), timeout_s=60
-    )
-    if judge_operation(context, "GR-OP-003", reply):
-        judge_message(context, "WeightResponse", reply)
-    context.observe("GR-SILENT-005", f"'0' ends with {reply.code}, {len(reply.body)} bytes", reply)
+    """Call GetWeights with usual notations of a range; the document specifies none."""
+    for notation in RANGES:
+        request = messages.make("WeightRequest", shard_range=notation)
+        reply = context.grpc.call("GetWeights", request, timeout_s=60)
+        shown = f"{notation!r} ends with {reply.code}, {len(reply.body)} bytes"
+        context.observe("GR-SILENT-005", shown, reply)
+        if not judge_operation(context, "GR-OP-003", reply):
+            if reply.code == UNKNOWN:
+                return
+            continue
+        answer = judge_message(context, "WeightResponse", reply)
+        if answer is not None:
+            data = bool(answer.weights_data)
+            context.judge("GR-WEIGHT-001", data, f"{notation!r}: weights_data is empty", reply)
+            judge_necessary(context, "WeightResponse", {"weights_data": data}, reply.body, reply)
+        return
 
 
 @requirement("GR-CODE-001")
@@ -201,12 +248,36 @@ def grpc_codes(context: Context) -> None:
     def call(request: tuple[str, Message]) -> None:
         reply = context.grpc.call(*request)
         # Whether the operation exists is a requirement of its own.
-        if reply.code != UNKNOWN:
+        # Authentication over gRPC is not specified, and neither are its statuses.
+        if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
             context.judge(
                 "GR-CODE-001", reply.code in DOCUMENTED_CODES, f"status {reply.code}", reply
             )
 
     explore(context, requests, call)
+
+
+# The readable operations, with a request that the document shows.
+READABLE = {
+    "GetCheckpointInfo": messages.make("GetCheckpointInfoRequest"),
+    "GetCheckpoint": messages.make("GetCheckpointRequest"),
+    "DHTPing": messages.make("DHTPingRequest", sender=SENDER),
+    "DHTFindNode": messages.make("DHTFindNodeRequest", sender=SENDER, target_id=b"t" * 20),
+    "DHTFindValue": messages.make("DHTFindValueRequest", sender=SENDER, key=b"k" * 20),
+}
+SERVED = ("OK", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNAVAILABLE")
+
+
+@requirement("GR-CODE-010")
+def grpc_served(context: Context) -> None:
+    """Call the readable operations with the documented requests, a second time after an error."""
+    for operation, request in READABLE.items():
+        reply = context.grpc.call(operation, request, timeout_s=60)
+        if reply.code not in SERVED:
+            reply = context.grpc.call(operation, request, timeout_s=60)
+        if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
+            why = f"{operation} ends with {reply.code}: {reply.details}"
+            context.judge("GR-CODE-010", reply.code in SERVED, why, reply)
 
 
 @requirement("GR-CODE-002", "GR-CODE-003")
@@ -225,6 +296,8 @@ def grpc_garbage(context: Context) -> None:
 @requirement("GR-OP-001", "GR-NAME-001", *NOT_SHOWN)
 def operations_not_shown(context: Context) -> None:
     """Call the operations whose messages are not specified, with an empty message."""
+    if context.edition > 1 and not is_named(context):
+        raise Skipped("the service has another name, which GR-NAME-001 reports")
     replies = {ident: context.grpc.call(name, b"") for ident, name in NOT_SHOWN.items()}
     replies["GR-OP-001"] = context.grpc.call_stream("StreamInference", b"")
     for ident, reply in replies.items():
@@ -235,60 +308,11 @@ def operations_not_shown(context: Context) -> None:
     context.judge("GR-NAME-001", any(item.code != UNKNOWN for item in tried), why, *tried)
 
 
-@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
-def gossip_gradient(context: Context) -> None:
-    """Gossip a gradient that no receiver can use: another model, a far round, no data."""
-    reply = context.grpc.call(
-        "GossipGradient",
-        messages.make(
-            "GossipGradientRequest",
-            node_id=f"conformance-{uuid.uuid4().hex}",
-            round_id=FAR_ROUND,
-            model_hash="0" * 64,
-            batch_size=1,
-            loss=1.0,
-            ttl=0,
-        ),
-    )
-    if judge_operation(context, "GR-OP-004", reply):
-        _judge_gossip(context, reply)
-
-
-@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
-def gossip_accepted(context: Context) -> None:
-    """Gossip the declared gradient, byte for byte as it is in its file."""
-    gradient = context.target.gradient
-    if gradient is None:
-        raise Skipped("the target declares no gradient")
-    reply = context.grpc.call("GossipGradient", gradient, timeout_s=60)
-    if not judge_operation(context, "GR-OP-004", reply):
-        raise Skipped(f"the declared gradient was answered with {reply.code}: {reply.details}")
-    answer = _judge_gossip(context, reply)
-    # Rounds pass: a gradient that was valid yesterday is rightly refused today.
-    if answer is not None and not answer.accepted:
-        raise Skipped(f"the declared gradient was not accepted: {brief(answer.reason)}")
-
-
-def _judge_gossip(context: Context, reply: Reply) -> Any | None:
-    """Rule on an answer of GossipGradient: its fields, and the reason of a refusal."""
-    answer = judge_message(context, "GossipGradientResponse", reply)
-    if answer is not None:
-        judge_failure_reason(
-            context,
-            "GR-GOSSIP-001",
-            reply,
-            refused=not answer.accepted,
-            reason=answer.reason,
-            key="reason",
-        )
-    return answer
-
-
 _FORWARD = fields_of_message("PipelineForwardResponse")
 _BACKWARD = fields_of_message("PipelineBackwardResponse")
 
 
-@requirement("GR-OP-012", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FORWARD)
+@requirement("GR-OP-012", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "PL-FWD-004", *_FORWARD)
 def pipeline_forward(context: Context) -> None:
     """Send a forward pass with an invalid tensor, which must fail in a documented way."""
     ident = f"conformance-{uuid.uuid4().hex}"
@@ -318,6 +342,9 @@ def pipeline_forward(context: Context) -> None:
     context.judge(
         "PL-FWD-002", answer.is_final or not answer.logits, "logits without is_final", reply
     )
+    if answer.success:
+        data = bool(answer.logits or answer.hidden_states)
+        context.judge("PL-FWD-004", data, "success without hidden_states or logits", reply)
     context.judge(
         "PL-FWD-003", answer.request_id == ident, f"it is {brief(answer.request_id)}", reply
     )
@@ -343,23 +370,3 @@ def pipeline_backward(context: Context) -> None:
             reason=answer.error_message,
             key="error_message",
         )
-
-
-# This leaves 1 MiB of the limit for the other fields of the message.
-NEARLY_BYTES = 99 * 1024 * 1024
-
-
-@requirement("LIM-007")
-def grpc_large(context: Context) -> None:
-    """Gossip a useless gradient of 99 MiB, which must not be refused for its size."""
-    reply = context.grpc.call(
-        "GossipGradient",
-        messages.make(
-            "GossipGradientRequest",
-            node_id="conformance",
-            model_hash="0" * 64,
-            layer_gradients={"none": bytes(NEARLY_BYTES)},
-        ).SerializeToString(),
-        timeout_s=60,
-    )
-    context.judge("LIM-007", reply.code != "RESOURCE_EXHAUSTED", f"{reply.details}", reply)

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from conformance import strategies
 from conformance.catalogue import fields_of
-from conformance.checks.reading import ABSENT
+from conformance.checks.reading import ABSENT, judge_resource, resource_ids
 from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
-from conformance.httpwire import Answer
+from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
 from conformance.shapes import judge_shape, lookup
 from conformance.sse import Event, Stream, read
@@ -29,7 +29,7 @@ def is_final(value: dict[str, Json]) -> bool:
     return value.get("token") == DONE and "index" not in value
 
 
-@requirement("NA-INF-011", *fields_of("sse-token"), *fields_of("sse-final"), *_IDS)
+@requirement("NA-INF-011", *fields_of("sse-token"), *resource_ids("sse-final"), *_IDS)
 def inference_stream(context: Context) -> None:
     """POST /inference with stream true and generated bodies; read every event."""
     explore(
@@ -42,8 +42,25 @@ def inference_stream(context: Context) -> None:
     _ask(context, {"prompt": "Once upon a time", "max_tokens": 8, "stream": True})
 
 
+def _whole(context: Context, body: dict[str, Json]) -> Answer:
+    """Return the answer; a stream that is cut twice is no stream."""
+    try:
+        return context.infer(body)
+    except Unanswered as reason:
+        if context.edition == 1 or not reason.why.startswith("cut"):
+            raise
+        # Without its frames, which would keep the connection.
+        first = reason.with_traceback(None)
+    try:
+        return context.infer(body)
+    except Unanswered as reason:
+        if reason.why.startswith("cut"):
+            context.fails("NA-INF-011", "the stream is cut twice", first, reason)
+        raise
+
+
 def _ask(context: Context, body: dict[str, Json]) -> None:
-    answer = context.infer(body)
+    answer = _whole(context, body)
     if answer.status in (*ABSENT, 401, 403):
         raise Skipped(f"POST /inference was answered with status {answer.status}")
     if answer.status == 402 or answer.status >= 500:
@@ -98,7 +115,7 @@ def _judge_events(
     if not context.judge("NA-SSE-005", bool(finals), "no final event", answer):
         return
     final = finals[0]
-    judge_shape(context, "sse-final", final, answer)
+    judge_resource(context, "sse-final", final, answer)
     if isinstance(final.get("token"), str):
         context.judge(
             "NA-SSE-006", final["token"] == DONE, f"it is {brief(final['token'])}", answer

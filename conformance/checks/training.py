@@ -12,6 +12,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 GLOBAL = Resource("training-global", "/training/global", "TR-ROUTE-001", auth=False, prefix="/api")
 VERIFY = Resource("training-verify", "/training/verify", "TR-ROUTE-002", auth=False, prefix="/api")
 
+# Two routes are compared only while the network stands still.
+TRIES = 3
 _PERCENTAGE = re.compile(r"\s*\d+([.,]\d+)?\s*%\s*\Z", re.ASCII)
 
 
@@ -37,7 +39,8 @@ def _global(context: Context, found: dict[str, Json], answer: Answer) -> None:
         )
     least, mean = found.get("global_min_loss"), found.get("global_avg_loss")
     if is_number(least) and is_number(mean):
-        context.observe("TR-RULE-005", f"minimum {least}, average {mean}", answer)
+        why = f"minimum {least}, average {mean}"
+        context.judge("TR-RULE-005", least <= mean + 1e-6 * max(1.0, abs(mean)), why, answer)
     context.observe("TR-RULE-007", f"loss_trend {brief(found.get('loss_trend'))}", answer)
     keys = (
         "training_verified", "is_converging", "hash_agreement_rate", "sync_success_rate",
@@ -89,3 +92,41 @@ def training_agreement(context: Context) -> None:
             answer,
             after_answer,
         )
+
+
+@requirement("TR-RULE-014")
+def training_relations(context: Context) -> None:
+    """Compare the quick verification with the global one, sampled A, B, A."""
+    for _ in range(TRIES):
+        before_answer, before = fetch(context, GLOBAL)
+        answer, verify = fetch(context, VERIFY)
+        _, after = fetch(context, GLOBAL)
+        if before is None or verify is None or after is None:
+            raise Skipped("one of the two training-verification routes returned no object")
+        keys = ("loss_trend", "is_converging", "hash_agreement_rate")
+        if any(before.get(key) != after.get(key) for key in keys):
+            continue
+        wrong: list[str] = []
+        metrics = verify.get("metrics")
+        trend = metrics.get("loss_trend") if isinstance(metrics, dict) else None
+        shown_trend = before.get("loss_trend")
+        if isinstance(trend, str) and isinstance(shown_trend, str):
+            wrong += (
+                []
+                if trend == shown_trend
+                else [f"loss_trend is {brief(trend)} and {brief(before['loss_trend'])}"]
+            )
+        agreement = metrics.get("hash_agreement") if isinstance(metrics, dict) else None
+        rate = before.get("hash_agreement_rate")
+        shown = _share(agreement)
+        if shown is not None and is_number(rate) and abs(shown - rate) > 0.01:
+            wrong.append(f"hash agreement is {brief(agreement)} and {rate}")
+        context.judge("TR-RULE-014", not wrong, "; ".join(wrong), before_answer, answer)
+        return
+
+
+def _share(text: Json) -> float | None:
+    """Return the share that a percentage means, or None if it is none."""
+    if not isinstance(text, str) or not _PERCENTAGE.match(text):
+        return None
+    return float(text.strip().rstrip("%").strip().replace(",", ".")) / 100

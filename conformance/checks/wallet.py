@@ -5,22 +5,31 @@ budget; transfers go to the target itself, unless it declares `send_to`. The doc
 the minimum stake nor the minimum transfer nor the fee, so a refusal is not a violation.
 """
 
+import json
 import math
 import time
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.catalogue import fields_of
 from conformance.checks.auth import INVENTED, judge_refusal
-from conformance.checks.node_reads import BALANCE, TRANSACTIONS, judge_sends
-from conformance.checks.reading import ABSENT, fetch
+from conformance.checks.clock import judge_now
+from conformance.checks.node_reads import BALANCE, TRANSACTIONS, day, judge_sends, judge_term
+from conformance.checks.reading import (
+    ABSENT,
+    fetch,
+    judge_resource,
+    judge_server_error,
+    judge_token_refused,
+    resource_ids,
+    served,
+)
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
 from conformance.shapes import FORMAT_IDS, judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
-from conformance.times import date_fault
 
 AMOUNT = 0.01
 # The minimum stake is not specified, so the smallest accepted one of these is used.
@@ -50,16 +59,23 @@ def _available(context: Context, least: float) -> float:
 def _post(context: Context, path: str, body: Json, credential: Credential | None = None) -> Answer:
     if context.budget.exhausted:
         raise Skipped(f"the budget of {context.budget.limit:g} is used up")
-    return context.api("POST", path, credential=credential or context.target.valid, json_body=body)
+    credential = credential or context.target.valid
+    return served(lambda: context.api("POST", path, credential=credential, json_body=body))
 
 
 def _result(context: Context, ident: str, answer: Answer) -> dict[str, Json]:
     """Rule on the route and return its result, or raise `Skipped` if there is none."""
     if answer.status in ABSENT:
         context.fails(ident, f"the route does not exist: status {answer.status}", answer)
-    elif answer.status == 401 or answer.status >= 500:
-        context.unclear(ident, f"status {answer.status}", answer)
+    elif answer.status == 401:
+        judge_token_refused(context, ident, answer)
+    elif answer.status >= 500:
+        judge_server_error(context, ident, answer)
     result = answer.json_object()
+    if answer.ok and result is None:
+        context.wrong(ident, "the answer is not a JSON object", answer)
+    elif 300 <= answer.status < 400:
+        context.wrong(ident, f"a redirect, status {answer.status}", answer)
     if not answer.ok or result is None:
         raise Skipped(f"status {answer.status}; the document does not say what is accepted")
     context.holds(ident, answer)
@@ -80,12 +96,12 @@ def _same(reported: Json, requested: Json) -> bool:
     return bool(reported == requested)
 
 
-def _day(value: Json) -> date | None:
-    fits = isinstance(value, str) and date_fault(value) is None
-    return date.fromisoformat(value) if fits else None
+def answer_amount(answer: Answer) -> float:
+    """Return the amount of the request that an answer belongs to."""
+    return float(json.loads(answer.exchange.request["body"]["text"])["amount"])
 
 
-_SEND = ("NA-ROUTE-006", "NA-WALLET-001", "ST-008", *FORMAT_IDS, *fields_of("transfer"))
+_SEND = ("NA-ROUTE-006", "NA-WALLET-001", "ST-008", "GEN-019", *resource_ids("transfer"))
 
 
 @requirement(*_SEND)
@@ -102,14 +118,15 @@ def wallet_send(context: Context) -> None:
     result = _result(context, "NA-ROUTE-006", answer)
     fee = result.get("fee")
     context.budget.charge(AMOUNT + (float(fee) if is_number(fee) else 0.0))
-    judge_shape(context, "transfer", result, answer)
+    judge_resource(context, "transfer", result, answer)
     context.observe("ST-008", f"status {brief(result.get('status'))}", answer)
     other = _differing(body, result)
     why = f"sent {brief(body)}, but the answer has other values for {other}"
     context.judge("NA-WALLET-001", not other, why, answer)
+    judge_now(context, "timestamp", result.get("timestamp"), answer)
 
 
-_STAKE = ("NA-ROUTE-008", *FORMAT_IDS, *fields_of("stake"))
+_STAKE = ("NA-ROUTE-008", *resource_ids("stake"))
 
 
 def _stake(
@@ -128,7 +145,7 @@ def _stake(
     return answer, result
 
 
-_UNSTAKE = ("NA-ROUTE-009", "NA-WALLET-004", "ST-005", *FORMAT_IDS, *fields_of("unstake"))
+_UNSTAKE = ("NA-ROUTE-009", "NA-WALLET-004", "ST-005", *resource_ids("unstake"))
 
 
 @requirement(*_UNSTAKE, "NA-ROUTE-008", "NA-WALLET-005")
@@ -146,7 +163,7 @@ def wallet_unstake(context: Context) -> None:
         if answer.status not in (400, 422):
             break
     result = _result(context, "NA-ROUTE-009", answer)
-    judge_shape(context, "unstake", result, answer)
+    judge_resource(context, "unstake", result, answer)
     unstake = result.get("unstake")
     if result.get("success") is True and isinstance(unstake, dict):
         _judge_cooldown(context, amount, unstake, answer)
@@ -157,7 +174,7 @@ def _judge_cooldown(
 ) -> None:
     other = _differing({"amount": amount}, unstake)
     context.judge("NA-WALLET-004", not other, f"unstake is {brief(unstake)}", answer)
-    ends, days = _day(unstake.get("available_date")), unstake.get("cooldown_days")
+    ends, days = day(unstake.get("available_date")), unstake.get("cooldown_days")
     if ends and is_int(days):
         expected = datetime.now(UTC).date() + timedelta(days=int(days))
         # The target's clock may be on the other side of midnight.
@@ -169,13 +186,13 @@ def _judge_cooldown(
         )
 
 
-@requirement(*_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005")
+@requirement(*_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005", "NA-WALLET-020")
 def wallet_stake(context: Context) -> None:
     """POST /wallet/stake a hundredth of a unit for thirty days, or a little more."""
     _available(context, 2 * AMOUNT)
     # A stake may lock everything that is staked already, so a second account is used if declared.
     answer, result = _stake(context, context.target.second)
-    judge_shape(context, "stake", result, answer)
+    judge_resource(context, "stake", result, answer)
     stake = result.get("stake")
     if result.get("success") is not True or not isinstance(stake, dict):
         return
@@ -183,36 +200,73 @@ def wallet_stake(context: Context) -> None:
     locked_days = stake.get("duration_days")
     if is_int(locked_days):
         context.judge("NA-WALLET-002", locked_days >= DAYS, f"stake is {brief(stake)}", answer)
-    start, unlock, days = (
-        _day(stake.get("start_date")), _day(stake.get("unlock_date")), stake.get("duration_days"),
-    )  # fmt: skip
-    if start and unlock and is_int(days):
-        context.judge(
-            "NA-WALLET-003",
-            abs((unlock - start).days - days) <= 1,
-            f"{start} and {days} days give {unlock}",
-            answer,
-        )
+    judge_term(context, "NA-WALLET-003", stake, answer)
+    start, today = day(stake.get("start_date")), datetime.now(UTC).date()
+    if start:
+        why = f"start_date is {start}, and today is {today}"
+        context.judge("NA-WALLET-020", start <= today + timedelta(days=1), why, answer)
+    staked = stake.get("amount")
+    if is_number(staked):
+        held = staked >= answer_amount(answer) - 1e-9
+        context.judge("NA-WALLET-002", held, f"stake is {brief(stake)}", answer)
 
 
-@requirement("NA-ERR-008")
+@requirement("NA-ERR-008", "NA-ERR-020", "NA-ERR-021")
 def wallet_poor(context: Context) -> None:
     """POST /wallet/stake and /wallet/send more than is available."""
     available = _available(context, 0)
     address = context.target.send_to or _balance(context).get("address")
+    if context.target.second_token:
+        other = context.api("GET", "/wallet/balance", credential=context.target.second)
+        address = (other.json_object() or {}).get("address", address)
+    to_another = bool(context.target.send_to or context.target.second_token)
     # Whole units, since the document does not say how many decimals an amount may have.
     amount = float(math.floor(available) + EXCESS)
     for path, body in (
         ("/wallet/stake", {"amount": amount, "duration_days": DAYS}),
         ("/wallet/send", {"to": address, "amount": amount, "memo": MEMO}),
     ):
+        before = _balance(context)
         answer = _post(context, path, body)
+        after = _balance(context)
+        shown = [lookup(one, "balances.available") for one in (before, after)]
         if answer.status == 402:
             context.holds("NA-ERR-008", answer)
-        elif answer.ok and (answer.json_object() or {}).get("success") is not False:
+            _judge_figures(context, amount, shown, answer)
+        if all(found and is_number(found[0]) for found in shown):
+            # Nothing but this request can have taken as much as it asks for.
+            kept = answer.status == 402 and shown[1][0] > shown[0][0] - EXCESS / 2
+            why = f"{amount:g} of {available:g}: status {answer.status}, then {shown[1][0]:g}"
+            # Staking, and a transfer to oneself, may be refused for another reason first.
+            judged = (402, 200, 201, 202)
+            inside = answer.ok and (answer.json_object() or {}).get("success") is False
+            if (answer.status in judged and not inside) or (
+                path == "/wallet/send" and to_another and answer.status in (400, 403, 422)
+            ):
+                context.judge("NA-ERR-021", kept, why, answer)
+        if answer.ok and (answer.json_object() or {}).get("success") is not False:
             context.fails(
                 "NA-ERR-008", f"{amount:g} of {available:g}: status {answer.status}", answer
             )
+
+
+def _judge_figures(
+    context: Context, amount: float, shown: list[list[Json]], answer: Answer
+) -> None:
+    """Rule on the details of a 402, by the request and by the balances around it."""
+    details = lookup(answer.json_object() or {}, "error.details")
+    found = details[0] if details and isinstance(details[0], dict) else {}
+    required, available = found.get("required"), found.get("available")
+    if not (is_number(required) and is_number(available)) or not all(shown):
+        return
+    figures = [float(one[0]) for one in shown if is_number(one[0])]
+    if len(figures) < len(shown):
+        return
+    low, high = min(figures) - 1e-6, max(figures) + 1e-6
+    # A fee may be added to what is required.
+    held = amount <= required <= amount * 1.01 and low <= available <= high
+    why = f"details {brief(found)} to {amount:g}, the balance has {figures}"
+    context.judge("NA-ERR-020", held, why, answer)
 
 
 _AFTER = (

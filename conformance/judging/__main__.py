@@ -15,18 +15,28 @@ from typing import Any
 
 from conformance.catalogue import Level, Profile, load
 from conformance.judging import acceptance, hostile, matrix
+from conformance.judging.derived.judge import (
+    CAUGHT,
+    DerivedJudge,
+    every_fault,
+    impatient,
+    spread,
+)
+from conformance.judging.derived.table import NodeTable
 from conformance.judging.layer import Layer
 from conformance.judging.nodes import Rig, rest, rig, train
 from conformance.judging.states import accept_updates
 from conformance.judging.table import Mutant, Variant, mutants, variants
-from conformance.judging.toy.node import no_grpc_hook, no_http_hook
-from conformance.judging.toy.serving import Serving, Toy
+from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
+from conformance.judging.toy.serving import Serving, Toy, toy_target
 from conformance.run import Run, Runner
 from conformance.target import Target, make_target
 from conformance.verdict import Outcome
 
 # A failed variant is one that violates a MUST, so the variants run only these.
 MUSTS = [item.id for item in load().values() if item.level is Level.MUST and item.check]
+# How many derived faults are judged by whole runs too.
+SAMPLE = 20
 HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API})
 RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 
@@ -78,6 +88,7 @@ def blamed(run: Run) -> str:
 def judge_variant(layer: Layer, target: Target, row: Variant) -> str:
     """Run all checks against the variant; return the gap, or an empty string."""
     layer.http_hook, layer.grpc_hook = row.http, row.grpc
+    layer.rewrite = getattr(row.http, "rewrite", same_request)
     # The profiles of the other interface never meet the hook, so they do not run.
     profiles = target.profiles & (HTTP if row.grpc is no_grpc_hook else RPC)
     return blamed(
@@ -106,10 +117,36 @@ def each(
                   file=sys.stderr, flush=True)  # fmt: skip
 
 
-def through_layer(running: Rig, found: list[Judged], only: str) -> None:
-    """Judge mutants, variants and hostile behaviour through the fault layer."""
+def derived_of_toy(within_s: float) -> list[NodeTable]:
+    """Judge the derived faults of the small node."""
+    with Toy() as served:
+        target = replace(toy_target(served), examples=1)
+        impatient = replace(target, burst_s=0.0, timeout_s=6.0, inference_timeout_s=6.0)
+        judge = DerivedJudge(served.node, impatient, served.node.reset)
+        return [tabulate("the small node", judge, within_s)]
+
+
+def tabulate(name: str, judge: DerivedJudge, within_s: float) -> NodeTable:
+    """Judge as many derived faults as fit into the time, then a sample by whole runs."""
+    faults = spread(every_fault())
+    ended = judge.judge_all(faults, within_s=within_s)
+    sample = [item for item in ended if item.how == CAUGHT][:: max(1, len(ended) // SAMPLE)]
+    again = [judge.judge(item.fault, whole=True) for item in sample]
+    unlike = tuple(
+        f"a whole run against {item.fault.kind}: {item.fault.name} ended {item.how}"
+        for item in again
+        if item.how != CAUGHT
+    )
+    return NodeTable(name, tuple(ended), len(faults) - len(ended), len(again), unlike)
+
+
+def through_layer(
+    running: Rig, found: list[Judged], only: str, derived_s: float
+) -> list[NodeTable]:
+    """Judge mutants, variants and hostile behaviour, then derived faults, through the layer."""
     layer = Layer(running.settings["url"], running.settings["grpc"])
     layer.remembers_for = running.settings["token"]
+    layer.know_tokens(running.settings["token"], running.settings["second_token"])
     # Only these two answers show training; frozen, they allow the busy nodes to stop training.
     for target in ("/api/training/global", "/api/training/verify"):
         layer.freeze(target)
@@ -120,9 +157,15 @@ def through_layer(running: Rig, found: list[Judged], only: str) -> None:
         found.append(Judged("control", "no mutant at all", "", "", control, 0.0))
         each("mutant", mutants(), lambda row: judge_mutant(layer, behind, row), found, only)
         each("variant", variants(), lambda row: judge_variant(layer, behind, row), found, only)
+        layer.rewrite = same_request
         each("hostile", hostile.ROWS, lambda row: hostile.judge(layer, behind, row), found, only)
         layer.http_hook, layer.grpc_hook = no_http_hook, no_grpc_hook
+        tables: list[NodeTable] = []
+        if derived_s:
+            judge = DerivedJudge(layer, replace(impatient(behind), timeout_s=10.0))
+            tables.append(tabulate("the reference node", judge, derived_s))
     layer.close()
+    return tables
 
 
 def through(running: Rig, served: Serving) -> Target:
@@ -138,6 +181,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=25100, help="HTTP port of the first node")
     parser.add_argument("--only", default="", help="parts of names or ids of rows, separated by |")
     parser.add_argument("--no-acceptance", action="store_true", help="run only the fault layer")
+    parser.add_argument("--derived-s", type=float, default=900.0,
+                        help="seconds for the derived faults of each node; 0 for none")  # fmt: skip
     parser.add_argument("--folder", type=Path, help="folder of the nodes; default: a temporary one")
     options = parser.parse_args()
     found: list[Judged] = []
@@ -148,15 +193,16 @@ def main() -> int:
             print("\n".join(acceptance.gaps(runs)), file=sys.stderr, flush=True)
         else:
             runs = []
+        tables = derived_of_toy(options.derived_s) if options.derived_s else []
         with rig(folder / "layer", options.port + 10, limited=False) as running:
             accept_updates(folder / "layer", running.urls[0])
             train(running)
-            through_layer(running, found, options.only)
-    text = matrix.render(found, runs)
+            tables += through_layer(running, found, options.only, options.derived_s)
+    text = matrix.render(found, runs, tables)
     print(text)
     if not options.only and not options.no_acceptance:
         matrix.FILE.write_text(text, encoding="utf-8")
-    return 1 if matrix.gaps(found, runs) else 0
+    return 1 if matrix.gaps(found, runs, tables) else 0
 
 
 if __name__ == "__main__":

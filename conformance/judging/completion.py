@@ -8,7 +8,7 @@ import copy
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from conformance.judging.toy.node import Response
+from conformance.judging.toy.answers import Response
 
 STAMP = "2026-01-02T03:04:05Z"
 PROOF = {"id": "p1", "type": "forward", "layer": 1, "timestamp": STAMP, "verified": True,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance import messages
-from conformance.judging.toy.node import Asked, Response, error
+from conformance.judging.toy.answers import Asked, Response, error
 
 Http = Callable[[Asked, Response], None]
 Grpc = Callable[[str, Any, Any], Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.judging.hooks import Grpc, Http
 from conformance.judging.layer import Layer
-from conformance.judging.toy.node import Asked, Response, no_grpc_hook, no_http_hook
+from conformance.judging.toy.answers import Asked, Response, no_grpc_hook, no_http_hook
 from conformance.run import Runner
 from conformance.target import Target
 from conformance.verdict import Standing

@@ -15,7 +15,9 @@ import grpc
 from conformance import messages
 from conformance.grpcwire import CHANNEL_OPTIONS
 from conformance.judging.completion import complete
-from conformance.judging.toy.node import Response, ToyNode
+from conformance.judging.toy.answers import Response
+from conformance.judging.toy.money import Account
+from conformance.judging.toy.node import ToyNode
 from conformance.sse import read
 
 DEADLINE_S = 60
@@ -36,6 +38,10 @@ class Layer(ToyNode):
         self._remembered: dict[tuple[str, str], Response] = {}
         self.upstream = self._http
         self.upstream_rpc = self._rpc
+
+    def know_tokens(self, *tokens: str) -> None:
+        """Tell the layer the tokens of the node's accounts, for requests of its own."""
+        self.tokens = {token: Account("", 0.0) for token in tokens}
 
     def close(self) -> None:
         """Close the channel to the node."""
@@ -90,6 +96,7 @@ class Layer(ToyNode):
 
     def _unary(self, operation: str, data: bytes, context: Any) -> bytes:
         answer: Any
+        data = self.rewrite_call(operation, data)
         try:
             body = self._channel.unary_unary(f"/{messages.SERVICE}/{operation}")(
                 data, timeout=DEADLINE_S

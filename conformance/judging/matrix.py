@@ -7,6 +7,8 @@ from typing import Any
 from conformance.catalogue import Level
 from conformance.judging import acceptance
 from conformance.judging.acceptance import Accepted
+from conformance.judging.derived import table as derived
+from conformance.judging.derived.table import NodeTable
 from conformance.verdict import Standing
 
 FILE = Path(__file__).parents[1] / "JUDGE.md"
@@ -19,16 +21,18 @@ caught if the requirement for that sentence is violated and no other MUST fails.
 """
 
 
-def gaps(found: list[Any], runs: list[Accepted]) -> list[str]:
+def gaps(found: list[Any], runs: list[Accepted], tables: list[NodeTable]) -> list[str]:
     """List everything that did not end as expected."""
     wrong = [f"{row.group} {row.name} ({row.ident}): {row.gap}" for row in found if row.gap]
-    return [*acceptance.gaps(runs), *wrong]
+    missed = [gap for table in tables for gap in table.gaps()]
+    return [*acceptance.gaps(runs), *wrong, *missed]
 
 
-def render(found: list[Any], runs: list[Accepted]) -> str:
+def render(found: list[Any], runs: list[Accepted], tables: list[NodeTable]) -> str:
     """Return the text of JUDGE.md."""
     lines = [_HEAD, *_runs(runs), *_summary(found), "## Gaps\n"]
-    lines += [f"- {gap}" for gap in gaps(found, runs)] or ["None."]
+    lines += [f"- {gap}" for gap in gaps(found, runs, tables)] or ["None."]
+    lines += ["", *derived.render(tables)]
     lines += ["", "## Mutants\n", "| requirement | level | mutant | |", "|---|---|---|---|"]
     for row in sorted((row for row in found if row.group == "mutant"), key=lambda row: row.ident):
         ended = "caught" if not row.gap else row.gap

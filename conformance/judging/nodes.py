@@ -28,13 +28,16 @@ DAYS_SLOW = 40
 # No model of these nodes has a shard with this number or a higher one.
 FIRST_ABSENT_SHARD = 1000
 READY_WITHIN_S = 90.0
-# A program that runs the node with Python's clocks set back.
+# A program that runs the node with Python's clocks set back, before the latest start of the
+# machine: a node believes the clock that counts from there more than one that was set.
 PAST = f"""
 import time
 slow = {DAYS_SLOW} * 86400
 real, real_ns = time.time, time.time_ns
 time.time = lambda: real() - slow
 time.time_ns = lambda: real_ns() - slow * 10**9
+counted = time.clock_gettime_ns
+time.clock_gettime_ns = lambda clock: counted(clock) + 10 * slow * 10**9
 from meshnode.cli import main
 main()
 """
@@ -179,7 +182,11 @@ UNLIMITED = {
 SPONSORED = 2
 # Inner steps in a round.
 STEPS = 2
-TRAINING = {"MESHNODE_TRAINING_DILOCO_STEPS": str(STEPS), "MESHNODE_TRAINING_BATCH_SIZE": "1"}
+TRAINING = {
+    "MESHNODE_TRAINING_DILOCO_STEPS": str(STEPS),
+    "MESHNODE_TRAINING_BATCH_SIZE": "1",
+    "MESHNODE_TRAINING_TEXT": "chain",
+}
 Company = Callable[[str], AbstractContextManager[object]]
 
 

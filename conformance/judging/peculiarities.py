@@ -3,8 +3,11 @@
 Each variant is a hook that changes answers as far as no sentence of the document is violated.
 """
 
+import copy
 import json
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from conformance import messages
@@ -22,8 +25,19 @@ from conformance.judging.hooks import (
     refusal,
     unended,
 )
-from conformance.judging.toy.node import Asked, Response, error, no_grpc_hook, no_http_hook
+from conformance.judging.toy.answers import (
+    Asked,
+    Response,
+    Sent,
+    error,
+    no_grpc_hook,
+    no_http_hook,
+)
 
+# More than any account of the judge has, and less than what the checks call too much.
+SMALL = 100_000
+SEND, STAKE = "/api/v1/wallet/send", "/api/v1/wallet/stake"
+HISTORY = "/api/v1/wallet/transactions"
 METRICS, STATUS, HEALTH = "/api/v1/metrics", "/api/v1/status", "/api/v1/health"
 
 
@@ -84,15 +98,21 @@ def numbers_as(kind: type) -> Http:
 
 
 class Limited:
-    """Answer 429 to every third request, as documented."""
+    """Answer 429 to every third request, as documented, without carrying it out."""
 
     def __init__(self, retry_after: Any = 0) -> None:
         self.count, self.retry_after = 0, retry_after
+        self.here = threading.local()
+
+    def rewrite(self, sent: Sent) -> Sent:
+        """Count the request; of every third ask the node nothing that it would carry out."""
+        self.count += 1
+        self.here.limited = self.count % 3 == 0
+        return Sent("GET", HEALTH, b"", {}) if self.here.limited else sent
 
     def __call__(self, asked: Asked, response: Response) -> None:
-        """Count the request, and refuse every third."""
-        self.count += 1
-        if self.count % 3 == 0:
+        """Refuse every third request."""
+        if getattr(self.here, "limited", False):
             limited = error(429, "RATE_LIMITED", "slow down", retry_after=self.retry_after)
             response.__dict__.update(limited.__dict__)
 
@@ -111,10 +131,76 @@ def not_training(asked: Asked, response: Response) -> None:
         response.json = {"is_working": False, "reason": "nodes differ", "action": "sync"}
 
 
-def nothing_staked(asked: Asked, response: Response) -> None:
-    """Report that nothing is staked, and therefore no dates."""
+def without_layers(asked: Asked, response: Response) -> None:
+    """Hold no layers."""
+    if asked.path == STATUS:
+        response.json["layers"] = []
+    if asked.path == "/api/v1/layers" and response.status == 200:
+        response.json.update(layers=[], my_layer_count=0)
+
+
+def poor_wallet(asked: Asked, response: Response) -> None:
+    """Have nothing available, in the balance and in each refusal."""
     if asked.path == "/api/v1/wallet/balance" and response.status == 200:
-        response.json["staking"] = {"amount": 0, "start_date": None}
+        response.json["balances"]["available"] = 0
+    if response.status == 402:
+        response.json["error"]["details"]["available"] = 0
+
+
+class NoStake:
+    """Answer every stake alike, without staking anything."""
+
+    def __init__(self, answer: Response) -> None:
+        self.answer = answer
+
+    def rewrite(self, sent: Sent) -> Sent:
+        """Ask the node for more than anybody has."""
+        if sent.method == "POST" and sent.target == STAKE:
+            excessive = {"amount": 10**9, "duration_days": 30}
+            return replace(sent, body=json.dumps(excessive).encode())
+        return sent
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Replace the refusal."""
+        if (asked.path, response.status) == (STAKE, 402):
+            response.__dict__.update(copy.deepcopy(self.answer).__dict__)
+
+
+class NothingStaked(NoStake):
+    """Nothing is staked, and therefore there are no dates."""
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show no stake, and refuse to make one."""
+        super().__call__(asked, response)
+        if asked.path == "/api/v1/wallet/balance" and response.status == 200:
+            balances = response.json["balances"]
+            balances["total"] -= balances["staked"]
+            balances["staked"] = 0
+            response.json["staking"] = {"amount": 0, "start_date": None}
+
+
+class Unused:
+    """An account that has never been used: no transfer is possible, and none is listed."""
+
+    def rewrite(self, sent: Sent) -> Sent:
+        """Send no money."""
+        try:
+            asked = json.loads(sent.body).get("amount", 0) if sent.target == SEND else 0
+        except ValueError:
+            asked = 0
+        if sent.method == "POST" and 0 < asked < SMALL:
+            return replace(sent, body=b'{"to": "nobody", "amount": 1000000000, "memo": ""}')
+        return sent
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """List nothing, and let a transfer wait for its account."""
+        if asked.path == HISTORY and response.status == 200:
+            response.json.update(transactions=[], total=0)
+        if (asked.path, response.status) == (SEND, 402):
+            details = response.json["error"]["details"]
+            wanted = asked.body.get("amount", 0) if isinstance(asked.body, dict) else 0
+            if wanted < min(SMALL, details["available"]):
+                response.__dict__.update(error(409, "LOCKED", "not yet").__dict__)
 
 
 def plain_missing(asked: Asked, response: Response) -> None:
@@ -137,7 +223,7 @@ VARIANTS: dict[str, Http] = {
             {} if r.events is not None else {"Content-Type": "application/json; charset=utf-8"})),
     "another status word": on(STATUS, put("status", "syncing")),
     "another role": on(STATUS, put("role", "archivist")),
-    "no layers": on(STATUS, put("layers", [])),
+    "no layers": without_layers,
     "layers out of order": on(STATUS, put("layers", [1, 0])),
     "an odd version": on(STATUS, put("version", "nightly")),
     "an unhealthy node": on(
@@ -151,22 +237,20 @@ VARIANTS: dict[str, Http] = {
             status=308, headers={"Location": "https://example.invalid/join/"}), status=302),
     "transfers to oneself refused": on(
         "/api/v1/wallet/send",
-        lambda r: r.__dict__.update(error(400, "SELF", "to yourself").__dict__), "POST"),
-    "a minimum stake": on(
-        "/api/v1/wallet/stake",
-        lambda r: r.__dict__.update(error(422, "TOO_LITTLE", "at least 100").__dict__), "POST"),
+        lambda r: r.json["from"] == r.json["to"] and r.__dict__.update(
+            error(400, "SELF", "to yourself").__dict__), "POST"),
+    "a minimum stake": NoStake(error(422, "TOO_LITTLE", "at least 100")),
     "a stake added to an existing one": on(
-        "/api/v1/wallet/stake", put("stake.amount", 17), "POST"),
-    "a stake that does not succeed": on(
-        "/api/v1/wallet/stake", lambda r: setattr(r, "json", {"success": False}), "POST"),
-    "a poor wallet": on("/api/v1/wallet/balance", put("balances.available", 0)),
+        "/api/v1/wallet/stake",
+        lambda r: r.json["stake"].update(amount=r.json["new_balance"]["staked"]), "POST"),
+    "a stake that does not succeed": NoStake(Response(json={"success": False})),
+    "a poor wallet": poor_wallet,
     "no peers": on("/api/v1/peers", lambda r: r.json.update(peers=[], total=0)),
     "a peer behind IPv6": on(
         "/api/v1/peers", lambda r: r.json["peers"][0].update(address="[2001:db8::1]:9000")),
-    "no transactions": on(
-        "/api/v1/wallet/transactions", lambda r: r.json.update(transactions=[], total=0)),
+    "no transactions": Unused(),
     "no proofs": on("/api/v1/proofs", lambda r: r.json.update(proofs=[])),
-    "nothing staked": nothing_staked,
+    "nothing staked": NothingStaked(error(422, "TOO_LITTLE", "at least 100")),
     "training that does not work": not_training,
     "a network in another unit": on("/api/v1/network", put("architecture.parameters", "")),
     "invalid bodies get 422": refusals_with(422),
@@ -183,7 +267,8 @@ VARIANTS: dict[str, Http] = {
     "slow answers": every(lambda r: setattr(r, "delay_s", 0.01)),
     "nothing generated": inference(lambda body, r: r.json.update(
         text="", tokens_generated=0, finish_reason="length",
-        usage={"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2})),
+        usage={**r.json["usage"], "completion_tokens": 0,
+               "total_tokens": r.json["usage"]["prompt_tokens"]})),
     "another finish reason": inference(lambda body, r: r.json.update(finish_reason="length")),
     "free inference": inference(lambda body, r: r.json["cost"].update(amount=0)),
     "the stop sequence is kept": inference(
@@ -210,14 +295,10 @@ VARIANTS: dict[str, Http] = {
 
 
 def unsorted_nodes(called: str, request: Any, answer: Any) -> Any:
-    """List more nodes, in no order."""
+    """List the nodes in an order of no meaning."""
     if called not in ("DHTFindNode", "DHTFindValue") or not answer.get("nodes"):
         return answer
-    more = [
-        messages.make("DHTNodeInfo", node_id=bytes([n]) * 20, ip="192.0.2.9", port=9000 + n)
-        for n in (9, 3, 7)
-    ]
-    return {**answer, "nodes": [*more, *answer["nodes"]]}
+    return {**answer, "nodes": sorted(answer["nodes"], key=lambda node: node.port)}
 
 
 def more_fields(called: str, request: Any, answer: Any) -> Any:
@@ -228,24 +309,33 @@ def more_fields(called: str, request: Any, answer: Any) -> Any:
     return data + b"\xa2\x06\x03abc"
 
 
+def stores_nothing(called: str, request: Any, answer: Any) -> Any:
+    """Refuse every value, and have none."""
+    if called == "DHTStore":
+        return {**answer, "success": False}
+    if called == "DHTFindValue" and answer.get("found"):
+        return {"responder": answer["responder"], "found": False}
+    return answer
+
+
 GRPC_VARIANTS: dict[str, Grpc] = {
     "nodes in any order": unsorted_nodes,
     "no nodes known": lambda called, request, answer: (
         {**answer, "nodes": []} if "nodes" in answer else answer),
     "additional fields": more_fields,
-    "stores nothing": lambda called, request, answer: (
-        {**answer, "success": False} if called == "DHTStore" else answer),
+    "stores nothing": stores_nothing,
     "no checkpoint": lambda called, request, answer: (
         {"success": False, "error_message": "none yet"} if called == "GetCheckpoint" else answer),
     "no checkpoint, by status": grpc_status("GetCheckpoint", "NOT_FOUND"),
     "nothing about checkpoints": lambda called, request, answer: (
-        {} if called == "GetCheckpointInfo" else answer),
+        {} if called == "GetCheckpointInfo" else
+        {"success": False, "error_message": "none yet"} if called == "GetCheckpoint" else answer),
     "an overloaded pipeline": grpc_status("PipelineForward", "RESOURCE_EXHAUSTED"),
     "a pipeline without the layer": grpc_status("PipelineForward", "NOT_FOUND"),
     "gradients accepted": lambda called, request, answer: (
         {"accepted": True, "current_round": 1} if called == "GossipGradient" else answer),
     "weights refused": grpc_status("GetWeights", "INVALID_ARGUMENT"),
-    "no swarm": grpc_status("SwarmForward", "UNIMPLEMENTED"),
+    "a swarm that wants a message": grpc_status("SwarmForward", "INVALID_ARGUMENT"),
 }  # fmt: skip
 
 ROWS: list[tuple[str, Http, Grpc]] = [(name, hook, no_grpc_hook) for name, hook in VARIANTS.items()]

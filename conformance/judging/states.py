@@ -47,16 +47,17 @@ SIGN = """
 import sys
 import time
 from pathlib import Path
-from meshnode.domain.training.message import MAX_TTL, Contribution, sign
+from meshnode.domain.training.message import MAX_TTL, sign
 from meshnode.services.keystore import Keystore
+from meshnode.services.training.messages import contribution_in
 from meshnode.wire.node_pb2 import GossipGradientRequest
 home, values, out, round_id, model_hash = sys.argv[1:]
 key = Keystore(Path(home)).node_key
 message = GossipGradientRequest.FromString(Path(values).read_bytes())
 message.node_id, message.round_id, message.model_hash = key.node_id, int(round_id), model_hash
 message.timestamp, message.ttl = time.time(), MAX_TTL
-fields = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
-message.signature = sign(key.seed, Contribution(**fields).statement())
+message.ClearField("held_out")
+message.signature = sign(key.seed, contribution_in(message).statement())
 Path(out).write_bytes(message.SerializeToString())
 """
 

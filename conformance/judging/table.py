@@ -15,7 +15,7 @@ from conformance.judging import peculiarities
 from conformance.judging.hooks import Grpc, Http, on, put
 from conformance.judging.mutants import fields, rules, sense
 from conformance.judging.nodes import FIRST_ABSENT_SHARD
-from conformance.judging.toy.node import Asked, Response, no_grpc_hook, no_http_hook
+from conformance.judging.toy.answers import Asked, Response, no_grpc_hook, no_http_hook
 
 # A hook may keep state, so each run makes a new one.
 MakeHttp = Callable[[], Http]
@@ -175,7 +175,9 @@ ALSO = {
     # All three say that a final answer has logits, and one answer violates all of them.
     "logits before the last shard": {"PL-FWD-004", "PL-FWD-005"},
     "no request": {"ST-003"},
-    "before is not a height": {"NT-PAGE-001"},
+    "before is not a height": {"NT-PAGE-001", "NT-PAGE-004"},
+    "pages of blocks longer than limit": {"NT-PAGE-004"},
+    "before is not a round": {"NT-PAGE-001", "NT-PAGE-004"},
 }
 
 

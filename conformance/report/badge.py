@@ -1,4 +1,4 @@
-"""A badge: how many of the judged MUSTs are proved."""
+"""A badge: how many MUSTs of which edition are proved, and which profiles were left out."""
 
 from typing import Any
 
@@ -23,12 +23,10 @@ aria-label="{label}: {text}">
 
 def render(document: dict[str, Any]) -> str:
     """Make the SVG of a report."""
-    judged = [
-        item["standing"]
-        for item in document["requirements"]
-        if item["level"] == "MUST" and item["standing"] in ("proved", "violated", "inconclusive")
-    ]
-    text = f"{judged.count('proved')} of {len(judged)} MUST"
+    asked = document["asked"]
+    text = f"edition {document['target']['edition']}: {asked['proved']} of {asked['must']} MUST"
+    if asked["left_out"]:
+        text += f", without {', '.join(sorted(asked['left_out']))}"
     left, right = (round(len(words) * LETTER + 12) for words in (LABEL, text))
     return _SVG.format(
         label=LABEL,

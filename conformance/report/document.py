@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from conformance import __version__
+from conformance.catalogue import Profile
 from conformance.interface import page
 from conformance.run import Result, Run
-from conformance.verdict import EXIT_CODES, Outcome
+from conformance.verdict import EXIT_CODES, Outcome, Standing
 
 FORMAT = 1
 
@@ -41,8 +42,20 @@ def build(run: Run, finished: datetime | None = None) -> dict[str, Any]:
             "spent": run.spent,
             "seed": target.seed,
             "examples": target.examples,
+            "edition": target.edition,
+            "require": target.require,
+            "require_profiles": sorted(target.require_profiles),
         },
-        "conclusion": {"exit": EXIT_CODES[ended], "reason": ended.value},
+        "conclusion": {"exit": EXIT_CODES[ended], "reason": ended.value, "lacks": run.lacks()},
+        "asked": {
+            "must": len(run.asked),
+            "proved": sum(item.standing is Standing.PROVED for item in run.asked),
+            "left_out": {
+                profile.value: run.target.absent.get(profile, "not declared")
+                for profile in Profile
+                if profile not in target.profiles
+            },
+        },
         "counts": {
             "standing": dict(Counter(item.standing.value for item in run.results)),
             "outcome": dict(Counter(item.outcome.value for item in run.results)),
@@ -75,6 +88,8 @@ def _result(result: Result) -> dict[str, Any]:
         "outcome": result.outcome.value,
         "reason": result.reason,
         "known": result.known,
+        "scored": result.scored,
+        "why": requirement.why,
         "findings": [
             {
                 "ruling": item.ruling.value,

@@ -66,7 +66,11 @@ def _summary(document: dict[str, Any]) -> Iterator[str]:
     target, conclusion = document["target"], document["conclusion"]
     allowed = ", ".join(target["allow"]) or "reading only"
     yield f"{target['url']}  profiles: {', '.join(target['profiles']) or 'none'}  ({allowed})"
-    judged = [item for item in document["requirements"] if item["profile"] in target["profiles"]]
+    judged = [
+        item
+        for item in document["requirements"]
+        if item["profile"] in target["profiles"] and item["scored"]
+    ]
     for level in ("MUST", "SHOULD"):
         ofs = [item for item in judged if item["level"] == level]
         figures = ", ".join(
@@ -74,6 +78,18 @@ def _summary(document: dict[str, Any]) -> Iterator[str]:
             for standing in ("proved", "violated", "inconclusive", "not exercised")
         )
         yield f"{level:6} {figures}"
+    asked = document["asked"]
+    share = asked["proved"] / max(asked["must"], 1)
+    of = f"{asked['proved']} of the {asked['must']} MUSTs with a check"
+    yield f"edition {target['edition']}: {share:.1%} proved, {of} in the judged profiles"
+    for profile, reason in asked["left_out"].items():
+        count = sum(item["profile"] == profile for item in document["requirements"])
+        yield f"not applicable: {count} of {profile}: {reason}"
+    new = [item for item in document["requirements"] if not item["scored"]]
+    wrong = sum(item["standing"] == "violated" for item in new)
+    if new:
+        yield f"not scored in this edition: {len(new)}, of which {wrong} would be violated"
+    yield from (f"required: {what}" for what in document["conclusion"]["lacks"])
     made, took = document["exchanges_made"], document["took_s"]
     spent = f", spent {target['spent']:g}" if target["spent"] else ""
     yield f"{made} exchanges in {took:.1f} s{spent}"

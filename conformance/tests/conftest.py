@@ -10,13 +10,8 @@ import pytest
 from conformance import cli
 from conformance.catalogue import Effect, Profile
 from conformance.checks import wallet
-from conformance.judging.toy.node import (
-    EXPIRED,
-    NATIVE_SETTINGS,
-    TOKEN,
-    no_grpc_hook,
-    no_http_hook,
-)
+from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
+from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Run, Runner
 from conformance.target import Target
@@ -45,6 +40,7 @@ def toy(served: Serving) -> Iterator[Serving]:
     yield served
     served.node.http_hook = no_http_hook
     served.node.grpc_hook = no_grpc_hook
+    served.node.rewrite = same_request
 
 
 @pytest.fixture
@@ -58,6 +54,7 @@ def target(toy: Serving) -> Target:
         grpc=toy.grpc,
         token=TOKEN,
         expired_token=EXPIRED,
+        second_token=SECOND,
         allow=frozenset(Effect),
         budget=100,
         timeout_s=60,

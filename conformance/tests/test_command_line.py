@@ -12,7 +12,8 @@ import pytest
 from conformance import cli
 from conformance.catalogue import load
 from conformance.judging.hooks import on, put
-from conformance.judging.toy.node import TOKEN, Asked, Response
+from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.node import TOKEN
 from conformance.judging.toy.serving import Serving
 from conformance.suite import checks
 from conformance.tests.command import run
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 def test_the_exit_codes_are_the_designed_ones() -> None:
     assert {reason.name: code for reason, code in EXIT_CODES.items()} == {
         "CONFORMS": 0, "VIOLATED": 1, "INTERRUPTED": 2, "SUITE_FAULT": 3, "CONFIGURATION": 4,
-        "NOTHING_PROVED": 5, "INCONCLUSIVE": 6, "STALE_BASELINE": 7,
+        "NOTHING_PROVED": 5, "INCONCLUSIVE": 6, "STALE_BASELINE": 7, "TOO_LITTLE": 8,
     }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def test_an_interrupt_ends_with_2_and_a_report(
     monkeypatch.setitem(checks()["shape-layers"].__dict__, "run", interrupted)
     assert run(toy, "--token", TOKEN, "--out", str(tmp_path / "out")) == 2
     built = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert built["conclusion"] == {"exit": 2, "reason": "interrupted"}
+    assert built["conclusion"] == {"exit": 2, "reason": "interrupted", "lacks": []}
     assert built["counts"]["standing"]["proved"] > 10
 
 

@@ -54,7 +54,7 @@ def test_the_file_has_the_figures_the_gaps_and_the_proofs(judge: Judge) -> None:
         Judged("mutant", "it is a text", "NA-STATUS-006", "MUST", "not caught: proved", 0.1),
         Judged("variant", "more fields", "", "", "", 0.1),
     ]
-    text = matrix.render(rows, runs)
+    text = matrix.render(rows, runs, [])
     assert "| NA-STATUS-001 | MUST | it is left out | caught |" in text
     assert "- mutant it is a text (NA-STATUS-006): not caught: proved" in text
     assert "| mutant | 2 | 1 | 1 | 0 |" in text

@@ -12,7 +12,8 @@ from google.protobuf import json_format
 
 from conformance import cli, messages
 from conformance.judging.hooks import refusing
-from conformance.judging.toy.node import TOKEN, Asked, Response
+from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.node import TOKEN
 from conformance.judging.toy.serving import Serving
 from conformance.tests.command import run
 
@@ -113,11 +114,15 @@ def test_the_curl_lines_for_grpc_really_call_again(toy: Serving, tmp_path: Path)
     )
     assert called == ["UnaryInference"]
     assert b"grpc-status: 0" in done.stderr
-    garbage = next(line for line in lines if line.endswith("/DHTFindNode"))
-    done = subprocess.run(  # noqa: S602 - a shell is what the line is for
-        garbage, shell=True, capture_output=True, timeout=120, check=False
-    )
-    assert b"grpc-status: 3" in done.stderr
+    answers = [
+        subprocess.run(  # noqa: S602 - a shell is what the line is for
+            line, shell=True, capture_output=True, timeout=120, check=False
+        ).stderr
+        for line in lines
+        if line.endswith("/DHTFindNode")
+    ]
+    # One of them sends garbage.
+    assert any(b"grpc-status: 3" in answer for answer in answers)
 
 
 def test_a_grpcurl_line_holds_exactly_the_message_that_was_sent(

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qs
 
-from conformance.judging.toy.node import Asked, Response, error, now
+from conformance.judging.toy.answers import Asked, Response, error, now
 from conformance.judging.toy.serving import Serving
 from conformance.run import Result, Run
 from conformance.tests.conftest import Judge

@@ -6,7 +6,7 @@ import pytest
 
 from conformance import httpwire
 from conformance.judging.hooks import INFERENCE, grpc_status, on
-from conformance.judging.toy.node import Asked, Response, error
+from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.serving import Serving
 from conformance.run import Run
 from conformance.tests.conftest import Judge

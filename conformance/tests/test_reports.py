@@ -9,7 +9,8 @@ import pytest
 from conformance import cli
 from conformance.catalogue import load
 from conformance.judging.hooks import on, put
-from conformance.judging.toy.node import EXPIRED, TOKEN, Asked, Response
+from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.node import EXPIRED, TOKEN
 from conformance.judging.toy.serving import Serving
 from conformance.tests.command import run
 

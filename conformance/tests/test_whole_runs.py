@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.catalogue import Effect, Level, Origin, Profile
-from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, TOKEN
+from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving
 from conformance.run import Run, Runner
 from conformance.suite import checks
@@ -26,6 +26,7 @@ def whole(served: Serving) -> Run:
         grpc=served.grpc,
         token=TOKEN,
         expired_token=EXPIRED,
+        second_token=SECOND,
         allow=frozenset(Effect),
         budget=100,
     )

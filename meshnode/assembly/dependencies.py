@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -10,12 +11,18 @@ from meshnode.assembly.chain import ChainSlot
 from meshnode.assembly.timings import NodeTimings
 from meshnode.config import Config
 from meshnode.domain.identity import NodeKey
-from meshnode.model.loading import LoadedModel
+from meshnode.model.draft import DraftModel
+from meshnode.model.loading import ModelFacts
 from meshnode.rpc.pool import ChannelPool
 from meshnode.services.executor import Executor
 from meshnode.services.model_source import ModelSource
+from meshnode.services.pipeline.records import HopRecorder
 from meshnode.services.settings import Settings
+from meshnode.services.versions.store import VersionFiles, VersionStore
 from meshnode.supervise import Drain
+
+if TYPE_CHECKING:
+    from meshnode.services.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +33,20 @@ class NetworkDependencies:
     settings: Settings
     key: NodeKey
     source: ModelSource
-    model: LoadedModel
+    model: ModelFacts
+    draft: DraftModel | None
+    """The model that guesses tokens for generations over other nodes, if there is one."""
+    store: VersionStore
+    """The versions of the weights that may be served."""
+    served: VersionFiles
+    """The one that the executor was started with."""
     executor: Executor
     pool: ChannelPool
     drain: Drain
     listening: trio.Event
     """Set when the edges accept connections."""
     slot: ChainSlot
+    hops: HopRecorder
     timings: NodeTimings
+    tracing: Tracing | None = None
+    """Records spans, where that is wanted."""

@@ -16,6 +16,7 @@ from meshnode.assembly.pipeline import start_generations
 from meshnode.assembly.proofs import ordering_pool, start_proofs
 from meshnode.assembly.shards import own_relay, start_holder, start_shard_training
 from meshnode.assembly.training import start_training, start_training_memory
+from meshnode.assembly.versions import start_versions
 from meshnode.services.dht.handle import Dht
 from meshnode.services.executor import Executor
 from meshnode.services.peers import PeerBook
@@ -27,6 +28,7 @@ from meshnode.services.shards.relay import ShardRelay
 from meshnode.services.shards.training import ShardTrainer
 from meshnode.services.training.checkpoints import Checkpoints
 from meshnode.services.training.trainer import TrainingService
+from meshnode.services.versions.service import VersionSwitch
 from meshnode.services.weights import WeightServer
 from meshnode.supervise import Supervisor
 
@@ -46,6 +48,7 @@ class NetworkHandles:
     training: TrainingService
     checkpoints: Checkpoints
     proofs: Proofs
+    versions: VersionSwitch
     weights: WeightServer
 
 
@@ -56,8 +59,8 @@ async def start_network(
     dht = await start_dht(nursery, run, needs)
     book = await start_peers(nursery, run, needs, dht=dht)
     proofs = await start_proofs(nursery, run, needs, book=book)
-    ordering, hops = ordering_pool(needs, book), HopRecorder()
-    holder = await start_holder(nursery, run, needs, proofs=proofs)
+    ordering, hops = ordering_pool(needs, book), needs.hops
+    holder = await start_holder(nursery, run, needs, proofs=proofs, book=book)
     memory = await start_training_memory(nursery, run, needs)
     shard_trainer = await start_shard_training(nursery, run, needs, book=book, memory=memory)
     generations = await start_generations(
@@ -66,6 +69,7 @@ async def start_network(
     training = await start_training(
         nursery, run, needs, dht=dht, book=book, shard_trainer=shard_trainer, memory=memory
     )
+    versions = await start_versions(nursery, run, needs, book=book, training=training)
     return NetworkHandles(
         dht=dht,
         book=book,
@@ -77,5 +81,6 @@ async def start_network(
         training=training,
         checkpoints=Checkpoints(needs.source, training),
         proofs=proofs,
+        versions=versions,
         weights=needs.source.served(),
     )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import trio
 
 from meshnode.assembly.dependencies import NetworkDependencies
 from meshnode.config import Config
+from meshnode.model.draft import DraftModel, load_draft
+from meshnode.model.loading import ModelFacts
 from meshnode.services.executor import Executor
 from meshnode.services.peers import PeerBook
+from meshnode.services.pipeline.evidence import Evidence
 from meshnode.services.pipeline.records import HopRecorder
 from meshnode.services.pipeline.service import Pipeline, PipelineLimits, serve_pipeline
 from meshnode.services.proofs.orders import OrderingPool
@@ -28,6 +32,7 @@ async def start_generations(
     """Start the pipeline. A node that holds all layers needs none: its executor generates alone."""
     if needs.executor.card.complete:
         return needs.executor
+    hops.checks.told = Evidence(Path(needs.config.data_dir), needs.key.seed).note
     serve = partial(
         serve_pipeline,
         needs.model,
@@ -37,9 +42,18 @@ async def start_generations(
         pipeline_limits(needs.config),
         node_id=needs.key.node_id,
         recorder=hops,
+        draft=needs.draft,
     )
     pipeline: Pipeline = await nursery.start(run, "pipeline", serve)
     return pipeline
+
+
+def own_draft(config: Config, model: ModelFacts, directory: Path) -> DraftModel | None:
+    """The draft of a node that drives generations over others. Blocks. Raises ModelUnreadable."""
+    drives = 0 in model.card.layers and not model.card.complete
+    if not (drives and config.pipeline.speculate):
+        return None
+    return load_draft(config.draft, model, directory, config.dtype)
 
 
 def pipeline_limits(config: Config) -> PipelineLimits:
@@ -49,4 +63,7 @@ def pipeline_limits(config: Config) -> PipelineLimits:
         max_queue=config.limits.max_queue,
         call_s=config.pipeline.call_s,
         relay=config.pipeline.chain,
+        mixed=config.pipeline.mixed,
+        checks=config.pipeline.checks,
+        speculate=config.pipeline.speculate,
     )

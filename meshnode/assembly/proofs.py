@@ -30,7 +30,7 @@ def ordering_pool(needs: NetworkDependencies, book: PeerBook) -> OrderingPool:
     return OrderingPool(
         needs.pool,
         key=needs.key,
-        model_hash=needs.source.manifest.model_hash,
+        served=lambda: needs.executor.versions.current.model_hash,
         chain_id=lambda: needs.slot.ledger().chain_id,
         peers=book.peers,
     )
@@ -38,15 +38,16 @@ def ordering_pool(needs: NetworkDependencies, book: PeerBook) -> OrderingPool:
 
 def own_proofs(needs: NetworkDependencies, book: PeerBook) -> Proofs:
     """Proofs of what this node computes for others, and its judgement of others' proofs."""
+    origin = needs.source.manifest
     return Proofs(
         key=needs.key,
-        model_hash=needs.source.manifest.model_hash,
+        models=lambda: frozenset({origin.model_hash, *needs.executor.versions.seen}),
         num_layers=needs.source.config.num_layers,
         find_ledger=needs.slot.ledger,
         find_signer=lambda: needs.slot.require().signer,
         consensus_key=lambda: needs.slot.require().consensus_key,
         book=book,
         pool=needs.pool,
-        recomputation=Recomputation(needs.executor, needs.source.directory),
+        recomputation=Recomputation(needs.executor, needs.store.files, needs.config.dtype),
         policy=ProofPolicy(),
     )

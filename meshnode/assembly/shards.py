@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 
 import trio
 
 from meshnode.assembly.dependencies import NetworkDependencies
+from meshnode.domain.peer_session import CallerCheck
 from meshnode.model.loading import load_model
 from meshnode.services.peers import PeerBook
 from meshnode.services.proofs.orders import OrderingPool
@@ -15,6 +17,7 @@ from meshnode.services.proofs.service import Proofs
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.members import TrainingMembers
+from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 from meshnode.services.shards.relay import ShardRelay
 from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.services.shards.training import ShardTrainer, serve_training
@@ -25,15 +28,35 @@ TRAINING_FOLDER = "training"
 
 
 async def start_holder(
-    nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies, *, proofs: Proofs
+    nursery: trio.Nursery,
+    run: Supervisor,
+    needs: NetworkDependencies,
+    *,
+    proofs: Proofs,
+    book: PeerBook,
 ) -> Holder:
     """Start the sessions of other nodes in this node's layers. ``proofs`` sees their work."""
+
+    def is_peer(node_id: str) -> bool:
+        return any(peer.node_id == node_id for peer in book.peers())
+
+    by_peer = CallerCheck(needs.key.node_id, is_peer, time.time).by_peer
+    observers = [proofs.observe]
+    if needs.tracing is not None:
+        needs.tracing.by_peer = by_peer
+        observers.append(needs.tracing.observe)
+
+    def observe(call: ForwardCall, answer: ForwardAnswer) -> None:
+        for each in observers:
+            each(call, answer)
+
     serve = partial(
         serve_holder,
         needs.executor,
         HolderLimits(sessions=needs.config.limits.max_batch),
         accepting=lambda: not needs.drain.draining,
-        observe=proofs.observe,
+        observe=observe,
+        by_peer=by_peer,
     )
     holder: Holder = await nursery.start(run, "shards", serve)
     return holder
@@ -89,4 +112,5 @@ def own_relay(
         num_layers=needs.source.config.num_layers,
         pool=ordering,
         peers=book,
+        carried=needs.tracing.carried if needs.tracing is not None else None,
     )

@@ -9,9 +9,11 @@ import trio
 
 from meshnode.assembly.dependencies import NetworkDependencies
 from meshnode.assembly.shards import TRAINING_FOLDER
+from meshnode.config import Config
 from meshnode.domain.errors import InvalidRequest, StartupError, Unavailable
 from meshnode.model.data import TokenData
-from meshnode.model.dataset import SEQUENCE_LENGTH
+from meshnode.model.dataset import SEQUENCE_LENGTH, make_dataset
+from meshnode.model.files import TOKENIZER_FILE
 from meshnode.model.trained_model import TrainedModel
 from meshnode.services.dht.handle import Dht
 from meshnode.services.peers import PeerBook
@@ -23,8 +25,15 @@ from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.memory import TrainingMemory, TrainingShape
 from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.trainer import TrainingService, serve_training
+from meshnode.services.work.execution import Execution
 from meshnode.supervise import Restarts, Supervisor
 
+CHAIN_TEXT = "chain"
+"""For ``training_text``: the chain's data set. A folder of that name is ``./chain``."""
+ASK_FOR_TEXT = (
+    "training_text is not set: name a folder of text, or chain for the chain's data set, "
+    "in the configuration file or as MESHNODE_TRAINING_TEXT"
+)
 ROW_TOKENS = 129
 """Tokens of a sequence from a folder of text: 128 inputs, each with its target."""
 
@@ -49,6 +58,7 @@ async def start_training(
         timings=needs.timings.training,
         part=own_part(needs, dht=dht, book=book, shard_trainer=shard_trainer),
         freed=memory.freed,
+        origin=needs.source.manifest.weights_hash,
     )
     memory.users.append(lambda: training.loaded)
     serve = partial(serve_training, training)
@@ -60,7 +70,7 @@ async def start_training_memory(
     nursery: trio.Nursery, run: Supervisor, needs: NetworkDependencies
 ) -> TrainingMemory:
     """Count the memory of training. Raises StartupError if training is on and does not fit."""
-    text = needs.config.training_text
+    text = needs.config.training_text not in ("", CHAIN_TEXT)
     shape = TrainingShape(
         config=needs.source.config,
         held=needs.source.held,
@@ -69,12 +79,24 @@ async def start_training_memory(
         graph_bytes=TrainingLimits().graph_bytes,
     )
     memory = TrainingMemory(needs.settings, needs.executor, shape)
+    reads = 0 in needs.source.held
+    needs.settings.checks.append(partial(require_text, reads=reads))
     try:
+        require_text(needs.settings.current, reads=reads)
         memory.check(needs.settings.current)
     except InvalidRequest as error:
         raise StartupError(str(error)) from None
     await nursery.start(partial(run, restarts=Restarts()), "training memory", memory.keep)
     return memory
+
+
+def require_text(config: Config, *, reads: bool) -> None:
+    """Raise InvalidRequest if training is on without a text (decision 0227).
+
+    ``reads`` says whether this node reads the text: it has the first layer.
+    """
+    if reads and config.training.enabled and not config.training_text:
+        raise InvalidRequest("training.enabled", ASK_FOR_TEXT)
 
 
 def own_part(
@@ -111,12 +133,28 @@ def own_part(
 
 
 def training_data(needs: NetworkDependencies) -> TokenData:
-    """The chain's data set, or a folder that the operator named. Raises StartupError."""
+    """The chain's text, or a folder that the operator named. Raises StartupError."""
     config, model = needs.config, needs.model
     if not config.training_text:
+        raise StartupError(f"training: {ASK_FOR_TEXT}")
+    if config.training_text == CHAIN_TEXT:
         if needs.slot.chain is None:
             raise StartupError("training: no data without a chain; set training_text to a folder")
-        return needs.slot.chain.execution.training_data()
+        return text_of_chain(needs, needs.slot.chain.execution)
     end = min(model.eos_token_ids, default=None)
     length = min(ROW_TOKENS, model.card.context_length + 1)
     return TokenData.of_folder(Path(config.training_text), model.tokenizer, length, end)
+
+
+def text_of_chain(needs: NetworkDependencies, execution: Execution) -> TokenData:
+    """The chain's data set, or the text that ships, cut by the tokenizer of the served model.
+
+    A data set has the token ids of the chain's tokenizer. Raises ModelUnreadable if the served
+    model's tokenizer makes too few tokens of the text.
+    """
+    revision = needs.source.manifest.files.get(TOKENIZER_FILE, "")
+    if execution.tokenizer_revision == revision:
+        return execution.training_data()
+    end = min(needs.model.eos_token_ids, default=None)
+    dataset = make_dataset(needs.model.tokenizer, revision, end)
+    return TokenData.of_sequences(dataset.train, dataset.validation)

@@ -7,6 +7,7 @@ import re
 from meshnode.client.answers import Fields
 from meshnode.client.errors import (
     REFUSED,
+    ClientError,
     Declined,
     GatewayRefuses,
     GatewayUnavailable,
@@ -16,6 +17,7 @@ from meshnode.client.errors import (
 from meshnode.client.follow import ask, follow, waiting_for_answer
 from meshnode.client.gateway import clip
 from meshnode.client.keys import public_key_of
+from meshnode.client.node_view import ask_node, node_table
 from meshnode.client.outbox import OPEN, Entry
 from meshnode.client.session import Report, Session
 from meshnode.domain.account_address import address_of, read_account
@@ -32,9 +34,11 @@ MAX_VALIDATORS = 10_000
 
 
 def show_status(session: Session) -> Report:
-    """Show the network, its provider, and the user's account if there is a key."""
+    """Show the node, the network, its provider, and the user's account if there is a key."""
     network = session.gateway.network()
     value: dict[str, Json] = {"network": dict(network.raw), "account": None, "inference": None}
+    as_json = getattr(session.options, "json", False)
+    table = "" if as_json else _node_table(session.gateway.api)
     state = "ready" if network.ready else "not ready: catching up, or without new blocks"
     lines = [
         f"{clip(network.identity.chain_id)} at block {network.height}, {state}",
@@ -55,12 +59,22 @@ def show_status(session: Session) -> Report:
         report = show_account(session, None)
         value["account"] = report.value
         lines.append(report.text)
-    return Report("\n".join(lines), value)
+    return Report("\n".join([table, "", *lines] if table else lines), value)
+
+
+def _node_table(base: str) -> str:
+    """The state of the node that was asked; empty if it does not serve the node API."""
+    try:
+        return node_table(*(ask_node(base, f"/{name}") for name in ("status", "health", "metrics")))
+    except ClientError:
+        return ""
 
 
 def show_account(session: Session, named: str | None) -> Report:
     """Show the balance and nonce of the user's own account, or of the named one."""
     public_key = account_of(named) if named else public_key_of(session.key_file)
+    # The answer about an account does not name its chain.
+    session.gateway.network()
     account = session.gateway.account(public_key)
     address = address_of(public_key)
     value: dict[str, Json] = {**account.raw, "address": address}
@@ -86,6 +100,8 @@ def show_validators(session: Session) -> Report:
     """Show all validators, fetched page by page."""
     rows: list[Fields] = []
     after, total = "", 0
+    # The answer does not name its chain.
+    session.gateway.network()
     while len(rows) < MAX_VALIDATORS:
         page = session.gateway.validators(after=after)
         fresh = page.objects("validators")

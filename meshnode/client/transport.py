@@ -73,16 +73,27 @@ def check_url(url: str) -> str:
     return url.rstrip("/").removesuffix(NODE_API).rstrip("/")
 
 
-def exchange(url: str, body: bytes | None, seconds: float) -> HttpAnswer:
-    """GET ``url``, or POST ``body`` to it as JSON, within ``seconds``."""
+def exchange(
+    url: str,
+    body: bytes | None,
+    seconds: float,
+    token: str = "",
+    context: ssl.SSLContext | None = None,
+) -> HttpAnswer:
+    """GET ``url``, or POST ``body`` to it as JSON, within ``seconds``, with a bearer token.
+
+    ``context`` decides which certificates are believed; without it, those of the machine.
+    """
     try:
         with _failures_of(url):
-            return trio.run(_exchange, url, body, seconds)
+            return trio.run(_exchange, url, body, seconds, token, context)
     except trio.TooSlowError:
         raise GatewayUnavailable(f"no answer within {seconds:g} s from {url}") from None
 
 
-async def _exchange(url: str, body: bytes | None, seconds: float) -> HttpAnswer:
+async def _exchange(
+    url: str, body: bytes | None, seconds: float, token: str, context: ssl.SSLContext | None
+) -> HttpAnswer:
     headers = {
         "Accept": "application/json",
         # Nothing is unpacked here, so that a small answer cannot become a large one.
@@ -91,7 +102,9 @@ async def _exchange(url: str, body: bytes | None, seconds: float) -> HttpAnswer:
     }
     if body is not None:
         headers["Content-Type"] = "application/json"
-    client = _client(url, min(CONNECT_SECONDS, seconds / 3))
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    client = _client(url, min(CONNECT_SECONDS, seconds / 3), context)
     with trio.fail_after(seconds):
         async with client:
             method = "GET" if body is None else "POST"
@@ -101,10 +114,11 @@ async def _exchange(url: str, body: bytes | None, seconds: float) -> HttpAnswer:
                 return HttpAnswer(response.status_code, content, _retry_after(response), date)
 
 
-def _client(url: str, connect_seconds: float) -> httpx2.AsyncClient:
+def _client(url: str, connect_seconds: float, context: ssl.SSLContext | None) -> httpx2.AsyncClient:
     https = urlsplit(url).scheme == "https"
     # Reading the machine's certificates, or those that SSL_CERT_FILE names, is slow.
-    context = ssl.create_default_context() if https else _NO_CERTIFICATES
+    if context is None:
+        context = ssl.create_default_context() if https else _NO_CERTIFICATES
     return httpx2.AsyncClient(
         verify=context,
         # Everything else has the exchange's deadline. Connecting and TLS have shorter timeouts of
@@ -154,9 +168,16 @@ def _retry_after(response: httpx2.Response) -> int | None:
 
 
 def _reason(error: BaseException) -> str:
-    """The message of the innermost cause, which comes from the system or from TLS."""
-    while (cause := error.__cause__ or error.__context__) is not None:
+    """The message of the innermost cause, which comes from the system or from TLS.
+
+    Of several addresses that were tried, it is that of the last.
+    """
+    while (cause := error.__cause__ or error.__context__ or _last(error)) is not None:
         error = cause
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _last(error: BaseException) -> BaseException | None:
+    return error.exceptions[-1] if isinstance(error, BaseExceptionGroup) else None

@@ -16,6 +16,7 @@ from meshnode.doctor import (
     ports,
     reachability,
     settings,
+    tls,
     versions,
 )
 from meshnode.doctor.examination import Examination
@@ -28,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     settings.check,
     data_folder.check,
     keys.check,
+    tls.check,
     files.check,
     disk.check,
     ports.check,

@@ -40,4 +40,5 @@ def check(examination: Examination) -> Iterator[Finding]:
         yield ok(CHECK, "has no inventory yet; a start makes it")
     else:
         state = "a node runs in it" if examination.running else "no node runs in it"
-        yield ok(CHECK, f"{len(known)} files as in the inventory; {state}")
+        files = "1 file is" if len(known) == 1 else f"{len(known)} files are"
+        yield ok(CHECK, f"{files} as in the inventory; {state}")

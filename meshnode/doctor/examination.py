@@ -35,7 +35,8 @@ class Examination:
     @cached_property
     def replies(self) -> list[NodeReply]:
         """What the trackers and the remembered peers answer. Asked once."""
-        return ask_nodes(known_nodes(self.config.tracker_url, self.data_dir))
+        known = known_nodes(self.config.tracker_url, self.data_dir)
+        return ask_nodes(known, self.config.tls_ca)
 
 
 def is_locked(data_dir: Path) -> bool:

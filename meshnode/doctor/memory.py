@@ -9,15 +9,12 @@ import psutil
 
 from meshnode.doctor.examination import Examination
 from meshnode.doctor.findings import Finding, fault, ok, warning
-from meshnode.doctor.model import directory_of, held_of
+from meshnode.doctor.model import files_of, held_of
 from meshnode.domain.errors import StartupError
 from meshnode.domain.units import GIBIBYTE
-from meshnode.model.config import DecoderConfig
-from meshnode.model.loading import CONFIG_FILE
+from meshnode.memory import PROCESS_BYTES
 
 CHECK = "memory"
-BASE = GIBIBYTE // 2
-"""A node without weights: the interpreter, torch and the ledger."""
 _GROUP = Path("/sys/fs/cgroup")
 
 
@@ -28,15 +25,16 @@ def check(examination: Examination) -> Iterator[Finding]:
     weights = _weights(examination)
     text = (
         f"{available / GIBIBYTE:.1f} GiB available; weights {weights / GIBIBYTE:.2g} GiB, "
-        f"at most {allowed / GIBIBYTE:.3g} with keys and values (resources.max_memory_gb)"
+        f"at most {allowed / GIBIBYTE:.3g} in all (resources.max_memory_gb)"
     )
-    if weights > allowed:
+    least = weights + PROCESS_BYTES
+    if least > allowed:
         yield fault(CHECK, text, "raise resources.max_memory_gb, or hold fewer layers: --layers")
     elif examination.running:
         yield ok(CHECK, text)
-    elif weights + BASE > available:
+    elif least > available:
         yield fault(CHECK, text, "free memory, or hold fewer layers: --layers")
-    elif allowed + BASE > available:
+    elif allowed > available:
         yield warning(CHECK, text, "under load the node may run out: lower resources.max_memory_gb")
     else:
         yield ok(CHECK, text)
@@ -45,10 +43,10 @@ def check(examination: Examination) -> Iterator[Finding]:
 def _weights(examination: Examination) -> int:
     """Bytes of the held layers' weights; 0 where the model cannot be read."""
     try:
-        directory = directory_of(examination)
-        if directory is None:
+        files = files_of(examination)
+        if files is None:
             return 0
-        shape = DecoderConfig.read(directory / CONFIG_FILE)
+        shape = files.config()
         held = held_of(examination, shape)
     except StartupError:
         # The check of the model reports it.

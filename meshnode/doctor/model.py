@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from meshnode.config import AUTO, NETWORK_MODEL, held_layers
 from meshnode.doctor.examination import Examination
 from meshnode.doctor.findings import Finding, fault, ok, warning
 from meshnode.domain.errors import StartupError
 from meshnode.domain.units import GIBIBYTE
-from meshnode.model.config import DecoderConfig, ModelUnreadable
-from meshnode.model.loading import CONFIG_FILE, DEFAULT_MODEL, TOKENIZER_FILE
+from meshnode.model.config import DecoderConfig
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.files import ModelFiles, open_files
 from meshnode.model.manifest import parts_of
-from meshnode.model.tokenizer import Tokenizer
-from meshnode.model.weights import Checkpoint
-from meshnode.services.model_source import fetched_before
+from meshnode.services.model_source import fetched_before, named_files
 
 CHECK = "model"
 
@@ -23,21 +21,22 @@ CHECK = "model"
 def check(examination: Examination) -> Iterator[Finding]:
     """Read what is small, and the headers of what is large."""
     try:
-        directory = directory_of(examination)
-        if directory is None:
+        files = files_of(examination)
+        if files is None:
             yield ok(CHECK, "is fetched from the trackers at the first start")
             return
-        yield from _examine(examination, directory)
+        yield from _examine(examination, files)
     except (ModelUnreadable, StartupError) as error:
-        yield fault(CHECK, str(error), "name a Hugging Face directory with --model")
+        yield fault(CHECK, str(error), "name a Hugging Face directory or a GGUF file with --model")
 
 
-def directory_of(examination: Examination) -> Path | None:
-    """The model's directory; None for the network's model before it was fetched."""
+def files_of(examination: Examination) -> ModelFiles | None:
+    """The model's files; None for the network's model before it was fetched."""
     config = examination.config
     if config.model == NETWORK_MODEL:
-        return fetched_before(examination.data_dir, config.model_hash)
-    return Path(config.model) if config.model else DEFAULT_MODEL
+        fetched = fetched_before(examination.data_dir, config.model_hash)
+        return open_files(fetched) if fetched else None
+    return named_files(config.model)
 
 
 def held_of(examination: Examination, shape: DecoderConfig) -> range:
@@ -49,19 +48,18 @@ def held_of(examination: Examination, shape: DecoderConfig) -> range:
     return held or range(shape.num_layers)
 
 
-def _examine(examination: Examination, directory: Path) -> Iterator[Finding]:
-    shape = DecoderConfig.read(directory / CONFIG_FILE)
-    tokenizer = Tokenizer.read(directory / TOKENIZER_FILE)
+def _examine(examination: Examination, files: ModelFiles) -> Iterator[Finding]:
+    shape, tokenizer = files.config(), files.tokenizer()
     if tokenizer.vocab_size > shape.vocab_size:
-        raise ModelUnreadable(f"{directory}: the tokenizer has more tokens than the model")
+        raise ModelUnreadable(f"{files.path}: the tokenizer has more tokens than the model")
     held = held_of(examination, shape)
-    with Checkpoint(directory) as checkpoint:
+    with files.checkpoint() as checkpoint:
         for part in parts_of(shape, held).values():
             checkpoint.validate(part)
     size = 4 * shape.parameters / GIBIBYTE
     yield ok(
         CHECK,
-        f"{directory.name}: layers {held.start}-{held.stop - 1} of {shape.num_layers}, "
+        f"{files.name}: layers {held.start}-{held.stop - 1} of {shape.num_layers}, "
         f"{size:.2g} GiB of weights as float32, context {shape.context_length}",
     )
     if len(held) < shape.num_layers and not examination.config.tracker_url:

@@ -5,7 +5,9 @@ The answers are what the checks of reachability, clock and model compare.
 
 from __future__ import annotations
 
+import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -16,6 +18,7 @@ import trio
 from meshnode.client.errors import ClientError
 from meshnode.client.transport import exchange
 from meshnode.domain.addresses import DEFAULT_PORT, GRPC_PORT_OFFSET, grpc_addresses
+from meshnode.domain.errors import StartupError
 from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.kademlia.policy import ANYWHERE
 from meshnode.domain.metering import TrafficMeter
@@ -23,6 +26,7 @@ from meshnode.rpc.channel import open_channel
 from meshnode.rpc.errors import CallFailed
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.dht.memory import read_peers
+from meshnode.tls import peer_context
 from meshnode.wire import node_pb2 as pb
 
 ANSWER_S = 4.0
@@ -76,16 +80,23 @@ def known_nodes(tracker_url: str, data_dir: Path) -> list[KnownNode]:
     return trackers + [one for one in others if (one.host, one.port) not in named][:MAX_PEERS]
 
 
-def ask_nodes(nodes: list[KnownNode]) -> list[NodeReply]:
+def ask_nodes(nodes: list[KnownNode], authorities: str = "") -> list[NodeReply]:
     """The nodes' answers, in the order of ``nodes``. Takes ANSWER_S twice at most."""
-    return trio.run(_ask_all, nodes)
+    tls = None
+    if authorities:
+        # One that cannot be used is a finding of another check.
+        with suppress(StartupError):
+            tls = peer_context(Path(authorities))
+            # Also for the HTTP port.
+            tls.set_alpn_protocols(["h2", "http/1.1"])
+    return trio.run(_ask_all, nodes, tls)
 
 
-async def _ask_all(nodes: list[KnownNode]) -> list[NodeReply]:
+async def _ask_all(nodes: list[KnownNode], tls: ssl.SSLContext | None) -> list[NodeReply]:
     replies: dict[int, NodeReply] = {}
 
     async def ask(place: int, node: KnownNode) -> None:
-        replies[place] = await _ask(node)
+        replies[place] = await _ask(node, tls)
 
     async with trio.open_nursery() as nursery:
         for place, node in enumerate(nodes):
@@ -93,13 +104,14 @@ async def _ask_all(nodes: list[KnownNode]) -> list[NodeReply]:
     return [replies[place] for place in range(len(nodes))]
 
 
-async def _ask(node: KnownNode) -> NodeReply:
+async def _ask(node: KnownNode, tls: ssl.SSLContext | None) -> NodeReply:
     host = f"[{node.host}]" if ":" in node.host else node.host
-    url = f"http://{host}:{node.port or DEFAULT_PORT}/api/v1/health"
+    scheme = "http" if tls is None else "https"
+    url = f"{scheme}://{host}:{node.port or DEFAULT_PORT}/api/v1/health"
     status, http_error, offset = 0, "", None
     began = time.time()
     try:
-        answer = await trio.to_thread.run_sync(partial(exchange, url, None, ANSWER_S))
+        answer = await trio.to_thread.run_sync(partial(exchange, url, None, ANSWER_S, context=tls))
         status, offset = answer.status, _offset(answer.date, began, time.time())
     except ClientError as error:
         http_error = str(error)
@@ -107,7 +119,8 @@ async def _ask(node: KnownNode) -> NodeReply:
     try:
         with trio.fail_after(ANSWER_S):
             grpc_port = node.port + GRPC_PORT_OFFSET
-            async with open_channel(node.host, grpc_port, traffic=TrafficMeter()) as channel:
+            opened = open_channel(node.host, grpc_port, traffic=TrafficMeter(), tls=tls)
+            async with opened as channel:
                 info = await NodeServiceStub(channel).GetShardInfo(pb.GetShardInfoRequest())
                 model_hash = info.model_hash
     except trio.TooSlowError:

@@ -33,18 +33,22 @@ Invariants: at most ``max_batch`` sessions have a place; at most ``max_queue`` w
 which a place is free, and what is kept for lower standings; the KV bytes of the batch never exceed
 ``kv_bytes`` and are zero when it is empty; the sessions of one requester are admitted in the order
 of arrival, and prompts take turns, so that no session starves; the bounds of a chunk depend on the
-positions of its own session alone; a session gives up its place only to a requester of a higher
-standing, or of the same standing that has fewer places even afterwards, or because it rests.
+positions of its own session alone, unless the engine is seamless; a session gives up its place
+only to a requester of a higher standing, or of the same standing that has fewer places even
+afterwards, or because it rests.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
+from meshnode.domain.chunks import Chunk, Pace, shared
+from meshnode.domain.engine_limits import EngineLimits as EngineLimits
 from meshnode.domain.places import Claim, Contest, is_kept_for, refused_for
 from meshnode.domain.shares import ANYBODY, ComputingTime, Requester
 from meshnode.domain.transitions import checked
@@ -78,22 +82,8 @@ BATCH = (State.DECODING, State.STEPPING, State.PREFILLING, State.RESTING)
 REPLAY_CHUNK = 16
 """Positions beyond ``break_at`` that are computed in one step."""
 WORKING = (State.DECODING, State.STEPPING, State.PREFILLING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLimits:
-    """Limits on what the engine uses at one time."""
-
-    max_batch: int = 16
-    """Sessions that have a place."""
-    max_queue: int = 64
-    """Sessions that wait for a place. The next one is refused with a time to retry after."""
-    kv_bytes: int = 1 << 30
-    """Memory for keys and values of the sessions that have a place."""
-    prefill_chunk: int = 128
-    """Prompt positions computed in one step, which bounds how long other sessions wait for it."""
-    max_wait_s: float = 30.0
-    """Longest wait for a place. A client has better uses for its time, and may ask elsewhere."""
+COMPUTING = {State.DECODING, State.PREFILLING}
+"""A change between these is none of who has a place."""
 
 
 @dataclass(slots=True)
@@ -107,21 +97,17 @@ class _Session(Claim):
     """A position at which a chunk ends, in addition to the multiples of the chunk's size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk(Generic[Key]):
-    """Positions ``start`` to ``stop`` of a session; ``last`` if it ends the session's prefill."""
-
-    key: Key
-    start: int
-    stop: int
-    last: bool
-
-
 class Scheduler(Generic[Key]):
     """The queue and the batch. Keys are the caller's names for its sessions."""
 
-    def __init__(self, limits: EngineLimits) -> None:
-        self.limits = limits
+    def __init__(self, limits: EngineLimits, *, seamless: bool = False) -> None:
+        """``seamless`` says that chunks may end anywhere and be computed beside others."""
+        self.limits = self._settled_for = limits
+        self._settled_until = -math.inf
+        """Until then nobody takes a place, unless sessions or limits change."""
+        self.pace = Pace()
+        """What a position of a prompt costs, which bounds chunks of a seamless engine."""
+        self._seamless = seamless
         self._in: dict[State, OrderedDict[Key, _Session]] = {
             state: OrderedDict() for state in State if state is not State.ABSENT
         }
@@ -155,6 +141,11 @@ class Scheduler(Generic[Key]):
         # Sessions for which a place is free do not count towards the queue's limit.
         free = self.limits.max_batch - self.computing
         return self.queued >= self.limits.max_queue + free
+
+    def requesters(self) -> set[Requester]:
+        """Those for whom something computes now, or waits for a place."""
+        states = (*WORKING, State.WAITING)
+        return {each.requester for state in states for each in self._in[state].values()}
 
     def sessions(self) -> list[Key]:
         """All sessions, those that compute first."""
@@ -221,8 +212,14 @@ class Scheduler(Generic[Key]):
 
     def admit(self, now: float = 0.0) -> list[Key]:
         """Move sessions from the queue into the batch while there is room; returns those moved."""
-        admitted = []
-        while self.queued and (key := self._contest().next()) is not None:
+        admitted: list[Key] = []
+        while not self._is_settled(now):
+            contest = self._contest()
+            if (key := contest.next()) is None:
+                if contest.victim(now) is None:
+                    self._settled_until = contest.unchanged_until(now)
+                    self._settled_for = self.limits
+                break
             session = self._in[State.WAITING][key]
             session.since = now
             self._enter(key, session, State.RESTING if session.rests else State.PREFILLING)
@@ -235,7 +232,7 @@ class Scheduler(Generic[Key]):
         The caller suspends it if it is a generation, and ends it if it is a pipeline's session.
         Then it asks again; at last ``admit`` fills the places.
         """
-        return self._contest().victim(now) if self.queued else None
+        return None if self._is_settled(now) else self._contest().victim(now)
 
     def suspend(self, key: Key, stop: int, break_at: int, now: float = 0.0) -> None:
         """Take a generation's place and memory. It will compute its ``stop`` positions again.
@@ -254,8 +251,15 @@ class Scheduler(Generic[Key]):
         session = self._session(key)
         if self.kv_bytes_in_use - session.kv_bytes + kv_bytes > self.limits.kv_bytes:
             return False
-        session.kv_bytes = kv_bytes
+        session.kv_bytes, self._settled_until = kv_bytes, -math.inf
         return True
+
+    def skip(self, key: Key, start: int) -> None:
+        """Let a generation that was just admitted begin at position ``start`` of its prompt."""
+        session = self._in[State.PREFILLING][key]
+        if session.start or not 0 <= start < session.stop:
+            raise ValueError(f"cannot begin at {start} of {session.stop} positions")
+        session.start = start
 
     def begin(self, key: Key, start: int, stop: int, break_at: int = -1) -> None:
         """Let a resting session compute its positions ``start`` to ``stop``.
@@ -276,6 +280,36 @@ class Scheduler(Generic[Key]):
     def spend(self, requesters: Collection[Requester], seconds: float) -> None:
         """Count the time of a call into the torch thread, which computed for ``requesters``."""
         self._time.spend(requesters, seconds)
+
+    def owe(self, requester: Requester, seconds: float) -> None:
+        """Count time that a requester has wasted: the others of its standing go first for as much.
+
+        It has no effect while nobody else wants to compute.
+        """
+        self._time.owe(requester, seconds)
+
+    def next_chunks(self) -> list[Chunk[Key]]:
+        """The chunks to compute together next: at most one, unless the engine is seamless."""
+        if not self._seamless:
+            return [chunk] if (chunk := self.next_chunk()) else []
+        prompts = self._in[State.PREFILLING]
+        keys = self._whose_turn(State.PREFILLING)
+        if keys and prompts[keys[0]].rests:
+            keys = keys[:1]
+        else:
+            keys = [key for key in keys if not prompts[key].rests]
+        remaining = [(key, prompts[key].stop - prompts[key].start) for key in keys]
+        others = (State.DECODING, State.STEPPING, State.RESTING)
+        streaming = any(self._in[state] for state in others)
+        budget = self.pace.budget(streaming=streaming)
+        if streaming:
+            budget = min(budget, self.limits.prefill_chunk)
+        return [
+            Chunk(
+                key, start := prompts[key].start, start + count, start + count == prompts[key].stop
+            )
+            for key, count in shared(remaining, budget)
+        ]
 
     def next_chunk(self) -> Chunk[Key] | None:
         """The chunk to compute next, of the session that has waited longest for its turn."""
@@ -300,6 +334,9 @@ class Scheduler(Generic[Key]):
         if session is None:
             return
         session.start, session.since = chunk.stop, now
+        if not chunk.last and self._seamless:
+            # It keeps its place in the line: prompts end in the order of arrival.
+            return
         if not chunk.last:
             # Move it to the end of the line, so that a short prompt does not wait for all of a long
             # one.
@@ -328,6 +365,11 @@ class Scheduler(Generic[Key]):
             if key in self._in[state]:
                 self._enter(key, self._in[state][key], State.ABSENT)
 
+    def _is_settled(self, now: float) -> bool:
+        if self.limits is not self._settled_for:
+            self._settled_until = -math.inf
+        return not self.queued or now < self._settled_until
+
     def _contest(self) -> Contest[Key]:
         placed = {key: session for state in BATCH for key, session in self._in[state].items()}
         waiting = self._in[State.WAITING]
@@ -351,6 +393,8 @@ class Scheduler(Generic[Key]):
         if state is not State.ABSENT:
             self._in[state][key] = session
         session.at_rest = state is State.RESTING
+        if not {old, state} <= COMPUTING:
+            self._settled_until = -math.inf
         if session.at_rest or old is State.WAITING:
             self._orders += 1
             session.order = self._orders

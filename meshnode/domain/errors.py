@@ -34,12 +34,35 @@ class InvalidRequest(MeshnodeError):
         self.reason = reason
 
 
+class PromptTooLong(InvalidRequest):
+    """The prompt leaves no room for a completion in the model's context."""
+
+
+class Unsupported(InvalidRequest):
+    """The parameter is known, and this node or its model does not have what it asks for."""
+
+
+class ModelNotServed(MeshnodeError):
+    """The request names a model that this node does not serve."""
+
+    def __init__(self, served: str) -> None:
+        super().__init__(f"there is no such model here; this node serves '{served}'")
+
+
 class Unauthorized(MeshnodeError):
     """The bearer token is missing, unknown, expired or revoked (interface 7.1)."""
 
     def __init__(self, message: str = "invalid or expired token") -> None:
         # Every rejected token gets the same message, so a caller cannot learn which ones existed.
         super().__init__(message)
+
+
+class MissingScope(MeshnodeError):
+    """The bearer token is valid, but not for this (decision 0161)."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"this token does not have the scope {scope}")
+        self.scope = scope
 
 
 class RateLimited(MeshnodeError):
@@ -92,6 +115,13 @@ class ComputationFailed(MeshnodeError):
 
     def __init__(self) -> None:
         super().__init__("the computation failed")
+
+
+class FalseResults(ComputationFailed):
+    """A holder gave false results, of which tokens have been sent; nothing is charged for them."""
+
+    def __init__(self) -> None:
+        MeshnodeError.__init__(self, "a node computed false results; this answer is not charged")
 
 
 class StartupError(MeshnodeError):

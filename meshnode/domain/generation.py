@@ -42,6 +42,19 @@ class GenerationRequest:
     stop: tuple[str, ...] = field(default=(), repr=False)
     seed: int | None = None
     """Makes sampling repeatable, whatever else is in the batch. An addition to the document."""
+    frequency_penalty: float = 0.0
+    """Taken from a token's logit for each time that the completion has it. From here on, the
+    fields are those of OpenAI's interface (decision 0160)."""
+    presence_penalty: float = 0.0
+    """Taken from a token's logit once, if the completion has it."""
+    logprobs: int | None = None
+    """How many of the most likely tokens each event reports beside its own; None: no report."""
+    json_schema: str | None = field(default=None, repr=False)
+    """A JSON Schema, as JSON; the completion is a value of it."""
+    special_tokens: bool = True
+    """Whether the tokenizer puts its tokens around the prompt. A rendered chat has its own."""
+    end_tokens: frozenset[int] = frozenset()
+    """Tokens that end this completion, besides those that end every text of the model."""
     requester: Requester = ANYBODY
     """Whom it counts for, when places are short."""
 
@@ -69,11 +82,30 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenProbability:
+    """A token's bytes, and the natural logarithm of its probability."""
+
+    piece: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """What the model gave a token and the most likely ones, before temperature and penalties."""
+
+    chosen: TokenProbability
+    top: tuple[TokenProbability, ...]
+    """Most likely first."""
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One generated token. ``text`` has whole characters only and may be empty."""
 
     text: str
     index: int
+    logprobs: TokenLogprobs | None = None
+    """None for the end-of-text token, and unless the request asks for them."""
 
 
 @dataclass(frozen=True, slots=True)

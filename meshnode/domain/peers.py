@@ -18,6 +18,8 @@ from itertools import pairwise
 from meshnode.domain.addresses import GRPC_PORT_OFFSET
 from meshnode.domain.errors import InvalidRequest
 
+MAX_VERSIONS = 8
+"""Weights that a node may say it computes with: those that drain are few."""
 MAX_LAYERS = 1024
 MAX_TEXT_CHARS = 256
 LARGEST_NUMBER = 2**62
@@ -39,6 +41,8 @@ class Capacity:
     max_batch: int = 0
     tokens_per_second: float = 0.0
     """Recent speed of one session."""
+    session_messages: int = 0
+    """Messages of one session that may be sent ahead of its answers (decision 0230)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,19 @@ class ShardInfo:
     vocab_size: int
     context_length: int
     capacity: Capacity = field(default_factory=Capacity)
+    numeric_class: str = ""
+    """Nodes of equal classes compute equal bits (decision 0152); empty if it does not say."""
+    origin_hash: str = ""
+    """Of the model that it was started with; empty if it does not say (decision 0225)."""
+    weights_version: int = 0
+    """The round that made the weights in ``model_hash``."""
+    model_hashes: tuple[str, ...] = ()
+    """Of all weights that it computes with now, ``model_hash`` first."""
+
+    @property
+    def lineage(self) -> str:
+        """The hash of the model that its weights were trained from."""
+        return self.origin_hash or self.model_hash
 
     @property
     def role(self) -> str:
@@ -93,6 +110,22 @@ class Peer:
     connected_since: float
     """When its current run of answered calls began, in seconds since 1970."""
     capacity: Capacity | None = None
+    numeric_class: str = ""
+    origin_hash: str = ""
+    """Of the model that it was started with; empty if it does not say (decision 0225)."""
+    weights_version: int = 0
+    """The round that made the weights in ``model_hash``."""
+    model_hashes: tuple[str, ...] = ()
+    """Of all weights that it computes with now, ``model_hash`` first."""
+
+    @property
+    def lineage(self) -> str:
+        """The hash of the model that its weights were trained from."""
+        return self.origin_hash or self.model_hash
+
+    def computes(self, model_hash: str) -> bool:
+        """Whether it can compute with the weights of a model now."""
+        return model_hash == self.model_hash or model_hash in self.model_hashes
 
     @property
     def grpc_port(self) -> int:
@@ -103,6 +136,15 @@ class Peer:
     def address(self) -> str:
         """``host:port`` of its HTTP interface; IPv6 in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def role_of_claim(layer: int, held: range, total: int) -> str:
+    """The role of the holder that claims a hop which begins at ``layer`` (decision 0156).
+
+    ``held`` are the layers that it holds now, empty if that is not known.
+    """
+    layers = range(layer, held.stop) if layer in held else range(layer, layer + 1)
+    return role_of(tuple(layers), total)
 
 
 def role_of(layers: tuple[int, ...], total: int) -> str:
@@ -116,22 +158,27 @@ def role_of(layers: tuple[int, ...], total: int) -> str:
     return "validator" if total - 1 in layers else "worker"
 
 
+_TEXTS = ("version", "model_name", "model_hash", "numeric_class", "origin_hash")
+
+
 def check_shard_info(info: ShardInfo) -> None:
     """Raise InvalidRequest unless the report is well-formed and plausible."""
     check_node_id("node_id", info.node_id)
 
     # Texts are short and printable, since they are shown to operators and kept for every peer.
-    for name in ("version", "model_name", "model_hash"):
-        text = getattr(info, name)
+    texts = [(name, getattr(info, name)) for name in _TEXTS]
+    for name, text in [*texts, *(("model_hashes", each) for each in info.model_hashes)]:
         if len(text) > MAX_TEXT_CHARS or not text.isprintable():
             raise InvalidRequest(name, f"is printable text of at most {MAX_TEXT_CHARS} characters")
 
     # Sizes are plausible for a model.
-    for name in ("total_layers", "hidden_dim", "vocab_size", "context_length"):
+    for name in ("total_layers", "hidden_dim", "vocab_size", "context_length", "weights_version"):
         if not 0 <= getattr(info, name) < 2**31:
             raise InvalidRequest(name, "is not below zero")
     if info.total_layers > MAX_LAYERS:
         raise InvalidRequest("total_layers", f"is at most {MAX_LAYERS}")
+    if len(info.model_hashes) > MAX_VERSIONS:
+        raise InvalidRequest("model_hashes", f"are at most {MAX_VERSIONS}")
 
     # The layers belong to the model, each listed once and in order.
     check_layers(info.layers, info.total_layers)

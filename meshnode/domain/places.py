@@ -22,6 +22,7 @@ have done so; a place that was taken cannot be taken back.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
@@ -142,6 +143,11 @@ class Contest(Generic[Key]):
             if found and self._used - freed + head.kv_bytes <= self._kv_bytes:
                 return found[0]
         return None
+
+    def unchanged_until(self, now: float) -> float:
+        """When the mere passing of time may change who gives way."""
+        times = [claim.since + RESTS_S for claim in self._placed.values() if claim.at_rest]
+        return min((time for time in times if time > now), default=math.inf)
 
     def _find_heads(self) -> dict[Standing, Key]:
         """The head of each standing that waits, the highest standing first."""

@@ -1,8 +1,9 @@
 """What holders did for this node, and what it therefore expects of them (decision 0134).
 
 Terms: an *answer* is a call that a holder answered properly. A *fault* is one that it failed; its
-*backoff* doubles with each fault that follows before it is proven again. *Hearsay* is a fault that
-another holder reported while relaying: either of the two may be to blame.
+*backoff* doubles with each fault that follows before it is proven again; a false result has the
+longest at once. *Hearsay* is a fault that another holder reported while relaying: either of the two
+may be to blame.
 
 ==========  =============================================  ==========
 standing    event                                          next
@@ -106,6 +107,11 @@ class Conduct:
         self.answers = 0
         self._distrust(now + backoff_s(self.faults, FAULT_S, MAX_FAULT_S))
         self.faults += 1
+
+    def lied(self, now: float) -> None:
+        """Count a false result: the longest backoff."""
+        self.failed(now)
+        self._distrust(now + MAX_FAULT_S)
 
     def was_full(self, now: float) -> None:
         """Count a call that was refused for want of room."""

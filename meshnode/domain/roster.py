@@ -81,11 +81,14 @@ class Roster:
         return entry.peer if entry else None
 
     def holders(self, layer: int, model_hash: str) -> list[Peer]:
-        """Peers with this layer of this model, the nearest first; suspected ones come last."""
+        """Peers with this layer of this model, the nearest first; suspected ones come last.
+
+        Those that are about to free the model's weights are among them.
+        """
         entries = [
             entry
             for entry in self._entries.values()
-            if layer in entry.peer.layers and entry.peer.model_hash == model_hash
+            if layer in entry.peer.layers and entry.peer.computes(model_hash)
         ]
         entries.sort(key=lambda entry: (entry.suspected, entry.peer.latency_ms))
         return [entry.peer for entry in entries]
@@ -170,8 +173,9 @@ class Roster:
         # A report counts only if it comes from the address where the node is known.
         if (entry.peer.host, entry.peer.port) != (host, port):
             return "the peer is known at another address"
-        # An older report never replaces a newer one.
-        if timestamp <= entry.reported_at:
+        # An older report never replaces a newer one, unless there was none for a while: a peer
+        # whose clock has been set back has nothing newer to report.
+        if timestamp <= entry.reported_at and now - entry.heard_at <= CLOCK_FRESH_S:
             return "a newer report is known"
         entry.reported_at, entry.heard_at = timestamp, now
         entry.peer = replace(entry.peer, capacity=capacity)
@@ -220,8 +224,13 @@ def _peer(info: ShardInfo, host: str, port: int, since: float) -> Peer:
         latency_ms=0.0,
         connected_since=since,
         capacity=info.capacity,
+        numeric_class=info.numeric_class,
+        origin_hash=info.origin_hash,
+        weights_version=info.weights_version,
+        model_hashes=info.model_hashes,
     )
 
 
 def _shape(peer: Peer) -> tuple[object, ...]:
-    return peer.layers, peer.total_layers, peer.model_hash
+    held = peer.layers, peer.total_layers, peer.model_hash, peer.numeric_class
+    return *held, peer.model_hashes, peer.origin_hash, peer.weights_version

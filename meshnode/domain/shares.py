@@ -22,9 +22,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 
 class Standing(IntEnum):
@@ -34,9 +33,11 @@ class Standing(IntEnum):
     PEER = 1
     FREE = 2
 
+    # Requesters are looked up for each session in each step; that of Enum is Python code.
+    __hash__ = int.__hash__
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+
+class Requester(NamedTuple):
     """Whom a session counts for."""
 
     standing: Standing
@@ -54,6 +55,12 @@ WEIGHTS: Mapping[Standing, int] = {Standing.PAYING: 16, Standing.PEER: 3, Standi
 
 SLACK_S = 0.05
 """Some steps: with less, requesters that are equal would take turns instead of one step."""
+
+CREDIT_S = 0.25
+"""What a requester that had no work for a while may use before equal ones that worked meanwhile.
+
+A client in a closed loop has no work while the node reads its next request. Without this credit,
+whatever another one has used would be forgotten at each such moment."""
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -81,7 +88,9 @@ def largest_above(have: Iterable[Name], mine: int) -> Name | None:
 class Clocks(Generic[Name]):
     """How much time each of several has used, in weighted seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, credit_s: float = 0.0) -> None:
+        """``credit_s`` is the most by which somebody who comes back is behind the others."""
+        self._credit_s = credit_s
         self._clocks: dict[Name, float] = {}
         self._working: frozenset[Name] = frozenset()
         self._latest = 0.0
@@ -97,12 +106,14 @@ class Clocks(Generic[Name]):
             # Nobody had to wait for those who worked before.
             self._latest = max((self._clocks[name] for name in self._working), default=0.0)
         for name in frozenset(working) - self._working:
-            # Who had no work saves up no time, and does not lose what it owes either.
-            self._clocks[name] = max(self._clocks.get(name, 0.0), self._latest)
+            # Who had no work saves up little time, and does not lose what it owes either.
+            floor = self._latest - self._credit_s
+            self._clocks[name] = max(self._clocks.get(name, floor), floor)
         self._working = frozenset(working)
         least = min(self._clocks[name] for name in working)
         self._latest = max(self._latest, least)
-        for name in [one for one, clock in self._clocks.items() if clock <= self._latest]:
+        floor = self._latest - self._credit_s
+        for name in [one for one, clock in self._clocks.items() if clock <= floor]:
             if name not in self._working:
                 del self._clocks[name]
         return least
@@ -122,7 +133,9 @@ class ComputingTime:
 
     def __init__(self) -> None:
         self._standings: Clocks[Standing] = Clocks()
-        self._requesters: dict[Standing, Clocks[Requester]] = {one: Clocks() for one in Standing}
+        self._requesters: dict[Standing, Clocks[Requester]] = {
+            one: Clocks(CREDIT_S) for one in Standing
+        }
 
     def held_back(self, working: Collection[Requester]) -> frozenset[Requester]:
         """Which of those that have work must leave the next step to the others."""
@@ -141,6 +154,10 @@ class ComputingTime:
             else:
                 held.update(requester for requester in same if clocks[requester] > limit)
         return frozenset(held)
+
+    def owe(self, requester: Requester, seconds: float) -> None:
+        """Count time for one requester only, beside what it has used."""
+        self._requesters[requester.standing].spend(requester, seconds)
 
     def spend(self, requesters: Collection[Requester], seconds: float) -> None:
         """Count a step: one entry of ``requesters`` for each session that was computed in it."""

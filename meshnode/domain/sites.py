@@ -22,6 +22,11 @@ SIMPLE_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-d
 RESERVED_ENDINGS = (".localhost", ".local", ".internal", ".home.arpa")
 """Nobody can register a public name that ends with these."""
 
+NAMES = r"(\*|[0-9A-Za-z.-]+)?(,[0-9A-Za-z.-]+)*"
+"""Pattern of names with commas in between; ``*`` for any."""
+ORIGINS = r"(\*|(https?://[0-9A-Za-z.:\[\]-]+)(,https?://[0-9A-Za-z.:\[\]-]+)*)?"
+"""Pattern of origins with commas in between; ``*`` for any."""
+
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 

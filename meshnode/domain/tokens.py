@@ -4,6 +4,8 @@ The document does not show how a token is issued; decision 0028 defines it. Term
 the text that a client sends; the *record* is the part that the node stores, with only a digest of
 the secret.
 
+A token has *scopes*, which say what it may be used for (decision 0161).
+
 Invariants: a secret cannot be derived from a record; neither an answer nor its timing reveals
 whether a token is unknown, expired or revoked. The caller supplies randomness and the time, in
 seconds since the epoch.
@@ -16,9 +18,10 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from meshnode.domain.errors import InvalidRequest, Unauthorized
+from meshnode.domain.errors import InvalidRequest, MissingScope, Unauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +37,23 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
+class Scope(StrEnum):
+    """What a token may be used for."""
+
+    INFER = "infer"
+    """Generate text, on both ports."""
+    WALLET = "wallet"
+    """See and spend the money of the token's account."""
+    READ = "read"
+    """See what the node shows to its users only: peers, layers, configuration, proofs."""
+    ADMIN = "admin"
+    """Change the configuration, and see what only the operator should: the log."""
+
+
+CUSTOMER = (Scope.INFER, Scope.WALLET, Scope.READ)
+"""The scopes of a token for which none are named, and of those from before there were any."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
     """The stored part of a token."""
@@ -45,14 +65,32 @@ class TokenRecord:
     created_at: int
     expires_at: int | None = None
     revoked_at: int | None = None
+    scopes: tuple[Scope, ...] = CUSTOMER
+
+    def require(self, scope: Scope) -> None:
+        """Raise MissingScope unless the token has ``scope``."""
+        if scope not in self.scopes:
+            raise MissingScope(str(scope))
 
     def live(self, now: float) -> bool:
         """Whether the token is accepted at ``now``."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
+def parse_scopes(text: str) -> tuple[Scope, ...]:
+    """The scopes in a text with commas in between. Raises InvalidRequest."""
+    names = text.split(",")
+    if not set(names) <= set(Scope):
+        raise InvalidRequest("scope", f"must be some of {','.join(Scope)}, with commas in between")
+    return tuple(scope for scope in Scope if scope in names)
+
+
 def new_token(
-    name: str, random: bytes, now: float, ttl_s: float | None = None
+    name: str,
+    random: bytes,
+    now: float,
+    ttl_s: float | None = None,
+    scopes: tuple[Scope, ...] = CUSTOMER,
 ) -> tuple[TokenRecord, str]:
     """Make a token: its record, and its secret, which exists nowhere else.
 
@@ -72,6 +110,7 @@ def new_token(
         digest=digest(secret),
         created_at=int(now),
         expires_at=None if ttl_s is None else int(now + ttl_s),
+        scopes=scopes,
     )
     return record, secret
 

@@ -19,12 +19,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from meshnode.domain.errors import ComputationFailed, InvalidRequest, MeshnodeError, Unavailable
+from meshnode.domain.connections import is_here
+from meshnode.domain.errors import (
+    ComputationFailed,
+    InvalidRequest,
+    MeshnodeError,
+    Unauthorized,
+    Unavailable,
+)
 from meshnode.domain.generation import Finished, GenerationRequest, TokenEvent
 from meshnode.domain.inference_rules import generation_request
 from meshnode.domain.ratelimit import RateLimits, address_key
 from meshnode.domain.shares import Requester, Standing
-from meshnode.domain.tokens import TokenRecord, bearer_secret
+from meshnode.domain.tokens import Scope, TokenRecord, bearer_secret
 from meshnode.rpc.caller import answer_metadata, caller
 from meshnode.rpc.metadata import MAX_VALUE_CHARS
 from meshnode.rpc.node_grpc import NodeServiceServicer
@@ -59,19 +66,24 @@ class CallerAccess:
     limits: RateLimits
     """The node API's: an address has one allowance for both ports."""
     currency: str
+    free_to: str = "loopback"
+    """The setting ``free_inference``."""
 
     def admit(self) -> TokenRecord | None:
         """Count one request of the current call's caller; the record of its token, if it has one.
 
-        Raises RateLimited and Unauthorized.
+        Raises RateLimited, Unauthorized and MissingScope.
         """
         who, now = caller(), trio.current_time()
         self.limits.per_address.check(address_key(who.ip), now)
         authorization = who.metadata.get(AUTHORIZATION)
         if authorization is None:
-            return None
+            if self.free_to == "all" or (self.free_to == "loopback" and is_here(who.ip)):
+                return None
+            raise Unauthorized("inference needs a bearer token in the metadata 'authorization'")
         record = self.authenticate(bearer_secret(authorization))
         self.limits.per_token.check(record.id, now)
+        record.require(Scope.INFER)
         return record
 
     async def open(

@@ -81,6 +81,8 @@ class PipelineServicer(NodeServiceServicer):
             # A training message has no logits; its answer is the loss.
             answer.logits = computed.data
             answer.logits_shape.extend(computed.shape)
+            # The ids of logits that are not of all tokens: a final answer has no states.
+            answer.hidden_states = computed.ids
         else:
             answer.hidden_states = computed.data
             answer.hidden_shape.extend(computed.shape)

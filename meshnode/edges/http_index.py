@@ -1,6 +1,7 @@
 """The lists of what HTTP offers: ``/openapi.json``, and an index at ``/`` and ``/api/v1``.
 
-Both are made once, when the node starts, from the route tables of the HTTP port (decision 0112).
+A browser that asks for ``/`` gets the page instead (decision 0165). Both lists are made once, when
+the node starts, from the route tables of the HTTP port (decision 0112).
 """
 
 from __future__ import annotations
@@ -9,10 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from meshnode.http.app import Response, json_response
-from meshnode.http.openapi import Section, native_section, node_section, openapi_document, template
-from meshnode.http.routes import Route
+from meshnode.http.app import Response, encoded_response
+from meshnode.http.openapi import (
+    Section,
+    native_section,
+    node_section,
+    openai_section,
+    openapi_document,
+    template,
+)
+from meshnode.http.page_files import PAGE, PageFile, page_files, page_response, wants_page
+from meshnode.http.routes import JSON_TYPE, Reply, Route
 from meshnode.http.schema import Json, extensible
+from meshnode.wire import json
 
 if TYPE_CHECKING:
     from typing import Self
@@ -56,24 +66,43 @@ class Index(TypedDict):
 class IndexApi:
     """The handlers, and their answers."""
 
-    document: Json
+    document: Json = field(repr=False)
     index: Index = field(repr=False)
+    page: PageFile = field(repr=False)
+    document_json: bytes = field(repr=False)
+    """Encoded once: encoding it takes longer than all else about a request."""
+    index_json: bytes = field(repr=False)
 
     @classmethod
     def of(
-        cls, version: str, node: Iterable[Route[Any]], native: Iterable[Route[Any]] = ()
+        cls,
+        version: str,
+        node: Iterable[Route[Any]],
+        native: Iterable[Route[Any]] = (),
+        openai: Iterable[Route[Any]] = (),
     ) -> Self:
         """Make the answers for a node of ``version`` from its routes and those of this module."""
-        sections = (node_section((*node, *ROUTES)), native_section(native))
-        return cls(openapi_document(version, sections), _index(version, sections))
+        sections = (
+            node_section((*node, *ROUTES)),
+            native_section(native),
+            openai_section(openai),
+        )
+        document, index = openapi_document(version, sections), _index(version, sections)
+        return cls(document, index, page_files()[PAGE], json.dumps(document), json.dumps(index))
 
     async def get_openapi(self) -> Response:
         """The OpenAPI document."""
-        return json_response(self.document)
+        return encoded_response(self.document_json)
 
     async def get_index(self) -> Response:
         """One line for each operation."""
-        return json_response(self.index)
+        return encoded_response(self.index_json)
+
+    async def get_root(self) -> Response:
+        """The index for programs, the page for browsers."""
+        response = page_response(self.page) if wants_page() else encoded_response(self.index_json)
+        response.headers["Vary"] = "Accept"
+        return response
 
 
 def _index(version: str, sections: Iterable[Section]) -> Index:
@@ -107,7 +136,17 @@ ROUTES = (
         for path, name in (
             ("/api/v1", "getIndex"),
             ("/api/v1/", "getIndexSlash"),
-            ("/", "getRoot"),
         )
+    ),
+    Route(
+        "GET",
+        "/",
+        IndexApi.get_root,
+        "What this node serves over HTTP, or the page for browsers",
+        (
+            Reply(200, "Success.", {JSON_TYPE: Index, "text/html": str}),
+            Reply(304, "The browser has the page.", {}, ("ETag",)),
+        ),
+        name="getRoot",
     ),
 )

@@ -18,7 +18,7 @@ import trio
 from quart import request
 
 from meshnode.domain.errors import Unavailable
-from meshnode.http.join_page import SECURITY_POLICY, join_page
+from meshnode.http.join_page import join_page
 from meshnode.http.native import (
     NotAllowed,
     NotThere,
@@ -28,6 +28,7 @@ from meshnode.http.native import (
     native_response,
     variable,
 )
+from meshnode.http.page_files import HEADERS
 from meshnode.http.routes import Reply, Route, TextParameter
 
 if TYPE_CHECKING:
@@ -73,10 +74,8 @@ class LegacyApi:
         """The page for people who followed an old link."""
         page = join_page(self.chain_id, self.genesis_sha256, self.version, request.host_url[:-1])
         headers = {
+            **HEADERS,
             "Content-Type": "text/html; charset=utf-8",
-            "Content-Security-Policy": SECURITY_POLICY,
-            "Cache-Control": "no-cache",
-            "Referrer-Policy": "no-referrer",
         }
         return bytes_response(page, 200, headers)
 

@@ -22,11 +22,12 @@ from meshnode.domain.inference_rules import generation_request, ignored_keys, wa
 from meshnode.domain.metering import RewardFigures, TrainingFigures
 from meshnode.domain.peers import role_of
 from meshnode.domain.ratelimit import Rate, RateLimit, RateLimits
+from meshnode.domain.tokens import Scope
 from meshnode.domain.units import MEBIBYTE
 from meshnode.http.access import Access, bearer
 from meshnode.http.app import Response, json_response
 from meshnode.http.body import read_json_object
-from meshnode.http.exchange import hold
+from meshnode.http.exchange import hold, request_record
 from meshnode.http.inference import (
     INFERENCE_EVENT,
     TRACE_HEADER,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from meshnode.config import LimitsConfig
     from meshnode.domain.metering import TrafficMeter
     from meshnode.http.fields import Role
+    from meshnode.http.site_guard import SiteGuard
     from meshnode.services.executor import Executor
     from meshnode.services.health import Health
     from meshnode.services.pipeline.records import HopRecorder
@@ -206,6 +208,7 @@ class NodeApi:
             raise Unavailable("the node is draining")
         fields = await read_json_object(request)
         wanted, streamed = generation_request(fields), wants_stream(fields)
+        request_record().streamed = streamed
         generation = await self.serving.open(bearer(), wanted)
         trace = self._trace()
         if streamed:
@@ -254,7 +257,7 @@ ROUTES = (
             ),
         ),
         name="createInference",
-        auth=True,
+        scope=Scope.INFER,
         body=InferenceRequest,
         example={"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0.7},
         errors=(402, 503),
@@ -266,7 +269,7 @@ ROUTES = (
         "Layers held by this node",
         Layers,
         name="getLayers",
-        auth=True,
+        scope=Scope.READ,
     ),
     Route(
         "GET",
@@ -275,7 +278,7 @@ ROUTES = (
         "Configuration",
         CONFIGURATION,
         name="getConfig",
-        auth=True,
+        scope=Scope.READ,
     ),
     Route(
         "PATCH",
@@ -284,7 +287,7 @@ ROUTES = (
         "Change some keys of the configuration, all or none of them",
         ConfigurationChanged,
         name="patchConfig",
-        auth=True,
+        scope=Scope.ADMIN,
         body=CONFIGURATION_PATCH,
         example={"training": {"batch_size": 16}},
     ),
@@ -298,6 +301,6 @@ def node_rates(limits: LimitsConfig) -> RateLimits:
     return RateLimits(per_address=RateLimit(address), per_token=RateLimit(token))
 
 
-def node_access(tokens: TokenStore, limits: LimitsConfig) -> Access:
+def node_access(tokens: TokenStore, limits: LimitsConfig, guard: SiteGuard | None = None) -> Access:
     """Authentication by ``tokens``, and the rate limits that the configuration sets."""
-    return Access(tokens.authenticate, node_rates(limits))
+    return Access(tokens.authenticate, node_rates(limits), guard)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from meshnode.domain.metering import TrainingFigures
 from meshnode.domain.peers import parameters_text
+from meshnode.domain.tokens import Scope
 from meshnode.domain.units import GIBIBYTE, SECOND_NS
 from meshnode.http.app import Response, json_response
 from meshnode.http.fields import Amount, Count, NodeId, Role, Timestamp
@@ -138,7 +139,7 @@ ROUTES = (
         "Other nodes that this one knows",
         Peers,
         name="getPeers",
-        auth=True,
+        scope=Scope.READ,
     ),
     Route(
         "GET",

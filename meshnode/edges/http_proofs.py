@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from meshnode.domain.amounts import units
+from meshnode.domain.tokens import Scope
 from meshnode.http.app import Response, json_response
 from meshnode.http.fields import Amount, Count, Digest, Timestamp
 from meshnode.http.routes import IntegerParameter, Route
@@ -89,7 +90,7 @@ ROUTES = (
         "This node's claims of work, newest first, and sums over all of them",
         Proofs,
         name="getProofs",
-        auth=True,
+        scope=Scope.READ,
         query=(LIMIT,),
         errors=(503,),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
@@ -11,7 +12,10 @@ from meshnode.http.routes import Route
 from meshnode.services.training.overview import GlobalTraining, survey
 
 if TYPE_CHECKING:
+    from meshnode.domain.metering import TrafficMeter
     from meshnode.services.training.trainer import TrainingService
+    from meshnode.services.versions.service import VersionSwitch
+    from meshnode.wire import node_pb2 as pb
 
 
 class LocalTraining(TypedDict):
@@ -77,11 +81,63 @@ class TrainingProblem(TypedDict):
     action: str
 
 
+class ServedWeights(TypedDict):
+    """The version of the weights that new generations get (decision 0225)."""
+
+    setting: str
+    version: Count
+    model_hash: str
+    held_out_loss: float | None
+    waiting: str
+    """Why a newer version is not served yet; empty if none waits."""
+
+
+class TrainingNode(TypedDict):
+    """One node of the training, as it reports itself."""
+
+    node_id: str
+    state: str
+    round: Count
+    version: Count
+    weights_hash: str
+    loss: float
+    held_out_loss: float
+    steps: Count
+    tokens: Count
+    syncs: Count
+    failed_syncs: Count
+
+
+class TrainingState(TypedDict):
+    """The training of this node and of those that it knows (decision 0228)."""
+
+    node_id: str
+    enabled: bool
+    problem: str
+    steps_done: Count
+    steps_in_round: Count
+    dropped_rounds: Count
+    losses: list[float]
+    """Held-out losses of the weights that were kept, oldest first."""
+    served: ServedWeights
+    nodes: list[TrainingNode]
+    """This node first."""
+    bytes_sent: Count
+    """Of contributions and weights, since the start."""
+    bytes_received: Count
+
+
+MOVING = ("GossipGradient", "GetCheckpoint", "GetWeights")
+"""Operations whose bytes are those of training."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingApi:
     """Answers from what this node and its peers have measured."""
 
     training: TrainingService
+    versions: VersionSwitch
+    traffic: TrafficMeter
 
     async def get_global(self) -> Response:
         """Global training verification (interface 2.1)."""
@@ -120,9 +176,53 @@ class TrainingApi:
         }
         return json_response(answer)
 
+    async def get_status(self) -> Response:
+        """Rounds, nodes, losses and bytes (decision 0228)."""
+        training, switch = self.training, self.versions
+        rounds, sizes = training.rounds, self.traffic.message_bytes
+        judged = rounds.record.judging if rounds else None
+        answer: TrainingState = {
+            "node_id": training.node_id,
+            "enabled": training.enabled,
+            "problem": training.problem,
+            "steps_done": rounds.learner.progress.inner_step if rounds else 0,
+            "steps_in_round": training.inner_steps,
+            "dropped_rounds": judged.dropped if judged else 0,
+            "losses": [loss for loss in training.losses if math.isfinite(loss)],
+            "served": {
+                "setting": switch.setting,
+                "version": switch.served.weights.version,
+                "model_hash": switch.served.model_hash,
+                "held_out_loss": switch.served_loss,
+                "waiting": switch.waiting,
+            },
+            "nodes": [node_row(node_id, status) for node_id, status in training.nodes()],
+            "bytes_sent": sum(sizes[name, True] for name in MOVING),
+            "bytes_received": sum(sizes[name, False] for name in MOVING),
+        }
+        return json_response(answer)
+
     async def get_verify(self) -> Response:
         """Quick verification: the success shape, or the problem shape with what to do."""
         return json_response(verdict(survey(self.training)))
+
+
+def node_row(node_id: str, status: pb.TrainingStatus) -> TrainingNode:
+    """A node's report as a row of the table."""
+    figures = status.figures
+    return {
+        "node_id": node_id,
+        "state": status.state,
+        "round": status.round_id,
+        "version": status.version,
+        "weights_hash": status.model_hash,
+        "loss": figures.loss,
+        "held_out_loss": figures.validation_loss,
+        "steps": figures.steps,
+        "tokens": figures.tokens,
+        "syncs": figures.successful_syncs,
+        "failed_syncs": figures.failed_syncs,
+    }
 
 
 def verdict(found: GlobalTraining) -> TrainingWorks | TrainingProblem:
@@ -135,12 +235,20 @@ def verdict(found: GlobalTraining) -> TrainingWorks | TrainingProblem:
             if found.problem
             else "set training.enabled with PATCH /api/v1/config, here or on another node",
         }
-    if not found.is_converging:
+    if not found.agreed:
         return {
             "is_working": False,
             "reason": f"hash agreement is {found.hash_agreement_rate:.0%}: nodes have diverged",
             "action": "wait for the next round, in which nodes fetch what most have; if that does "
             "not help, look in the logs for nodes that cannot reach each other",
+        }
+    if found.rose is not None:
+        older, newer = found.rose
+        return {
+            "is_working": False,
+            "reason": f"the held-out loss rose from {older:.3f} to {newer:.3f} in the last round",
+            "action": "if it goes on, lower training.learning_rate or training.diloco_steps, or "
+            "give the nodes more text",
         }
     return {
         "is_working": True,
@@ -170,6 +278,14 @@ ROUTES = (
         "Global training verification",
         GlobalVerification,
         name="getGlobalTraining",
+    ),
+    Route(
+        "GET",
+        "/api/training/status",
+        TrainingApi.get_status,
+        "Rounds, nodes, losses and bytes of the training, and the weights that are served",
+        TrainingState,
+        name="getTrainingStatus",
     ),
     Route(
         "GET",

@@ -6,11 +6,12 @@ atoms. Checks come in the order of the document's fields, all of them before mon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from quart import request
@@ -18,6 +19,7 @@ from quart import request
 from meshnode.domain.account_address import read_account
 from meshnode.domain.amounts import read_amount, units
 from meshnode.domain.errors import InvalidRequest, Unavailable
+from meshnode.domain.tokens import Scope
 from meshnode.domain.units import SECOND_NS
 from meshnode.http.access import bearer
 from meshnode.http.app import Response, json_response
@@ -55,12 +57,28 @@ CONFIRM_WITHIN_S = 20.0
 EXAMPLE_ACCOUNT = "02fc9b11d0ce24506121dcbad78d9a809fd52770ae77230e46b00b6249eb624161"
 
 
+class ClaimedRole(Protocol):
+    """The role in which the work of a claim was done (decision 0156)."""
+
+    def __call__(self, layer: int, *, own: bool) -> str:
+        """``layer`` is the claim's; ``own`` says whether this node made the claim."""
+
+
+def worker(layer: int, *, own: bool) -> str:
+    """The role of a holder of which nothing is known."""
+    return "worker"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalletApi:
     """The routes, and the services that they use."""
 
     wallet: Wallet
     drain: Drain
+    account: str = ""
+    """The node's own public key."""
+    claimed_role: ClaimedRole = worker
+    """The role in which the work of a claim was done."""
 
     async def get_balance(self) -> Response:
         """Balance (interface 2.1)."""
@@ -104,8 +122,10 @@ class WalletApi:
         """The account's history, newest first."""
         limit, offset = query_integer(LIMIT), query_integer(OFFSET)
         entries, total = await self.wallet.transactions(bearer(), limit, offset)
+        own = self.wallet.account(bearer()) == self.account
+        role = partial(self.claimed_role, own=own)
         answer: Transactions = {
-            "transactions": [_entry(entry) for entry in entries],
+            "transactions": [_entry(entry, role) for entry in entries],
             "total": total,
             "limit": limit,
             "offset": offset,
@@ -161,7 +181,7 @@ ROUTES = (
         "Balance",
         BalanceAnswer,
         name="getBalance",
-        auth=True,
+        scope=Scope.WALLET,
         errors=(503,),
     ),
     Route(
@@ -171,7 +191,7 @@ ROUTES = (
         "Pay another account",
         TransferResult,
         name="sendPayment",
-        auth=True,
+        scope=Scope.WALLET,
         body=SendRequest,
         example={"to": EXAMPLE_ACCOUNT, "amount": 2.5, "memo": "thanks"},
         errors=(402, 503),
@@ -183,7 +203,7 @@ ROUTES = (
         "The account's history, newest first",
         Transactions,
         name="getTransactions",
-        auth=True,
+        scope=Scope.WALLET,
         query=(LIMIT, OFFSET),
         errors=(503,),
     ),
@@ -194,7 +214,7 @@ ROUTES = (
         "Stake for a number of days",
         StakeResult,
         name="stake",
-        auth=True,
+        scope=Scope.WALLET,
         body=StakeRequest,
         example={"amount": 1000, "duration_days": 30},
         errors=(402, 503),
@@ -206,7 +226,7 @@ ROUTES = (
         "Start the cooldown of staked money",
         UnstakeResult,
         name="unstake",
-        auth=True,
+        scope=Scope.WALLET,
         body=UnstakeRequest,
         example={"amount": 1000},
         errors=(402, 409, 503),
@@ -254,7 +274,7 @@ def _staking(state: AccountState) -> Staking:
     }
 
 
-def _entry(entry: HistoryEntry) -> TransactionEntry:
+def _entry(entry: HistoryEntry, role_at: Callable[[int], str]) -> TransactionEntry:
     shown: TransactionEntry = {
         "id": entry.id,
         "type": entry.kind,
@@ -263,7 +283,9 @@ def _entry(entry: HistoryEntry) -> TransactionEntry:
     }
     if entry.kind == "reward":
         details = entry.details
-        shown["details"] = {"proof_id": str(details["proof_id"]), "role": str(details["role"])}
+        layer = details.get("layer")
+        role = role_at(layer) if isinstance(layer, int) else str(details["role"])
+        shown["details"] = {"proof_id": str(details["proof_id"]), "role": role}
     elif entry.kind == "send":
         shown["to"] = entry.counterparty or ""
     elif entry.kind == "receive":

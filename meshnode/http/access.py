@@ -1,4 +1,4 @@
-"""Authentication and rate limits of the node API (interface 5 and 7.1; decision 0029).
+"""Who may use a route: site, token, scope, rate (interface 5 and 7.1; decisions 0029, 0161, 0162).
 
 A client's address is that of its connection; forwarded addresses are not believed.
 """
@@ -12,7 +12,9 @@ import trio
 from quart import g, request
 
 from meshnode.domain.ratelimit import RateLimits, address_key
-from meshnode.domain.tokens import TokenRecord, bearer_secret
+from meshnode.domain.tokens import Scope, TokenRecord, bearer_secret
+from meshnode.http.exchange import request_record
+from meshnode.http.site_guard import SiteGuard, states_client
 
 if TYPE_CHECKING:
     from hypercorn.typing import HTTPScope
@@ -21,8 +23,17 @@ if TYPE_CHECKING:
 class Access:
     """Limits and authenticates the clients of the node API."""
 
-    def __init__(self, authenticate: Callable[[str], TokenRecord], limits: RateLimits) -> None:
-        """``authenticate`` gives the record of a secret, or raises Unauthorized."""
+    def __init__(
+        self,
+        authenticate: Callable[[str], TokenRecord],
+        limits: RateLimits,
+        guard: SiteGuard | None = None,
+    ) -> None:
+        """``authenticate`` gives the record of a secret, or raises Unauthorized.
+
+        ``guard`` knows the names under which browsers may reach the node.
+        """
+        self._guard = guard or SiteGuard()
         self._authenticate = authenticate
         self._limits = limits
         self._unlimited: set[str] = set()
@@ -40,15 +51,26 @@ class Access:
         if scope["path"] not in self._unlimited:
             self._limits.per_address.check(key_of(scope), trio.current_time())
 
-    def authorize(self) -> None:
-        """Recognise the bearer token. Raises Unauthorized or RateLimited."""
-        record = self._authenticate(bearer_secret(request.headers.get("Authorization")))
-        self._limits.per_token.check(record.id, trio.current_time())
+    def check_site(self) -> None:
+        """Refuse what a browser sends for another site's page. Raises ForeignSite."""
+        self._guard.check_site(forwarded=states_client(request))
+
+    def authorize(self, scope: Scope) -> None:
+        """Recognise the bearer token. Raises Unauthorized, RateLimited or MissingScope."""
+        record = self.recognise(request.headers.get("Authorization"))
+        request_record().known = True
+        record.require(scope)
         g.bearer = record
+
+    def recognise(self, authorization: str | None) -> TokenRecord:
+        """The token of an ``Authorization`` header. Raises Unauthorized or RateLimited."""
+        record = self._authenticate(bearer_secret(authorization))
+        self._limits.per_token.check(record.id, trio.current_time())
+        return record
 
 
 def bearer() -> TokenRecord:
-    """The token of the current request, on a route with ``auth``."""
+    """The token of the current request, on a route with a scope."""
     return cast("TokenRecord", g.bearer)
 
 

@@ -31,6 +31,12 @@ class RequestRecord:
     """Generated so far; None before the first, and for a request that generates nothing."""
     complete: bool = False
     """Whether the whole answer was handed to the connection."""
+    known: bool = False
+    """Whether the client has shown a bearer token that is accepted here."""
+    streamed: bool = False
+    """Whether the client asked for the answer as it is made."""
+    answered: float | None = None
+    """When the answer began, in seconds of Trio's clock."""
 
     def count_token(self) -> None:
         """One more token was generated."""

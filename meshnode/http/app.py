@@ -12,9 +12,11 @@ from quart import request
 from quart.wrappers.response import ResponseBody
 from quart_trio.wrappers import TrioResponse as Response
 
+from meshnode.http.cors import Cors
 from meshnode.http.errors import NODE_ERRORS, ErrorForm
 from meshnode.http.exchange import ApiApp, request_id, request_record
 from meshnode.http.native import NATIVE_ERRORS, NativeGate, NativeRequest
+from meshnode.http.openai import OPENAI_ERRORS
 from meshnode.wire import json, sse
 
 if TYPE_CHECKING:
@@ -22,15 +24,36 @@ if TYPE_CHECKING:
 
     from meshnode.http.access import Access
 
-__all__ = ["ApiApp", "Response", "event_stream", "json_response", "native_app", "node_app"]
+__all__ = [
+    "ApiApp",
+    "Response",
+    "encoded_response",
+    "event_stream",
+    "json_response",
+    "native_app",
+    "node_app",
+    "openai_app",
+]
 
+NO_CORS = Cors()
 BODY_TIMEOUT_S = 30
 """Seconds for a request's body to arrive in full."""
 
 
-def node_app(access: Access, max_body_bytes: int, *, log_requests: bool = False) -> ApiApp:
+def node_app(
+    access: Access, max_body_bytes: int, *, log_requests: bool = False, cors: Cors = NO_CORS
+) -> ApiApp:
     """The node API's application, without routes (interface 4.1 and 7.1)."""
-    app = _app(NODE_ERRORS, max_body_bytes, log_requests)
+    app = _app(NODE_ERRORS, max_body_bytes, log_requests, cors)
+    app.admit = access.count_address
+    return app
+
+
+def openai_app(
+    access: Access, max_body_bytes: int, *, log_requests: bool = False, cors: Cors = NO_CORS
+) -> ApiApp:
+    """The application of OpenAI's interface, without routes (decision 0160)."""
+    app = _app(OPENAI_ERRORS, max_body_bytes, log_requests, cors)
     app.admit = access.count_address
     return app
 
@@ -44,7 +67,9 @@ def native_app(gate: NativeGate, max_body_bytes: int, *, log_requests: bool = Fa
     return app
 
 
-def _app(errors: ErrorForm, max_body_bytes: int, log_requests: bool) -> ApiApp:
+def _app(
+    errors: ErrorForm, max_body_bytes: int, log_requests: bool, cors: Cors = NO_CORS
+) -> ApiApp:
     async def note_route() -> None:
         if request.url_rule is not None:
             request_record().route = request.url_rule.rule
@@ -58,6 +83,9 @@ def _app(errors: ErrorForm, max_body_bytes: int, log_requests: bool) -> ApiApp:
 
     async def finish(response: Response) -> Response:
         response.headers.update(dict(errors.headers))
+        preflight = request.method == "OPTIONS"
+        origin = request.headers.get("Origin")
+        response.headers.update(dict(cors.headers(origin, preflight=preflight)))
         # Quart gives the empty answer to OPTIONS the content type of HTML.
         if response.content_length == 0:
             response.headers.pop("Content-Type", None)
@@ -80,7 +108,14 @@ def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """A JSON answer. It is never cached, since it describes the node at one moment."""
-    response = Response(json.dumps(value), status, content_type="application/json")
+    return encoded_response(json.dumps(value), status, headers)
+
+
+def encoded_response(
+    value: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The same, of JSON that is encoded already."""
+    response = Response(value, status, content_type="application/json")
     response.headers["Cache-Control"] = "no-store"
     response.headers.update(dict(headers or {}))
     return response

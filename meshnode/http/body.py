@@ -12,6 +12,7 @@ import trio
 from werkzeug.exceptions import UnsupportedMediaType
 
 from meshnode.domain.errors import InvalidRequest
+from meshnode.turns import counted
 from meshnode.wire import json
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ async def read_json_object(request: Request, *, exact: bool = False) -> dict[str
     _check_media_type(request)
     data = await request.get_data(cache=False, as_text=False, parse_form_data=False)
     if len(data) > THREAD_BYTES:
-        value = await trio.to_thread.run_sync(partial(json.loads, data, exact=exact))
+        parse = counted(partial(json.loads, data, exact=exact))
+        value = await trio.to_thread.run_sync(parse)
     else:
         value = json.loads(data, exact=exact)
     if not isinstance(value, dict):

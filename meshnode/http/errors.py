@@ -22,6 +22,8 @@ from meshnode.domain.errors import (
     InvalidRequest,
     LayerNotHeld,
     MeshnodeError,
+    MissingScope,
+    ModelNotServed,
     RateLimited,
     Unauthorized,
     Unavailable,
@@ -81,7 +83,7 @@ class ErrorDetails(TypedDict):
             Limits(
                 description="field and reason of an INVALID_REQUEST, retry_after seconds of a "
                 "RATE_LIMITED, required and available of an INSUFFICIENT_BALANCE, unlock_date of "
-                "a FUNDS_LOCKED."
+                "a FUNDS_LOCKED, scope of a FORBIDDEN for a token without it."
             ),
         ]
     ]
@@ -138,8 +140,17 @@ DOMAIN_ERRORS: Mapping[type[MeshnodeError], _Row] = {
         "INSUFFICIENT_BALANCE",
         details=lambda error: {"required": error.required, "available": error.available},
     ),
+    MissingScope: _Row(
+        403,
+        "FORBIDDEN",
+        details=lambda error: {"scope": error.scope},
+        headers=lambda error: {
+            "WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.scope}"'
+        },
+    ),
     ForeignSite: _Row(403, "FORBIDDEN"),
     LayerNotHeld: _Row(404, "NOT_FOUND"),
+    ModelNotServed: _Row(404, "NOT_FOUND"),
     FundsLocked: _Row(
         409, "FUNDS_LOCKED", details=lambda error: {"unlock_date": error.unlock_date}
     ),
@@ -165,6 +176,7 @@ HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
     408: ("REQUEST_TIMEOUT", "the request did not arrive in time"),
     413: ("PAYLOAD_TOO_LARGE", "the body is too large"),
     415: ("UNSUPPORTED_MEDIA_TYPE", "the body must be application/json in UTF-8"),
+    426: ("UPGRADE_REQUIRED", "this path is a websocket (RFC 6455, version 13)"),
     431: ("HEADERS_TOO_LARGE", "the headers are too large"),
     501: ("NOT_IMPLEMENTED", "this transfer coding is not supported"),
     503: ("UNAVAILABLE", "the node has too many connections"),

@@ -5,6 +5,7 @@ Corrected here, once for every route:
 - Quart-Trio cancels a request's tasks at the disconnect event, and Hypercorn sends that event after
   every response, in the middle of the send that would have recycled or closed the connection. The
   event is withheld once the response is complete, so keep-alive and ``Connection: close`` work.
+- A request without a body whose answer is no stream is served by one task instead of three.
 - Body events that arrive after the response are taken in and dropped, so that the connection's
   reader never waits for an application that has ended.
 - Resources that a response needs (a generation) are held by the exchange, not by the handler or an
@@ -16,19 +17,22 @@ from __future__ import annotations
 
 import secrets
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import trio
 from quart import request
+from quart.utils import encode_headers
+from quart.wrappers.response import DataBody
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import BadRequest
 
-from meshnode.http.access_log import RequestRecord, log_request
+from meshnode.domain.metering import HttpMeter
+from meshnode.http.access_log import METHODS, RequestRecord, log_request
 from meshnode.http.errors import ErrorForm, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hypercorn.typing import (
         ASGIReceiveCallable,
@@ -82,6 +86,16 @@ def error_message(form: ErrorForm, failure: Failure, identifier: str) -> tuple[H
     return headers, body
 
 
+class RequestTracer(Protocol):
+    """Is told of every request, by the task that serves it. Returns at once and never raises."""
+
+    def request_began(self, record: RequestRecord, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """A request with these headers has arrived."""
+
+    def request_ended(self, record: RequestRecord) -> None:
+        """Its answer is complete, or its client has gone."""
+
+
 class Exchange(TrioASGIHTTPConnection):
     """Runs the application for one request."""
 
@@ -91,11 +105,19 @@ class Exchange(TrioASGIHTTPConnection):
         """Serve the request; returns when the response is sent or the client has gone."""
         began = trio.current_time()
         record = RequestRecord(new_request_id(), str(self.scope["method"]), began)
+        tracer = self.app.tracer
+        if tracer is not None:
+            tracer.request_began(record, self.scope["headers"])
         try:
             await self._serve(record, receive, send)
         finally:
+            method = record.method if record.method in METHODS else "other"
+            key = (method, record.route or "other", record.status or 0)
+            self.app.meter.requests[key] += 1
             if self.app.log_requests:
                 log_request(record, trio.current_time())
+            if tracer is not None:
+                tracer.request_ended(record)
 
     async def _serve(
         self, record: RequestRecord, receive: ASGIReceiveCallable, send: ASGISendCallable
@@ -112,7 +134,7 @@ class Exchange(TrioASGIHTTPConnection):
 
         async def send_with_id(event: ASGISendEvent) -> None:
             if event["type"] == "http.response.start":
-                record.status = event["status"]
+                record.status, record.answered = event["status"], trio.current_time()
                 event["headers"] = _with_id(event["headers"], record.id)
             elif event["type"] == "http.response.body":
                 record.complete = not event.get("more_body", False)
@@ -123,14 +145,38 @@ class Exchange(TrioASGIHTTPConnection):
             self.app.admit(self.scope)
             async with AsyncExitStack() as held:
                 _own(self.scope).update({_HELD: held, _RECORD: record})
-                await super().__call__(receive_unless_finished, send_with_id)
+                if self._has_no_body():
+                    await self._answer(receive_unless_finished, send_with_id)
+                else:
+                    await super().__call__(receive_unless_finished, send_with_id)
         except Exception as error:  # noqa: BLE001 - the outermost guard of the HTTP edge
             form = self.app.errors
             failure = form.failure(_only(error), record.id)
             if record.status is None:
                 headers, body = error_message(form, failure, record.id)
                 record.status, record.complete = failure.status, True
-                await _answer(send, failure.status, headers, body)
+                await _send_whole(send, failure.status, headers, body)
+
+    def _has_no_body(self) -> bool:
+        # A body that nobody reads would block the reader of an HTTP/2 connection.
+        return self.scope["http_version"].startswith("1") and not any(
+            name in (b"content-length", b"transfer-encoding") for name, _ in self.scope["headers"]
+        )
+
+    async def _answer(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Answer a request without a body; only a stream needs a task that looks for its reader."""
+        request = self._create_request_from_scope(send)
+        request.body.set_complete()
+        response = await self.app.handle_request(request)
+        if isinstance(response.response, DataBody):
+            headers = encode_headers(response.headers)
+            body = response.response.data[response.response.begin : response.response.end]
+            await _send_whole(send, response.status_code, headers, body)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.handle_messages, nursery, request, receive)
+            await self._send_response(send, response)
+            nursery.cancel_scope.cancel()
 
 
 def origin_path(target: str) -> str | None:
@@ -153,6 +199,10 @@ class ApiApp(QuartTrio):
         super().__init__("meshnode", static_folder=None, template_folder=None)
         self.errors = errors
         self.log_requests = log_requests
+        self.meter = HttpMeter()
+        """Counts the requests; the APIs of a node share one."""
+        self.tracer: RequestTracer | None = None
+        """Records the spans of requests, if somebody wants them."""
         self.admit: Callable[[HTTPScope], None] = lambda scope: None
         """Refuses a request before the application sees it, by raising a failure."""
 
@@ -185,7 +235,7 @@ def _normalise_target(scope: Any) -> None:
     scope["path"] = path
 
 
-async def _answer(
+async def _send_whole(
     send: ASGISendCallable, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
 ) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -124,6 +124,10 @@ class Generation(Protocol):
     def id(self) -> str:
         """The result's id."""
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the client should know about how the answer was made; complete at the end."""
+
     def __aiter__(self) -> AsyncIterator[TokenEvent | Finished]:
         """Iterate over the events, once."""
 
@@ -156,8 +160,8 @@ async def collect(
         "cost": {"amount": cost(), "currency": currency},
         "timing": _timing(finished.timing),
     }
-    if warnings:
-        result["warnings"] = list(warnings)
+    if warnings or generation.notes:
+        result["warnings"] = [*warnings, *generation.notes]
     return result
 
 
@@ -204,8 +208,8 @@ class _Events(AsyncIterator[bytes]):
             "finish_reason": cast("FinishReasons", str(event.finish_reason)),
             "usage": _usage(event.usage),
         }
-        if self._warnings:
-            final["warnings"] = list(self._warnings)
+        if self._warnings or self._generation.notes:
+            final["warnings"] = [*self._warnings, *self._generation.notes]
         return self._comment() + sse.encode_event(final)
 
     def _comment(self) -> bytes:

@@ -41,7 +41,9 @@ class ChainState(TypedDict):
     chain_id: str
     genesis_sha256: Digest
     node_id: NodeId
+    engine: Literal["solo", "follower", "cometbft"]
     height: Count
+    earliest_block_height: Count
     ready: bool
     stalled: bool
     catching_up: bool

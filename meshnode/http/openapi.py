@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from meshnode.http.errors import HTTP_ERRORS, Error
+from meshnode.http.openai import OpenaiError
 from meshnode.http.routes import JSON_TYPE, Reply, Route
 from meshnode.http.schema import Json, Kind, Schemas
 
 _PHRASES = {
     401: "the bearer token is missing, invalid or expired",
     402: "the balance is too low for the operation",
-    403: "the path can only be read",
+    403: "the token does not have the scope, the path can only be read, or a page of another site "
+    "asks",
     409: "the stake is locked until its unlock date",
     410: "this interface is gone; the text says what to use instead",
     429: "too many requests",
@@ -28,7 +30,7 @@ _PHRASES = {
 }
 
 _ALWAYS = (429, 500)
-_WITH_AUTH = (401,)
+_WITH_AUTH = (401, 403)
 _WITH_QUERY = (400,)
 _WITH_BODY = (400, 408, 413)
 
@@ -94,6 +96,13 @@ def native_section(routes: Iterable[Route[Any]]) -> Section:
     return Section("native", text, tuple(routes), NativeError, _ERROR_HEADERS, always, body)
 
 
+def openai_section(routes: Iterable[Route[Any]]) -> Section:
+    """OpenAI's interface."""
+    headers = {**_ERROR_HEADERS, 503: ("Retry-After",)}
+    text = "OpenAI's interface: models, chats, completions."
+    return Section("openai", text, tuple(routes), OpenaiError, headers)
+
+
 def openapi_document(version: str, sections: Iterable[Section]) -> Json:
     """The whole document. ``version`` is the node's."""
     schemas = Schemas()
@@ -113,8 +122,8 @@ def openapi_document(version: str, sections: Iterable[Section]) -> Json:
             "version": version,
             "description": (
                 "The HTTP port of a node in a distributed model network. Every response carries "
-                "X-Request-Id. A failure has the body Error on the node API, and NativeError on "
-                "the native API."
+                "X-Request-Id. A failure has the body Error on the node API, NativeError on the "
+                "native API, and OpenaiError under /v1."
             ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -128,7 +137,7 @@ def openapi_document(version: str, sections: Iterable[Section]) -> Json:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token issued with `meshnode token issue`.",
+                    "description": "A token issued with `meshnode token issue`, with its scopes.",
                 }
             },
         },
@@ -145,7 +154,7 @@ def _operation(route: Route[Any], section: Section, schemas: Schemas) -> Json:
         "operationId": route.name or _made_name(route),
         "summary": route.summary,
         "tags": [section.tag],
-        "security": [{"bearer": []}] if route.auth else [],
+        "security": [] if route.scope is None else [{"bearer": [str(route.scope)]}],
     }
     parameters = [*_variables(route, schemas), *_query(route, schemas)]
     if parameters:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+from meshnode.domain.tokens import Scope
 from meshnode.http.schema import Kind, Limits
 
 if TYPE_CHECKING:
@@ -74,8 +75,11 @@ class Route(Generic[Api]):
     """The type of a JSON answer with status 200, or a tuple of :class:`Reply`."""
     name: str = ""
     """The operation's id in the OpenAPI document; without it, one is made of the path."""
-    auth: bool = False
-    """Whether a bearer token is needed; the handler finds its record with ``access.bearer()``."""
+    scope: Scope | None = None
+    """The scope that the bearer token must have; the handler finds its record with
+    ``access.bearer()``. None: no token is needed."""
+    private: bool = False
+    """Whether pages of other sites are refused although no token is needed."""
     limited: bool = True
     """Whether requests count against their address."""
     body: Kind = None
@@ -87,6 +91,16 @@ class Route(Generic[Api]):
     """Types of the path's variables; text, if not named here."""
     errors: tuple[int, ...] = ()
     """Statuses besides those that follow from the fields above."""
+
+    @property
+    def auth(self) -> bool:
+        """Whether a bearer token is needed."""
+        return self.scope is not None
+
+    @property
+    def guarded(self) -> bool:
+        """Whether pages of other sites are refused: it changes something, or is not public."""
+        return self.auth or self.private or self.method not in ("GET", "HEAD")
 
     @property
     def replies(self) -> tuple[Reply, ...]:
@@ -124,8 +138,11 @@ def _view(
         raise ValueError(f"{route.path} needs a token, and nothing checks tokens")
 
     async def view(**_: object) -> Response:
-        if route.auth and access is not None:
-            access.authorize()
+        if access is not None:
+            if route.guarded:
+                access.check_site()
+            if route.scope is not None:
+                access.authorize(route.scope)
         return await route.handler(find())
 
     return view

@@ -22,10 +22,13 @@ from hypercorn.trio.worker_context import WorkerContext
 from meshnode.accepting import AddressRate, accept_connections
 from meshnode.domain.connections import ConnectionTable, share_of
 from meshnode.domain.errors import StartupError
+from meshnode.domain.forwarded import TrustedProxies
 from meshnode.domain.ratelimit import Rate
 from meshnode.http.errors import ErrorForm, http_failure
 from meshnode.http.exchange import error_message, new_request_id
-from meshnode.http.transport import Application, Connection
+from meshnode.http.transport import Application, Connection, Shared
+from meshnode.tls import ServerTls
+from meshnode.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +54,12 @@ async def serve_http(
     grace_s: float,
     max_connections: int = MAX_CONNECTIONS,
     rate: Rate = RATE,
+    tls: ServerTls | None = None,
+    proxies: TrustedProxies | None = None,
+    turns: Turns | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve an ASGI application over HTTP/1.1 on ``host`` and ``port``.
+    """Serve an ASGI application on ``host`` and ``port``: HTTP/1.1, and HTTP/2 with ``tls``.
 
     Reports the real address through ``task_status``; port 0 takes a free one. After ``shutdown`` is
     set it stops accepting, closes idle connections, gives responses in flight ``grace_s`` seconds,
@@ -61,17 +67,26 @@ async def serve_http(
     at once.
 
     An address that opens connections faster than ``rate`` has them closed without an answer; one
-    that sends requests faster gets 429 and loses its connection (decision 0127).
+    that sends requests faster gets 429 and loses its connection (decision 0127). ``proxies`` are
+    believed about the clients whose requests they pass on, and may be as fast as these. ``turns``
+    are those of the node's clients on all ports.
 
     Raises :class:`StartupError` in one line when it cannot listen.
     """
+    proxies = proxies or TrustedProxies("")
     listeners = await _open_listeners(host, port)
     context = WorkerContext(None)
     connections: ConnectionTable[Connection] = ConnectionTable(
-        max_connections, lambda ip: share_of(max_connections, SHARE_OF_CONNECTIONS, ip)
+        max_connections,
+        lambda ip: (
+            max_connections
+            if proxies.includes(ip)
+            else share_of(max_connections, SHARE_OF_CONNECTIONS, ip)
+        ),
     )
     refusals = trio.CapacityLimiter(MAX_REFUSALS)
-    requests = AddressRate(rate)
+    admits = AddressRate(rate, proxies.includes).admits
+    shared = Shared(admits=admits, tls=tls, proxies=proxies, turns=turns or Turns())
     config = _config()
 
     async def serve_connection(stream: trio.SocketStream) -> None:
@@ -81,12 +96,20 @@ async def serve_http(
             await trio.aclose_forcefully(stream)
 
     async def serve_admitted(stream: trio.SocketStream) -> None:
-        connection = Connection(app, config, context, stream, requests.admits)
+        try:
+            connection = Connection(app, config, context, stream, shared)
+        except OSError:
+            # The client left before the connection was looked at.
+            return
         admitted, replaced = connections.admit(connection)
         if replaced is not None:
             replaced.evict()
         if not admitted:
-            await _refuse(stream, app.errors_for(""), refusals)
+            if tls is None:
+                await _refuse(stream, app.errors_for(""), refusals)
+            else:
+                # A handshake would cost more than the client may have.
+                connection.abandon()
             return
         try:
             await connection.run()
@@ -102,7 +125,8 @@ async def serve_http(
                 open_listeners.enter_context(listener)
             async with trio.open_nursery() as accepting:
                 accept = partial(accept_connections, listeners, serve_connection)
-                accepting.start_soon(partial(accept, AddressRate(rate), handlers=handlers))
+                connects = AddressRate(rate, proxies.includes)
+                accepting.start_soon(partial(accept, connects, handlers=handlers))
                 bound = listeners[0].getsockname()
                 task_status.started((bound[0], bound[1]))
                 await shutdown.wait()

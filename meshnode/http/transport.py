@@ -1,4 +1,4 @@
-"""One TCP connection: Hypercorn's HTTP/1 protocol over a Trio socket, with every wait bounded.
+"""One TCP connection: Hypercorn's protocols over a Trio socket, with every wait bounded.
 
 Hypercorn parses and frames; reading, writing, deadlines and the end of the connection are here,
 where the stock server leaves them unbounded:
@@ -17,8 +17,11 @@ a parser error cuts an       the answer that has begun is finished; what comes i
 answer that has begun        read and dropped
 HTTP/2 with prior knowledge  refused with 505
 an ``Upgrade`` is taken      it is ignored, and the request answered as HTTP/1.1
-                             (decision 0026)
+                             (decision 0026), but for a websocket at its one path
 ===========================  ==============================================================
+
+With TLS (decision 0171) a connection begins with a handshake, which may take ``HANDSHAKE_S``; a
+client may agree on HTTP/2 in it, and on nothing otherwise.
 
 States of a connection: *idle* (waiting for a request's head, at most ``KEEP_ALIVE_S``, however
 slowly it dribbles in), *busy* (a response is being made), *closing* (nothing more is served).
@@ -27,30 +30,31 @@ slowly it dribbles in), *busy* (a response is being made), *closing* (nothing mo
 from __future__ import annotations
 
 import math
-import re
+import socket
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
 
-import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.events import Closed, RawData, Updated
-from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from meshnode.domain.errors import RateLimited
-from meshnode.http.errors import http_failure
-from meshnode.http.exchange import error_message, new_request_id
+from meshnode.domain.forwarded import TrustedProxies
+from meshnode.domain.frames import AddressFrames
+from meshnode.http.http1 import Http1
+from meshnode.http.http2 import Http2, StreamPool
+from meshnode.tls import HANDSHAKE_S, ServerTls, TlsSocket, wrap
+from meshnode.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Iterable
 
     from hypercorn.config import Config
     from hypercorn.events import Event
-    from hypercorn.protocol.events import Event as StreamEvent
     from hypercorn.trio.worker_context import WorkerContext
     from hypercorn.typing import (
         AppWrapper,
@@ -62,55 +66,18 @@ if TYPE_CHECKING:
     from meshnode.http.errors import ErrorForm
 
 RECEIVE_BYTES = 64 * 1024
-HEADER_EXTRA = len(b": \r\n")
-FLOOD_WAIT_S = 1
-"""Seconds after which an address that was cut off has room for requests again."""
-FREE_CHUNKS = 1000
-MIN_CHUNK_BYTES = 64
-"""Mean size of a body's pieces beyond the first ``FREE_CHUNKS``. A segment has 536 bytes at least,
-and programs that send a line at a time stay above this too."""
-BEGINNING_BYTES = 256
-"""How much is kept of a request's beginning: enough to see which API its path belongs to."""
 KEEP_ALIVE_S = 20.0
 """Deadline for a request's head to arrive in full, counted from the answer before or the accept."""
 STALL_S = 30.0
 """A client that accepts no byte for this long is disconnected."""
 LINGER_S = 2.0
 """How long input is still read and dropped after the last answer."""
+CONTROL = (2000.0, 500.0)
+"""Frames of HTTP/2 that nothing pays for, which one address may send: a burst, and each second."""
+EXTRA_STREAMS = 900
+"""Streams that all connections together may have beyond one each."""
 CLOSE_S = 5.0
 """Deadline for the tasks of a closed connection."""
-
-
-class _HeadRefused(Exception):
-    """The head of a request is well formed, but the server does not serve it."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-class _Parser(h11.Connection):
-    """Keeps the beginning of the current request, since h11 drops a head that it cannot parse.
-
-    It refuses bodies in tiny chunks: a body of 1 MiB could be a million events.
-    """
-
-    beginning = b""
-    _chunks = 0
-    _chunk_bytes = 0
-
-    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """The next event."""
-        if self.their_state is h11.IDLE:
-            self.beginning = self.trailing_data[0][:BEGINNING_BYTES]
-            self._chunks = self._chunk_bytes = 0
-        event = super().next_event()
-        if isinstance(event, h11.Data):
-            self._chunks += 1
-            self._chunk_bytes += len(event.data)
-            if self._chunk_bytes < (self._chunks - FREE_CHUNKS) * MIN_CHUNK_BYTES:
-                raise h11.RemoteProtocolError("the chunks are too small")
-        return event
 
 
 class Application(Protocol):
@@ -125,95 +92,17 @@ class Application(Protocol):
         """The form of an error about a request with this target, which may not be a path."""
 
 
-_REQUEST_LINE = re.compile(rb"\s*[^\s]+ +(?:https?://[^/?\s]*)?(/[^?\s]*)", re.IGNORECASE)
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the connections of a server have in common."""
 
-
-def path_of(beginning: bytes) -> str:
-    """The path in the first bytes of a request; empty where none can be seen."""
-    found = _REQUEST_LINE.match(beginning)
-    return unquote(found[1].decode("latin-1")) if found else ""
-
-
-class _Protocol(H11Protocol):
-    """Hypercorn's HTTP/1 protocol alone, and with a body in its own errors."""
-
-    def __init__(
-        self, errors_for: Callable[[str], ErrorForm], admits: Callable[[], bool], *arguments: Any
-    ) -> None:
-        super().__init__(*arguments)
-        self._admits = admits
-        self._errors_for = errors_for
-        self._parser = _Parser(h11.SERVER, self.config.h11_max_incomplete_size)
-        self.connection = self._parser
-
-    async def handle(self, event: Event) -> None:
-        try:
-            await super().handle(event)
-        except _HeadRefused as refused:
-            await self._send_error_response(refused.status)
-            await self.send(Closed())
-
-    async def stream_send(self, event: StreamEvent) -> None:
-        # Hypercorn sends a 500 for an application that ended without an answer. It would mistake an
-        # application that was cancelled while it was sending for one of those.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        await super().stream_send(event)
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        if not self._admits():
-            raise _HeadRefused(429)
-        if event.http_version not in (b"1.0", b"1.1"):
-            raise _HeadRefused(505)
-        lines = sum(len(name) + len(value) + HEADER_EXTRA for name, value in event.headers)
-        if len(event.target) + lines > self.config.h11_max_incomplete_size:
-            raise _HeadRefused(431)
-        # RFC 9112, 6.1: requests are smuggled by stating a body's length in two ways.
-        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
-            raise _HeadRefused(400)
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        if any(name == b"upgrade" for name, _ in request.headers):
-            kept = [(name, value) for name, value in request.headers if name != b"upgrade"]
-            request = h11.Request(
-                method=request.method,
-                target=request.target,
-                headers=kept,
-                http_version=request.http_version,
-            )
-        await super()._create_stream(request)
-
-    async def _send_error_response(self, status_code: int) -> None:
-        form = self._errors_for(path_of(self._parser.beginning))
-        identifier = new_request_id()
-        failure = (
-            form.failure(RateLimited(FLOOD_WAIT_S), identifier)
-            if status_code == 429
-            else http_failure(status_code)
-        )
-        headers, body = error_message(form, failure, identifier)
-        headers += [(b"connection", b"close"), *self.config.response_headers("h11")]
-        answer = (
-            h11.Response(status_code=status_code, headers=headers),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        )
-        # In one send: an answer of the application must not come in between.
-        data = b""
-        # The answer to HEAD has no body.
-        with suppress(h11.LocalProtocolError):
-            for event in answer:
-                data += self.connection.send(event) or b""
-        await self.send(RawData(data=data))
-
-    @property
-    def answering(self) -> bool:
-        """Whether an answer has begun that its application is still making."""
-        return self.stream is not None and self.connection.our_state is h11.SEND_BODY
-
-    @property
-    def request_complete(self) -> bool:
-        """Whether the client has nothing more to send for its request."""
-        return self.connection.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+    admits: Callable[[str], bool] = lambda ip: True
+    """Counts a request of an address; without its consent there is no answer."""
+    tls: ServerTls | None = None
+    proxies: TrustedProxies = field(default_factory=lambda: TrustedProxies(""))
+    frames: AddressFrames = field(default_factory=lambda: AddressFrames(*CONTROL))
+    streams: StreamPool = field(default_factory=lambda: StreamPool(EXTRA_STREAMS))
+    turns: Turns = field(default_factory=Turns)
 
 
 class Connection:
@@ -225,15 +114,20 @@ class Connection:
         config: Config,
         context: WorkerContext,
         stream: trio.SocketStream,
-        admits: Callable[[str], bool] = lambda ip: True,
+        shared: Shared | None = None,
     ) -> None:
-        """``admits`` counts a request of an address; without its consent there is no answer."""
-        self._admits = admits
+        """``shared`` is what all connections of a server have in common."""
+        self._shared = shared or Shared()
         self._errors_for = app.errors_for
         self._app: AppWrapper = ASGIWrapper(app)
         self._config = config
         self._context = context
-        self._socket = stream.socket
+        self.ip = _peer_ip(stream.socket)
+        """The client's address; empty if it had left before it was looked at."""
+        tls = self._shared.tls
+        self._socket: trio.socket.SocketType | TlsSocket = stream.socket
+        if tls is not None:
+            self._socket = TlsSocket(wrap(_detached(stream), tls.http, server_side=True))
         self._sending = trio.Lock()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -241,12 +135,11 @@ class Connection:
         self._idle = True
         self.idle_since = trio.current_time()
         """When the latest request began or its answer was finished, or the connection accepted."""
-        self.ip = _peer_ip(stream.socket)
-        """The client's address; empty if it had left before it was looked at."""
+        self._turns = self._shared.turns.of(self.ip)
         self._closing = False
         self._ignoring = False
         self._draining = False
-        self._protocol: _Protocol
+        self._protocol: Http1 | Http2
 
     async def run(self) -> None:
         """Serve requests until the connection ends. It is closed in any case."""
@@ -257,25 +150,56 @@ class Connection:
             # The client left before the connection was served.
             self._socket.close()
             return
+        self._turns.enter()
         try:
             with self._scope:
+                if not await self._shake_hands():
+                    return
                 async with TaskGroup() as tasks:
-                    self._protocol = _Protocol(
-                        self._errors_for,
-                        lambda: self._admits(self.ip),
+                    common = (
                         self._app,
                         self._config,
                         self._context,
                         tasks,
                         ConnectionState({}),
-                        False,
+                        isinstance(self._socket, TlsSocket),
                         client,
                         server,
                         self._handle_protocol,
                     )
+                    self._protocol = self._protocol_for(common)
+                    await self._protocol.initiate()
                     await self._read()
         finally:
             self._socket.close()
+
+    async def _shake_hands(self) -> bool:
+        """Whether the client has shaken hands, if it must, and in time."""
+        if not isinstance(self._socket, TlsSocket):
+            return True
+        self._reading = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_S)
+        if self._draining:
+            self._reading.cancel()
+        with self._reading, suppress(OSError):
+            await self._socket.handshake()
+            return True
+        return False
+
+    def _protocol_for(self, common: tuple[Any, ...]) -> Http1 | Http2:
+        """HTTP/2 if the client has agreed on it, else HTTP/1."""
+        shared = self._shared
+        if isinstance(self._socket, TlsSocket) and self._socket.protocol == "h2":
+            meter = shared.frames.meter(self.ip)
+            return Http2(self._admits, meter, shared.streams, *common)
+        return Http1(self._errors_for, self._admits, *common)
+
+    def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Count a request against its client, which may be behind a proxy."""
+        ip = self._shared.proxies.client(self.ip, headers)
+        if self._shared.proxies:
+            # Each request names its own client; the port is not known.
+            self._protocol.client = (ip, 0)
+        return self._shared.admits(ip)
 
     @property
     def idle(self) -> bool:
@@ -287,6 +211,10 @@ class Connection:
         self._draining = True
         self._read_until(-math.inf)
 
+    def abandon(self) -> None:
+        """Close a connection that is never run."""
+        self._socket.close()
+
     def drain(self) -> None:
         """End as soon as no response is being made; an idle connection ends at once."""
         self._draining = True
@@ -297,6 +225,7 @@ class Connection:
         data = await self._receive()
         while data:
             if not self._closing and not self._ignoring:
+                await self._turns.wait()
                 await self._protocol.handle(RawData(data))
             data = await self._receive()
         # The client has left, or the connection is drained. The application gets the disconnect
@@ -369,6 +298,10 @@ class Connection:
         self._scope.deadline = now + LINGER_S + CLOSE_S
         if self._protocol.stream is not None:
             await self._protocol.handle(Closed())
+
+
+def _detached(stream: trio.SocketStream) -> socket.socket:
+    return socket.socket(fileno=stream.socket.detach())
 
 
 def _peer_ip(sock: trio.socket.SocketType) -> str:

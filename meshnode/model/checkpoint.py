@@ -1,7 +1,8 @@
 """A checkpoint as sent and as stored: an LZ4 frame of safetensors (interface 2.3, 8).
 
 Terms: a checkpoint holds an anchor's weights under their names, and its outer momentum under the
-same names behind ``velocity.``; its *version* is the round that made it (decision 0097).
+same names behind ``velocity.``, unless that is zero; its *version* is the round that made it
+(decision 0097).
 
 Invariants: nothing is ever unpickled; the tensors that are read have exactly the model's names,
 shapes and type, are finite, and the weights have the announced hash.
@@ -21,6 +22,9 @@ from meshnode.model.trained_model import Anchor
 
 VELOCITY = "velocity."
 FIELD = "checkpoint_data"
+MAX_BYTES = 95 * 1024 * 1024
+"""The most bytes of weights and momentum in one message, before framing. The rest of a message
+(interface 8) is left for what framing adds and for the other fields."""
 HEADER_BYTES = 1 << 20
 """Space for names and offsets, enough for some ten thousand tensors."""
 
@@ -33,10 +37,10 @@ def dump_anchor(anchor: Anchor, version: int) -> bytes:
     return safetensors.torch.save(dict(tensors), metadata)
 
 
-def largest(shapes: Mapping[str, tuple[int, ...]]) -> int:
+def largest(shapes: Mapping[str, tuple[int, ...]], *, momentum: bool) -> int:
     """The largest size, in bytes, of a checkpoint of these tensors, without the LZ4 frame."""
     elements = sum(torch.Size(shape).numel() for shape in shapes.values())
-    return 2 * 4 * elements + HEADER_BYTES
+    return (8 if momentum else 4) * elements + HEADER_BYTES
 
 
 def read_anchor(data: bytes, shapes: Mapping[str, tuple[int, ...]], model_hash: str) -> Anchor:
@@ -46,8 +50,9 @@ def read_anchor(data: bytes, shapes: Mapping[str, tuple[int, ...]], model_hash: 
     except (SafetensorError, ValueError, KeyError, RuntimeError):
         raise InvalidRequest(FIELD, "is not a safetensors file") from None
     weights = _checked(tensors, shapes, "")
-    velocity = _checked(tensors, shapes, VELOCITY)
-    if len(tensors) != 2 * len(shapes):
+    moving = len(tensors) > len(shapes)
+    velocity = _checked(tensors, shapes, VELOCITY) if moving else {}
+    if len(tensors) != len(weights) + len(velocity):
         raise InvalidRequest(FIELD, "has tensors that the model has not")
     anchor = Anchor.of(weights, velocity)
     if anchor.model_hash != model_hash:

@@ -5,24 +5,43 @@ Terms: *hidden* is the width of the residual stream; several query *heads* may s
 completion together, that it can attend to.
 
 Invariant: a ``DecoderConfig`` describes a model that ``model.decoder`` computes exactly. A setting
-that it would compute differently (another activation, a sliding window, quantised weights) is
-refused here, by name, and never ignored.
+that it would compute differently (another activation, quantised weights) is refused here, by name,
+and never ignored.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshnode.domain.errors import StartupError
-from meshnode.model.rope import Rope, RopeKind
+from meshnode.model.documents import (
+    Keys,
+    ModelUnreadable,
+    read_document,
+    token_ids,
+)
+from meshnode.model.families import (
+    FAMILIES,
+    LLAMA,
+    PLAIN_LAYER,
+    QWEN2,
+    Activation,
+    Experts,
+    Family,
+    HeadNorms,
+    LayerKind,
+    Norms,
+    experts_of,
+    family_of,
+    layer_kinds,
+)
+from meshnode.model.rope import Rope
+from meshnode.model.rope_config import global_rope, has_several, local_rope, rotary_share
 
-LLAMA = "LlamaForCausalLM"
-QWEN2 = "Qwen2ForCausalLM"
-DEFAULT_ROPE_THETA = 10_000.0
 DEFAULT_NORM_EPS = 1e-6
 DEFAULT_INITIALIZER_RANGE = 0.02
 
@@ -37,18 +56,14 @@ _MOST = {
     "context_length": 1 << 30,
 }
 """Limits far beyond any model: a broken file must not make the node build a billion layers."""
-MAX_FILE_BYTES = 64 << 20
-"""The largest small file of a model: vocabularies of 260,000 tokens take 35 MB."""
-_MODEL_TYPES = {LLAMA: "llama", QWEN2: "qwen2"}
-
-
-class ModelUnreadable(StartupError):
-    """The model directory cannot be used. One line names the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """Shape and constants of a Llama-family decoder. All sizes are counts of elements."""
+    """Shape and constants of a decoder. All sizes are counts of elements.
+
+    What is left out is as in Llama.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -70,6 +85,23 @@ class DecoderConfig:
     eos_token_ids: tuple[int, ...] = ()
     initializer_range: float = DEFAULT_INITIALIZER_RANGE
     """Standard deviation of freshly initialised weights."""
+    activation: Activation = Activation.SILU
+    rotary_share: float = 1.0
+    """The share of a head's dimensions that rotate."""
+    local_rope: Rope | None = None
+    """The rotation of windowed layers, where it is another."""
+    window: int | None = None
+    """The positions that a windowed layer attends to."""
+    layer_kinds: tuple[LayerKind, ...] = ()
+    """The kind of every layer; empty if all are plain."""
+    experts: Experts | None = None
+    query_scalar: float | None = None
+    """Queries are divided by its root; None stands for the size of a head."""
+    attention_cap: float | None = None
+    """Bound to which attention logits are bent."""
+    logit_cap: float | None = None
+    origin: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The object of the ``config.json`` that this was read from."""
 
     def __post_init__(self) -> None:
         """Refuse shapes that cannot be computed, from a file or from code."""
@@ -85,11 +117,49 @@ class DecoderConfig:
             )
         if self.head_dim % 2:
             raise ModelUnreadable(f"head_dim must be even for RoPE, not {self.head_dim}")
+        if self.rotary_dim < 2 or self.rotary_dim % 2:
+            raise ModelUnreadable(f"a head must rotate evenly, not {self.rotary_dim} dimensions")
+        if self.layer_kinds and len(self.layer_kinds) != self.num_layers:
+            raise ModelUnreadable(f"there are {len(self.layer_kinds)} kinds of layers")
+        limits = (self.window, self.query_scalar, self.attention_cap, self.logit_cap)
+        if any(limit is not None and limit <= 0 for limit in limits):
+            raise ModelUnreadable("a window, scalar or cap of attention or logits must be positive")
+
+    @property
+    def family(self) -> Family:
+        """The row of the model's architecture."""
+        return FAMILIES[self.architecture]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model differs from Llama in biases at most."""
+        return self.architecture in (LLAMA, QWEN2) and not (
+            self.layer_kinds or self.rotary_share < 1 or self.activation is not Activation.SILU
+        )
+
+    def kind(self, layer: int) -> LayerKind:
+        """The kind of a layer."""
+        return self.layer_kinds[layer] if self.layer_kinds else PLAIN_LAYER
+
+    @property
+    def rotary_dim(self) -> int:
+        """The dimensions of a head that rotate."""
+        return int(self.head_dim * self.rotary_share)
+
+    @property
+    def embedding_scale(self) -> float:
+        """What embeddings are multiplied by."""
+        return math.sqrt(self.hidden_size) if self.family.scaled_embedding else 1.0
+
+    @property
+    def attention_scale(self) -> float | None:
+        """What the products of queries and keys are multiplied by; None for the usual."""
+        return None if self.query_scalar is None else self.query_scalar**-0.5
 
     @property
     def qkv_bias(self) -> bool:
         """Whether query, key and value have biases."""
-        return self.attention_bias or self.architecture == QWEN2
+        return self.attention_bias or self.family.qkv_bias
 
     @property
     def output_bias(self) -> bool:
@@ -98,22 +168,35 @@ class DecoderConfig:
 
     @property
     def layer_parameters(self) -> int:
-        """Weights in one layer."""
-        query = self.num_heads * self.head_dim
-        qkv = query + 2 * self.num_kv_heads * self.head_dim
-        matrices = self.hidden_size * (qkv + query + 3 * self.intermediate_size)
-        biases = (
-            self.qkv_bias * qkv
-            + self.output_bias * self.hidden_size
-            + self.mlp_bias * (2 * self.intermediate_size + self.hidden_size)
-        )
-        return matrices + biases + 2 * self.hidden_size
+        """Weights in one layer; in the largest one if they differ."""
+        return max(map(self.parameters_of, range(self.num_layers)))
+
+    def parameters_of(self, layer: int) -> int:
+        """Weights in the layer at an index."""
+        query, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        qkv = query + 2 * kv
+        biases = self.qkv_bias * qkv + self.output_bias * self.hidden_size
+        norms = (4 if self.family.norms is Norms.AROUND else 2) * self.hidden_size
+        norms += {
+            HeadNorms.NONE: 0,
+            HeadNorms.EACH: 2 * self.head_dim,
+            HeadNorms.ALL: query + kv,
+        }[self.family.head_norms]
+        return self.hidden_size * (qkv + query) + biases + norms + self._feed_forward(layer)
+
+    def _feed_forward(self, layer: int) -> int:
+        if self.experts and self.kind(layer).sparse:
+            matrices = 3 * self.hidden_size * self.experts.width
+            return self.experts.count * (matrices + self.hidden_size)
+        biases = self.mlp_bias * (2 * self.intermediate_size + self.hidden_size)
+        return 3 * self.hidden_size * self.intermediate_size + biases
 
     @property
     def parameters(self) -> int:
         """Weights in the whole model. A tied head counts once."""
         tables = (1 if self.tied_head else 2) * self.vocab_size * self.hidden_size
-        return self.num_layers * self.layer_parameters + tables + self.hidden_size
+        layers = sum(map(self.parameters_of, range(self.num_layers)))
+        return layers + tables + self.hidden_size
 
     @classmethod
     def read(cls, path: Path) -> DecoderConfig:
@@ -128,9 +211,10 @@ class DecoderConfig:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DecoderConfig:
         """Interpret the object of a ``config.json``. Raises ModelUnreadable."""
-        keys = _Keys(document)
-        architecture = _architecture(document)
-        _refuse_unsupported(document)
+        family = family_of(document)
+        origin, document = document, {**family.defaults, **document}
+        keys = Keys(document)
+        _refuse_unsupported(family, document)
         hidden_size = keys.integer("hidden_size")
         num_heads = keys.integer("num_attention_heads")
         if document.get("head_dim") is None and (num_heads < 1 or hidden_size % num_heads):
@@ -138,34 +222,58 @@ class DecoderConfig:
                 f"hidden_size {hidden_size} does not split into {num_heads} heads"
             )
         head_dim = keys.integer("head_dim", hidden_size // max(num_heads, 1))
+        num_layers = keys.integer("num_hidden_layers")
         context_length = keys.integer("max_position_embeddings")
+        share = rotary_share(document)
+        rope = global_rope(document, context_length, int(head_dim * share))
+        window = keys.optional_integer("sliding_window") if family.windowed else None
+        # The number is bounded here, because a list of that length is made next.
+        kinds = layer_kinds(family, keys, min(num_layers, _MOST["num_layers"]), window)
         bos_token_ids = token_ids(document, "bos_token_id")
         return cls(
-            architecture=architecture,
+            architecture=family.architecture,
             vocab_size=keys.integer("vocab_size"),
             hidden_size=hidden_size,
             intermediate_size=keys.integer("intermediate_size"),
-            num_layers=keys.integer("num_hidden_layers"),
+            num_layers=num_layers,
             num_heads=num_heads,
             num_kv_heads=keys.integer("num_key_value_heads", num_heads),
             head_dim=head_dim,
-            context_length=context_length,
+            context_length=rope.limited(context_length),
             norm_eps=keys.number("rms_norm_eps", DEFAULT_NORM_EPS),
-            rope=_rope(document, context_length),
+            rope=rope,
             tied_head=keys.boolean("tie_word_embeddings"),
-            attention_bias=architecture == LLAMA and keys.boolean("attention_bias"),
-            mlp_bias=architecture == LLAMA and keys.boolean("mlp_bias"),
+            attention_bias=family.attention_bias and keys.boolean("attention_bias"),
+            mlp_bias=family.mlp_bias and keys.boolean("mlp_bias"),
             bos_token_id=bos_token_ids[0] if bos_token_ids else None,
             eos_token_ids=token_ids(document, "eos_token_id"),
             initializer_range=keys.number("initializer_range", DEFAULT_INITIALIZER_RANGE),
+            activation=_activation(family, document),
+            rotary_share=share,
+            local_rope=(
+                local_rope(document, context_length, int(head_dim * share))
+                if family.local_rope
+                else None
+            ),
+            window=window,
+            layer_kinds=() if set(kinds) <= {PLAIN_LAYER} else kinds,
+            experts=experts_of(family, keys),
+            query_scalar=keys.optional_number("query_pre_attn_scalar"),
+            attention_cap=keys.optional_number("attn_logit_softcapping"),
+            logit_cap=keys.optional_number("final_logit_softcapping"),
+            origin=origin,
         )
 
     def document(self) -> dict[str, Any]:
         """The object of a ``config.json`` that ``read`` and ``transformers`` understand."""
+        if not self.is_plain:
+            if self.origin is None:
+                raise ModelUnreadable(f"a {self.architecture} that was not read cannot be written")
+            return {**self.origin, "torch_dtype": "float32"}
         biases = {"attention_bias": self.attention_bias, "mlp_bias": self.mlp_bias}
         return {
             "architectures": [self.architecture],
-            "model_type": _MODEL_TYPES[self.architecture],
+            "model_type": self.family.model_type,
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,
             "intermediate_size": self.intermediate_size,
@@ -191,126 +299,37 @@ class DecoderConfig:
         path.write_text(json.dumps(self.document(), indent=2) + "\n", encoding="utf-8")
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises ModelUnreadable."""
+def _activation(family: Family, document: Mapping[str, Any]) -> Activation:
+    name = document.get(family.activation_key)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ModelUnreadable(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelUnreadable(f"{path}: no such file") from None
-    except OSError as error:
-        raise ModelUnreadable(f"{path}: {error.strerror or 'cannot be read'}") from None
-    except (ValueError, RecursionError):
-        raise ModelUnreadable(f"{path}: not valid JSON") from None
-    if not isinstance(document, dict):
-        raise ModelUnreadable(f"{path}: not a JSON object")
-    return document
+        return Activation.SILU if name is None else Activation(name)
+    except ValueError:
+        known = ", ".join(Activation)
+        raise ModelUnreadable(f"activation {name!r} is not supported; these are: {known}") from None
 
 
-def token_ids(document: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    """The token ids under ``name``: absent, one, or a list. Raises ModelUnreadable."""
-    value = document.get(name)
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(item, int) and not isinstance(item, bool) for item in values):
-        raise ModelUnreadable(f"{name} must be a token id or a list of them, not {value!r}")
-    return tuple(values)
-
-
-def _architecture(document: Mapping[str, Any]) -> str:
-    names = document.get("architectures")
-    if not isinstance(names, list) or len(names) != 1:
-        raise ModelUnreadable("architectures must name one architecture")
-    if names[0] not in list(_MODEL_TYPES):
-        supported = " and ".join(_MODEL_TYPES)
-        raise ModelUnreadable(f"architecture {names[0]!r} is not supported, only {supported} are")
-    return str(names[0])
-
-
-def _refuse_unsupported(document: Mapping[str, Any]) -> None:
-    if document.get("hidden_act", "silu") != "silu":
+def _refuse_unsupported(family: Family, document: Mapping[str, Any]) -> None:
+    known = {
+        "query_pre_attn_scalar": family.query_scalar,
+        "attn_logit_softcapping": family.attention_cap,
+        "final_logit_softcapping": family.logit_cap,
+    }
+    for name, is_known in known.items():
+        if document.get(name) is not None and not is_known:
+            raise ModelUnreadable(f"{name} is not supported for {family.architecture}")
+    quantised = document.get("quantization_config")
+    if quantised is not None:
+        kind = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
         raise ModelUnreadable(
-            f"activation {document['hidden_act']!r} is not supported, only silu is"
+            f"quantised weights ({kind}) are not supported: use the directory that they were made "
+            "from, or a GGUF file of the model"
         )
-    if document.get("quantization_config") is not None:
-        raise ModelUnreadable("quantised weights are not supported")
-    # Qwen2 configurations carry a window size even where they do not use it.
-    windowed = document.get("use_sliding_window", False) is not False
-    if windowed or "sliding_attention" in str(document.get("layer_types")):
-        raise ModelUnreadable("sliding-window attention is not supported")
-    if document.get("partial_rotary_factor") not in (None, 1, 1.0):
-        raise ModelUnreadable("a partial rotary embedding is not supported")
-
-
-def _rope(document: Mapping[str, Any], context_length: int) -> Rope:
-    """RoPE from ``rope_scaling`` and ``rope_theta``, or from the newer ``rope_parameters``."""
-    name = "rope_scaling" if document.get("rope_scaling") else "rope_parameters"
-    parameters = document.get(name) or {}
-    if not isinstance(parameters, Mapping):
-        raise ModelUnreadable(f"{name} must be an object")
-    if any(isinstance(value, Mapping) for value in parameters.values()):
-        raise ModelUnreadable(f"{name} that differ between layers are not supported")
-    if parameters.get("partial_rotary_factor") not in (None, 1, 1.0):
-        raise ModelUnreadable("a partial rotary embedding is not supported")
-    kind = parameters.get("rope_type", parameters.get("type", RopeKind.DEFAULT))
-    if kind not in tuple(RopeKind):
-        raise ModelUnreadable(f"RoPE scaling {kind!r} is not supported")
-    keys = _Keys(parameters, prefix=f"{name}.")
-    theta = _Keys(document).number("rope_theta", DEFAULT_ROPE_THETA)
-    llama3 = kind == RopeKind.LLAMA3
-    rope = Rope(
-        kind=RopeKind(kind),
-        theta=keys.number("rope_theta", theta),
-        factor=1.0 if kind == RopeKind.DEFAULT else keys.number("factor"),
-        trained_context=keys.integer("original_max_position_embeddings", context_length),
-        low_frequency_factor=keys.number("low_freq_factor") if llama3 else 1.0,
-        high_frequency_factor=keys.number("high_freq_factor") if llama3 else 4.0,
-        attention_factor=keys.optional_number("attention_factor"),
-        beta_fast=keys.number("beta_fast", 32.0),
-        beta_slow=keys.number("beta_slow", 1.0),
-        mscale=keys.optional_number("mscale"),
-        mscale_all_dim=keys.optional_number("mscale_all_dim"),
-        truncate=keys.boolean("truncate", default=True),
-    )
-    positive = min(rope.trained_context, rope.beta_fast, rope.beta_slow) > 0
-    if rope.theta <= 1 or rope.factor < 1 or not positive:
-        raise ModelUnreadable(f"{name} is out of range")
-    if llama3 and rope.high_frequency_factor <= rope.low_frequency_factor:
-        raise ModelUnreadable(f"{name}: high_freq_factor must be above low_freq_factor")
-    return rope
-
-
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """Typed look-ups in a JSON object. A key that holds null counts as absent."""
-
-    document: Mapping[str, Any]
-    prefix: str = ""
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        value = self._value(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 62:
-            raise ModelUnreadable(f"{self.prefix}{name} must be an integer, not {value!r}")
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self._value(name, default)
-        # An integer may be too large for a float; JSON also lets NaN and Infinity through.
-        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
-            raise ModelUnreadable(f"{self.prefix}{name} must be a number, not {value!r}")
-        return float(value)
-
-    def optional_number(self, name: str) -> float | None:
-        return None if self.document.get(name) is None else self.number(name)
-
-    def boolean(self, name: str, *, default: bool = False) -> bool:
-        value = self._value(name, default)
-        if not isinstance(value, bool):
-            raise ModelUnreadable(f"{self.prefix}{name} must be true or false, not {value!r}")
-        return value
-
-    def _value(self, name: str, default: object) -> object:
-        value = self.document.get(name)
-        if value is None and default is None:
-            raise ModelUnreadable(f"{self.prefix}{name} is missing")
-        return default if value is None else value
+    if rotary_share(document) < 1 and not family.partial_rotation:
+        raise ModelUnreadable(f"a partial rotation is not supported for {family.architecture}")
+    windowed = document.get("use_sliding_window") or "sliding" in str(document.get("layer_types"))
+    if windowed and family.windowed is None:
+        raise ModelUnreadable(f"a sliding window is not supported for {family.architecture}")
+    if has_several(document) and not family.local_rope:
+        raise ModelUnreadable(f"several rotations are not supported for {family.architecture}")
+    if document.get("use_bidirectional_attention"):
+        raise ModelUnreadable("attention in both directions is not supported")

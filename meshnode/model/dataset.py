@@ -18,7 +18,7 @@ from pathlib import Path
 
 from meshnode.domain.chain.canonical import Json, JsonLimits, digest, encode, parse
 from meshnode.domain.chain.errors import MalformedJson
-from meshnode.model.config import ModelUnreadable
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.tokenizer import Tokenizer
 
 CORPUS = Path(__file__).parent.parent / "assets" / "dataset" / "corpus.json"

@@ -3,6 +3,9 @@
 Terms: a *pseudo-gradient* is the anchor minus the weights after a node's inner steps; a *rule*
 combines many into one. A *Byzantine* node may send anything.
 
+A *sparse* pseudo-gradient names some elements and their values; the others were not sent, which is
+not the same as a zero: an element that few nodes sent is judged among those that sent it.
+
 Invariants: results depend only on the values and their order, not on threads or batches. Every
 operation works element by element, in the order of the contributions, one product and one sum at a
 time, so replicas that apply the same set to the same anchor get the same bits. With ``f`` Byzantine
@@ -21,6 +24,33 @@ from torch import Tensor
 
 Gradients = Mapping[str, Tensor]
 """Float32 tensors by parameter name."""
+WINDOW = 1 << 20
+"""Elements that are combined at a time, so that many contributions take little memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTensor:
+    """Some elements of a float32 tensor; the others were not sent."""
+
+    shape: tuple[int, ...]
+    indices: Tensor
+    """int64, in the flat tensor, ascending."""
+    values: Tensor
+    """float32, of the same length."""
+
+    def numel(self) -> int:
+        """The number of elements of the whole tensor."""
+        return torch.Size(self.shape).numel()
+
+    def dense(self) -> Tensor:
+        """The whole tensor, with zeros for what was not sent."""
+        flat = torch.zeros(self.numel())
+        flat[self.indices] = self.values
+        return flat.reshape(self.shape)
+
+
+Contribution = Mapping[str, Tensor | SparseTensor]
+"""A pseudo-gradient as received, by parameter name."""
 
 
 class Rule(StrEnum):
@@ -43,14 +73,25 @@ class OuterStep:
     def apply(
         self, anchor: Gradients, velocity: Gradients, gradient: Gradients
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the new anchor and the new velocity. The arguments are not modified."""
+        """Return the new anchor and the new velocity. The arguments are not modified.
+
+        An empty velocity is zero, and without momentum the new one is empty.
+        """
+        if not self.momentum:
+            return {n: v.sub(gradient[n] * self.learning_rate) for n, v in anchor.items()}, {}
         weights, velocities = {}, {}
         for name, value in anchor.items():
-            moved = velocity[name].mul(self.momentum).add(gradient[name])
+            moved = gradient[name]
+            if velocity:
+                moved = velocity[name].mul(self.momentum).add(moved)
             ahead = moved.mul(self.momentum).add(gradient[name])
             velocities[name] = moved
             weights[name] = value.sub(ahead.mul(self.learning_rate))
         return weights, velocities
+
+
+SPARSE_STEP = OuterStep(learning_rate=1.0, momentum=0.0)
+"""For a round with sparse contributions, whose feedback does what momentum would do."""
 
 
 def tolerated(count: int) -> int:
@@ -58,9 +99,10 @@ def tolerated(count: int) -> int:
     return 1 if count == 3 else max(0, (count - 1) // 3)
 
 
-def aggregate(rule: Rule, contributions: Sequence[Gradients]) -> dict[str, Tensor]:
+def aggregate(rule: Rule, contributions: Sequence[Contribution]) -> dict[str, Tensor]:
     """Combine pseudo-gradients, which have equal names and shapes and are finite, into one.
 
+    If any of them is sparse, those with a norm above the median of all are scaled down to it.
     Raises ValueError if there are no contributions.
     """
     if not contributions:
@@ -68,40 +110,103 @@ def aggregate(rule: Rule, contributions: Sequence[Gradients]) -> dict[str, Tenso
     spare = tolerated(len(contributions))
     if rule is Rule.KRUM and spare:
         chosen = contributions[_krum(contributions, spare)]
-        return {name: tensor.clone() for name, tensor in chosen.items()}
-    combine = _COMBINE.get(rule, _mean)
+        return {name: _dense(tensor).clone() for name, tensor in chosen.items()}
+    scales = _clips(contributions) if is_sparse(contributions) else [1.0] * len(contributions)
     return {
-        name: combine([contribution[name] for contribution in contributions], spare)
+        name: _combined(rule, [contribution[name] for contribution in contributions], scales)
         for name in contributions[0]
     }
 
 
-def _mean(values: list[Tensor], spare: int) -> Tensor:
+def is_sparse(contributions: Sequence[Contribution]) -> bool:
+    """Whether any contribution is sparse."""
+    return any(isinstance(t, SparseTensor) for one in contributions for t in one.values())
+
+
+def norm(contribution: Contribution) -> float:
+    """The L2 norm, rounded to float32 so that machines with other sums of squares agree on it."""
+    values = (t.values if isinstance(t, SparseTensor) else t for t in contribution.values())
+    square = sum(float(value.double().square().sum()) for value in values)
+    return float(torch.tensor(square).sqrt())
+
+
+def _clips(contributions: Sequence[Contribution]) -> list[float]:
+    norms = [norm(contribution) for contribution in contributions]
+    # The lower median: of two, the smaller one.
+    median = sorted(norms)[(len(norms) - 1) // 2]
+    return [median / one if one > median else 1.0 for one in norms]
+
+
+def _combined(rule: Rule, parts: list[Tensor | SparseTensor], scales: list[float]) -> Tensor:
+    whole = torch.empty(parts[0].shape)
+    flat = whole.view(-1)
+    for first in range(0, flat.numel(), WINDOW):
+        stop = min(first + WINDOW, flat.numel())
+        windows = [_window(part, first, stop) for part in parts]
+        values = torch.stack([one * scale for (one, _), scale in zip(windows, scales, strict=True)])
+        sent = torch.stack([mask for _, mask in windows])
+        flat[first:stop] = _COMBINE.get(rule, _mean)(values, sent)
+    return whole
+
+
+def _window(part: Tensor | SparseTensor, first: int, stop: int) -> tuple[Tensor, Tensor]:
+    """Elements ``first`` to ``stop`` of the flat tensor, and which of them were sent."""
+    if isinstance(part, Tensor):
+        values = part.reshape(-1)[first:stop]
+        return values, torch.ones_like(values, dtype=torch.bool)
+    bounds = torch.tensor([first, stop])
+    low, high = torch.searchsorted(part.indices, bounds).tolist()
+    inside = part.indices[low:high] - first
+    values = torch.zeros(stop - first)
+    values[inside] = part.values[low:high]
+    return values, torch.zeros(stop - first, dtype=torch.bool).index_fill_(0, inside, value=True)
+
+
+def _mean(values: Tensor, sent: Tensor) -> Tensor:
+    return _sum(values).div_(len(values))
+
+
+def _trimmed_mean(values: Tensor, sent: Tensor) -> Tensor:
+    spare = torch.tensor([tolerated(count) for count in range(len(values) + 1)])
+    return _middle(values, sent, lambda count: spare[count])
+
+
+def _median(values: Tensor, sent: Tensor) -> Tensor:
+    return _middle(values, sent, lambda count: (count - 1).clamp_(min=0) // 2)
+
+
+def _middle(values: Tensor, sent: Tensor, spare: Callable[[Tensor], Tensor]) -> Tensor:
+    """The mean of the sent values without ``spare`` at either end, times the share that sent."""
+    count = sent.sum(dim=0)
+    low = spare(count)
+    high = count - low
+    # What was not sent goes to the end. A stable sort keeps the same one of 0.0 and -0.0 on every
+    # machine.
+    ordered = values.masked_fill(~sent, torch.inf).sort(dim=0, stable=True).values
+    rank = torch.arange(len(values)).unsqueeze(1)
+    kept = ordered.masked_fill((rank < low) | (rank >= high), 0.0)
+    mean = _sum(kept).div_((high - low).clamp_(min=1))
+    return mean.mul_(count.float().div_(len(values)))
+
+
+def _sum(values: Tensor) -> Tensor:
     total = values[0].clone()
     for value in values[1:]:
         total.add_(value)
-    return total.div_(len(values))
+    return total
 
 
-def _trimmed_mean(values: list[Tensor], spare: int) -> Tensor:
-    # A stable sort keeps the same one of 0.0 and -0.0 on every machine.
-    ordered = torch.stack(values).sort(dim=0, stable=True).values
-    return _mean(list(ordered[spare : len(values) - spare]), spare)
-
-
-def _median(values: list[Tensor], spare: int) -> Tensor:
-    ordered = torch.stack(values).sort(dim=0, stable=True).values
-    middle = (len(values) - 1) // 2
-    return _mean(list(ordered[middle : len(values) - middle]), spare)
-
-
-_COMBINE: Mapping[Rule, Callable[[list[Tensor], int], Tensor]] = {
+_COMBINE: Mapping[Rule, Callable[[Tensor, Tensor], Tensor]] = {
     Rule.TRIMMED_MEAN: _trimmed_mean,
     Rule.MEDIAN: _median,
 }
 
 
-def _krum(contributions: Sequence[Gradients], spare: int) -> int:
+def _dense(tensor: Tensor | SparseTensor) -> Tensor:
+    return tensor.dense() if isinstance(tensor, SparseTensor) else tensor
+
+
+def _krum(contributions: Sequence[Contribution], spare: int) -> int:
     """The index of the contribution closest to its nearest neighbours; the first of equals."""
     count = len(contributions)
     neighbours = max(1, count - spare - 2)
@@ -116,6 +221,8 @@ def _krum(contributions: Sequence[Gradients], spare: int) -> int:
     return min(range(count), key=scores.__getitem__)
 
 
-def _squared_distance(a: Gradients, b: Gradients) -> float:
+def _squared_distance(a: Contribution, b: Contribution) -> float:
     # In float64, so that a machine's order of summation can matter only in an exact tie.
-    return sum(float((a[name].double() - b[name].double()).square().sum()) for name in a)
+    return sum(
+        float((_dense(a[name]).double() - _dense(b[name]).double()).square().sum()) for name in a
+    )

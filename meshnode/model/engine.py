@@ -22,7 +22,7 @@ from meshnode.domain.generation import GenerationRequest
 from meshnode.model.decoder import Decoder
 from meshnode.model.invariance import replays_exactly, rows_are_independent
 from meshnode.model.kv import KVCache, kv_bytes_per_token
-from meshnode.model.sampler import Sampler
+from meshnode.model.sampler import Constraint, Sampler
 
 ComputationError = (RuntimeError, MemoryError, ArithmeticError)
 """Errors of torch, out of memory, and non-finite numbers. Any other exception is a bug."""
@@ -45,6 +45,8 @@ class Session:
     sampler: Sampler
     generated: list[int] = field(default_factory=list, repr=False)
     """The tokens so far. The last one is the next step's input."""
+    prefix: tuple[KVCache, int] | None = field(default=None, repr=False)
+    """A cache whose first positions are the prompt's: the first chunk copies them and goes on."""
 
 
 @dataclass(slots=True)
@@ -60,35 +62,75 @@ class Shard:
 class Engine:
     """Runs a decoder. Calls block, and must not overlap."""
 
-    def __init__(self, decoder: Decoder, max_batch: int) -> None:
-        """Test how rows may be computed, which takes about as long as ``max_batch`` steps."""
-        self._decoder = decoder
-        self.batches = rows_are_independent(decoder, max_batch)
+    def __init__(self, decoder: Decoder, max_batch: int, alike: Engine | None = None) -> None:
+        """Test how rows may be computed, which takes about as long as ``max_batch`` steps.
+
+        The test is left out if ``alike`` is an engine of a model of the same shape and both compute
+        in the compiled kernels, whose bits depend on neither (decision 0150).
+        """
+        self._loaded: Decoder | None = decoder
+        self._config, self._held = decoder.config, decoder.held
+        self._cache_dtype = decoder.cache_dtype
+        self.compiled = decoder.fused is not None
+        """Whether the compiled kernels compute."""
+        if alike is not None and not (alike.compiled and self.compiled):
+            alike = None
+        self.batches: bool = (
+            rows_are_independent(decoder, max_batch) if alike is None else alike.batches
+        )
         """Whether rows are computed together. Otherwise they are computed one after another."""
-        self.replays = replays_exactly(decoder)
+        self.seamless: bool = (
+            self.batches and replays_exactly(decoder, stepwise=False)
+            if alike is None
+            else alike.seamless
+        )
+        """Whether a position's bits depend neither on its chunk nor on the prompts beside it."""
+        self.replays: bool = (
+            self.seamless or replays_exactly(decoder) if alike is None else alike.replays
+        )
         """Whether a replay is computed in one call. Otherwise each position takes a call."""
+
+    @property
+    def _decoder(self) -> Decoder:
+        if self._loaded is None:
+            raise RuntimeError("the weights of this engine were freed")
+        return self._loaded
+
+    def unload(self) -> None:
+        """Free the weights. The engine computes no more, but still knows its sizes."""
+        self._loaded = None
 
     def kv_bytes(self, positions: int, num_layers: int | None = None) -> int:
         """Memory for ``positions`` in ``num_layers`` layers, by default in all held layers."""
-        layers = len(self._decoder.held) if num_layers is None else num_layers
-        return positions * kv_bytes_per_token(self._decoder.config, layers)
+        layers = len(self._held) if num_layers is None else num_layers
+        return positions * kv_bytes_per_token(self._config, layers, self._cache_dtype)
+
+    def _cache(self, num_layers: int, capacity: int) -> KVCache:
+        return KVCache.allocate(self._config, num_layers, capacity, self._cache_dtype)
 
     # Whole generations, for a decoder that holds all layers.
 
-    def session(self, prompt: Sequence[int], capacity: int, request: GenerationRequest) -> Session:
+    def session(
+        self,
+        prompt: Sequence[int],
+        capacity: int,
+        request: GenerationRequest,
+        constraint: Constraint | None = None,
+    ) -> Session:
         """A session with room for ``capacity`` positions. May raise a ComputationError."""
-        cache = KVCache.allocate(self._decoder.config, len(self._decoder.held), capacity)
-        return Session(torch.tensor(prompt), cache, Sampler(request))
+        cache = self._cache(len(self._held), capacity)
+        return Session(torch.tensor(prompt), cache, Sampler(request, constraint))
 
     @torch.inference_mode()
     def prefill(self, session: Session, start: int, stop: int) -> Outcome | None:
         """Compute a chunk of the prompt. The outcome is None unless the chunk is the last.
 
         After ``suspend``, the generated tokens follow the prompt, with the bits that they had; no
-        chunk may have tokens of both.
+        chunk may have tokens of both (but those of ``prefill_together`` may).
         """
         prompt, generated = len(session.prompt), session.generated
         try:
+            _copy_prefix(session)
             if stop <= prompt:
                 logits = self._logits(session.prompt[None, start:stop], [session])
             else:
@@ -98,19 +140,48 @@ class Engine:
         is_last = stop == prompt + len(generated)
         return self._choose(session, logits[0]) if is_last else None
 
+    @torch.inference_mode()
+    def prefill_together(self, parts: Sequence[tuple[Session, int, int]]) -> list[Outcome | None]:
+        """Compute positions ``start`` to ``stop`` of several sessions in one call, if seamless.
+
+        The outcomes are those of ``prefill`` for each part.
+        """
+        if not self.seamless:
+            return [self.prefill(*part) for part in parts]
+        sessions = [session for session, _, _ in parts]
+        for session in sessions:
+            _copy_prefix(session)
+        lengths = [session.cache.length for session in sessions]
+        try:
+            inputs = [_positions(*part) for part in parts]
+            logits = self._decoder.run_ragged(inputs, [session.cache for session in sessions])
+        except ComputationError as error:
+            for session, length in zip(sessions, lengths, strict=True):
+                session.cache.length = length
+            if len(parts) == 1:
+                return [error]
+            # Computed one by one, so that only those that cannot be computed fail.
+            return [outcome for part in parts for outcome in self.prefill_together([part])]
+        return [
+            self._choose(session, row)
+            if stop == len(session.prompt) + len(session.generated)
+            else None
+            for (session, _, stop), row in zip(parts, logits, strict=True)
+        ]
+
     def suspend(self, session: Session) -> None:
         """Free the memory of a session, whose positions will be computed again."""
-        session.cache = KVCache.allocate(self._decoder.config, len(self._decoder.held), 0)
+        session.cache, session.prefix = self._cache(len(self._held), 0), None
 
     def resume(self, session: Session, capacity: int) -> None:
         """Allocate memory for a suspended session. May raise a ComputationError."""
-        session.cache = KVCache.allocate(self._decoder.config, len(self._decoder.held), capacity)
+        session.cache = self._cache(len(self._held), capacity)
 
     def _again(self, session: Session, tokens: Sequence[int]) -> Tensor:
         """Logits ``[1, vocab]`` after tokens that were computed one at a time before."""
         if self.replays:
             inputs = torch.tensor([tokens])
-            return self._run(self._decoder.held, inputs, [session.cache], stepwise=True)[:, -1]
+            return self._run(self._held, inputs, [session.cache], stepwise=True)[:, -1]
         length = session.cache.length
         try:
             return [self._logits(torch.tensor([[token]]), [session]) for token in tokens][-1]
@@ -135,7 +206,7 @@ class Engine:
     def _logits(self, tokens: Tensor, sessions: Sequence[Session]) -> Tensor:
         """Logits ``[batch, vocab]`` after ``tokens`` ``[batch, seq]``."""
         caches = [session.cache for session in sessions]
-        return self._run(self._decoder.held, tokens, caches)[:, -1]
+        return self._run(self._held, tokens, caches)[:, -1]
 
     def _choose(self, session: Session, logits: Tensor) -> Outcome:
         try:
@@ -149,19 +220,19 @@ class Engine:
 
     def shard(self, layers: range, capacity: int) -> Shard:
         """A shard with room for ``capacity`` positions. May raise a ComputationError."""
-        cache = KVCache.allocate(self._decoder.config, len(layers), capacity)
+        cache = self._cache(len(layers), capacity)
         return Shard(layers, cache, capacity)
 
     def validate_layers(self, layers: range) -> None:
         """Raises LayerNotHeld unless ``layers`` are some of those held, without gaps."""
-        held = self._decoder.held
+        held = self._held
         if layers.step != 1 or not layers or layers[0] not in held or layers[-1] not in held:
             named = f"layers {layers[0]} to {layers[-1]} are" if layers else "no layers at all are"
             raise LayerNotHeld(f"{named} not held here, only {held[0]} to {held[-1]}")
 
     def validate_inputs(self, layers: range, inputs: Tensor) -> None:
         """Raises InvalidRequest unless ``inputs`` are what ``layers`` take, for one session."""
-        config = self._decoder.config
+        config = self._config
         if layers.start == 0:
             if inputs.dtype != torch.int64 or inputs.dim() != 2 or inputs.shape[0] != 1:
                 raise InvalidRequest("hidden_states", "must be int64 token ids [1, seq]")
@@ -180,20 +251,24 @@ class Engine:
             raise InvalidRequest("hidden_states", "must have a position")
 
     @torch.inference_mode()
-    def extend(self, shard: Shard, inputs: Tensor, *, stepwise: bool = False) -> ShardOutcome:
+    def extend(
+        self, shard: Shard, inputs: Tensor, *, stepwise: bool = False, rows: int = 1
+    ) -> ShardOutcome:
         """Continue one shard by a chunk. ``stepwise`` computes as one step for each position would.
 
         ``inputs`` are token ids ``[1, seq]`` for layers that begin with the model's first, else
-        hidden states ``[1, seq, hidden]``.
-        The outcome is ``[1, seq, hidden]``, or logits ``[1, 1, vocab]`` from the last layer.
+        hidden states ``[1, seq, hidden]``. The outcome is ``[1, seq, hidden]``, or from the last
+        layer the logits ``[1, rows, vocab]`` of the last ``rows`` positions, at most all of them.
         """
         length = shard.cache.length
         try:
             shard.cache.grow(shard.capacity)
-            if stepwise and not self.replays:
-                states = self._one_by_one(shard, inputs)
+            apart = not self.replays or (rows > 1 and not self.batches)
+            if stepwise and apart:
+                states = self._one_by_one(shard, inputs, rows)
             else:
-                states = self._run(shard.layers, inputs, [shard.cache], stepwise=stepwise)
+                caches = [shard.cache]
+                states = self._run(shard.layers, inputs, caches, stepwise=stepwise, rows=rows)
             return _finite(states)
         except ComputationError as error:
             shard.cache.length = length
@@ -219,23 +294,44 @@ class Engine:
         # Computed one by one, so that only those that cannot be computed fail.
         return [self.extend(shard, one) for shard, one in zip(shards, inputs, strict=True)]
 
-    def _one_by_one(self, shard: Shard, inputs: Tensor) -> Tensor:
+    def _one_by_one(self, shard: Shard, inputs: Tensor, rows: int) -> Tensor:
         seq = inputs.shape[1]
-        rows = [self._run(shard.layers, inputs[:, i : i + 1], [shard.cache]) for i in range(seq)]
-        is_last = shard.layers.stop == self._decoder.config.num_layers
-        return rows[-1] if is_last else torch.cat(rows, dim=1)
+        steps = [self._run(shard.layers, inputs[:, i : i + 1], [shard.cache]) for i in range(seq)]
+        is_last = shard.layers.stop == self._config.num_layers
+        return torch.cat(steps, dim=1)[:, seq - rows if is_last else 0 :]
 
     def _run(
-        self, layers: range, inputs: Tensor, caches: Sequence[KVCache], *, stepwise: bool = False
+        self,
+        layers: range,
+        inputs: Tensor,
+        caches: Sequence[KVCache],
+        *,
+        stepwise: bool = False,
+        rows: int = 1,
     ) -> Tensor:
         """Run ``layers``. If that fails, the lengths of the caches are unchanged."""
         lengths = [cache.length for cache in caches]
         try:
-            return self._decoder.run(layers, inputs, caches, last_only=True, stepwise=stepwise)
+            return self._decoder.run(layers, inputs, caches, last=rows, stepwise=stepwise)
         except ComputationError:
             for cache, length in zip(caches, lengths, strict=True):
                 cache.length = length
             raise
+
+
+def _copy_prefix(session: Session) -> None:
+    """Begin with the positions that another session has computed, if there are any."""
+    if session.prefix is not None:
+        cache, length = session.prefix
+        session.cache.storage[:, :, :, :length] = cache.storage[:, :, :, :length]
+        session.cache.length, session.prefix = length, None
+
+
+def _positions(session: Session, start: int, stop: int) -> Tensor:
+    """Tokens ``[stop - start]`` of a session: the prompt's, and then those that it generated."""
+    if stop <= len(session.prompt):
+        return session.prompt[start:stop]
+    return torch.cat((session.prompt, torch.tensor(session.generated)))[start:stop]
 
 
 def _finite(states: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from meshnode.model.config import DecoderConfig, ModelUnreadable
+from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder, Layer
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.exact import (
     Array,
     Fixed,
@@ -197,6 +198,10 @@ def require_executable(config: DecoderConfig) -> None:
         raise ModelUnreadable(
             f"the chain executes models of up to {MAX_PARAMETERS} weights, "
             f"this one has {config.parameters}"
+        )
+    if not config.is_plain:
+        raise ModelUnreadable(
+            f"the chain executes models of the Llama family, not {config.architecture}"
         )
     frequencies(config.rope, config.head_dim)
 

@@ -30,9 +30,10 @@ from meshnode.model.adapter import (
     tensor_document,
     update,
 )
-from meshnode.model.config import DecoderConfig, ModelUnreadable
+from meshnode.model.config import DecoderConfig
 from meshnode.model.dataset import SEQUENCE_LENGTH, Dataset
 from meshnode.model.decoder import Decoder
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.exact_decoder import ExactCache, ExactDecoder, Float32
 from meshnode.model.tokenizer import Tokenizer, TokenizerFailed
 

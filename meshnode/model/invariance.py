@@ -29,8 +29,8 @@ _REPLAYED = 37
 def rows_are_independent(decoder: Decoder, most_rows: int) -> bool:
     """Whether every batch of up to ``most_rows`` rows gives each row the bits it gets alone.
 
-    Compares one layer, and the head where it is held, on random hidden states: layers have equal
-    shapes, and a different order of summation shows in a few thousand random sums.
+    Compares one layer of each kind, and the head where it is held, on random hidden states: layers
+    of a kind have equal shapes, and a different order of summation shows in a few thousand sums.
     """
     random = torch.Generator().manual_seed(0)
     hidden = torch.randn(most_rows, 1, decoder.config.hidden_size, generator=random)
@@ -40,10 +40,14 @@ def rows_are_independent(decoder: Decoder, most_rows: int) -> bool:
         torch.randn(KVCache.allocate(decoder.config, 1, n + 1).storage.shape, generator=random)
         for n in lengths
     ]
+    storages = [storage.to(decoder.cache_dtype) for storage in storages]
 
     def outputs(rows: slice) -> Tensor:
-        caches = [KVCache(s.clone(), n) for s, n in zip(storages[rows], lengths[rows], strict=True)]
-        states = decoder.transform(hidden[rows], caches, range(1))
+        states = hidden[rows]
+        for layer in _examples(decoder):
+            pairs = zip(storages[rows], lengths[rows], strict=True)
+            caches = [KVCache(storage.clone(), length) for storage, length in pairs]
+            states = decoder.transform(states, caches, layer)
         return decoder.predict(states) if decoder.is_last else states
 
     alone = torch.cat([outputs(slice(row, row + 1)) for row in range(most_rows)])
@@ -54,14 +58,27 @@ def rows_are_independent(decoder: Decoder, most_rows: int) -> bool:
 
 
 @torch.inference_mode()
-def replays_exactly(decoder: Decoder) -> bool:
-    """Whether positions computed stepwise in one call get the same bits as in separate steps."""
+def replays_exactly(decoder: Decoder, *, stepwise: bool = True) -> bool:
+    """Whether positions computed stepwise in one call get the same bits as in separate steps.
+
+    Without ``stepwise``, whether positions of a prompt do: then chunks may end anywhere.
+    """
     random = torch.Generator().manual_seed(1)
     seq = min(_REPLAYED, decoder.config.context_length)
     hidden = torch.randn(1, seq, decoder.config.hidden_size, generator=random)
-    stepped, replayed = (KVCache.allocate(decoder.config, 1, seq) for _ in range(2))
-    steps = [decoder.transform(hidden[:, i : i + 1], [stepped], range(1)) for i in range(seq)]
-    states = decoder.transform(hidden, [replayed], range(1), stepwise=True)
-    return torch.equal(states, torch.cat(steps, dim=1)) and torch.equal(
-        replayed.storage, stepped.storage
-    )
+    for layer in _examples(decoder):
+        stepped, replayed = (
+            KVCache.allocate(decoder.config, 1, seq, decoder.cache_dtype) for _ in range(2)
+        )
+        steps = [decoder.transform(hidden[:, i : i + 1], [stepped], layer) for i in range(seq)]
+        states = decoder.transform(hidden, [replayed], layer, stepwise=stepwise)
+        same = torch.equal(states, torch.cat(steps, dim=1))
+        if not same or not torch.equal(replayed.storage, stepped.storage):
+            return False
+    return True
+
+
+def _examples(decoder: Decoder) -> list[range]:
+    """The index of one held layer of each kind, as ranges for ``Decoder.transform``."""
+    kinds = {decoder.config.kind(layer): place for place, layer in enumerate(decoder.held)}
+    return [range(place, place + 1) for place in kinds.values()]

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from meshnode.model.config import DecoderConfig
 
-BYTES_PER_ELEMENT = 4
-"""float32."""
 
-
-def kv_bytes_per_token(config: DecoderConfig, num_layers: int) -> int:
+def kv_bytes_per_token(
+    config: DecoderConfig, num_layers: int, dtype: torch.dtype = torch.float32
+) -> int:
     """Cache bytes that one position takes in ``num_layers`` layers."""
-    return num_layers * 2 * config.num_kv_heads * config.head_dim * BYTES_PER_ELEMENT
+    return num_layers * 2 * config.num_kv_heads * config.head_dim * dtype.itemsize
 
 
 class CacheFull(RuntimeError):
@@ -32,17 +31,25 @@ class CacheFull(RuntimeError):
 
 @dataclass(slots=True)
 class KVCache:
-    """One session's cache. ``storage`` is ``[layers, 2, kv_heads, capacity, head_dim]``."""
+    """One session's cache. ``storage`` is ``[layers, 2, kv_heads, capacity, head_dim]``.
+
+    Its type has 16 bits where the weights have 16 or fewer; attention computes in float32.
+    """
 
     storage: Tensor = field(repr=False)
     length: int = 0
 
     @classmethod
-    def allocate(cls, config: DecoderConfig, num_layers: int, capacity: int) -> KVCache:
+    def allocate(
+        cls,
+        config: DecoderConfig,
+        num_layers: int,
+        capacity: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> KVCache:
         """An empty cache. Pages that are never written take no memory."""
-        return cls(
-            torch.empty(num_layers, 2, config.num_kv_heads, capacity, config.head_dim),
-        )
+        shape = (num_layers, 2, config.num_kv_heads, capacity, config.head_dim)
+        return cls(torch.empty(shape, dtype=dtype))
 
     @property
     def capacity(self) -> int:
@@ -68,13 +75,14 @@ class KVCache:
         keys, values = self.storage[layer, :, :, :stop]
         keys[:, self.length :] = key
         values[:, self.length :] = value
-        return keys[None], values[None]
+        return keys[None].to(key.dtype), values[None].to(value.dtype)
 
     def grow(self, capacity: int) -> None:
         """Make room for ``capacity`` positions. Old and new storage both exist while copying."""
         if capacity > self.capacity:
             layers, two, heads, _, head_dim = self.storage.shape
-            storage = torch.empty(layers, two, heads, capacity, head_dim)
+            shape = (layers, two, heads, capacity, head_dim)
+            storage = torch.empty(shape, dtype=self.storage.dtype)
             storage[:, :, :, : self.length] = self.storage[:, :, :, : self.length]
             self.storage = storage
 

@@ -1,5 +1,8 @@
 """Matrix products whose rounding of a row does not depend on the other rows of the batch.
 
+Decoders are packed into compiled kernels (``model.kernels``, decision 0150) where there are any.
+The rest of this module is for machines without them.
+
 Terms: a *row* is one position's hidden state. Weights are *packed* when oneDNN has reordered them
 into the blocks that its kernels read.
 
@@ -15,14 +18,31 @@ interface. Therefore only this module uses them, ``pyproject.toml`` bounds torch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meshnode.model.decoder import FeedForward
+from meshnode.model.decoder import Decoder
+from meshnode.model.families import Activation
+from meshnode.model.feed_forward import FeedForward
+from meshnode.model.kernels.formats import Format, chosen, rounded
+from meshnode.model.kernels.library import library
+from meshnode.model.kernels.lowering import Fusion, cache_dtype, can_fuse
+from meshnode.model.kernels.rows import Rows, TensorRows
+from meshnode.model.norm import RMSNorm
 
 FEWEST_ROWS = 4
 """Two rows are enough for a fixed order of summation; from four rows on, kernels are fastest."""
+
+
+_ACTIVATIONS = {
+    None: ("none", ""),
+    Activation.SILU: ("swish", ""),
+    Activation.GELU_TANH: ("gelu", "tanh"),
+}
+"""The kernels' names of what they may apply to a product: the function, and its algorithm."""
 
 
 class PackedLinear(nn.Module):
@@ -39,10 +59,11 @@ class PackedLinear(nn.Module):
         rows = _rows(hidden)
         return _shaped(self.product(rows), hidden)
 
-    def product(self, rows: Tensor, activation: str = "none") -> Tensor:
-        """``[rows, in]`` to ``[rows, out]``, with ``activation`` ("none" or "swish") at the end."""
+    def product(self, rows: Tensor, activation: Activation | None = None) -> Tensor:
+        """``[rows, in]`` to ``[rows, out]``, with the activation at the end."""
+        name, algorithm = _ACTIVATIONS[activation]
         result: Tensor = torch.ops.mkldnn._linear_pointwise(
-            rows, self.weight, self.bias, activation, [], ""
+            rows, self.weight, self.bias, name, [], algorithm
         )
         return result
 
@@ -67,6 +88,7 @@ class PackedFeedForward(nn.Module):
 
     def __init__(self, dense: FeedForward) -> None:
         super().__init__()
+        self.activation = dense.activation
         bias: Tensor | None = dense.gate_up.bias
         gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
         gate, up = dense.gate_up.weight.chunk(2)
@@ -76,11 +98,71 @@ class PackedFeedForward(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """``[..., hidden]`` to the same."""
         rows = _rows(hidden)
-        inner = self.up.product_times(rows, self.gate.product(rows, "swish"))
+        inner = self.up.product_times(rows, self.gate.product(rows, self.activation))
         return _shaped(self.down.product(inner), hidden)
 
 
-def pack(module: nn.Module) -> None:
+NOTHING: Mapping[str, Rows] = {}
+
+
+class Packing:
+    """Packs a decoder for inference: into compiled kernels, or for torch's operators.
+
+    In torch's operators, weights are float32, rounded as the format would round them.
+    """
+
+    def __init__(self, decoder: Decoder, form: Format | None, *, compiled: bool = True) -> None:
+        """``form`` is that of all matrices; None keeps each as it is."""
+        kernels = library(torch.get_num_threads()) if compiled and can_fuse(decoder) else None
+        self._decoder, self._form = decoder, form
+        self._fusion = None if kernels is None else Fusion(decoder, form, kernels)
+        self._forms: set[Format] = set()
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether matrices may be given as what reads their rows instead of in the decoder."""
+        return self._fusion is not None
+
+    def layer(self, index: int, stored: Mapping[str, Rows] = NOTHING) -> None:
+        """Pack a layer whose weights are complete; they come in the order of their indices.
+
+        ``stored`` has matrices, by their parameters' names, that are not in the decoder.
+        """
+        if self._fusion is not None:
+            self._fusion.layer(index, stored)
+            return
+        self._round(self._decoder.layers[index])
+        _pack(self._decoder.layers[index])
+
+    def finish(self, stored: Mapping[str, Rows] = NOTHING) -> None:
+        """Pack embedding and head, once all layers are packed."""
+        if self._fusion is not None:
+            self._fusion.finish(stored)
+            return
+        for table in (self._decoder.embedding, self._decoder.head):
+            if table is not None:
+                self._round(table)
+        _pack(self._decoder)
+        self._decoder.cache_dtype = cache_dtype(self._forms)
+
+    @torch.no_grad()
+    def _round(self, module: nn.Module) -> None:
+        for parameter in module.parameters():
+            if parameter.dim() == 2:
+                form = chosen(TensorRows(parameter), self._form)
+                self._forms.add(form)
+                parameter.copy_(rounded(parameter, form))
+
+
+def pack(decoder: Decoder, form: Format | None = Format.FLOAT32, *, compiled: bool = True) -> None:
+    """Pack all of a decoder's weights, as :class:`Packing` does."""
+    packing = Packing(decoder, form, compiled=compiled)
+    for index in range(len(decoder.layers)):
+        packing.layer(index)
+    packing.finish()
+
+
+def _pack(module: nn.Module) -> None:
     """Replace the matrices inside ``module``, a few at a time, to keep the peak of memory low.
 
     Does nothing where torch was built without oneDNN.
@@ -92,8 +174,10 @@ def pack(module: nn.Module) -> None:
             setattr(module, name, PackedFeedForward(child))
         elif isinstance(child, nn.Linear):
             setattr(module, name, PackedLinear(child.weight, child.bias))
+        elif isinstance(child, RMSNorm):
+            child.pack()
         else:
-            pack(child)
+            _pack(child)
 
 
 def _rows(hidden: Tensor) -> Tensor:

@@ -1,110 +1,166 @@
-"""A model directory in Hugging Face's layout, loaded as a whole or by layers (interface 1).
+"""A model's files, loaded as a whole or by layers (interface 1).
 
-``config.json`` gives the shape, ``tokenizer.json`` the vocabulary, safetensors the weights, and
-``generation_config.json``, where there is one, further end-of-text tokens.
-
-Invariants: only what the held layers need is read; weights are float32 in memory, whatever they
-are on disk; an unusable directory ends as one ``ModelUnreadable`` line that names the file.
+Invariants: only what the held layers need is read; weights are in memory in the format that was
+asked for, whatever they are on disk, and packed layer by layer; unusable files end as one
+``ModelUnreadable`` line that names the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from meshnode.domain.generation import ModelCard
-from meshnode.model.config import DecoderConfig, ModelUnreadable, read_document, token_ids
+from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
-from meshnode.model.linear import pack
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.files import (
+    CHAT_FILES,
+    CONFIG_FILE,
+    GENERATION_FILE,
+    TOKENIZER_FILE,
+    ChatFormat,
+    ModelFiles,
+    open_files,
+)
+from meshnode.model.kernels.formats import DTYPES
+from meshnode.model.kernels.fused import PackedEmbedding, PackedMatrix
+from meshnode.model.kernels.library import Matrix
+from meshnode.model.linear import Packing
+from meshnode.model.numerics import numeric_class
 from meshnode.model.tokenizer import Tokenizer
-from meshnode.model.weights import Checkpoint, load_weights, save_weights
+from meshnode.model.weights import StoredRows, load_weights, save_weights
 
 ASSETS = Path(__file__).parent.parent / "assets"
 DEFAULT_MODEL = ASSETS / "default"
 """The model that ships with the package."""
 
-CONFIG_FILE = "config.json"
-TOKENIZER_FILE = "tokenizer.json"
-GENERATION_FILE = "generation_config.json"
-CHAT_FILES = ("chat_template.jinja", "tokenizer_config.json")
-"""Files that say how a conversation becomes a prompt."""
-
 BYTES_PER_WEIGHT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model, or the held layers of one, ready to compute."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What is known of a loaded model, without its weights."""
 
     card: ModelCard
+    config: DecoderConfig
     tokenizer: Tokenizer
-    decoder: Decoder
     eos_token_ids: frozenset[int]
     """The tokens that end a text."""
     weight_bytes: int
     """Memory that the weights take."""
+    chat_format: ChatFormat
+    numeric_class: str = ""
+    """What its bits depend on, besides the weights (``model.numerics``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel(ModelFacts):
+    """A model, or the held layers of one, ready to compute."""
+
+    decoder: Decoder
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The same without the weights, for those who must not keep these in memory."""
+        return ModelFacts(**{one.name: getattr(self, one.name) for one in fields(ModelFacts)})
 
 
 def load_model(
-    directory: Path,
+    model: Path | ModelFiles,
     layers: Sequence[int] | None = None,
     *,
     threads: int = 0,
     trainable: bool = False,
+    dtype: str = "float32",
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LoadedModel:
-    """Load the ``layers`` (ascending and contiguous; all by default) of a model directory.
+    """Load the ``layers`` (ascending and contiguous; all by default) of a model.
+
+    ``model`` is a directory in Hugging Face's layout, a GGUF file, or the files of either.
 
     ``threads`` sets how many threads torch computes with, in the whole process; 0 leaves that to
-    torch. Weights are packed for inference unless the model is to be ``trainable``. Blocks for as
-    long as the disk takes. Raises ModelUnreadable.
+    torch. Weights are packed for inference, in the format ``dtype`` (a key of ``DTYPES``), unless
+    the model is to be ``trainable``. ``progress`` is told how many of the layers are loaded. Blocks
+    for as long as the disk takes. Raises ModelUnreadable.
     """
     if threads > 0:
         torch.set_num_threads(threads)
-    if not directory.is_dir():
-        raise ModelUnreadable(f"{directory}: no such directory")
-    config = DecoderConfig.read(directory / CONFIG_FILE)
-    tokenizer = Tokenizer.read(directory / TOKENIZER_FILE)
+    files = model if isinstance(model, ModelFiles) else open_files(model)
+    config, tokenizer = files.config(), files.tokenizer()
     if tokenizer.vocab_size > config.vocab_size:
         raise ModelUnreadable(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, "
+            f"{files.path}: the tokenizer has {tokenizer.vocab_size} tokens, "
             f"the model only {config.vocab_size}"
         )
-    eos_token_ids = frozenset((*config.eos_token_ids, *_generation_eos(directory)))
-    decoder = _load_decoder(directory, config, _held(layers, config.num_layers))
-    if not trainable:
-        decoder.requires_grad_(requires_grad=False)
-        pack(decoder)
+    eos_token_ids = frozenset((*config.eos_token_ids, *files.generation_eos()))
+    held = _held(layers, config.num_layers)
+    decoder = _load_decoder(files, config, held, None if trainable else dtype, progress)
     return LoadedModel(
-        card=_card(directory, decoder),
+        card=_card(files.name, decoder),
+        config=config,
         tokenizer=tokenizer,
         decoder=decoder,
         eos_token_ids=eos_token_ids,
         weight_bytes=_weight_bytes(decoder),
+        chat_format=files.chat_format(),
+        numeric_class="" if trainable else numeric_class(dtype),
     )
 
 
-def save_model(directory: Path, decoder: Decoder, tokenizer_file: Path) -> None:
-    """Write an unpacked decoder of all layers as a directory that ``load_model`` reads."""
+def save_model(directory: Path, decoder: Decoder, tokenizer: Path | ModelFiles) -> None:
+    """Write an unpacked decoder of all layers as a directory that ``load_model`` reads.
+
+    ``tokenizer`` is a ``tokenizer.json``, or a model's files, whose chat template and tokens that
+    end a text are written too.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     decoder.config.write(directory / CONFIG_FILE)
     save_weights(decoder, directory)
-    (directory / TOKENIZER_FILE).write_bytes(tokenizer_file.read_bytes())
+    if isinstance(tokenizer, Path):
+        (directory / TOKENIZER_FILE).write_bytes(tokenizer.read_bytes())
+        return
+    for name in (TOKENIZER_FILE, GENERATION_FILE, *CHAT_FILES):
+        data = tokenizer.read(name)
+        if data is not None:
+            (directory / name).write_bytes(data)
 
 
-def _load_decoder(directory: Path, config: DecoderConfig, held: range) -> Decoder:
+def _load_decoder(
+    files: ModelFiles,
+    config: DecoderConfig,
+    held: range,
+    dtype: str | None,
+    progress: Callable[[int, int], None],
+) -> Decoder:
+    """The decoder, packed in the format ``dtype``; unpacked and trainable without one."""
     with torch.device("meta"):
         decoder = Decoder(config, held)
     try:
-        with Checkpoint(directory) as checkpoint:
-            load_weights(decoder, checkpoint)
+        with files.checkpoint() as checkpoint:
+            if dtype is None:
+                load_weights(decoder, checkpoint)
+                return decoder
+            decoder.requires_grad_(requires_grad=False)
+            packing = Packing(decoder, DTYPES[dtype])
+
+            def loaded(index: int | None, stored: Mapping[str, StoredRows]) -> None:
+                if index is None:
+                    packing.finish(stored)
+                else:
+                    packing.layer(index, stored)
+                    progress(index + 1, len(held))
+
+            load_weights(decoder, checkpoint, loaded, by_rows=packing.by_rows)
     except (MemoryError, RuntimeError) as error:
         # torch raises RuntimeError when an allocation fails.
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
-        raise ModelUnreadable(f"{directory}: the model does not fit in memory") from None
+        raise ModelUnreadable(f"{files.path}: the model does not fit in memory") from None
     return decoder
 
 
@@ -121,34 +177,43 @@ def _held(layers: Sequence[int] | None, num_layers: int) -> range:
     return held
 
 
-def _generation_eos(directory: Path) -> tuple[int, ...]:
-    path = directory / GENERATION_FILE
-    if not path.exists():
-        return ()
-    try:
-        return token_ids(read_document(path), "eos_token_id")
-    except ModelUnreadable as error:
-        raise ModelUnreadable(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
-
-
 def _weight_bytes(decoder: Decoder) -> int:
-    """Memory of the held weights. Once packed, a tied head is a second copy of the embedding."""
+    """Memory of the held weights.
+
+    Packed for torch's operators, a tied head is a second copy of the embedding.
+    """
     config = decoder.config
+    if decoder.fused is not None:
+        matrices = {id(m): m for m in map(_matrix, (decoder.embedding, decoder.head)) if m}
+        return sum(decoder.fused.layer_bytes) + sum(each.nbytes for each in matrices.values())
     tables = decoder.is_first + decoder.is_last
     weights = len(decoder.held) * config.layer_parameters
     return BYTES_PER_WEIGHT * (weights + tables * config.vocab_size * config.hidden_size)
 
 
-def _card(directory: Path, decoder: Decoder) -> ModelCard:
+def float32_bytes(config: DecoderConfig, layers: Sequence[int]) -> int:
+    """Memory of these layers' weights in compiled kernels, in float32."""
+    ends = (0 in layers) + (config.num_layers - 1 in layers)
+    tables = min(ends, 1) if config.tied_head else ends
+    weights = len(layers) * config.layer_parameters
+    return BYTES_PER_WEIGHT * (weights + tables * config.vocab_size * config.hidden_size)
+
+
+def _matrix(table: nn.Module | None) -> Matrix | None:
+    return table.matrix if isinstance(table, PackedEmbedding | PackedMatrix) else None
+
+
+def _card(name: str, decoder: Decoder) -> ModelCard:
     config = decoder.config
-    layer_bytes = config.layer_parameters * BYTES_PER_WEIGHT
+    fused, one = decoder.fused, config.layer_parameters * BYTES_PER_WEIGHT
+    layer_bytes = fused.layer_bytes if fused else [one] * len(decoder.held)
     return ModelCard(
-        name=directory.resolve().name,
+        name=name,
         num_layers=config.num_layers,
         hidden_dim=config.hidden_size,
         vocab_size=config.vocab_size,
         context_length=config.context_length,
         parameters=config.parameters,
         layers=tuple(decoder.held),
-        layer_bytes=dict.fromkeys(decoder.held, layer_bytes),
+        layer_bytes=dict(zip(decoder.held, layer_bytes, strict=True)),
     )

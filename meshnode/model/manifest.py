@@ -27,10 +27,18 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from meshnode.model.config import MAX_FILE_BYTES, DecoderConfig, ModelUnreadable
-from meshnode.model.loading import CHAT_FILES, CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
+from meshnode.model.config import DecoderConfig
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.files import (
+    CHAT_FILES,
+    CONFIG_FILE,
+    GENERATION_FILE,
+    TOKENIZER_FILE,
+    DirectoryFiles,
+    ModelFiles,
+    open_files,
+)
 from meshnode.model.naming import Part, decoder_parameters
-from meshnode.model.weights import Checkpoint
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = "meshnode-manifest-v2"
@@ -113,7 +121,7 @@ class Manifest:
 
     def check_files(self, directory: Path) -> None:
         """Raise ModelUnreadable unless the directory has exactly the files of the manifest."""
-        found = file_digests(directory)
+        found = file_digests(DirectoryFiles(directory))
         for name in FILES:
             if found.get(name) != self.files.get(name):
                 raise ModelUnreadable(
@@ -127,20 +135,10 @@ def hash_of_tensors(tensors: Mapping[str, TensorFacts]) -> str:
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def file_digests(directory: Path) -> dict[str, str]:
-    """The SHA-256 of each covered file that the directory has. Raises ModelUnreadable."""
-    digests = {}
-    for name in FILES:
-        path = directory / name
-        try:
-            if path.stat().st_size > MAX_FILE_BYTES:
-                raise ModelUnreadable(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
-            digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise ModelUnreadable(f"{path}: {error.strerror or 'cannot be read'}") from None
-    return digests
+def file_digests(files: ModelFiles) -> dict[str, str]:
+    """The SHA-256 of each covered file that the model has. Raises ModelUnreadable."""
+    found = {name: files.read(name) for name in FILES}
+    return {n: hashlib.sha256(data).hexdigest() for n, data in found.items() if data is not None}
 
 
 def tensor_facts(name: str, tensor: Tensor) -> TensorFacts:
@@ -163,36 +161,38 @@ def parts_of(config: DecoderConfig, held: range | None = None) -> dict[str, Part
     return {part.name: part for _, parts in decoder_parameters(config, layers) for part in parts}
 
 
-def manifest_of_directory(directory: Path, config: DecoderConfig, cache: Path) -> Manifest:
-    """The manifest of a model directory. ``cache`` saves reading a large model at each start.
+def manifest_of_directory(path: Path, config: DecoderConfig, cache: Path) -> Manifest:
+    """The manifest of a model's directory or GGUF file, as :func:`manifest_of` makes it."""
+    return manifest_of(open_files(path), config, cache)
+
+
+def manifest_of(files: ModelFiles, config: DecoderConfig, cache: Path) -> Manifest:
+    """The manifest of a model. ``cache`` saves reading a large model at each start.
 
     A directory that came from the network brings the manifest with it. Raises ModelUnreadable.
     """
-    files = file_digests(directory)
-    kept = directory / MANIFEST_FILE
+    digests = file_digests(files)
+    kept = files.path / MANIFEST_FILE
     if kept.exists():
         try:
             manifest = read_manifest(kept.read_bytes())
         except WeightsOnly:
-            return Manifest(_tensors(json.loads(kept.read_bytes())), files)
-        manifest.check_files(directory)
+            return Manifest(_tensors(json.loads(kept.read_bytes())), digests)
+        manifest.check_files(files.path)
         return manifest
-    weights = sorted(
-        (*directory.glob("*.safetensors"), *directory.glob("*.safetensors.index.json"))
-    )
-    stats = [(file, file.stat()) for file in weights]
+    stats = [(file, file.stat()) for file in files.weight_files()]
     identity = [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
     try:
         known = json.loads(cache.read_bytes())
         if known["identity"] == identity:
-            return Manifest(_tensors(known["manifest"]), files)
+            return Manifest(_tensors(known["manifest"]), digests)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ModelUnreadable):
         # Without a usable cache, the files themselves are read.
         known = None
-    with Checkpoint(directory) as checkpoint:
+    with files.checkpoint() as checkpoint:
         wanted = parts_of(config).values()
         tensors = facts_of_tensors((p.name, checkpoint.parameter([p])) for p in wanted)
-    manifest = Manifest(tensors, files)
+    manifest = Manifest(tensors, digests)
     document = {"identity": identity, "manifest": manifest.document()}
     # Without it the files are read again next time.
     with contextlib.suppress(OSError), _open_private(cache) as file:

@@ -26,6 +26,8 @@ class RopeKind(StrEnum):
     """Unscaled up to the model's context, which no generation here may exceed."""
     LLAMA3 = "llama3"
     YARN = "yarn"
+    LONGROPE = "longrope"
+    """A factor for each pair of dimensions; those for texts of the trained context are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ class Rope:
     mscale: float | None = None
     mscale_all_dim: float | None = None
     truncate: bool = True
+    short_factors: tuple[float, ...] = ()
+    """What divides the frequency of each pair (longrope)."""
 
     def frequencies(self, head_dim: int) -> Tensor:
         """Angle per position for each pair of dimensions: float32 ``[head_dim / 2]``."""
@@ -56,17 +60,28 @@ class Rope:
             return self._blend_by_wavelength(frequencies)
         if self.kind is RopeKind.YARN:
             return self._blend_by_rotations(frequencies, head_dim)
+        if self.kind is RopeKind.LONGROPE:
+            # Multiplied before the division, as the model was trained.
+            return 1.0 / (torch.tensor(self.short_factors) * self.theta**exponents)
         return frequencies
 
     def magnitude(self) -> float:
-        """The attention factor: 1 for every kind but yarn."""
-        if self.kind is not RopeKind.YARN:
+        """The attention factor: 1 for every kind but yarn and longrope."""
+        if self.kind not in (RopeKind.YARN, RopeKind.LONGROPE):
             return 1.0
         if self.attention_factor is not None:
             return self.attention_factor
+        if self.kind is RopeKind.LONGROPE:
+            return math.sqrt(1 + math.log(self.factor) / math.log(self.trained_context))
         if self.mscale and self.mscale_all_dim:
             return self._yarn_magnitude(self.mscale) / self._yarn_magnitude(self.mscale_all_dim)
         return self._yarn_magnitude(1.0)
+
+    def limited(self, context_length: int) -> int:
+        """The context that can be served of a model's ``context_length`` (decision 0146)."""
+        if self.kind is RopeKind.LONGROPE:
+            return min(context_length, self.trained_context)
+        return context_length
 
     def scaling_document(self) -> dict[str, object] | None:
         """The ``rope_scaling`` object of a ``config.json``, or None where there is no scaling."""
@@ -119,7 +134,10 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The rotation at given positions. Tensors are ``[batch, seq, 1, head_dim]``."""
+    """The rotation at given positions. Tensors are ``[batch, seq, 1, rotary_dim]``.
+
+    Dimensions of a head from ``rotary_dim`` on do not rotate.
+    """
 
     cosine: Tensor
     signed_sine: Tensor
@@ -134,6 +152,10 @@ class Rotation:
 
     def apply(self, heads: Tensor) -> Tensor:
         """Rotate ``heads`` ``[batch, seq, heads, head_dim]``."""
+        rotary_dim = self.cosine.shape[-1]
+        if rotary_dim < heads.shape[-1]:
+            rotated = self.apply(heads[..., :rotary_dim])
+            return torch.cat((rotated, heads[..., rotary_dim:]), -1)
         swapped = heads.roll(heads.shape[-1] // 2, -1)
         # Not addcmul: whether that rounds once or twice depends on where an element stands.
         return heads * self.cosine + swapped * self.signed_sine

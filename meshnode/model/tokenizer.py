@@ -20,7 +20,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from meshnode.model.config import ModelUnreadable, read_document
+from meshnode.model.documents import ModelUnreadable, read_document
 from meshnode.model.tokenizer_bounds import require_bounded
 
 _FALLBACK_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -54,12 +54,13 @@ def _library_failures() -> Iterator[None]:
 class Tokenizer:
     """Turns prompts into tokens, and tokens into bytes. Safe to use from any thread."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, document: Mapping[str, Any] | None = None) -> None:
+        """``document`` is what the backend was made from, if that is at hand."""
         # A file may ask for truncation; here a prompt that does not fit is refused instead.
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        document = json.loads(backend.to_str())
+        document = json.loads(backend.to_str()) if document is None else document
         scheme = _Scheme.of(document.get("decoder"))
         self._pieces = _pieces(backend, scheme)
         # Other schemes may drop text, such as white space, so its length would not be a bound.
@@ -69,14 +70,20 @@ class Tokenizer:
     @classmethod
     def read(cls, path: Path) -> Tokenizer:
         """Read a ``tokenizer.json``. Raises ModelUnreadable, for what is out of bounds too."""
-        document = read_document(path)
+        return cls.of(read_document(path), str(path))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], where: str) -> Tokenizer:
+        """Make a tokenizer of such a file's object, which is from ``where``, as ``read`` does."""
         try:
             require_bounded(document)
             with _library_failures():
-                tokenizer = cls(Backend.from_str(json.dumps(document, ensure_ascii=False)))
+                tokenizer = cls(
+                    Backend.from_str(json.dumps(document, ensure_ascii=False)), document
+                )
                 tokenizer._try_out()
         except (ModelUnreadable, TokenizerFailed) as error:
-            raise ModelUnreadable(f"{path}: {error}") from None
+            raise ModelUnreadable(f"{where}: {error}") from None
         return tokenizer
 
     def _try_out(self) -> None:
@@ -89,15 +96,21 @@ class Tokenizer:
         """One more than the largest token id."""
         return len(self._pieces)
 
-    def encode(self, text: str) -> list[int]:
+    def has_vocabulary_of(self, other: Tokenizer) -> bool:
+        """Whether each token adds the same bytes to a text as the other's."""
+        return self._pieces == other._pieces
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The token ids of a prompt, with the special tokens that the model expects around it.
+
+        Without ``special``, the text has those that it needs.
 
         Raises UnicodeError for text that is not Unicode (a lone surrogate), and TokenizerFailed
         for text that the tokenizer cannot take.
         """
         if not text.isascii():
             text.encode()
-        return self.encode_part(text, special=True)
+        return self.encode_part(text, special=special)
 
     def encode_part(self, text: str, *, special: bool) -> list[int]:
         """The token ids of a part of a long text; ``special`` is for the first part.
@@ -108,6 +121,15 @@ class Tokenizer:
             [encoding] = self._backend.encode_batch([text], add_special_tokens=special)
         ids: list[int] = encoding.ids
         return ids
+
+    def document(self) -> str:
+        """The tokenizer as the text of a ``tokenizer.json``."""
+        return str(self._backend.to_str())
+
+    def token_id(self, content: str) -> int | None:
+        """The id of a token by its content, special or not; None if there is none."""
+        token: int | None = self._backend.token_to_id(content)
+        return token
 
     def piece(self, token_id: int) -> bytes:
         """What a token adds to the text. Ids beyond the vocabulary add nothing."""
@@ -158,6 +180,8 @@ class _Scheme(Enum):
     def spell(self, token: str) -> bytes:
         """The bytes of one token of the vocabulary."""
         if self is _Scheme.BYTE_LEVEL:
+            if _BYTE_OF.keys() >= set(token):
+                return token.translate(_LATIN_1_OF).encode("latin-1")
             # A character that stands for no byte stands for itself.
             return b"".join(_BYTE_OF.get(character, character.encode()) for character in token)
         match = _FALLBACK_BYTE.fullmatch(token)
@@ -178,3 +202,4 @@ def _byte_of() -> dict[str, bytes]:
 
 
 _BYTE_OF = _byte_of()
+_LATIN_1_OF = {ord(character): byte[0] for character, byte in _BYTE_OF.items()}

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from meshnode.model.config import ModelUnreadable
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.patterns import PatternRefused, require_bounded_pattern
 
 MAX_VOCABULARY = 1 << 22

@@ -14,11 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import OuterStep, Rule, aggregate
+from meshnode.model.diloco import (
+    SPARSE_STEP,
+    Contribution,
+    OuterStep,
+    Rule,
+    aggregate,
+    is_sparse,
+)
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import facts_of_tensors, hash_of_tensors
 from meshnode.model.training import (
@@ -40,12 +46,21 @@ class Anchor:
 
     weights: Mapping[str, Tensor]
     velocity: Mapping[str, Tensor]
+    """Empty if the momentum is zero."""
     model_hash: str
+    momentum_hash: str
+    """Of the velocity, like the model hash; empty if that is."""
 
     @classmethod
     def of(cls, weights: Mapping[str, Tensor], velocity: Mapping[str, Tensor]) -> Anchor:
-        """Make an anchor and compute its hash."""
-        return cls(weights, velocity, hash_of_tensors(facts_of_tensors(weights.items())))
+        """Make an anchor and compute its hashes."""
+        momentum_hash = hash_of(velocity) if velocity else ""
+        return cls(weights, velocity, hash_of(weights), momentum_hash)
+
+
+def hash_of(tensors: Mapping[str, Tensor]) -> str:
+    """The hash of tensors by name: 64 lowercase hex characters."""
+    return hash_of_tensors(facts_of_tensors(tensors.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +79,17 @@ class TrainedModel:
         self._directory = directory
         self._inner: _Inner | None = self._load()
         weights = checkpoint_tensors(self._inner.decoder)
-        still = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
-        self.anchor = Anchor.of(weights, still)
+        self.anchor = Anchor.of(weights, {})
         self.parameters = sum(tensor.numel() for tensor in weights.values())
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every tensor, by name."""
         return {name: tuple(tensor.shape) for name, tensor in self.anchor.weights.items()}
+
+    def original(self) -> Anchor:
+        """The untrained weights, from their files."""
+        return Anchor.of(checkpoint_tensors(self._load().decoder), {})
 
     def adopt(self, anchor: Anchor) -> None:
         """Continue from this anchor."""
@@ -101,16 +119,25 @@ class TrainedModel:
         inner = checkpoint_tensors(self._loaded().decoder)
         return {name: anchor - inner[name] for name, anchor in self.anchor.weights.items()}
 
-    def applied(self, contributions: Sequence[Mapping[str, Tensor]], rule: Rule) -> Anchor:
+    def applied(self, contributions: Sequence[Contribution], rule: Rule) -> Anchor:
         """The anchor after applying a set of contributions to this one, which is not modified."""
         gradient = aggregate(rule, contributions)
-        anchor = self.anchor
-        return Anchor.of(*OuterStep().apply(anchor.weights, anchor.velocity, gradient))
+        step = SPARSE_STEP if is_sparse(contributions) else OuterStep()
+        return Anchor.of(*step.apply(self.anchor.weights, self.anchor.velocity, gradient))
 
-    def validate(self, batches: Sequence[Batch]) -> Evaluation:
-        """Held-out loss of the anchor. Resets the inner weights to the anchor's."""
-        self.rewind()
-        return evaluate(self._loaded().decoder, batches)
+    def validate(
+        self, batches: Sequence[Batch], weights: Mapping[str, Tensor] | None = None
+    ) -> Evaluation:
+        """Held-out loss of these weights, or of the anchor. Resets the inner weights to that."""
+        decoder = self._loaded().decoder
+        if weights is None:
+            self.rewind()
+            return evaluate(decoder, batches)
+        set_checkpoint_tensors(decoder, weights)
+        try:
+            return evaluate(decoder, batches)
+        finally:
+            self.rewind()
 
     def _loaded(self) -> _Inner:
         if self._inner is None:

@@ -8,7 +8,7 @@ Terms: a *unit* is what ``shard_range`` names (decision 0047):
 ``NAME``                    one tensor, likewise
 ``NAME[128:256]``           rows of one tensor, likewise, for one that is too large for a message
 ``manifest``                the manifest, as JSON
-``config.json``, and so on  a file of the model directory, as it is
+``config.json``, and so on  a file of the model, as it is
 ==========================  ====================================================================
 
 Invariants: tensors travel in the type in which they are stored, nothing is ever unpickled; no
@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import safetensors.torch
 import torch
@@ -28,9 +27,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest, LayerNotHeld
-from meshnode.model.config import DecoderConfig, ModelUnreadable
+from meshnode.model.config import DecoderConfig
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.files import ModelFiles
 from meshnode.model.manifest import FILES, Manifest, parts_of
-from meshnode.model.weights import Checkpoint
 
 MAX_BYTES = 64 * 1024 * 1024
 """Well below the largest message (interface 8), since a receiver holds several copies of it."""
@@ -53,12 +53,12 @@ class Piece:
 
 
 class WeightFiles:
-    """A model directory as a source of weights, for the layers that are held."""
+    """A model's files as a source of weights, for the layers that are held."""
 
     def __init__(
-        self, directory: Path, config: DecoderConfig, held: range, manifest: Manifest
+        self, files: ModelFiles, config: DecoderConfig, held: range, manifest: Manifest
     ) -> None:
-        self._directory = directory
+        self._files = files
         self._config = config
         self._held = held
         self._manifest = manifest
@@ -76,15 +76,14 @@ class WeightFiles:
         if size > MAX_BYTES:
             # Checked as float32, the largest stored type, before anything is read.
             raise InvalidRequest(FIELD, self._advice(unit, pieces, size))
-        with Checkpoint(self._directory) as checkpoint:
+        with self._files.checkpoint() as checkpoint:
             tensors = {p.name: checkpoint.rows(self._all[p.name], p.first, p.stop) for p in pieces}
         return safetensors.torch.save(tensors)
 
     def _file(self, name: str) -> bytes:
-        try:
-            data = (self._directory / name).read_bytes()
-        except FileNotFoundError:
-            raise InvalidRequest(FIELD, f"the model has no {name}") from None
+        data = self._files.read(name)
+        if data is None:
+            raise InvalidRequest(FIELD, f"the model has no {name}")
         if len(data) > MAX_BYTES:
             raise InvalidRequest(FIELD, f"{name} is too large to be sent")
         return data

@@ -1,6 +1,7 @@
-"""Weights in safetensors files: one file, or several with an index (Hugging Face layout).
+"""The weights of a model: from files into a decoder and back (Hugging Face layout).
 
-Terms: a *checkpoint* is all the weights of a model, in one or several files.
+Terms: a *checkpoint* is all the weights of a model, in one or several files. Safetensors files are
+read here, GGUF files in ``model.gguf_weights``.
 
 Invariants: files are mapped into memory and only the tensors asked for are read; nothing is ever
 unpickled; any fault of the files is reported as one ``ModelUnreadable`` line.
@@ -8,8 +9,10 @@ unpickled; any fault of the files is reported as one ``ModelUnreadable`` line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,32 +21,23 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from meshnode.model.config import ModelUnreadable, read_document
 from meshnode.model.decoder import Decoder
+from meshnode.model.documents import ModelUnreadable, read_document
 from meshnode.model.naming import Part, decoder_parameters
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
+MAPPED_BYTES = 32 << 20
+"""About as much of a file stays mapped at most; a mapped page that was read counts as memory."""
 _FLOATS = {torch.float32, torch.float16, torch.bfloat16}
 
 
-class Checkpoint:
+class Checkpoint(ABC):
     """The open files of a checkpoint. A context manager; tensors outlive it."""
 
-    def __init__(self, directory: Path) -> None:
-        """Find the files. Raises ModelUnreadable."""
+    def __init__(self) -> None:
         self._stack = ExitStack()
-        self._files: dict[Path, Any] = {}
-        self._where: dict[str, Path] | None = None
-        self._single = directory / SINGLE_FILE
-        self._index = directory / INDEX_FILE
-        if self._index.exists() and not self._single.exists():
-            self._where = _weight_map(self._index)
-        elif not self._single.exists():
-            pickled = any(directory.glob("*.bin")) or any(directory.glob("*.pt"))
-            hint = "; pickled weights are never read, convert them first" if pickled else ""
-            raise ModelUnreadable(f"{self._single}: no such file{hint}")
 
     def __enter__(self) -> Self:
         """Open nothing yet: each file is opened when one of its tensors is first requested."""
@@ -55,15 +49,83 @@ class Checkpoint:
 
     def parameter(self, parts: list[Part]) -> Tensor:
         """The parts, joined along their rows, as a new float32 tensor. Raises ModelUnreadable."""
-        if len(parts) == 1:
-            return self._read(parts[0]).to(torch.float32, copy=True)
-        # torch.cat converts and copies in one operation, so no part is in memory twice.
-        stacked = torch.empty(sum(p.shape[0] for p in parts), *parts[0].shape[1:])
-        return torch.cat([self._read(part) for part in parts], out=stacked)
+        stacked = torch.empty(sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        sizes = [part.shape[0] for part in parts]
+        for part, rows in zip(parts, torch.split(stacked, sizes), strict=True):
+            self.copy(part, rows)
+        return stacked
+
+    @abstractmethod
+    def copy(self, part: Part, out: Tensor) -> None:
+        """Write a tensor to ``out``, which has its shape, as float32. Raises ModelUnreadable."""
+
+    @abstractmethod
+    def rows(self, part: Part, first: int, stop: int) -> Tensor:
+        """Rows ``first`` to ``stop`` of a tensor, in its stored type. Raises ModelUnreadable."""
+
+    def release(self) -> None:  # noqa: B027 - not every kind of file has something to give back
+        """Give back the memory of what was read; no tensor that shares it is used any more."""
+
+    @abstractmethod
+    def validate(self, part: Part) -> None:
+        """Raise ModelUnreadable unless the tensor is there in its shape. Reads only headers."""
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """One safetensors file, or several with an index."""
+
+    _single: Path
+    _index: Path
+    _where: dict[str, Path] | None
+    _files: dict[Path, Any]
+    _unreleased: int
+
+    def __init__(self, directory: Path) -> None:
+        """Find the files. Raises ModelUnreadable."""
+        self._prepare(directory / SINGLE_FILE, directory / INDEX_FILE)
+        if self._index.exists() and not self._single.exists():
+            self._where = _weight_map(self._index)
+        elif not self._single.exists():
+            pickled = any(directory.glob("*.bin")) or any(directory.glob("*.pt"))
+            hint = "; pickled weights are never read, convert them first" if pickled else ""
+            raise ModelUnreadable(f"{self._single}: no such file{hint}")
+
+    def _prepare(self, single: Path, index: Path) -> None:
+        super().__init__()
+        self._files, self._unreleased, self._where = {}, 0, None
+        self._single, self._index = single, index
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """A checkpoint that is one file of any name. Raises ModelUnreadable."""
+        if not path.is_file():
+            raise ModelUnreadable(f"{path}: no such file")
+        found = cls.__new__(cls)
+        found._prepare(path, path)
+        return found
+
+    def copy(self, part: Part, out: Tensor) -> None:
+        """Write a tensor to ``out``, which has its shape, as float32. Raises ModelUnreadable."""
+        out.copy_(self._read(part))
+        self._count(out)
 
     def rows(self, part: Part, first: int, stop: int) -> Tensor:
         """Rows ``first`` to ``stop`` of a tensor, in its stored type. Raises ModelUnreadable."""
-        return self._read(part)[first:stop].contiguous()
+        rows = self._read(part)[first:stop].contiguous()
+        self._count(rows)
+        return rows
+
+    def _count(self, read: Tensor) -> None:
+        # What is in use keeps its part of a closed file mapped.
+        self._unreleased += read.nbytes
+        if self._unreleased > MAPPED_BYTES:
+            self.release()
+
+    def release(self) -> None:
+        """Give back the memory of what was read: a mapped page counts until its file is closed."""
+        self._stack.close()
+        self._files.clear()
+        self._unreleased = 0
 
     def validate(self, part: Part) -> None:
         """Raise ModelUnreadable unless the tensor is there in its shape. Reads only headers."""
@@ -114,15 +176,72 @@ class Checkpoint:
         return self._files[path]
 
 
-def load_weights(decoder: Decoder, checkpoint: Checkpoint) -> None:
-    """Load the weights into a decoder made on the meta device. Raises ModelUnreadable."""
-    weights = {
-        name: checkpoint.parameter(parts)
-        for name, parts in decoder_parameters(decoder.config, decoder.held)
-        if not _shares_embedding(decoder, name)
-    }
-    decoder.load_state_dict(weights, assign=True, strict=False)
+class StoredRows:
+    """A matrix of a checkpoint, its parts joined along their rows."""
+
+    def __init__(self, checkpoint: Checkpoint, parts: list[Part]) -> None:
+        """Nothing is read yet. Raises ModelUnreadable if a part is missing."""
+        for part in parts:
+            checkpoint.validate(part)
+        self._checkpoint, self._parts = checkpoint, parts
+        self.outputs = sum(part.shape[0] for part in parts)
+        self.inputs = parts[0].shape[1]
+
+    def read(self, first: int, stop: int) -> Tensor:
+        """Rows ``first`` to ``stop``, float32. Raises ModelUnreadable."""
+        found, offset = [], 0
+        for part in self._parts:
+            begin, end = max(first - offset, 0), min(stop - offset, part.shape[0])
+            if begin < end:
+                found.append(self._checkpoint.rows(part, begin, end).float())
+            offset += part.shape[0]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+
+Loaded = Callable[[int | None, Mapping[str, StoredRows]], None]
+
+
+def load_weights(
+    decoder: Decoder,
+    checkpoint: Checkpoint,
+    loaded: Loaded = lambda index, stored: None,
+    *,
+    by_rows: bool = False,
+) -> None:
+    """Load the weights into a decoder made on the meta device. Raises ModelUnreadable.
+
+    ``loaded`` is called with the index among the held layers of each layer that is complete, and
+    then with None for the rest. With ``by_rows`` it also gets what reads the matrices, by the names
+    of their parameters, and these stay on the meta device.
+    """
+    parameters = list(decoder_parameters(decoder.config, decoder.held))
+    # Embedding and head come last, so that they are not there twice while layers are packed.
+    parameters.sort(key=lambda parameter: _layer_of(parameter[0]) is None)
+    rest: dict[str, StoredRows] = {}
+    for layer, group in groupby(parameters, key=lambda parameter: _layer_of(parameter[0])):
+        weights: dict[str, Tensor] = {}
+        stored: dict[str, StoredRows] = {}
+        for name, parts in group:
+            if _shares_embedding(decoder, name):
+                continue
+            if by_rows and len(parts[0].shape) == 2:
+                stored[name] = StoredRows(checkpoint, parts)
+            else:
+                weights[name] = checkpoint.parameter(parts)
+        decoder.load_state_dict(weights, assign=True, strict=False)
+        weights.clear()
+        if layer is None:
+            rest = stored
+        else:
+            loaded(layer, stored)
+            checkpoint.release()
     decoder.tie_head()
+    loaded(None, rest)
+    checkpoint.release()
+
+
+def _layer_of(name: str) -> int | None:
+    return int(name.split(".")[1]) if name.startswith("layers.") else None
 
 
 def save_weights(decoder: Decoder, directory: Path) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 # Imported first, so that the import of purerpc works on h2 4.4.
-from meshnode.rpc import _h2_compat
+from meshnode.rpc import _h2_compat, _header_memory
 from meshnode.rpc.errors import Code
 from meshnode.rpc.limits import RpcLimits
 
@@ -60,7 +60,11 @@ class _Connection(GRPCConnection):  # type: ignore[misc]
         # This node's headers are well-formed; only the peer's need checks.
         self.h2_connection.config.normalize_outbound_headers = False
         self.h2_connection.config.validate_outbound_headers = False
-        self.h2_connection.encoder = _h2_compat.SmallTableEncoder()
+        self.h2_connection.encoder = _header_memory.RememberingEncoder()
+        decoder = _header_memory.RememberingDecoder()
+        decoder.max_header_list_size = self.h2_connection.decoder.max_header_list_size
+        decoder.max_allowed_table_size = self.h2_connection.decoder.max_allowed_table_size
+        self.h2_connection.decoder = decoder
         _h2_compat.keep_streams_after_goaway(self.h2_connection)
         _h2_compat.ignore_unknown_settings(self.h2_connection)
         _h2_compat.bound_header_blocks(self.h2_connection)

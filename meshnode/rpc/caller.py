@@ -1,6 +1,6 @@
 """The caller of the current call and the metadata of its answer, for handlers (interface 4.3).
 
-gRPC carries no credentials here (interface 5), so a caller is known by its socket address only.
+A caller is known by its socket address, and by what its metadata says (decisions 0133, 0164).
 Invariant: both functions refer to the call that the running task, or a parent task, serves; outside
 a call they raise RuntimeError.
 """

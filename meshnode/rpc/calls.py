@@ -154,9 +154,14 @@ class ServerCall:
     async def run(self) -> None:
         """Serve the call and send its status."""
         enter(self._exchange)
+        code = Code.CANCELLED
         try:
-            self._end(*await self._guarded())
+            code, message = await self._guarded()
+            self._end(code, message)
         finally:
+            if self._operation is not None:
+                name = Code.CANCELLED.name if self.stream.was_reset else code.name
+                self._connection.transport.traffic.served[self._operation.name, name] += 1
             self.stream.close()
 
     async def _guarded(self) -> tuple[Code, str]:

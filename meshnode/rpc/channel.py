@@ -12,6 +12,7 @@ No more calls run at a time than both sides allow; others wait within their dead
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
@@ -209,13 +210,15 @@ class Channel:
         try:
             stream_id = connection.h2.get_next_available_stream_id()
             connection.grpc.start_request(
-                *(stream_id, "http", service, operation, message_type, self._authority, timeout),
+                *(stream_id, connection.scheme, service, operation, message_type),
+                *(self._authority, timeout),
                 custom_metadata=custom,
             )
         except ProtocolError:
             connection.gone = "the connection cannot take another call"
             raise CallFailed(Code.UNAVAILABLE, connection.gone) from None
         stream = ClientStream(connection, stream_id, "identity", CallFailed)
+        stream.operation = operation
         connection.streams[stream_id] = stream
         self._traffic.rpc_calls += 1
         return stream
@@ -229,8 +232,9 @@ async def open_channel(
     traffic: TrafficMeter,
     limits: RpcLimits | None = None,
     peer_log: PeerLog | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Channel]:
-    """Connect to ``host:port`` without encryption, and keep the connection inside the context.
+    """Connect to ``host:port``, and keep the connection inside the context.
 
     Raises CallFailed with UNAVAILABLE if nothing there answers with HTTP/2. The caller sets a
     deadline for entering. Connections may share a ``peer_log``.
@@ -241,7 +245,7 @@ async def open_channel(
     except OSError as error:
         raise CallFailed(Code.UNAVAILABLE, f"cannot connect to {host}:{port}") from error
     try:
-        transport = Transport(sock, traffic, stall_s=limits.stall_s)
+        transport = Transport(sock, traffic, stall_s=limits.stall_s, tls=tls)
     except OSError as error:
         # The peer has disconnected already.
         sock.close()
@@ -249,6 +253,11 @@ async def open_channel(
     connection = ClientConnection(transport, limits, ByteCount(limits.bytes_in_flight), peer_log)
     failure: Exception | None = None
     try:
+        try:
+            await transport.shake_hands()
+        except OSError as error:
+            reason = getattr(error, "verify_message", "") or "no TLS there"
+            raise CallFailed(Code.UNAVAILABLE, f"cannot trust {host}:{port}: {reason}") from error
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.read)
             nursery.start_soon(transport.run_writer)

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 import h2.events
 import trio
 
-from meshnode.rpc.connection import Connection, text_headers
+from meshnode.rpc._header_memory import parsed_once
+from meshnode.rpc.connection import Connection
 from meshnode.rpc.errors import RESET_CODES, CallFailed, Code
-from meshnode.rpc.headers import ResponseEnd, parse_response, parse_trailers
+from meshnode.rpc.headers import ResponseEnd, parse_response, parse_response_end, parse_trailers
 from meshnode.rpc.keepalive import Keepalive
 from meshnode.rpc.limits import ByteCount, RpcLimits
 from meshnode.rpc.metadata import NONE
@@ -112,7 +113,8 @@ class ClientConnection(Connection):
         stream = self.streams.get(event.stream_id)
         if stream is None:
             return
-        head = parse_response(text_headers(event.headers), ended=event.stream_ended is not None)
+        parse = parse_response_end if event.stream_ended is not None else parse_response
+        head = parsed_once(event.headers, parse)
         if isinstance(head, ResponseEnd):
             if event.stream_ended is None:
                 # The body of an answer that is not gRPC may be endless.
@@ -125,7 +127,7 @@ class ClientConnection(Connection):
     def _trailers_received(self, event: h2.events.TrailersReceived) -> None:
         stream = self.streams.get(event.stream_id)
         if stream is not None:
-            self._outcome(stream, parse_trailers(text_headers(event.headers)))
+            self._outcome(stream, parsed_once(event.headers, parse_trailers))
 
     def _stream_ended(self, event: h2.events.StreamEnded) -> None:
         stream = self.streams.get(event.stream_id)

@@ -33,6 +33,7 @@ from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.streams import UNSENT_BYTES, MessageStream
 from meshnode.rpc.transport import LARGE_READ, SMALL_READ, Transport
+from meshnode.turns import ClientTurns
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +47,6 @@ ENHANCE_YOUR_CALM = 11
 FRAME_SIZE_ERROR = 6
 
 
-def text_headers(headers: Any) -> list[tuple[str, str]]:
-    """A header block as text. h2 is configured to decode it, which its types do not show."""
-    return list(headers or ())
-
-
 class Connection:
     """State of a connection, and the events that both sides have."""
 
@@ -62,8 +58,9 @@ class Connection:
         client_side: bool,
         frames: FrameMeter | None = None,
         peer_log: PeerLog | None = None,
+        turns: ClientTurns | None = None,
     ) -> None:
-        """``frames`` and ``peer_log`` may know of other connections."""
+        """``frames``, ``peer_log`` and ``turns`` may know of other connections."""
         self.transport = transport
         self._peer_log = PeerLog(log) if peer_log is None else peer_log
         self.limits = limits
@@ -71,6 +68,7 @@ class Connection:
         self.h2 = self.grpc.h2_connection
         alone = AddressFrames(limits.control_burst, limits.control_per_s)
         self._frames = frames or alone.meter("")
+        self._turns = turns
         self._passed = Passed()
         self._moved = 0
         count_frames(self.h2, self._count_frame)
@@ -95,6 +93,11 @@ class Connection:
         known = "known" if self.peer_is_known else "new"
         return f"<{type(self).__name__} {ip}:{port} {known} calls={len(self.streams)}>"
 
+    @property
+    def scheme(self) -> str:
+        """What requests on this connection name as their scheme."""
+        return "https" if self.transport.secure else "http"
+
     async def read(self) -> None:
         """Serve the connection until it ends, then fail the streams that the peer has not ended."""
         self.grpc.initiate_connection()
@@ -102,6 +105,8 @@ class Connection:
         size = SMALL_READ
         try:
             while data := await self.transport.receive(size):
+                if self._turns is not None:
+                    await self._turns.wait()
                 try:
                     events = self.h2.receive_data(data)
                 except BROKEN as error:

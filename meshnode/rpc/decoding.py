@@ -10,6 +10,7 @@ Invariant: nothing is parsed that exceeds the limits of its kind.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -17,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from meshnode.rpc.errors import Code, RpcError
 from meshnode.rpc.message_limits import limits_of
+from meshnode.turns import counted
 from meshnode.wire.scan import Malformed, TooMany, scan
 
 M = TypeVar("M", bound=Message)
@@ -39,9 +41,8 @@ async def decode(kind: type[M], data: bytearray, error: Callable[[Code, str], Rp
     try:
         if len(data) <= IN_PLACE_BYTES:
             return _parse(kind, data)
-        return await trio.to_thread.run_sync(
-            _parse, kind, data, limiter=_parsing, abandon_on_cancel=True
-        )
+        parse = counted(partial(_parse, kind, data))
+        return await trio.to_thread.run_sync(parse, limiter=_parsing, abandon_on_cancel=True)
     except TooMany:
         text = f"{kind.DESCRIPTOR.name} has too many entries, or too much beside its tensors"
         raise error(Code.INVALID_ARGUMENT, text) from None

@@ -59,6 +59,7 @@ NOT_IMPLEMENTED = (Code.UNIMPLEMENTED, "operation not implemented")
 CODES: tuple[tuple[type[domain.MeshnodeError], Code], ...] = (
     (domain.InvalidRequest, Code.INVALID_ARGUMENT),
     (domain.Unauthorized, Code.UNAUTHENTICATED),
+    (domain.MissingScope, Code.PERMISSION_DENIED),
     (domain.RateLimited, Code.RESOURCE_EXHAUSTED),
     # Not in the document's table. In gRPC it means that the same call may succeed later, after the
     # caller has changed something else: here the balance.

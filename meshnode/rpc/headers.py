@@ -91,7 +91,7 @@ def parse_request(headers: Headers) -> RequestHead | BadHead:
     return RequestHead(path[1], path[2], timeout_s, encoding, received_metadata(fields.items()))
 
 
-def parse_response(headers: Headers, *, ended: bool) -> ResponseHead | ResponseEnd:
+def parse_response(headers: Headers, *, ended: bool = False) -> ResponseHead | ResponseEnd:
     """Check the first header block of a response; ``ended`` when nothing follows it."""
     fields = _first(headers)
     status = fields.get(":status", "")
@@ -104,6 +104,11 @@ def parse_response(headers: Headers, *, ended: bool) -> ResponseHead | ResponseE
         return parse_trailers(fields.items())
     encoding = fields.get("grpc-encoding", "identity")
     return ResponseHead(encoding, received_metadata(fields.items()))
+
+
+def parse_response_end(headers: Headers) -> ResponseHead | ResponseEnd:
+    """Check the header block of a response that nothing follows."""
+    return parse_response(headers, ended=True)
 
 
 def parse_trailers(headers: Headers) -> ResponseEnd:

@@ -23,6 +23,7 @@ connection outlives the pool.
 from __future__ import annotations
 
 import logging
+import ssl
 from typing import TYPE_CHECKING
 
 import trio
@@ -85,12 +86,14 @@ class ChannelPool:
         traffic: TrafficMeter,
         limits: RpcLimits | None,
         max_links: int,
+        tls: ssl.SSLContext | None,
     ) -> None:
         """:func:`serve_pool` makes it, and starts ``keep`` for each link in ``to_open``."""
         self._to_open = to_open
         self._traffic = traffic
         self._limits = limits
         self._max_links = max_links
+        self._tls = tls
         self._peer_log = PeerLog(log)
         self._links: dict[Address, _Link] = {}
         self._all: set[_Link] = set()
@@ -169,7 +172,12 @@ class ChannelPool:
     async def _hold(self, link: _Link) -> None:
         host, port = link.address
         async with open_channel(
-            host, port, traffic=self._traffic, limits=self._limits, peer_log=self._peer_log
+            host,
+            port,
+            traffic=self._traffic,
+            limits=self._limits,
+            peer_log=self._peer_log,
+            tls=self._tls,
         ) as channel:
             link.scope.deadline = float("inf")
             link.channel = channel
@@ -205,16 +213,18 @@ async def serve_pool(
     *,
     limits: RpcLimits | None = None,
     max_links: int = MAX_LINKS,
+    tls: ssl.SSLContext | None = None,
     task_status: trio.TaskStatus[ChannelPool] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep connections to peers until cancelled; starts with the :class:`ChannelPool`.
 
-    When it ends, calls in flight end with UNAVAILABLE.
+    With ``tls``, peers are called over TLS only. When it ends, calls in flight end with
+    UNAVAILABLE.
     """
     async with trio.open_nursery() as nursery:
         # There are never more links than the channel holds, so sending never has to wait.
         to_open, opened = trio.open_memory_channel[_Link](max_links)
-        pool = ChannelPool(to_open, traffic, limits, max_links)
+        pool = ChannelPool(to_open, traffic, limits, max_links, tls)
         task_status.started(pool)
         try:
             async for link in opened:

@@ -4,6 +4,9 @@ gRPC over HTTP/2 asks for a plain HTTP status where the peer does not speak gRPC
 HTTP/2's flow control, so an answer that its peer does not take stays a call in flight, which counts
 like any other and gives way first.
 
+The answer waits for the rest of the request, for ``ARRIVES_S`` at most. So a peer whose later
+frames are malformed gets the error of HTTP/2, however its frames are cut into packets.
+
 Invariant: an answer that is not taken within ``stall_s`` is reset.
 """
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from meshnode.rpc.streams import MessageStream
 
 NO_ERROR = 0
+ARRIVES_S = 1.0
+"""Time for the rest of the request. One that takes longer is answered before its end."""
 
 
 class HttpRefusal:
@@ -59,6 +64,8 @@ class HttpRefusal:
         ]
         try:
             with self._scope:
+                with trio.move_on_after(ARRIVES_S):
+                    await self.stream.wait_ended()
                 self._connection.h2.send_headers(self.stream.id, headers)
                 await self.stream.send_body(body)
                 self._connection.message_passed()

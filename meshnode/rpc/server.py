@@ -15,7 +15,6 @@ import errno
 import logging
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import h2.events
 import trio
@@ -28,10 +27,11 @@ from meshnode.domain.frames import AddressFrames
 from meshnode.domain.held_bytes import HeldBytes
 from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.ratelimit import LeakyBucket, Rate
+from meshnode.rpc._header_memory import parsed_once
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller
 from meshnode.rpc.calls import ServerCall
-from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection, text_headers
+from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.rpc.headers import BadHead, RequestHead, parse_request
 from meshnode.rpc.limits import RpcLimits
@@ -41,6 +41,8 @@ from meshnode.rpc.refusal import HttpRefusal
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.stubs import Operation, Service
 from meshnode.rpc.transport import Transport
+from meshnode.tls import ServerTls
+from meshnode.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +58,16 @@ class Server:
     """The state that all connections of a server share."""
 
     def __init__(
-        self, services: Iterable[Service], limits: RpcLimits, traffic: TrafficMeter
+        self,
+        services: Iterable[Service],
+        limits: RpcLimits,
+        traffic: TrafficMeter,
+        turns: Turns,
+        tls: ServerTls | None = None,
     ) -> None:
         """Make the state for ``services``, whose names must be distinct."""
+        self.turns = turns
+        self._tls = tls
         self.limits = limits
         self.traffic = traffic
         self.held: HeldBytes[Answering] = HeldBytes(limits.bytes_in_flight, limits.bytes_of_one)
@@ -96,7 +105,8 @@ class Server:
             sock.close()
             return
         try:
-            transport = Transport(sock, self.traffic, stall_s=self.limits.stall_s)
+            tls, stall_s = self._tls.grpc if self._tls else None, self.limits.stall_s
+            transport = Transport(sock, self.traffic, stall_s=stall_s, tls=tls, server_side=True)
         except OSError:
             # The peer has disconnected already, and some systems then refuse to set options.
             sock.close()
@@ -146,12 +156,15 @@ class ServerConnection(Connection):
 
     def __init__(self, transport: Transport, server: Server) -> None:
         """Nothing is read before :meth:`run`."""
+        turns = server.turns.of(transport.peer[0])
+        turns.enter()
         super().__init__(
             transport,
             server.limits,
             client_side=False,
             frames=server.frames.meter(transport.peer[0]),
             peer_log=server.peer_log,
+            turns=turns,
         )
         self._server = server
         self._calls: dict[int, Answering] = {}
@@ -170,8 +183,12 @@ class ServerConnection(Connection):
         async with trio.open_nursery() as nursery:
             # The nursery stays inside this object: event handlers start the calls in it.
             self._nursery = nursery
-            nursery.start_soon(self.transport.run_writer)
             with self._reading:
+                try:
+                    await self.transport.shake_hands()
+                except OSError:
+                    return
+                nursery.start_soon(self.transport.run_writer)
                 await self.read()
             self.flush()
             if self._server.closing:
@@ -264,7 +281,7 @@ class ServerConnection(Connection):
             self.reset(stream_id, REFUSED_STREAM)
             self._count_abandoned()
             return
-        head = parse_request(text_headers(event.headers))
+        head = parsed_once(event.headers, parse_request)
         if isinstance(head, BadHead):
             if head.http_status == 200:
                 self._refuse(stream_id, head.code, head.message)
@@ -275,8 +292,10 @@ class ServerConnection(Connection):
         operation = self._server.operation(head)
         stream = MessageStream(self, stream_id, head.encoding, CallRefused)
         if operation is not None:
+            stream.operation = operation.name
             stream.expect(head.encoding, limits_of(operation.request_type).size)
-        caller = replace(self._peer, metadata=head.metadata)
+        peer = self._peer
+        caller = Caller(peer.ip, peer.port, head.metadata, peer.here)
         self._begin(stream, ServerCall(self, stream, operation, head.timeout_s, caller))
 
     def _begin(self, stream: MessageStream, call: Answering) -> None:
@@ -319,17 +338,20 @@ async def serve_grpc(
     *,
     traffic: TrafficMeter,
     limits: RpcLimits | None = None,
+    turns: Turns | None = None,
+    tls: ServerTls | None = None,
     shutdown: trio.Event | None = None,
     grace_s: float = 10.0,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve gRPC on ``host:port`` (interface 4.3) until cancelled, or until closed by ``shutdown``.
 
-    Port 0 picks a free port; ``task_status.started`` reports the actual address. Raises
-    StartupError when it cannot listen there. When this is cancelled, calls in flight are cancelled
-    and their callers see UNAVAILABLE.
+    With ``tls`` every connection begins with a handshake. Port 0 picks a free port;
+    ``task_status.started`` reports the actual address. Raises StartupError when it cannot listen
+    there. When this is cancelled, calls in flight are cancelled and their callers see UNAVAILABLE.
+    ``turns`` are those of the node's clients on all ports.
     """
-    server = Server(services, limits or RpcLimits(), traffic)
+    server = Server(services, limits or RpcLimits(), traffic, turns or Turns(), tls)
     listeners = await _listen(host, port)
     async with trio.open_nursery() as nursery:
         accepting = await nursery.start(_accept, server, listeners)

@@ -82,6 +82,8 @@ class MessageStream:
 
     window_stall_s = math.inf
     """How long a message may wait for the peer's window, since its bytes count as held."""
+    operation = ""
+    """The operation that its messages are counted for; without one, they are not."""
 
     def __init__(
         self,
@@ -188,6 +190,11 @@ class MessageStream:
         # Time counts anew from the beginning of a message.
         self.pace.work()
 
+    async def wait_ended(self) -> None:
+        """Wait until the peer sends nothing more. Takes no message."""
+        while not (self.remote_ended or self.failed):
+            await self._readable.park()
+
     async def receive(self, *, keep: bool = False) -> bytearray | None:
         """The next message, or None when the peer has ended its side.
 
@@ -209,7 +216,7 @@ class MessageStream:
         if self._reader.problem is not None:
             raise self._error(self._reader.problem.code, self._reader.problem.message)
         message = self._reader.take()
-        self._connection.message_passed()
+        self._count(len(message), sent=False)
         self._taken += len(message) + PREFIX.size
         if self._unacknowledged and not self._reader.waiting:
             self._acknowledge()
@@ -231,7 +238,7 @@ class MessageStream:
         else:
             # Other tasks get a turn between messages, however fast the peer reads.
             await trio.lowlevel.checkpoint()
-        self._connection.message_passed()
+        self._count(len(message), sent=True)
         await self._wait_room()
         if len(message) + PREFIX.size <= min(self._window(), BATCH_BYTES):
             self.pace.work()
@@ -277,6 +284,11 @@ class MessageStream:
         self._connection.forget(self.id)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _count(self, size: int, *, sent: bool) -> None:
+        self._connection.message_passed()
+        if self.operation:
+            self._connection.transport.traffic.message_bytes[self.operation, sent] += size
 
     async def _send_in_pieces(self, head: bytes, message: bytes, *, last: bool) -> None:
         rest = memoryview(message)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ import trio
 
 from meshnode.domain.kademlia.address import canonical
 from meshnode.domain.kademlia.refusals import NotAnAddress
+from meshnode.tls import handshake, say_goodbye, wrap
 
 if TYPE_CHECKING:
     from meshnode.domain.metering import TrafficMeter
@@ -38,8 +40,19 @@ PROBES = 3
 class Transport:
     """A connected socket. One task reads; any task writes."""
 
-    def __init__(self, sock: socket.socket, traffic: TrafficMeter, *, stall_s: float) -> None:
-        """Take over a connected TCP socket. ``stall_s`` limits the wait for the peer to read."""
+    def __init__(
+        self,
+        sock: socket.socket,
+        traffic: TrafficMeter,
+        *,
+        stall_s: float,
+        tls: ssl.SSLContext | None = None,
+        server_side: bool = False,
+    ) -> None:
+        """Take over a connected TCP socket. ``stall_s`` limits the wait for the peer to read.
+
+        With ``tls``, :meth:`shake_hands` comes before anything else. Raises OSError.
+        """
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -53,8 +66,10 @@ class Transport:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self.peer = _address(sock.getpeername())
         self.here = _address(sock.getsockname())[0]
-        self._sock = sock
-        self._traffic = traffic
+        self._tls = None if tls is None else wrap(sock, tls, server_side=server_side)
+        self._sock = sock if self._tls is None else self._tls
+        self.traffic = traffic
+        """Counts what passes here."""
         self._stall_s = stall_s
         self._unsent: deque[memoryview] = deque()
         self._source: Callable[[], bytes] | None = None
@@ -68,17 +83,31 @@ class Transport:
         self.broken = False
         traffic.active_connections += 1
 
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self._tls is not None
+
+    async def shake_hands(self) -> None:
+        """Shake hands if there is TLS; the caller sets the deadline. Raises OSError."""
+        if self._tls is not None:
+            await handshake(self._tls)
+
     async def receive(self, size: int = LARGE_READ) -> bytes:
         """The next bytes, at most ``size``; empty when the connection has ended for any reason."""
         while not self.broken:
-            await trio.lowlevel.wait_readable(self._sock)
+            if self._tls is not None and self._tls.pending():
+                # The rest of a record has been read already, so nothing need become readable.
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(self._sock)
             try:
                 data = self._sock.recv(size)
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 continue
             except OSError:
                 return b""
-            self._traffic.bytes_received += len(data)
+            self.traffic.bytes_received += len(data)
             self.moved += len(data)
             return data
         return b""
@@ -142,8 +171,11 @@ class Transport:
         """Shut down the sending side, and read until the peer has shut down its own."""
         if self.broken or self._closed:
             return
+        if self._tls is not None:
+            say_goodbye(self._tls)
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_WR)
+            # TLS's own method would read what still comes in as if it were not encrypted.
+            socket.socket.shutdown(self._sock, socket.SHUT_WR)
         while await self.receive():
             pass
 
@@ -157,7 +189,7 @@ class Transport:
         self._room.unpark_all()
         self._wake.set()
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Release the socket. Nobody may be reading or writing."""
@@ -167,17 +199,17 @@ class Transport:
         self._room.unpark_all()
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
-        self._traffic.active_connections -= 1
+        self.traffic.active_connections -= 1
 
     def _send(self, data: bytes | memoryview) -> int:
         try:
             sent = self._sock.send(data)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantWriteError):
             return 0
         except OSError:
             self.abort()
             return 0
-        self._traffic.bytes_sent += sent
+        self.traffic.bytes_sent += sent
         self.moved += sent
         return sent
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -19,12 +20,15 @@ import trio
 from meshnode.domain.errors import RateLimited
 from meshnode.model.prompts import Prompts
 from meshnode.services.generation import Generation
+from meshnode.services.observing import UNOBSERVED
+from meshnode.turns import count_no_more, counted
 
 if TYPE_CHECKING:
     from meshnode.domain.generation import GenerationRequest
     from meshnode.domain.metering import InferenceMeter
     from meshnode.domain.shares import Requester
-    from meshnode.model.loading import LoadedModel
+    from meshnode.model.loading import ModelFacts
+    from meshnode.services.observing import GenerationObserver
 
 MAX_TOKENIZING = 2
 """Prompts tokenised at once: keep cores free for the torch thread."""
@@ -50,28 +54,43 @@ class GenerationQueue(Protocol):
 class GenerationMeter:
     """Measures generations, and estimates from them when a place will be free."""
 
-    def __init__(self, figures: InferenceMeter, places: int) -> None:
+    def __init__(
+        self, figures: InferenceMeter, places: int, observer: GenerationObserver = UNOBSERVED
+    ) -> None:
         """``figures`` are the node's, for ``/metrics``; ``places`` is how many compute at once."""
         self._figures = figures
+        self._observer = observer
         self._places = places
         self._average_s = 1.0
 
-    def admitted(self) -> None:
+    def admitted(self, generation: Generation) -> None:
         """Count a generation that has been queued."""
         self._figures.admitted(trio.current_time())
+        self._observer.began(generation)
 
-    def token(self) -> None:
-        """Count a generated token."""
-        self._figures.token()
+    def token(self, generation: Generation) -> None:
+        """Count a token that ``generation`` is about to emit."""
+        figures, now = self._figures, trio.current_time()
+        figures.token()
+        if generation.emitted_at is None:
+            figures.first_token_s.add(now - generation.opened_at)
+        else:
+            figures.next_token_s.add(now - generation.emitted_at)
 
     def ended(self, generation: Generation) -> None:
         """Measure a generation that has just ended, however it ended."""
         now = trio.current_time()
         timing = generation.timing(now)
         self._figures.finished(now, timing.total_ms)
+        reason = generation.finish_reason
+        self._figures.outcomes[reason or generation.state.value] += 1
+        self._figures.request_s.add(timing.total_ms / 1e3)
+        self._figures.queue_s.add(timing.queue_ms / 1e3)
         if timing.inference_ms:
+            self._figures.prompt_tokens += len(generation.prompt)
             # One that never had a place says nothing of how long places are taken.
             self._average_s += RECENT * (timing.inference_ms / 1e3 - self._average_s)
+        self._observer.ended(generation)
 
     def queue_full(self) -> RateLimited:
         """The error for a full queue. It says when the next generation is likely to end."""
@@ -106,7 +125,7 @@ class Admission:
 
     def __init__(
         self,
-        model: LoadedModel,
+        model: ModelFacts,
         context_length: int,
         queue: GenerationQueue,
         meter: GenerationMeter,
@@ -121,16 +140,19 @@ class Admission:
     async def open(self, request: GenerationRequest) -> Generation:
         """Tokenise the prompt and queue the generation.
 
-        Raises InvalidRequest if the prompt does not fit the context, RateLimited when the queue is
-        full, LayersUnavailable when no reachable node holds some layer, Unavailable when stopped.
+        Raises InvalidRequest if the prompt does not fit the context or the JSON Schema cannot be
+        kept to, RateLimited when the queue is full, LayersUnavailable when no reachable node holds
+        some layer, Unavailable when stopped.
         """
         opened_at = trio.current_time()
         # Checked again below. Checking here as well spares a busy node the tokenising.
         self._queue.validate_ready(request.requester)
-        prompt = await trio.to_thread.run_sync(
-            self._prompts.tokens, request.prompt, limiter=self._tokenizing, abandon_on_cancel=True
+        prepare = counted(partial(self._prompts.prepared, request))
+        prompt, constraint = await trio.to_thread.run_sync(
+            prepare, limiter=self._tokenizing, abandon_on_cancel=True
         )
         self._queue.validate_ready(request.requester)
+        count_no_more()
         generation = Generation(
             request,
             id=f"gen-{uuid.uuid4().hex}",
@@ -138,8 +160,9 @@ class Admission:
             most_tokens=min(request.max_tokens, self._context - len(prompt)),
             opened_at=opened_at,
             leave=self._queue.leave,
+            constraint=constraint,
         )
         if not self._queue.submit(generation):
             raise self._meter.queue_full()
-        self._meter.admitted()
+        self._meter.admitted(generation)
         return generation

@@ -36,10 +36,13 @@ from meshnode.domain.generation import (
     GenerationRequest,
     Timing,
     TokenEvent,
+    TokenLogprobs,
     Usage,
 )
 from meshnode.domain.textstream import TextStream
+from meshnode.domain.traces import GenerationTrace
 from meshnode.domain.transitions import checked
+from meshnode.model.sampler import Constraint
 
 
 class GenerationState(Enum):
@@ -81,19 +84,37 @@ class Generation:
         most_tokens: int,
         opened_at: float,
         leave: Callable[[Generation], None],
+        constraint: Constraint | None = None,
     ) -> None:
-        """``most_tokens`` bounds the completion; ``leave`` is called when the reader leaves."""
+        """``most_tokens`` bounds the completion; ``leave`` is called when the reader leaves.
+
+        ``constraint`` is the compiled form of the request's JSON Schema, if it has one.
+        """
         self.id = id
         self.request = request
+        self.constraint = constraint
         self.prompt = prompt
         self.most_tokens = most_tokens
         self.state = GenerationState.QUEUED
         self._text = TextStream(request.stop)
         self._completion_tokens = 0
-        self._opened_at = opened_at
-        self._admitted_at: float | None = None
+        self.opened_at = opened_at
+        self.model_hash = ""
+        """Of the model that computes it, from the moment in which it is queued."""
+        self.notes: list[str] = []
+        """What the client should know about how the answer was made."""
+        self.trace: GenerationTrace | None = None
+        """Its trace, while somebody records one."""
+        self.first_emitted_at: float | None = None
+        self.emitted_at: float | None = None
+        """When its latest token was emitted."""
+        self.finish_reason: FinishReason | None = None
+        """Why it has finished; None before, and if it has ended in another way."""
+        self.failure: MeshnodeError | None = None
+        """Why it has failed."""
+        self.admitted_at: float | None = None
+        """When it got a place."""
         self._ended_at: float | None = None
-        self._failure: MeshnodeError | None = None
         self._leave = leave
         # Room for one event for each token, and for the last one.
         self._send, self._receive = trio.open_memory_channel[TokenEvent | Finished](most_tokens + 1)
@@ -141,8 +162,8 @@ class Generation:
         try:
             return await self._receive.receive()
         except trio.EndOfChannel:
-            if self._failure is not None:
-                raise self._failure from None
+            if self.failure is not None:
+                raise self.failure from None
             raise StopAsyncIteration from None
 
     # The queue that computes the generation calls the methods below.
@@ -150,9 +171,16 @@ class Generation:
     def admit(self, now: float) -> None:
         """Note that the generation has a place in the batch."""
         self._enter(GenerationState.COMPUTING)
-        self._admitted_at = now
+        self.admitted_at = now
 
-    def advance(self, piece: bytes, *, end_of_text: bool, now: float) -> None:
+    def advance(
+        self,
+        piece: bytes,
+        *,
+        end_of_text: bool,
+        now: float,
+        logprobs: TokenLogprobs | None = None,
+    ) -> None:
         """Count one token and emit its event; emit ``Finished`` too if it was the last."""
         index = self._completion_tokens
         self._completion_tokens += 1
@@ -164,16 +192,20 @@ class Generation:
         if last or stopped:
             self._enter(GenerationState.FINISHED)
             self._ended_at = now
-        self._emit(TokenEvent(text, index))
+        if self.first_emitted_at is None:
+            self.first_emitted_at = now
+        self.emitted_at = now
+        self._emit(TokenEvent(text, index, None if end_of_text else logprobs))
         if self.ended:
             reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+            self.finish_reason = reason
             self._emit(Finished(reason, self.usage, self.timing(now)))
             self._send.close()
 
     def fail(self, failure: MeshnodeError, now: float) -> None:
         """End without ``Finished``: the reader gets the failure after the events so far."""
         self._enter(GenerationState.FAILED)
-        self._failure, self._ended_at = failure, now
+        self.failure, self._ended_at = failure, now
         self._send.close()
 
     def cancel(self, now: float) -> None:
@@ -185,8 +217,8 @@ class Generation:
     def timing(self, now: float) -> Timing:
         """Time so far: waiting, then computing."""
         end = self._ended_at or now
-        admitted = self._admitted_at or end
-        queue_ms, inference_ms = (admitted - self._opened_at) * 1e3, (end - admitted) * 1e3
+        admitted = self.admitted_at or end
+        queue_ms, inference_ms = (admitted - self.opened_at) * 1e3, (end - admitted) * 1e3
         return Timing(queue_ms, inference_ms, queue_ms + inference_ms)
 
     def _enter(self, state: GenerationState) -> None:

@@ -47,10 +47,12 @@ class Health:
         tracker_url: str,
         now: Callable[[], float],
         clock: Callable[[], str] = lambda: "",
+        uncovered: Callable[[], str] = lambda: "",
     ) -> None:
-        """``device``, ``peer_count`` and ``clock`` are asked at each report.
+        """``device``, ``peer_count``, ``clock`` and ``uncovered`` are asked at each report.
 
-        ``now`` is monotonic seconds; ``clock`` says what is wrong with the wall clock, if anything.
+        ``now`` is monotonic seconds; ``clock`` says what is wrong with the wall clock, if anything,
+        and ``uncovered`` which layers this node would need for an answer and cannot reach.
         """
         self._drain = drain
         self._services = services
@@ -59,6 +61,7 @@ class Health:
         self._tracker_url = tracker_url
         self._now = now
         self._clock = clock
+        self._uncovered = uncovered
         self._storage = "ok"
         self._probed_at = now()
 
@@ -66,7 +69,7 @@ class Health:
         """The state of the node now."""
         checks = {
             "gpu": self._device(),
-            "network": "draining" if self._drain.draining else self._services.summary(),
+            "network": self._network_state(),
             "storage": self._storage_state(),
             "peers": self._peers_state(),
         }
@@ -79,6 +82,12 @@ class Health:
     def storage_probed(self, state: str) -> None:
         """Record the outcome of a probe of the data folder."""
         self._storage, self._probed_at = state, self._now()
+
+    def _network_state(self) -> str:
+        if self._drain.draining:
+            return "draining"
+        state = self._services.summary()
+        return self._uncovered() or state if state in WELL else state
 
     def _storage_state(self) -> str:
         stale = self._now() - self._probed_at > PROBE_STALE_S

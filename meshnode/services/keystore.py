@@ -203,19 +203,29 @@ class Keystore:
 def load_or_create_token(data_dir: Path) -> tuple[str, bool]:
     """Read the operator's bearer token, or make one. Returns it, and whether it is new."""
     path = data_dir / TOKEN_FILE
+    if not path.exists():
+        return replace_token(data_dir), True
+    return read_token(path), False
+
+
+def replace_token(data_dir: Path) -> str:
+    """Make another bearer token for the operator, and write it in place of the one before."""
+    token = "mn_" + secrets.token_urlsafe(TOKEN_BYTES)
+    _write(data_dir / TOKEN_FILE, token.encode() + b"\n")
+    return token
+
+
+def read_token(path: Path) -> str:
+    """The operator's bearer token in a file. Raises StartupError."""
     try:
         token = path.read_text("ascii").strip()
-    except FileNotFoundError:
-        token = "mn_" + secrets.token_urlsafe(TOKEN_BYTES)
-        _write(path, token.encode() + b"\n")
-        return token, True
     except OSError as error:
         raise StartupError(f"cannot read the token file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         token = ""
     if not _TOKEN.fullmatch(token):
         raise StartupError(f"the token file {path} is damaged; remove it to have a new one made")
-    return token, False
+    return token
 
 
 def _read(path: Path) -> bytes:

@@ -1,8 +1,8 @@
 """Where a node's model comes from, and which layers of it the node holds (interface 1).
 
-Settings: ``model`` is a directory, empty for the default model, or ``network`` for the model that
-the trackers serve. ``layers`` is a range, ``all``, or ``auto``, which chooses the layers that the
-network lacks and that fit in memory (decision 0048).
+Settings: ``model`` is a directory or a GGUF file, the name of a packaged model, empty for the
+default model, or ``network`` for the model that the trackers serve. ``layers`` is a range, ``all``,
+or ``auto``, which chooses the layers that the network lacks and that fit in memory (decision 0048).
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from meshnode.domain.identity import NodeKey
 from meshnode.domain.kademlia.node_id import parse_id
 from meshnode.domain.placement import ModelSizes, choose_layers
 from meshnode.domain.units import GIBIBYTE
+from meshnode.memory import PROCESS_BYTES
 from meshnode.model.config import DecoderConfig
-from meshnode.model.loading import CONFIG_FILE, DEFAULT_MODEL
+from meshnode.model.files import CONFIG_FILE, ModelFiles, locate_model, open_files
+from meshnode.model.loading import DEFAULT_MODEL
 from meshnode.model.manifest import (
     Manifest,
+    manifest_of,
     manifest_of_directory,
     parts_of,
 )
@@ -50,21 +53,27 @@ CURRENT_FILE = "current"
 """File with the hash of the model that was fetched last, for a start without any tracker."""
 CACHE_FILE = "manifest-cache.json"
 WEIGHTS_SHARE = 0.75
-"""Share of the memory for weights when layers are chosen; keys and values need the rest."""
+"""Share of the process's memory that weights get when layers are chosen; keys and values need the
+rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model directory with the weights of the layers ``held``."""
+    """A model's files, with the weights of the layers ``held``."""
 
-    directory: Path
+    files: ModelFiles
     config: DecoderConfig
     held: range
     manifest: Manifest
 
+    @property
+    def directory(self) -> Path:
+        """The directory, or the GGUF file."""
+        return self.files.path
+
     def served(self) -> WeightServer:
         """A server of these weights for other nodes."""
-        files = WeightFiles(self.directory, self.config, self.held, self.manifest)
+        files = WeightFiles(self.files, self.config, self.held, self.manifest)
         return WeightServer(files, self.manifest.model_hash)
 
 
@@ -80,23 +89,29 @@ async def find_model(
     if config.model == NETWORK_MODEL:
         try:
             directory, shape, held = await _fetch(config, key, connect, trackers, progress)
+            files = open_files(directory)
         except OSError as error:
             raise StartupError(
                 f"cannot keep the model of the network in {data_dir}: {error.strerror}"
             ) from None
     else:
-        directory = Path(config.model) if config.model else DEFAULT_MODEL
-        shape = DecoderConfig.read(directory / CONFIG_FILE)
+        files = await trio.to_thread.run_sync(named_files, config.model)
+        shape = await trio.to_thread.run_sync(files.config)
         coverage = [0] * shape.num_layers
         if config.layers == AUTO:
             coverage = await ask_coverage(connect, trackers, shape.num_layers)
         held = _held(config, shape, coverage)
     manifest = await trio.to_thread.run_sync(
-        partial(manifest_of_directory, directory, shape, data_dir / CACHE_FILE)
+        partial(manifest_of, files, shape, data_dir / CACHE_FILE)
     )
-    require_pinned(manifest, config.model_hash, str(directory))
+    require_pinned(manifest, config.model_hash, str(files.path))
     log.info("the model is %s", manifest.model_hash)
-    return ModelSource(directory, shape, held, manifest)
+    return ModelSource(files, shape, held, manifest)
+
+
+def named_files(name: str) -> ModelFiles:
+    """The files of the model that ``--model`` names, unless it is the network's. Blocks."""
+    return open_files(locate_model(name) if name else DEFAULT_MODEL)
 
 
 async def _fetch(
@@ -156,14 +171,23 @@ def _held(config: Config, shape: DecoderConfig, coverage: list[int]) -> range:
         return held
     table = 4 * shape.vocab_size * shape.hidden_size
     sizes = ModelSizes(shape.num_layers, 4 * shape.layer_parameters, table, table)
-    budget = int(config.resources.max_memory_gb * GIBIBYTE * WEIGHTS_SHARE)
+    memory = int(config.resources.max_memory_gb * GIBIBYTE) - PROCESS_BYTES
+    budget = int(memory * WEIGHTS_SHARE)
     held = choose_layers(sizes, budget, coverage)
     log.info("holding layers %d-%d of %d", held.start, held.stop - 1, shape.num_layers)
     return held
 
 
 def show_progress(done: int, total: int) -> None:
-    """Show the progress on one line of the terminal, if there is a terminal."""
+    """Show how much was fetched on one line of the terminal, if there is a terminal."""
+    _show(f"fetching weights: {done}/{total} tensors", done == total)
+
+
+def show_loading(done: int, total: int) -> None:
+    """Show how much was loaded, likewise."""
+    _show(f"loading weights: {done}/{total} layers", done == total)
+
+
+def _show(line: str, is_last: bool) -> None:
     if sys.stderr.isatty():
-        end = "\n" if done == total else ""
-        print(f"\rfetching weights: {done}/{total} tensors", end=end, file=sys.stderr, flush=True)
+        print(f"\r{line}", end="\n" if is_last else "", file=sys.stderr, flush=True)

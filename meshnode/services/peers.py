@@ -23,7 +23,7 @@ from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.holding import NETWORK_KEY, layer_key
 from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.kademlia.refusals import DhtRefusal
-from meshnode.domain.peers import Capacity, Peer, ShardInfo, check_shard_info
+from meshnode.domain.peers import MAX_VERSIONS, Capacity, Peer, ShardInfo, check_shard_info
 from meshnode.domain.roster import BEAT_S, Roster
 from meshnode.domain.units import SECOND_NS
 from meshnode.rpc.errors import CallFailed, Code
@@ -104,9 +104,9 @@ class PeerBook:
         """The peer with this id."""
         return self._roster.get(node_id)
 
-    def holders(self, layer: int) -> list[Peer]:
-        """The peers that hold a layer of this node's model, the nearest first."""
-        return self._roster.holders(layer, self.own.model_hash)
+    def holders(self, layer: int, model_hash: str = "") -> list[Peer]:
+        """The peers that hold a layer of a model, by default this node's, the nearest first."""
+        return self._roster.holders(layer, model_hash or self.own.model_hash)
 
     def knows(self, host: str, grpc_port: int) -> bool:
         """Whether a peer is at this address."""
@@ -170,7 +170,9 @@ class PeerBook:
         announced: set[NodeId] = set()
         while True:
             own = self.own
-            keys = {NETWORK_KEY, *(layer_key(own.model_hash, layer) for layer in own.layers)}
+            hashes = own.model_hashes or (own.model_hash,)
+            keys = {layer_key(each, layer) for each in hashes for layer in own.layers}
+            keys.add(NETWORK_KEY)
             for key in announced - keys:
                 self._dht.withdraw(key)
             for key in keys - announced:
@@ -311,6 +313,10 @@ def shard_info(message: pb.GetShardInfoResponse) -> ShardInfo:
         vocab_size=message.vocab_size,
         context_length=message.context_length,
         capacity=capacity_in(message.capacity),
+        numeric_class=message.numeric_class,
+        origin_hash=message.origin_hash,
+        weights_version=message.weights_version,
+        model_hashes=tuple(message.model_hashes[: MAX_VERSIONS + 1]),
     )
 
 
@@ -330,6 +336,10 @@ def shard_info_message(info: ShardInfo) -> pb.GetShardInfoResponse:
         vocab_size=info.vocab_size,
         context_length=info.context_length,
         capacity=capacity_message(info.capacity),
+        numeric_class=info.numeric_class,
+        origin_hash=info.origin_hash,
+        weights_version=info.weights_version,
+        model_hashes=info.model_hashes,
     )
 
 

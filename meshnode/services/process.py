@@ -7,29 +7,20 @@ few seconds; ``ram_used`` is its resident memory in bytes (decision 0027).
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
+import math
 import os
 import time
 from collections.abc import Callable
 
 import psutil
 
+from meshnode.memory import private_bytes
+
 INTERVAL_S = 1.0
 """Shortest time over which a share is measured; over shorter ones it is mostly rounding error."""
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system. Takes some tenths of a second.
-
-    What training frees lies between other allocations of several threads, where the allocator keeps
-    it: 700 of 750 MB were measured.
-    """
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    # Other C libraries than glibc have no such call.
-    if trim is not None:
-        trim(0)
+KEPT_S = 0.25
+"""How long a reading is used. The kernel adds up all threads for each, which takes a tenth of the
+time of a small call."""
 
 
 class ProcessGauge:
@@ -40,12 +31,20 @@ class ProcessGauge:
         self._clock = clock
         self._process = psutil.Process()
         self._processors = len(os.sched_getaffinity(0))
-        self._resident = 0
+        self._resident, self._resident_at = 0, -math.inf
+        self._private, self._private_at = 0, -math.inf
+        self._percent, self._percent_at = 0.0, -math.inf
         self._earlier = self._later = (clock(), self._cpu_seconds())
 
     def cpu_percent(self) -> float:
         """Mean share since a reading at least ``INTERVAL_S`` ago, or since the start."""
-        now, used = self._clock(), self._cpu_seconds()
+        now = self._clock()
+        if now - self._percent_at >= KEPT_S:
+            self._percent, self._percent_at = self._share(now), now
+        return self._percent
+
+    def _share(self, now: float) -> float:
+        used = self._cpu_seconds()
         # Two old readings are kept: frequent callers move `later` on only once it is old enough to
         # be measured from.
         if now - self._later[0] >= INTERVAL_S:
@@ -57,10 +56,24 @@ class ProcessGauge:
         return round(min(100.0, max(0.0, share)), 1)
 
     def ram_used(self) -> int:
-        """Resident memory in bytes; the last figure while no file can be opened to read it."""
-        with contextlib.suppress(OSError):
-            self._resident = int(self._process.memory_info().rss)
+        """Resident memory in bytes, at most ``KEPT_S`` ago.
+
+        The last figure while no file can be opened to read it.
+        """
+        now = self._clock()
+        if now - self._resident_at >= KEPT_S:
+            self._resident_at = now
+            with contextlib.suppress(OSError):
+                self._resident = int(self._process.memory_info().rss)
         return self._resident
+
+    def private_used(self) -> int:
+        """Private memory in bytes, as :meth:`ram_used` (decision 0157)."""
+        now = self._clock()
+        if now - self._private_at >= KEPT_S:
+            self._private_at = now
+            self._private = private_bytes() or self._private
+        return self._private
 
     def _cpu_seconds(self) -> float:
         return time.process_time()

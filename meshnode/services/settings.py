@@ -63,18 +63,18 @@ class LiveSettings(Protocol):
 class Settings:
     """Owner of the configuration in force."""
 
-    def __init__(self, config: Config, node_id: str, *, weight_bytes: int = 0) -> None:
+    def __init__(self, config: Config, node_id: str, *, taken_bytes: int = 0) -> None:
         """Start from ``config``; ``node_id`` is shown in the document and cannot be changed.
 
-        ``weight_bytes`` is the memory that the model needs. A lower limit of memory is refused,
-        since the node could not start again with it.
+        ``taken_bytes`` is the memory that weights and process need. A lower limit of memory is
+        refused, since the node could not start again with it.
         """
         self.current = config
         self.changed = Wakeup()
         self.checks: list[Callable[[Config], None]] = []
         """Each raises InvalidRequest for a configuration that this node cannot have."""
         self._node_id = node_id
-        self._least_memory_gb = (weight_bytes + CACHE_AT_LEAST) / GIBIBYTE
+        self._least_memory_gb = (taken_bytes + CACHE_AT_LEAST) / GIBIBYTE
         self._file = Path(config.data_dir) / PERSISTED
         self._persisted = read_persisted(self._file)
         self._writing = trio.Lock()
@@ -127,7 +127,9 @@ class Settings:
                 changes[key] = validate_value(setting, value)
         memory = changes.get("resources.max_memory_gb", self._least_memory_gb)
         if float(memory) < self._least_memory_gb:
-            reason = f"must be at least {self._least_memory_gb:.3g}: the model needs it"
+            reason = (
+                f"must be at least {self._least_memory_gb:.3g}: the weights and the process need it"
+            )
             raise InvalidRequest("resources.max_memory_gb", reason)
         return changes
 

@@ -24,13 +24,16 @@ from meshnode.datadir import write_private
 from meshnode.domain.checksums import dump_checked, read_checked
 from meshnode.domain.errors import InvalidRequest, StartupError
 from meshnode.domain.tokens import (
+    CUSTOMER,
     ID_BYTES,
     SECRET_BYTES,
+    Scope,
     TokenRecord,
     digest,
     find_live,
     new_token,
 )
+from meshnode.services.keystore import read_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +43,9 @@ log = logging.getLogger(__name__)
 
 TOKENS_FILE = "tokens.json"
 LOCK_FILE = "tokens.lock"
-FORMAT = "meshnode-tokens-v1"
+FORMAT = "meshnode-tokens-v2"
+FORMATS = (FORMAT, "meshnode-tokens-v1")
+"""In the former format tokens had no scopes."""
 
 MAX_LIVE = 1000
 """The most tokens at a time; each request is compared with all of them."""
@@ -58,22 +63,26 @@ class TokenStore:
     """Issues, lists, revokes and authenticates tokens."""
 
     def __init__(
-        self, data_dir: Path, operator_token: str = "", clock: Callable[[], float] = time.time
+        self,
+        data_dir: Path,
+        operator_token: str = "",
+        clock: Callable[[], float] = time.time,
+        *,
+        operator_file: Path | None = None,
     ) -> None:
         """Read the file in ``data_dir``, which must exist. StartupError when it is damaged.
 
-        ``operator_token`` is accepted besides the file's tokens, and never written. ``clock`` gives
+        ``operator_token`` is accepted besides the file's tokens, and never written. It has all
+        scopes. If it is kept in ``operator_file``, another one there replaces it. ``clock`` gives
         seconds since the epoch.
         """
         self._path = data_dir / TOKENS_FILE
         self._lock_path = data_dir / LOCK_FILE
         self._clock = clock
-        self._operator = (
-            [TokenRecord(OPERATOR, OPERATOR, digest(operator_token), int(clock()))]
-            if operator_token
-            else []
-        )
-        self._identity = self._look()
+        self._operator = [self._operators(operator_token)] if operator_token else []
+        self._operator_file = operator_file
+        self._operator_identity = None if operator_file is None else _look(operator_file)
+        self._identity = _look(self._path)
         self._records = self._read()
 
     def authenticate(self, secret: str) -> TokenRecord:
@@ -86,7 +95,9 @@ class TokenStore:
         self._refresh()
         return list(self._records)
 
-    def issue(self, name: str, ttl_s: float | None = None) -> tuple[TokenRecord, str]:
+    def issue(
+        self, name: str, ttl_s: float | None = None, scopes: tuple[Scope, ...] = CUSTOMER
+    ) -> tuple[TokenRecord, str]:
         """Make a token and store its record; the secret is returned and kept nowhere.
 
         Raises :class:`InvalidRequest` if a live token has this name or there are too many live
@@ -100,7 +111,7 @@ class TokenStore:
             if len(live) >= MAX_LIVE:
                 raise InvalidRequest("name", f"there are {MAX_LIVE} tokens already; revoke some")
             random = secrets.token_bytes(SECRET_BYTES + ID_BYTES)
-            record, secret = new_token(name, random, now, ttl_s)
+            record, secret = new_token(name, random, now, ttl_s, scopes)
             dead = [record for record in records if not record.live(now)]
             forgotten = set(dead[: max(0, len(dead) - MAX_DEAD)])
             records[:] = [kept for kept in records if kept not in forgotten]
@@ -128,7 +139,7 @@ class TokenStore:
                 tokens = [asdict(record) for record in records]
                 document = {"format": FORMAT, "tokens": tokens}
                 write_private(self._path, dump_checked(document))
-            self._identity = self._look()
+            self._identity = _look(self._path)
             self._records = records
 
     @contextlib.contextmanager
@@ -143,8 +154,28 @@ class TokenStore:
         except OSError as error:
             raise StartupError(f"cannot write {self._path}: {error.strerror}") from None
 
+    def _operators(self, secret: str) -> TokenRecord:
+        return TokenRecord(
+            OPERATOR, OPERATOR, digest(secret), int(self._clock()), scopes=tuple(Scope)
+        )
+
+    def _refresh_operator(self) -> None:
+        """Take over a token that ``meshnode token rotate`` has written."""
+        path = self._operator_file
+        identity = self._operator_identity if path is None else _look(path)
+        if path is None or identity == self._operator_identity or identity is None:
+            return
+        self._operator_identity = identity
+        try:
+            self._operator = [self._operators(read_token(path))]
+        except StartupError:
+            log.exception("the operator's token cannot be read; the one before stays in force")
+        else:
+            log.info("the operator's token was changed")
+
     def _refresh(self) -> None:
-        identity = self._look()
+        self._refresh_operator()
+        identity = _look(self._path)
         if identity == self._identity:
             return
         self._identity = identity
@@ -154,21 +185,10 @@ class TokenStore:
             # Clients keep their access while the file is damaged; each bad version is logged once.
             log.exception("the token file cannot be read; the tokens known before stay in force")
 
-    def _look(self) -> _Identity | None:
-        """The file's identity, which changes whenever it is replaced; None if it cannot be seen."""
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            log.warning("cannot look at the token file: %s", error.strerror)
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
     def _read(self) -> _Records:
         try:
             document = read_checked(self._path.read_bytes())
-            if document["format"] != FORMAT:
+            if document["format"] not in FORMATS:
                 raise ValueError("unknown format")
             return [_record(entry) for entry in document["tokens"]]
         except FileNotFoundError:
@@ -179,8 +199,24 @@ class TokenStore:
             raise StartupError(f"{self._path} is damaged; restore it, or move it away") from None
 
 
+def _look(path: Path) -> _Identity | None:
+    """A file's identity, which changes whenever it is replaced; None if it cannot be seen."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.warning("cannot look at %s: %s", path.name, error.strerror)
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _record(entry: dict[str, object]) -> TokenRecord:
-    record = TokenRecord(**entry)  # type: ignore[arg-type]  # the types are checked below
+    scopes = entry.get("scopes", CUSTOMER)
+    if not isinstance(scopes, list | tuple):
+        raise TypeError("a token's scopes have the wrong type")
+    known = tuple(Scope(scope) for scope in scopes)
+    record = TokenRecord(**{**entry, "scopes": known})  # type: ignore[arg-type]  # checked below
     texts = (record.id, record.name, record.digest)
     times = (record.created_at, record.expires_at or 0, record.revoked_at or 0)
     if not all(type(text) is str for text in texts) or not all(type(at) is int for at in times):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.kademlia.policy import ANYWHERE
 from meshnode.domain.kademlia.refusals import DhtRefusal, NotAnAddress
-from meshnode.model.config import DecoderConfig, ModelUnreadable
-from meshnode.model.loading import CONFIG_FILE
+from meshnode.model.config import DecoderConfig
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.files import CONFIG_FILE
 from meshnode.model.manifest import FILES, MANIFEST_FILE, Manifest, parts_of, read_manifest
 from meshnode.model.transfer import (
     MANIFEST,
@@ -41,7 +43,6 @@ from meshnode.model.transfer import (
     WeightFiles,
     embedding_names,
     head_names,
-    layer_names,
     read_tensors,
 )
 from meshnode.model.weights import INDEX_FILE
@@ -68,6 +69,9 @@ Connect = Callable[[str, int], Awaitable[NodeServiceStub]]
 """A connected stub for a host and a gRPC port; raises CallFailed."""
 Trackers = Sequence[tuple[str, int]]
 """Hosts and gRPC ports."""
+
+
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
 class WeightServer:
@@ -327,13 +331,15 @@ def _check_shapes(config: DecoderConfig, manifest: Manifest) -> None:
 
 def _layers_of(config: DecoderConfig, name: str) -> frozenset[int]:
     """The layers whose holders have the tensor."""
+    layer = _LAYER.match(name)
+    if layer:
+        return frozenset({int(layer[1])})
     if name in embedding_names(config):
         tied = {config.num_layers - 1} if config.tied_head else set()
         return frozenset({0} | tied)
     if name in head_names(config):
         return frozenset({config.num_layers - 1})
-    layers = range(config.num_layers)
-    return frozenset(n for n in layers if name in layer_names(config, range(n, n + 1)))
+    return frozenset()
 
 
 def missing_tensors(home: Path, manifest: Manifest, names: Sequence[str]) -> list[str]:

@@ -153,7 +153,7 @@ class PipelineBackwardResponse(_message.Message):
     def __init__(self, success: _Optional[bool] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class GossipGradientRequest(_message.Message):
-    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl")
+    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl", "held_out")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +170,7 @@ class GossipGradientRequest(_message.Message):
     LAYER_GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    HELD_OUT_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     round_id: int
     model_hash: str
@@ -179,7 +180,18 @@ class GossipGradientRequest(_message.Message):
     layer_gradients: _containers.ScalarMap[str, bytes]
     signature: str
     ttl: int
-    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ...) -> None: ...
+    held_out: HeldOut
+    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ..., held_out: _Optional[_Union[HeldOut, _Mapping[str, object]]] = ...) -> None: ...
+
+class HeldOut(_message.Message):
+    __slots__ = ("previous_hash", "before", "after")
+    PREVIOUS_HASH_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    previous_hash: str
+    before: float
+    after: float
+    def __init__(self, previous_hash: _Optional[str] = ..., before: _Optional[float] = ..., after: _Optional[float] = ...) -> None: ...
 
 class GossipGradientResponse(_message.Message):
     __slots__ = ("accepted", "reason", "current_round")
@@ -470,7 +482,7 @@ class GetShardInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetShardInfoResponse(_message.Message):
-    __slots__ = ("node_id", "role", "version", "model_name", "model_hash", "total_layers", "layers", "has_embedding", "has_head", "hidden_dim", "vocab_size", "context_length", "capacity")
+    __slots__ = ("node_id", "role", "version", "model_name", "model_hash", "total_layers", "layers", "has_embedding", "has_head", "hidden_dim", "vocab_size", "context_length", "capacity", "numeric_class", "origin_hash", "weights_version", "model_hashes")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -484,6 +496,10 @@ class GetShardInfoResponse(_message.Message):
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    NUMERIC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_HASH_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_HASHES_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     role: str
     version: str
@@ -497,10 +513,14 @@ class GetShardInfoResponse(_message.Message):
     vocab_size: int
     context_length: int
     capacity: NodeCapacity
-    def __init__(self, node_id: _Optional[str] = ..., role: _Optional[str] = ..., version: _Optional[str] = ..., model_name: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., has_embedding: _Optional[bool] = ..., has_head: _Optional[bool] = ..., hidden_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ...) -> None: ...
+    numeric_class: str
+    origin_hash: str
+    weights_version: int
+    model_hashes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node_id: _Optional[str] = ..., role: _Optional[str] = ..., version: _Optional[str] = ..., model_name: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., has_embedding: _Optional[bool] = ..., has_head: _Optional[bool] = ..., hidden_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ..., numeric_class: _Optional[str] = ..., origin_hash: _Optional[str] = ..., weights_version: _Optional[int] = ..., model_hashes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeCapacity(_message.Message):
-    __slots__ = ("memory_total", "memory_used", "kv_total", "kv_used", "queue_depth", "active_sessions", "max_batch", "tokens_per_second")
+    __slots__ = ("memory_total", "memory_used", "kv_total", "kv_used", "queue_depth", "active_sessions", "max_batch", "tokens_per_second", "session_messages")
     MEMORY_TOTAL_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
     KV_TOTAL_FIELD_NUMBER: _ClassVar[int]
@@ -509,6 +529,7 @@ class NodeCapacity(_message.Message):
     ACTIVE_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_FIELD_NUMBER: _ClassVar[int]
     TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    SESSION_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     memory_total: int
     memory_used: int
     kv_total: int
@@ -517,7 +538,8 @@ class NodeCapacity(_message.Message):
     active_sessions: int
     max_batch: int
     tokens_per_second: float
-    def __init__(self, memory_total: _Optional[int] = ..., memory_used: _Optional[int] = ..., kv_total: _Optional[int] = ..., kv_used: _Optional[int] = ..., queue_depth: _Optional[int] = ..., active_sessions: _Optional[int] = ..., max_batch: _Optional[int] = ..., tokens_per_second: _Optional[float] = ...) -> None: ...
+    session_messages: int
+    def __init__(self, memory_total: _Optional[int] = ..., memory_used: _Optional[int] = ..., kv_total: _Optional[int] = ..., kv_used: _Optional[int] = ..., queue_depth: _Optional[int] = ..., active_sessions: _Optional[int] = ..., max_batch: _Optional[int] = ..., tokens_per_second: _Optional[float] = ..., session_messages: _Optional[int] = ...) -> None: ...
 
 class SwarmForwardRequest(_message.Message):
     __slots__ = ("session_id", "request_id", "hidden_states", "hidden_shape", "attention_mask", "position_ids", "use_cache", "route")
@@ -552,20 +574,22 @@ class SwarmHop(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., address: _Optional[str] = ..., first_layer: _Optional[int] = ..., last_layer: _Optional[int] = ...) -> None: ...
 
 class SwarmForwardResponse(_message.Message):
-    __slots__ = ("request_id", "success", "error_message", "logits", "logits_shape", "hops")
+    __slots__ = ("request_id", "success", "error_message", "logits", "logits_shape", "hops", "logit_ids")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOGITS_FIELD_NUMBER: _ClassVar[int]
     LOGITS_SHAPE_FIELD_NUMBER: _ClassVar[int]
     HOPS_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_IDS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     success: bool
     error_message: str
     logits: bytes
     logits_shape: _containers.RepeatedScalarFieldContainer[int]
     hops: _containers.RepeatedCompositeFieldContainer[SwarmHopReport]
-    def __init__(self, request_id: _Optional[str] = ..., success: _Optional[bool] = ..., error_message: _Optional[str] = ..., logits: _Optional[bytes] = ..., logits_shape: _Optional[_Iterable[int]] = ..., hops: _Optional[_Iterable[_Union[SwarmHopReport, _Mapping[str, object]]]] = ...) -> None: ...
+    logit_ids: bytes
+    def __init__(self, request_id: _Optional[str] = ..., success: _Optional[bool] = ..., error_message: _Optional[str] = ..., logits: _Optional[bytes] = ..., logits_shape: _Optional[_Iterable[int]] = ..., hops: _Optional[_Iterable[_Union[SwarmHopReport, _Mapping[str, object]]]] = ..., logit_ids: _Optional[bytes] = ...) -> None: ...
 
 class SwarmHopReport(_message.Message):
     __slots__ = ("node_id", "first_layer", "last_layer", "queue_ms", "compute_ms", "network_ms")
@@ -610,7 +634,7 @@ class SwarmStatusResponse(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., status: _Optional[str] = ..., role: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ..., peers: _Optional[_Iterable[_Union[SwarmPeer, _Mapping[str, object]]]] = ..., training: _Optional[_Union[TrainingStatus, _Mapping[str, object]]] = ...) -> None: ...
 
 class TrainingStatus(_message.Message):
-    __slots__ = ("round_id", "state", "version", "model_hash", "pending_version", "pending_hash", "contributions", "figures")
+    __slots__ = ("round_id", "state", "version", "model_hash", "pending_version", "pending_hash", "contributions", "figures", "momentum_hash")
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -619,6 +643,7 @@ class TrainingStatus(_message.Message):
     PENDING_HASH_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
     FIGURES_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_HASH_FIELD_NUMBER: _ClassVar[int]
     round_id: int
     state: str
     version: int
@@ -627,7 +652,8 @@ class TrainingStatus(_message.Message):
     pending_hash: str
     contributions: _containers.RepeatedCompositeFieldContainer[ContributionNotice]
     figures: TrainingFigures
-    def __init__(self, round_id: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., model_hash: _Optional[str] = ..., pending_version: _Optional[int] = ..., pending_hash: _Optional[str] = ..., contributions: _Optional[_Iterable[_Union[ContributionNotice, _Mapping[str, object]]]] = ..., figures: _Optional[_Union[TrainingFigures, _Mapping[str, object]]] = ...) -> None: ...
+    momentum_hash: str
+    def __init__(self, round_id: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., model_hash: _Optional[str] = ..., pending_version: _Optional[int] = ..., pending_hash: _Optional[str] = ..., contributions: _Optional[_Iterable[_Union[ContributionNotice, _Mapping[str, object]]]] = ..., figures: _Optional[_Union[TrainingFigures, _Mapping[str, object]]] = ..., momentum_hash: _Optional[str] = ...) -> None: ...
 
 class ContributionNotice(_message.Message):
     __slots__ = ("node_id", "digests")

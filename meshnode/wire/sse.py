@@ -23,6 +23,11 @@ def encode_event(data: Mapping[str, object]) -> bytes:
     return b"data: " + json.dumps(data) + b"\n\n"
 
 
+def encode_named(identifier: str, kind: str, data: bytes) -> bytes:
+    """One event with an id and a name; ``data`` is JSON on one line."""
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (identifier.encode(), kind.encode(), data)
+
+
 def encode_comment(text: str) -> bytes:
     """A comment line, which clients ignore, and a blank line. ``text`` has no line breaks."""
     return b": " + text.encode() + b"\n\n"

@@ -28,7 +28,7 @@ Integers = NDArray[np.int64]
 
 def pack_floats(values: Floats, *, half: bool = False, compress: bool = False) -> bytes:
     """float32 values as bytes. ``half`` rounds them to bfloat16; ``compress`` tries LZ4."""
-    data = (_to_bfloat16(values) if half else values.astype("<f4", copy=False)).tobytes()
+    data = (to_bfloat16(values) if half else values.astype("<f4", copy=False)).tobytes()
     return _framed(data, compress=compress)
 
 
@@ -87,7 +87,7 @@ def _plain(data: bytes, most: int, field: str) -> bytes:
     return unframe(data, most, field)
 
 
-def _to_bfloat16(values: Floats) -> NDArray[np.uint16]:
+def to_bfloat16(values: Floats) -> NDArray[np.uint16]:
     """Round to the nearest, ties to even; finite values stay finite."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16

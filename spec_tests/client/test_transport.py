@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -30,7 +31,7 @@ from meshnode.client.errors import (
     TooManyRequests,
 )
 from meshnode.client.gateway import Gateway, Patience
-from meshnode.client.transport import MAX_ANSWER, check_url, exchange
+from meshnode.client.transport import MAX_ANSWER, _failures_of, check_url, exchange
 from spec_tests.ports import free_port
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -129,6 +130,16 @@ def test_broken_answers_leave_the_outcome_open(answer: bytes) -> None:
 def test_nobody_there_means_that_nothing_was_sent() -> None:
     with pytest.raises(NotReached):
         exchange(f"http://127.0.0.1:{free_port()}", b"{}", 60)
+
+
+def test_of_several_addresses_the_last_says_why() -> None:
+    refused = ConnectionRefusedError(111, "refused")
+    attempts = ExceptionGroup("all attempts failed", [OSError("first"), refused])
+    with (
+        pytest.raises(NotReached, match=r"cannot reach here: refused$"),
+        _failures_of("http://here"),
+    ):
+        raise httpx2.ConnectError("all attempts failed") from attempts
 
 
 @pytest.mark.parametrize(

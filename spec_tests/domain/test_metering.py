@@ -12,6 +12,7 @@ from meshnode.domain.metering import (
     Histogram,
     InferenceMeter,
     RateWindow,
+    SpeedMeter,
 )
 
 latencies = st.lists(st.floats(min_value=0.001, max_value=1e7), min_size=1, max_size=300)
@@ -90,3 +91,13 @@ def test_the_meter_adds_up() -> None:
     assert figures.requests_per_minute == 4.0
     assert figures.avg_latency_ms == 500.0
     assert figures.p99_latency_ms == 500.0
+
+
+def test_speed_is_that_of_the_latest_turns() -> None:
+    meter = SpeedMeter()
+    assert meter.per_second == 0.0
+    meter.turn(0.1)
+    assert meter.per_second == pytest.approx(10)
+    for _ in range(400):
+        meter.turn(0.02)
+    assert meter.per_second == pytest.approx(50, rel=0.01)

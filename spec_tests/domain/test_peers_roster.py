@@ -18,7 +18,7 @@ from meshnode.domain.peers import (
     parameters_text,
     role_of,
 )
-from meshnode.domain.roster import MAX_MISSES, RETRY_BEATS, Roster
+from meshnode.domain.roster import CLOCK_FRESH_S, MAX_MISSES, RETRY_BEATS, Roster
 
 START = 1.8e9
 OWN = "0" * 40
@@ -149,6 +149,17 @@ def test_a_report_counts_only_from_the_peers_address_and_if_newer() -> None:
     assert book.peers()[0].capacity == busy
     assert "newer" in book.reported(node_id, "10.0.0.1", 8000, Capacity(), 2.0, 0.0)
     assert book.peers()[0].capacity == busy
+
+
+def test_a_peer_whose_clock_was_set_back_is_heard_again_after_a_while() -> None:
+    book, busy = roster(), Capacity(queue_depth=3)
+    met(book, 1)
+    node_id = info(1).node_id
+    assert book.reported(node_id, "10.0.0.1", 8000, Capacity(), 1e9, 0.0) == ""
+    assert "newer" in book.reported(node_id, "10.0.0.1", 8000, busy, 2.0, CLOCK_FRESH_S)
+    assert book.reported(node_id, "10.0.0.1", 8000, busy, 2.0, CLOCK_FRESH_S + 1) == ""
+    assert book.peers()[0].capacity == busy
+    assert "newer" in book.reported(node_id, "10.0.0.1", 8000, busy, 2.0, CLOCK_FRESH_S + 2)
 
 
 def test_a_newcomer_evicts_no_peer() -> None:

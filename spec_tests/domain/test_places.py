@@ -385,3 +385,20 @@ def test_what_a_suspended_generation_computes_again_comes_in_small_pieces() -> N
         stops.append(chunk.stop)
         scheduler.prefilled(chunk)
     assert stops == [128, 130, 144, 160, 176, 180]
+
+
+def test_who_wastes_computing_time_waits_for_as_much() -> None:
+    shares = ComputingTime()
+    shares.held_back({ALICE, BOB})
+    shares.owe(ALICE, 1.0)
+    steps = 0
+    while ALICE in shares.held_back({ALICE, BOB}):
+        shares.spend([BOB], 0.01)
+        steps += 1
+    assert steps == pytest.approx(95, abs=2)
+
+
+def test_waste_costs_nothing_where_nobody_else_computes() -> None:
+    shares = ComputingTime()
+    shares.owe(ALICE, 1.0)
+    assert shares.held_back({ALICE}) == frozenset()

@@ -13,7 +13,7 @@ import trio
 from meshnode.domain.errors import Unauthorized, Unavailable
 from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.ratelimit import Rate, RateLimit, RateLimits
-from meshnode.domain.tokens import TokenRecord
+from meshnode.domain.tokens import Scope, TokenRecord
 from meshnode.edges.grpc_inference import CallerAccess, InferenceServicer
 from meshnode.edges.grpc_service import node_services
 from meshnode.model.loading import load_model
@@ -34,7 +34,9 @@ RATE = Rate(per_second=1e6, burst=1e6)
 
 
 def known(secret: str) -> TokenRecord:
-    """Authenticate the operator and Alice, whose secrets are their names."""
+    """Authenticate the operator, Alice, and one who only reads, each by the name as secret."""
+    if secret == "reader":
+        return TokenRecord(secret, secret, "", 0, scopes=(Scope.READ,))
     if secret not in (OPERATOR, "alice"):
         raise Unauthorized
     return TokenRecord(secret, secret, "", 0)
@@ -63,6 +65,7 @@ class Node:
 def caller_access(
     source: Executor | Pipeline,
     rate: Rate = RATE,
+    free_to: str = "loopback",
 ) -> CallerAccess:
     """Serve callers without a token, and the operator, for nothing."""
     return CallerAccess(
@@ -71,12 +74,16 @@ def caller_access(
         authenticate=known,
         limits=RateLimits(per_address=RateLimit(rate), per_token=RateLimit(rate)),
         currency="MESH",
+        free_to=free_to,
     )
 
 
 @asynccontextmanager
 async def grpc_node(
-    directory: Path, limits: EngineLimits = LIMITS, rate: Rate = RATE
+    directory: Path,
+    limits: EngineLimits = LIMITS,
+    rate: Rate = RATE,
+    free_to: str = "loopback",
 ) -> AsyncIterator[Node]:
     """Serve the model in ``directory`` on a free port."""
     model = load_model(directory, threads=1)
@@ -86,7 +93,7 @@ async def grpc_node(
         services = node_services(
             [
                 InferenceServicer(
-                    access=caller_access(executor, rate), drain=drain, hops=HopRecorder()
+                    access=caller_access(executor, rate, free_to), drain=drain, hops=HopRecorder()
                 )
             ],
             drain,

@@ -26,11 +26,13 @@ from meshnode.domain.generation import (
 )
 from meshnode.domain.metering import InferenceMeter, TrafficMeter
 from meshnode.domain.ratelimit import Rate
-from meshnode.edges import http_index
+from meshnode.edges import http_index, http_page
 from meshnode.edges.http_index import IndexApi
 from meshnode.edges.http_node import ROUTES, NodeApi, NodeFacts, node_access
+from meshnode.edges.http_page import PageApi
 from meshnode.http.app import node_app
 from meshnode.http.errors import NODE_ERRORS, ErrorForm
+from meshnode.http.page_files import page_files
 from meshnode.http.routes import add_routes
 from meshnode.http.server import RATE, serve_http
 from meshnode.services.health import Health
@@ -91,6 +93,8 @@ class FakeGeneration:
     def __init__(self, executor: FakeExecutor, request: GenerationRequest) -> None:
         self.id = f"gen-{next(self._ids)}"
         self.request = request
+        self.notes: list[str] = []
+        self.model_hash = ""
         self.made = 0
         self.done = False
         self.left = trio.Event()
@@ -191,6 +195,8 @@ async def start_node(
     )
     add_routes(app, api, ROUTES, access)
     add_routes(app, IndexApi.of("1.2.3", ROUTES), http_index.ROUTES, access)
+    page = PageApi(page_files(), lambda limit: [{"n": limit}])
+    add_routes(app, page, http_page.ROUTES, access)
     shutdown, ended, address = await start_server(
         nursery, app, grace_s=grace_s, max_connections=max_connections
     )

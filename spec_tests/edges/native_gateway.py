@@ -16,7 +16,6 @@ from typing import Any
 import trio
 
 from meshnode.domain.chain.canonical import Json, digest, encode
-from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.domain.chain.context import TrainingReplay
 from meshnode.domain.chain.envelope import transaction_hash
 from meshnode.domain.chain.genesis import Genesis, genesis_document
@@ -24,7 +23,7 @@ from meshnode.domain.chain.records import Lease
 from meshnode.domain.ratelimit import Rate, RateLimit, RateLimits
 from meshnode.edges import http_artifacts, http_legacy, http_native, http_rpc, http_work
 from meshnode.http.access import Access
-from meshnode.http.app import native_app, node_app
+from meshnode.http.app import native_app, node_app, openai_app
 from meshnode.http.dispatch import Dispatcher
 from meshnode.http.native import NativeGate
 from meshnode.http.routes import add_routes
@@ -285,11 +284,17 @@ async def start_gateway(
         index=index,
         node_id=NODE_ID,
         provider=None if provider is None else DefaultProvider(provider.key, lambda: online[0]),
-        bootstrap_peers=("127.0.0.1:9000",),
+        bootstrap_peers=lambda: ("127.0.0.1:9000",),
         draining=lambda: stopping[0],
     )
-    validator = CometValidator(key.public_key, 8)
-    calls = RpcCalls(ledger, NODE_ID, validator, lambda: stopping[0])
+    calls = RpcCalls(
+        ledger,
+        NODE_ID,
+        key.public_key,
+        lambda: stopping[0],
+        address="127.0.0.1:8000",
+        weights=reader.adapter,
+    )
     fake, artifacts = FakeSponsor(), Artifacts()
     artifacts.add("genesis.json", ledger.genesis_bytes)
     gate = gate or NativeGate(1_000_000, 1_000_000)
@@ -300,7 +305,10 @@ async def start_gateway(
     add_routes(app, http_artifacts.ArtifactsApi(artifacts), http_artifacts.ROUTES)
     legacy = http_legacy.LegacyApi(ledger.chain_id, ledger.genesis_sha256, "1.2.3", reference)
     add_routes(app, legacy, http_legacy.ROUTES)
-    both = Dispatcher(node=node_app(open_access(), 1 << 20), native=app)
+    access = open_access()
+    both = Dispatcher(
+        node=node_app(access, 1 << 20), native=app, openai=openai_app(access, 1 << 20)
+    )
     _, _, address = await start_server(nursery, both)
     return Gateway(address, ledger, index, reader, calls, fake, artifacts, clock, online, stopping)
 

@@ -12,6 +12,7 @@ from meshnode.domain.inference_rules import generation_request
 from meshnode.domain.ratelimit import Rate
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.executor import EngineLimits
+from meshnode.services.tokens import OPERATOR
 from meshnode.wire import node_pb2 as pb
 from spec_tests.edges.grpc_node import LIMITS, Node, grpc_node
 from spec_tests.model.small_models import make_model
@@ -322,3 +323,24 @@ async def test_operations_that_are_not_served_yet(
                 return failure.value.code()
 
             assert await in_thread(run) is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(("free_to", "free"), [("loopback", True), ("all", True), ("none", False)])
+async def test_who_needs_a_token(directory: Path, free_to: str, free: bool) -> None:
+    async with grpc_node(directory, free_to=free_to) as node:
+        if free:
+            assert (await node.stub.UnaryInference(asked())).is_final
+        else:
+            failure = await refused(node, asked())
+            assert failure.code is Code.UNAUTHENTICATED
+            assert "authorization" in str(failure)
+        paid = {"authorization": f"Bearer {OPERATOR}"}
+        assert (await node.stub.UnaryInference.ask(asked(), metadata=paid)).message.is_final
+
+
+async def test_a_token_without_the_scope_is_refused(directory: Path) -> None:
+    async with grpc_node(directory) as node:
+        reads = {"authorization": "Bearer reader"}
+        with pytest.raises(CallFailed, match="infer") as failed:
+            await node.stub.UnaryInference.ask(asked(), metadata=reads)
+        assert failed.value.code is Code.PERMISSION_DENIED

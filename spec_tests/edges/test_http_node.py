@@ -170,6 +170,8 @@ async def test_configuration_has_the_documented_fields(node: Served) -> None:
         "node_id": "str",
         "port": "int",
         "grpc_port": "int",
+        "dtype": "str",
+        "device": "str",
         "tracker_url": "str",
         "training": {
             "enabled": "bool",

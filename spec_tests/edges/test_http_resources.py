@@ -2,9 +2,10 @@
 
 import os
 
+import psutil
 import pytest
 
-from meshnode.services.process import ProcessGauge
+from meshnode.services.process import KEPT_S, ProcessGauge
 
 
 class Machine:
@@ -57,3 +58,22 @@ def test_an_old_load_is_forgotten(machine: Machine) -> None:
 
 def test_memory_is_the_resident_set() -> None:
     assert ProcessGauge().ram_used() > 10_000_000
+
+
+def test_memory_is_not_read_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, readings = 0.0, 0
+    gauge = ProcessGauge(clock=lambda: now)
+    resident = psutil.Process.memory_info
+
+    def count(process: psutil.Process) -> object:
+        nonlocal readings
+        readings += 1
+        return resident(process)
+
+    monkeypatch.setattr(psutil.Process, "memory_info", count)
+    first = gauge.ram_used()
+    assert first == gauge.ram_used() > 0
+    assert readings == 1
+    now = KEPT_S
+    gauge.ram_used()
+    assert readings == 2

@@ -59,6 +59,8 @@ NETWORK = {
     "catching_up",
     "genesis_sha256",
     "node_id",
+    "engine",
+    "earliest_block_height",
     "bootstrap_peers",
     "latest_block_height",
     "latest_block_hash",

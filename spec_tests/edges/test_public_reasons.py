@@ -8,8 +8,8 @@ import trio
 
 from meshnode.domain.errors import StartupError, public_reason
 from meshnode.domain.training.agreement import WeightsVersion
-from meshnode.model.config import ModelUnreadable
 from meshnode.model.data import TokenData
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.tokenizer import Tokenizer
 from meshnode.services.ledger import signed
 from meshnode.services.training.disk import TrainingDisk
@@ -80,6 +80,6 @@ def test_a_damaged_training_folder_is_refused_without_its_path(
     disk = TrainingDisk(tmp_path / FOLDER, WeightsVersion(0, "ab" * 32))
     (tmp_path / FOLDER / "round.json").write_text(json.dumps(content))
     with pytest.raises(StartupError) as caught:
-        disk.load({})
+        disk.anchor(disk.load().persisted.kept, {})
     assert FOLDER not in str(caught.value)
     assert "move the training folder" in str(caught.value)

@@ -19,9 +19,20 @@ LAYERS: dict[str, set[str]] = {
     "domain": set(),
     "model": {"domain"},
     "wire": {"domain"},
-    "rpc": {"domain", "wire", "accepting"},
-    "http": {"domain", "wire", "accepting"},
-    "services": {"domain", "model", "wire", "rpc", "http", "config", "sources", "datadir"},
+    "rpc": {"domain", "wire", "accepting", "tls", "turns"},
+    "http": {"domain", "wire", "accepting", "tls", "turns"},
+    "services": {
+        "domain",
+        "model",
+        "wire",
+        "rpc",
+        "http",
+        "config",
+        "sources",
+        "datadir",
+        "turns",
+        "memory",
+    },
     "client": {"domain", "config", "datadir"},
     "edges": {"domain", "wire", "rpc", "http", "services", "config"},
     "doctor": {
@@ -34,18 +45,23 @@ LAYERS: dict[str, set[str]] = {
         "config",
         "datadir",
         "descriptors",
+        "memory",
         "ports",
+        "tls",
     },
 }
 """What each folder may import from the others. ``supervise`` is open to services, see below."""
 
 LEAVES: dict[str, set[str]] = {
     "accepting": {"domain"},
+    "turns": {"domain"},
     "config": {"domain"},
     "datadir": {"domain"},
     "descriptors": set(),
     "supervise": {"domain"},
+    "tls": {"domain"},
     "logs": set(),
+    "memory": {"domain"},
     "ports": {"config", "domain"},
     "banner": set(),
     "sources": {"config", "domain"},
@@ -63,14 +79,19 @@ ONLY_IN = {
         "services",
         "edges",
         "accepting",
+        "turns",
         "supervise",
+        "tls",
         "assembly",
         "node",
         "cli",
         "client",
         "doctor",
+        "watch_command",
     },
     "httpx2": {"client"},
+    "opentelemetry": {"services"},
+    "trio_websocket": {"client", "services"},
 }
 """Libraries, with the only folders and modules that may import them."""
 
@@ -95,12 +116,17 @@ def imports(path: Path) -> frozenset[str]:
 
 def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, f"{path}: relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _imports_of(node)
+
+
+def _imports_of(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif node.module:
+        assert node.level == 0, f"a relative import of {node.module}"
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def own_imports(path: Path) -> set[str]:
@@ -145,6 +171,22 @@ def test_edges_and_the_suite_import_what_they_may() -> None:
         for path in paths:
             wrong += [(str(path), n) for n in imports(path) if f"{n}.".startswith(forbidden)]
     assert not wrong
+
+
+def test_only_a_node_that_records_traces_imports_their_libraries() -> None:
+    """Nothing imports the package of traces when it is imported itself (decision 0200)."""
+    folder, eager = ROOT / "meshnode" / "services" / "tracing", []
+    for path in MODULES:
+        if path.parent == folder:
+            continue
+        names = {
+            name
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in _imports_of(node)
+        }
+        eager += [(str(path), n) for n in names if "opentelemetry" in n or "services.tracing" in n]
+    assert not eager
 
 
 def test_modules_stay_short() -> None:

@@ -164,9 +164,14 @@ def described(field: FieldDescriptor) -> str:
     return f"{field.number} {repeated}{kind} {field.name}"
 
 
+ADDED = {"GossipGradientRequest": ["10 HeldOut held_out"]}
+"""Fields behind the documented ones, which others skip (decision 0226)."""
+
+
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_documented_message_has_exactly_its_fields(name: str) -> None:
     wanted = [line.strip() for line in MESSAGES[name].splitlines() if line.strip()]
+    wanted += ADDED.get(name, [])
     fields = FILE.message_types_by_name[name].fields
     assert [described(field) for field in fields] == wanted
     # The document has no "optional" fields; field presence would change the messages.

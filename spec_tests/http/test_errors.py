@@ -11,7 +11,11 @@ from meshnode.http.errors import DOMAIN_ERRORS, failure_of, http_failure
 
 EXAMPLES = [
     domain.InvalidRequest("prompt", "is required"),
+    domain.PromptTooLong("prompt", "has 600 tokens; the model's context has 512"),
+    domain.Unsupported("tools", "are unknown to the model's template"),
+    domain.ModelNotServed("default"),
     domain.Unauthorized(),
+    domain.MissingScope("admin"),
     domain.RateLimited(3),
     domain.InsufficientBalance(2.0, 1.5),
     domain.FundsLocked("2026-12-01"),
@@ -21,6 +25,7 @@ EXAMPLES = [
     domain.LayersUnavailable("nobody has layer 3"),
     domain.LayerNotHeld("layer 3 is not here"),
     domain.ComputationFailed(),
+    domain.FalseResults(),
 ]
 OPERATORS_ONLY = {domain.MeshnodeError, domain.StartupError}
 """Failures that never reach a client."""

@@ -14,7 +14,7 @@ import trio
 from meshnode import accepting
 from meshnode.domain.ratelimit import Rate
 from meshnode.http import app as app_module
-from meshnode.http import transport
+from meshnode.http import http1, transport
 from spec_tests.edges.http_server import (
     TOKEN,
     PlainApplication,
@@ -251,7 +251,7 @@ async def test_a_body_in_tiny_chunks_is_refused(nursery: trio.Nursery, tmp_path:
         f"POST {INFERENCE} HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer {TOKEN}\r\n"
         "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     ).encode()
-    few = transport.FREE_CHUNKS - 100
+    few = http1.FREE_CHUNKS - 100
     body = json.dumps({"prompt": "x" * few, "max_tokens": 1}).encode()
     crumbs = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
     # The second request of the connection has an allowance of its own.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshnode.http.transport import path_of
+from meshnode.http.http1 import path_of
 from spec_tests.edges.http_server import Answer, PlainApplication, start_node, start_server
 from spec_tests.edges.native_gateway import Gateway, check_answer, start_gateway
 from spec_tests.edges.raw_http import parse, raw

@@ -9,7 +9,7 @@ import pytest
 import trio
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from meshnode.assembly.edges import NATIVE_ROUTES, NODE_ROUTES
+from meshnode.assembly.edges import NATIVE_ROUTES, NODE_ROUTES, OPENAI_ROUTES
 from meshnode.domain.inference_rules import generation_request, wants_stream
 from meshnode.edges import http_index, http_node
 from meshnode.edges.http_index import IndexApi
@@ -18,8 +18,8 @@ from meshnode.http.openapi import template
 from meshnode.services.gateway.rpc_table import METHODS
 from spec_tests.edges.http_server import start_node
 
-ROUTES = (*NODE_ROUTES, *http_index.ROUTES, *NATIVE_ROUTES)
-API = IndexApi.of("1.2.3", NODE_ROUTES, NATIVE_ROUTES)
+ROUTES = (*NODE_ROUTES, *http_index.ROUTES, *NATIVE_ROUTES, *OPENAI_ROUTES)
+API = IndexApi.of("1.2.3", NODE_ROUTES, NATIVE_ROUTES, OPENAI_ROUTES)
 DOCUMENT = API.document
 SCHEMAS = DOCUMENT["components"]["schemas"]
 OPERATIONS = {
@@ -58,8 +58,9 @@ def test_every_module_of_routes_is_in_the_document() -> None:
 def test_bearer_tokens_are_required_exactly_where_they_are_needed() -> None:
     for route in ROUTES:
         operation = OPERATIONS[route.method, template(route.path)]
-        assert operation["security"] == ([{"bearer": []}] if route.auth else [])
-        assert ("401" in operation["responses"]) is route.auth
+        assert operation["security"] == ([{"bearer": [str(route.scope)]}] if route.auth else [])
+        # Where a token is optional, a wrong one is refused all the same (decisions 0166, 0170).
+        assert ("401" in operation["responses"]) is (route.auth or 401 in route.errors)
 
 
 def test_all_references_lead_somewhere_and_all_schemas_are_used() -> None:

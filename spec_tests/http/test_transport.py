@@ -54,6 +54,35 @@ async def test_connection_close_closes_at_once(nursery: trio.Nursery, tmp_path: 
             assert await client.at_end()
 
 
+async def test_head_and_body_leave_in_one_send(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends: list[bytes] = []
+    send = transport.Connection._send
+
+    async def noting(connection: transport.Connection, data: bytes) -> None:
+        sends.append(data)
+        await send(connection, data)
+
+    monkeypatch.setattr(transport.Connection, "_send", noting)
+    node = await start_node(nursery, tmp_path)
+    async with await node.connect() as client:
+        assert (await client.ask("GET", HEALTH)).status == 200
+        assert len(sends) == 1
+        answer = await client.ask("HEAD", HEALTH)
+        assert (answer.status, answer.body, len(sends)) == (200, b"", 2)
+
+
+async def test_the_head_of_a_stream_does_not_wait(nursery: trio.Nursery, tmp_path: Path) -> None:
+    """A browser's EventSource calls a connection open when it has the head."""
+    executor = FakeExecutor(permits=trio.Semaphore(0))
+    node = await start_node(nursery, tmp_path, executor=executor)
+    async with await node.connect() as client:
+        await client.send("POST", INFERENCE, {"prompt": "hi", "stream": True})
+        with trio.fail_after(60):
+            assert (await client.stream.receive_some()).startswith(b"HTTP/1.1 200")
+
+
 async def test_http_1_0_is_answered_and_closed(nursery: trio.Nursery, tmp_path: Path) -> None:
     node = await start_node(nursery, tmp_path)
     response = parse(await raw(node, b"GET /api/v1/health HTTP/1.0\r\n\r\n"))

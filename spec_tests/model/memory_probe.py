@@ -9,11 +9,13 @@ import json
 import sys
 from pathlib import Path
 
+from meshnode.memory import map_large_blocks
 from meshnode.model.loading import load_model
 
 
 def main(directory: str, layers: str) -> None:
     """Print bytes of weights, memory kept and peak, and whether torch's compiler was imported."""
+    map_large_blocks()
     model = load_model(Path(directory), json.loads(layers))
     lines = Path("/proc/self/status").read_text().splitlines()
     sizes = {line.split(":")[0]: line.split()[1] for line in lines if line.endswith(" kB")}

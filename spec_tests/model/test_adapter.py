@@ -24,10 +24,11 @@ from meshnode.model.adapter import (
     tensor_document,
     update,
 )
-from meshnode.model.config import QWEN2, ModelUnreadable
 from meshnode.model.decoder import Decoder
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.exact import product
 from meshnode.model.exact_decoder import ExactCache, ExactDecoder, frequencies
+from meshnode.model.families import QWEN2
 from meshnode.model.rope import Rope, RopeKind
 from spec_tests.model.small_models import random_tokens, small_config
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from meshnode.model.config import ModelUnreadable
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.manifest import FORMAT, read_manifest
 
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from meshnode.domain.errors import StartupError
-from meshnode.model.config import DecoderConfig, ModelUnreadable
+from meshnode.model.config import DecoderConfig
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.families import FAMILIES
 from meshnode.model.loading import load_model
 from spec_tests.model.small_models import edit_json, make_model, small_config
 
@@ -87,14 +89,18 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no architecture": (config(architectures=...), "architectures"),
     "unknown architecture": (config(architectures=["GPT2LMHeadModel"]), "'GPT2LMHeadModel'"),
     "quantised": (config(quantization_config={"bits": 4}), "quantised"),
-    "sliding window": (config(use_sliding_window=True), "sliding-window"),
-    "sliding layers": (config(layer_types=["sliding_attention"] * 4), "sliding-window"),
+    "sliding window": (config(use_sliding_window=True), "sliding window"),
+    "sliding layers": (config(layer_types=["sliding_attention"] * 4), "sliding window"),
     "other activation": (config(hidden_act="gelu"), "'gelu'"),
-    "other rope": (config(rope_scaling={"rope_type": "longrope", "factor": 2.0}), "'longrope'"),
+    "other rope": (config(rope_scaling={"rope_type": "spiral", "factor": 2.0}), "'spiral'"),
+    "longrope without factors": (
+        config(rope_scaling={"rope_type": "longrope", "factor": 2.0}),
+        "short_factor must be a list of 8 numbers",
+    ),
     "rope without factor": (config(rope_scaling={"rope_type": "linear"}), "factor is missing"),
     "rope not an object": (config(rope_scaling=[1]), "rope_scaling must be an object"),
-    "rope by layer": (config(rope_scaling={"full_attention": {}}), "differ between layers"),
-    "partial rotary": (config(partial_rotary_factor=0.5), "partial rotary"),
+    "rope by layer": (config(rope_parameters={"full_attention": {}}), "several rotations"),
+    "partial rotary": (config(partial_rotary_factor=0.5), "partial rotation"),
     "missing size": (config(hidden_size=...), "hidden_size is missing"),
     "size as text": (config(hidden_size="64"), "hidden_size must be an integer"),
     "size as bool": (config(hidden_size=True), "hidden_size must be an integer"),
@@ -147,7 +153,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "index outside": (index({LAYER_0: "../other.safetensors"}), "not in a file of this folder"),
     "index of numbers": (index({LAYER_0: 3}), "not in a file of this folder"),
     "index to nowhere": (
-        index({"model.embed_tokens.weight": "gone.safetensors"}),
+        index({"model.layers.0.self_attn.q_proj.weight": "gone.safetensors"}),
         "gone.safetensors: no such file",
     ),
     "index incomplete": (index({}), "is in no file"),
@@ -224,15 +230,22 @@ KEYS = [
     *("rope_theta", "rope_scaling", "rope_parameters", "tie_word_embeddings", "architectures"),
     *("eos_token_id", "bos_token_id", "layer_types", "use_sliding_window", "hidden_act"),
     *("attention_bias", "initializer_range", "partial_rotary_factor", "quantization_config"),
+    *("sliding_window", "sliding_window_pattern", "max_window_layers", "no_rope_layers"),
+    *("no_rope_layer_interval", "query_pre_attn_scalar", "final_logit_softcapping"),
+    *("num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size"),
+    *("mlp_only_layers", "decoder_sparse_step", "rope_local_base_freq"),
 ]
 
 
-@given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
-def test_any_configuration_is_read_or_refused(changes: dict[str, object]) -> None:
+@given(st.sampled_from(sorted(FAMILIES)), st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
+def test_any_configuration_is_read_or_refused(family: str, changes: dict[str, object]) -> None:
     with contextlib.suppress(ModelUnreadable):
-        read = DecoderConfig.from_document(small_config().document() | changes)
+        document = small_config().document() | {"architectures": [family], "head_dim": 16}
+        document |= {"moe_intermediate_size": 32, "num_experts": 16, "num_local_experts": 16}
+        read = DecoderConfig.from_document(document | changes)
+        assert read.parameters > 0
         # An accepted configuration can be used for computing and written back.
-        assert read.rope.frequencies(16).shape == (8,)
+        assert len(read.rope.frequencies(read.rotary_dim)) == read.rotary_dim // 2
         assert read.rope.magnitude() > 0
         assert DecoderConfig.from_document(read.document()).document() == read.document()
 

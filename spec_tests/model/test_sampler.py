@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnode.domain.generation import GenerationRequest
-from meshnode.model.sampler import NonFiniteLogits, Sampler
+from meshnode.model.sampler import NonFiniteLogits, NoTokenPossible, Sampler
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
 
@@ -117,3 +117,53 @@ def test_every_finite_row_gives_a_token(
 ) -> None:
     chooser = sampler(temperature=temperature, top_p=top_p, top_k=top_k)
     assert 0 <= chooser.choose(torch.tensor(values)) < len(values)
+
+
+def test_penalties_count_the_tokens_of_the_completion() -> None:
+    chooser = sampler(temperature=0.0, frequency_penalty=0.4, presence_penalty=0.3)
+    # 2.0, then 2.0 - 0.7, then that - 0.4, which is below 1.0.
+    assert [chooser.choose(LOGITS) for _ in range(4)] == [0, 0, 1, 0]
+    assert [sampler(temperature=0.0, presence_penalty=2.0).choose(LOGITS)] == [0]
+    eager = sampler(temperature=0.0, frequency_penalty=-2.0)
+    assert {eager.choose(LOGITS) for _ in range(3)} == {0}
+
+
+def test_a_request_without_penalties_is_drawn_as_before() -> None:
+    plain, zero = sampler(seed=5), sampler(seed=5, frequency_penalty=0.0, logprobs=3)
+    assert [plain.choose(LOGITS) for _ in range(50)] == [zero.choose(LOGITS) for _ in range(50)]
+
+
+def test_logprobs_are_the_models_own() -> None:
+    chooser = sampler(temperature=0.3, presence_penalty=2.0, logprobs=2, seed=3)
+    for _ in range(5):
+        token = chooser.choose(LOGITS)
+        found = chooser.logprobs(lambda token: bytes([token]))
+        assert found is not None
+        wanted = LOGITS.double().log_softmax(0)
+        assert found.chosen.piece == bytes([token])
+        assert found.chosen.logprob == pytest.approx(float(wanted[token]))
+        assert [one.piece for one in found.top] == [b"\0", b"\1"]
+    assert sampler().logprobs(lambda token: b"") is None
+
+
+class Evens:
+    """Allows even tokens, each once."""
+
+    def __init__(self) -> None:
+        self.left = [0, 2, 4]
+
+    def allowed(self) -> torch.Tensor:
+        if not self.left:
+            raise NoTokenPossible
+        return torch.tensor(self.left)
+
+    def accept(self, token: int) -> None:
+        self.left.remove(token)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": 2}, {"top_p": 0.5}, {}])
+def test_a_constraint_leaves_only_what_it_allows(options: dict[str, Any]) -> None:
+    chooser = Sampler(GenerationRequest("", **({"top_k": 0, "seed": 1} | options)), Evens())
+    assert sorted(chooser.choose(LOGITS) for _ in range(3)) == [0, 2, 4]
+    with pytest.raises(NoTokenPossible):
+        chooser.choose(LOGITS)

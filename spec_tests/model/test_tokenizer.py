@@ -10,7 +10,7 @@ from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.processors import TemplateProcessing
 
-from meshnode.model.config import ModelUnreadable
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.tokenizer import Tokenizer
 from spec_tests.model.small_models import END_OF_TEXT, VOCAB_SIZE, byte_level_backend
 

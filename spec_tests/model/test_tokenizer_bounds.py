@@ -13,8 +13,9 @@ import pytest
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from meshnode.model import tokenizer as adapter
-from meshnode.model.config import ModelUnreadable
-from meshnode.model.loading import DEFAULT_MODEL, TOKENIZER_FILE
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.files import TOKENIZER_FILE
+from meshnode.model.loading import DEFAULT_MODEL
 from meshnode.model.tokenizer_bounds import require_bounded
 from spec_tests.model.small_models import byte_level_backend
 

@@ -21,14 +21,14 @@ from meshnode.client.gateway import Gateway
 from meshnode.domain.training.replica import Replica
 from meshnode.model import run as training_run
 from meshnode.model.engine import Engine
-from meshnode.model.sampler import Sampler
 from meshnode.rpc import pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services import weights
 from meshnode.services.dht.timings import DHT_TIMINGS
 from meshnode.services.executor import Executor
 from meshnode.services.peers import PEER_TIMINGS
-from meshnode.services.training.gossip import GradientGossip
+from meshnode.services.pipeline.driver import _Drive
+from meshnode.services.training.fetching import CheckpointFetcher
 from meshnode.services.training.learner import Learner
 from meshnode.services.training.timings import TRAINING_TIMINGS
 from meshnode.services.work.training_worker import StageJournal
@@ -94,16 +94,22 @@ def hold_generations(file: str, held: str) -> None:
 
     A held generation writes the number of the token that it waits for, from 1, into ``held``.
     """
-    choose, gate = Sampler.choose, Path(file)
+    choose, gate = _Drive._choose, Path(file)
 
-    def choose_when_let(self: Sampler, *arguments: Any) -> Any:
-        number = vars(self)["chosen"] = vars(self).get("chosen", 0) + 1
-        while number > int(gate.read_text()):
-            Path(held).write_text(str(number))
-            time.sleep(POLL_S)
-        return choose(self, *arguments)
+    def is_held(number: int) -> bool:
+        if number <= int(gate.read_text()):
+            return False
+        Path(held).write_text(str(number))
+        return True
 
-    substitute(Sampler, "choose", choose_when_let)
+    async def choose_when_let(self: _Drive, *arguments: Any) -> int:
+        counted = vars(self._progress.sampler)
+        number = counted["chosen"] = counted.get("chosen", 0) + 1
+        while is_held(number):  # noqa: ASYNC110 - the test that lets it go on is another process
+            await trio.sleep(POLL_S)
+        return await choose(self, *arguments)
+
+    substitute(_Drive, "_choose", choose_when_let)
 
 
 def decode_slowly(seconds: float) -> None:
@@ -185,11 +191,11 @@ def die_around_broadcast(moment: str) -> None:
 
 
 STATES: dict[str, tuple[type, str]] = {
-    "inner": (Learner, "gradients"),
+    "inner": (Learner, "contribution"),
     "exchange": (Replica, "fetch"),
     "outer": (Learner, "applied"),
     "settling": (Replica, "settle"),
-    "fetching": (GradientGossip, "fetch"),
+    "fetching": (CheckpointFetcher, "fetch"),
 }
 """By state, the method that a node calls in it. Methods of Replica are called in others too."""
 
@@ -208,18 +214,18 @@ def die_in(state: str) -> None:
 
 
 def fetch_only_with(file: str) -> None:
-    """Delay every ``GradientGossip.fetch`` until ``file`` exists."""
-    undisturbed = GradientGossip.fetch
+    """Delay every ``CheckpointFetcher.fetch`` until ``file`` exists."""
+    undisturbed = CheckpointFetcher.fetch
 
     def wait_for_file() -> None:
         while not Path(file).exists():
             time.sleep(POLL_S)
 
-    async def fetch(self: GradientGossip, *arguments: Any) -> Any:
+    async def fetch(self: CheckpointFetcher, *arguments: Any) -> Any:
         await trio.to_thread.run_sync(wait_for_file, abandon_on_cancel=True)
         return await undisturbed(self, *arguments)
 
-    substitute(GradientGossip, "fetch", fetch)
+    substitute(CheckpointFetcher, "fetch", fetch)
 
 
 def die_beside_the_journal(moment: str) -> None:

@@ -138,15 +138,18 @@ def start(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     stderr: IO[bytes] | None = None,
+    folder: str = "",
 ) -> ForkedProcess:
     """Start a process that makes these calls with these arguments; ``stdout`` is its output.
+
+    ``folder`` is its current folder, by default that of this process.
 
     Without ``stderr`` the standard error goes where the standard output does.
     """
     reader, writer = os.pipe()
     try:
         errors = writer if stderr is None else stderr.fileno()
-        status = _start(calls, arguments, environment, writer, errors)
+        status = _start(calls, arguments, environment, writer, errors, folder)
     finally:
         os.close(writer)
     return ForkedProcess(arguments, status, os.fdopen(reader))
@@ -179,9 +182,10 @@ def _start(
     environment: Mapping[str, str],
     stdout: int,
     stderr: int,
+    folder: str = "",
 ) -> socket.socket:
     fixed = tuple((name, environment[name]) for name in READ_AT_IMPORT if name in environment)
-    request = Request(list(arguments), dump(calls), dict(environment), os.getcwd())
+    request = Request(list(arguments), dump(calls), dict(environment), folder or os.getcwd())
     return _client(fixed).start(request, stdout, stderr)
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 PATH = "/api/v1/inference"
 BODY = {"prompt": "The little fox", "max_tokens": 12, "temperature": 0.9, "seed": 5}
 NODE: dict[str, Any] = {"MESHNODE_RESOURCES_CPU_THREADS": "1"}
-SMALL = {**NODE, "MESHNODE_RESOURCES_MAX_MEMORY_GB": "0.0065"}
+SMALL = {**NODE, "MESHNODE_RESOURCES_MAX_MEMORY_GB": "0.25065"}
 """Enough memory for the last four layers and the head, not for all of the default model."""
 PATIENT = partial(changes.wait_longer_for_trackers, seconds=120.0)
 """For a node that chooses its layers: it waits this long for a tracker on a busy machine."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from pathlib import Path
 
 import pytest
 
-from spec_tests.processes.nodes import Node, running_node
+from spec_tests.processes.nodes import ANSWERS_WITHIN_S, Node, running_node
 
 pytestmark = pytest.mark.process
 
 FOLDER = "unlikely-folder-name"
+ENDLESS = "/api/v1/events"
 QUERIES = ("", "?limit=x", "?public_key=zz", "?id=zz", "?public_key=" + "02" + "ab" * 32)
 
 
@@ -20,6 +22,8 @@ def asked(node: Node) -> list[tuple[str, str, object]]:
     document = node.ask("GET", "/openapi.json", token=None).json
     found: list[tuple[str, str, object]] = []
     for path, methods in document["paths"].items():
+        if path == ENDLESS:
+            continue
         for method in methods:
             values = ("1", "ab" * 32, "..%2f..%2fetc", "network") if "{" in path else ("",)
             for value in values:
@@ -42,6 +46,12 @@ def test_no_open_answer_names_a_folder_of_the_machine(tmp_path: Path) -> None:
     with running_node(data, **limits) as node:
         requests = asked(node)
         assert len(requests) > 200
+        connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=ANSWERS_WITHIN_S)
+        connection.request("GET", ENDLESS)
+        begun = connection.getresponse().read1(1 << 20).decode()
+        connection.close()
+        assert begun.startswith(("id:", "event:", "data:", "retry:", ":"))
+        assert not any(secret in begun for secret in secrets if len(secret) >= 4)
         for method, path, body in requests:
             answer = node.ask(method, path, body, token=None)
             shown = answer.body.decode("utf-8", "replace") + json.dumps(dict(answer.headers))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from meshnode.domain.speculation import MAX_DEPTH
 from spec_tests.processes.nodes import Node, wait_until
 from spec_tests.processes.pipelines import (
     ALL,
@@ -107,8 +108,8 @@ def test_nobody_else_has_the_layers(network: Network, wanted: str, stage: str) -
     (other,) = set(STAGES) - {stage}
     back = network.come_back(network.serving(stage), other)
     tokens = require_part(stream.rest(), wanted)
-    # One more token had been computed when the stream was held.
-    assert tokens == BEFORE + 1
+    # One more token had been computed when the stream was held, and perhaps some that were guessed.
+    assert BEFORE + 1 <= tokens <= BEFORE + 1 + MAX_DEPTH
     assert stream.said(back, NOT_FOUND)
     network.wait_billed(token, tokens)
     refused = network.driver.ask("POST", PATH, GREEDY, token=token)

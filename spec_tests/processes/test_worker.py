@@ -127,7 +127,7 @@ async def test_what_the_operator_can_mend_is_said_in_one_line(tmp_path: Path) ->
         add_worker_arguments(parser)
         arguments = ["--gateway", url, "--key", str(key), "--stage", "0", *more]
         with pytest.raises(MeshnodeError) as failure:
-            run_worker_command(parser.parse_args(arguments), str(model), tmp_path / "home")
+            run_worker_command(parser.parse_args(arguments), str(model), "", tmp_path / "home")
         return str(failure.value)
 
     key, model = key_file(tmp_path, FIRST), model_directory()
@@ -137,7 +137,7 @@ async def test_what_the_operator_can_mend_is_said_in_one_line(tmp_path: Path) ->
             ((network.url, tmp_path / "none", model), "cannot read the key file"),
             (("ftp://x", key, model), "is not a gateway"),
             ((network.url, key, tmp_path), "no such file"),
-            ((network.url, key, DEFAULT_MODEL), "the node's model is not the one"),
+            ((network.url, key, DEFAULT_MODEL), "the chain's model is not the one"),
         ):
             said = await trio.to_thread.run_sync(partial(start, *arguments))
             assert reason in said

@@ -56,7 +56,7 @@ def alter_weights(data_dir: Path) -> str:
     version, old = state["version"], state["model_hash"]
     tensors = safetensors.torch.load_file(folder / f"anchor-{version}-{old[:16]}.safetensors")
     velocity = {n.removeprefix(VELOCITY): t for n, t in tensors.items() if n.startswith(VELOCITY)}
-    weights = {name: tensors[name] for name in velocity}
+    weights = {n: t for n, t in tensors.items() if not n.startswith(VELOCITY)}
     next(iter(weights.values())).view(-1)[0] += 1.0
     anchor = Anchor.of(weights, velocity)
     file = folder / f"anchor-{version}-{anchor.model_hash[:16]}.safetensors"

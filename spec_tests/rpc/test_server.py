@@ -16,6 +16,7 @@ from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.rpc.server import Server, serve_grpc
 from meshnode.rpc.transport import Transport
+from meshnode.turns import Turns
 from meshnode.wire import node_pb2 as pb
 from spec_tests.rpc.scripted_service import (
     LONG_S,
@@ -309,7 +310,7 @@ async def test_a_stream_between_two_requests_ends_when_the_server_closes() -> No
 
 
 async def test_a_connection_that_comes_as_the_server_closes_is_not_served() -> None:
-    server = Server([], RpcLimits(), TrafficMeter())
+    server = Server([], RpcLimits(), TrafficMeter(), Turns())
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     address = listener.socket.getsockname()[:2]
     async with listener, await trio.open_tcp_stream(*address) as stream:

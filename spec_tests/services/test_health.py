@@ -23,6 +23,7 @@ class Node:
     def __init__(self, tracker_url: str = "") -> None:
         self.drain, self.services = Drain(), ServiceBoard()
         self.gpu, self.peers, self.time = "absent", 0, 100.0
+        self.uncovered = ""
         self.health = Health(
             drain=self.drain,
             services=self.services,
@@ -30,6 +31,7 @@ class Node:
             peer_count=lambda: self.peers,
             tracker_url=tracker_url,
             now=lambda: self.time,
+            uncovered=lambda: self.uncovered,
         )
 
     def unhealthy(self, check: str) -> str:
@@ -93,3 +95,14 @@ async def test_the_probe_service_reports_and_can_be_cancelled(tmp_path: Path) ->
         await nursery.start(serve_storage_probe, node.health, tmp_path / "missing")
         assert node.unhealthy("storage") == "No such file or directory"
         nursery.cancel_scope.cancel()
+
+
+async def test_a_driver_without_a_holder_of_some_layer_is_unhealthy_until_there_is_one() -> None:
+    node = Node()
+    node.uncovered = "no reachable holder of layers 4-7"
+    assert node.unhealthy("network") == "no reachable holder of layers 4-7"
+    node.services.set("grpc", "restarting")
+    assert node.unhealthy("network") == "grpc restarting"
+    node.services.set("grpc", "ok")
+    node.uncovered = ""
+    assert node.health.report().healthy is True

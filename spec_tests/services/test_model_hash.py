@@ -13,8 +13,9 @@ import pytest
 from meshnode.config import build_config
 from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import key_from_seed
-from meshnode.model.config import DecoderConfig, ModelUnreadable
-from meshnode.model.loading import TOKENIZER_FILE
+from meshnode.model.config import DecoderConfig
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.files import TOKENIZER_FILE, open_files
 from meshnode.model.manifest import (
     FILES,
     MANIFEST_FILE,
@@ -135,7 +136,7 @@ def test_each_small_file_changes_the_hash(directory: Path, tmp_path: Path, name:
     shutil.copytree(directory, model)
     with (model / name).open("a") as file:
         file.write("\n")
-    after = Manifest(before.tensors, file_digests(model))
+    after = Manifest(before.tensors, file_digests(open_files(model)))
     assert after.model_hash != before.model_hash
     assert after.weights_hash == before.weights_hash
 

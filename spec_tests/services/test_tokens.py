@@ -5,14 +5,25 @@ import json
 import logging
 import multiprocessing
 import stat
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnode.domain.errors import InvalidRequest, StartupError, Unauthorized
-from meshnode.domain.tokens import PREFIX, bearer_secret, find_live, new_token
+from meshnode.domain.checksums import dump_checked
+from meshnode.domain.errors import InvalidRequest, MissingScope, StartupError, Unauthorized
+from meshnode.domain.tokens import (
+    CUSTOMER,
+    PREFIX,
+    Scope,
+    bearer_secret,
+    find_live,
+    new_token,
+    parse_scopes,
+)
+from meshnode.services.keystore import TOKEN_FILE, load_or_create_token, replace_token
 from meshnode.services.tokens import TOKENS_FILE, TokenStore
 
 TOKEN68 = st.from_regex(r"[A-Za-z0-9._~+/-]{1,100}={0,2}", fullmatch=True)
@@ -85,6 +96,56 @@ def test_the_operator_token_is_accepted_and_never_written(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InvalidRequest):
         store.issue("operator")
+
+
+def test_a_token_has_the_scopes_that_it_was_issued_with(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    customer, _ = store.issue("alice")
+    assert customer.scopes == (Scope.INFER, Scope.WALLET, Scope.READ)
+    reader, secret = store.issue("bob", scopes=parse_scopes("admin,read"))
+    assert TokenStore(tmp_path).authenticate(secret) == reader
+    reader.require(Scope.ADMIN)
+    with pytest.raises(MissingScope, match="infer"):
+        reader.require(Scope.INFER)
+    for text in ("", "all", "read,", "read, admin"):
+        with pytest.raises(InvalidRequest, match="scope"):
+            parse_scopes(text)
+
+
+def test_tokens_from_before_there_were_scopes_are_those_of_customers(tmp_path: Path) -> None:
+    record, secret = TokenStore(tmp_path).issue("alice")
+    entry = asdict(record)
+    del entry["scopes"]
+    document = {"format": "meshnode-tokens-v1", "tokens": [entry]}
+    (tmp_path / TOKENS_FILE).write_bytes(dump_checked(document))
+    store = TokenStore(tmp_path)
+    assert store.authenticate(secret).scopes == CUSTOMER
+    store.issue("bob")
+    assert [each.scopes for each in TokenStore(tmp_path).list()] == [CUSTOMER, CUSTOMER]
+
+
+def test_a_scope_that_nobody_knows_is_damage(tmp_path: Path) -> None:
+    record, _ = TokenStore(tmp_path).issue("alice")
+    entry = asdict(record) | {"scopes": ["everything"]}
+    document = {"format": "meshnode-tokens-v2", "tokens": [entry]}
+    (tmp_path / TOKENS_FILE).write_bytes(dump_checked(document))
+    with pytest.raises(StartupError, match="damaged"):
+        TokenStore(tmp_path)
+
+
+def test_the_operators_token_can_be_changed_while_the_node_runs(tmp_path: Path) -> None:
+    token, _ = load_or_create_token(tmp_path)
+    store = TokenStore(tmp_path, token, operator_file=tmp_path / TOKEN_FILE)
+    assert store.authenticate(token).scopes == tuple(Scope)
+    changed = replace_token(tmp_path)
+    assert store.authenticate(changed).id == "operator"
+    with pytest.raises(Unauthorized):
+        store.authenticate(token)
+    # Neither damage nor loss takes the operator's access away.
+    (tmp_path / TOKEN_FILE).write_text("no token")
+    assert store.authenticate(changed).id == "operator"
+    (tmp_path / TOKEN_FILE).unlink()
+    assert store.authenticate(changed).id == "operator"
 
 
 def test_no_operator_token_does_not_mean_an_empty_one(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services import weights
 from meshnode.services.model_source import CURRENT_FILE, MODELS_FOLDER, find_model
 from meshnode.services.weights import Fetcher, ask_coverage, missing_tensors
+from spec_tests.model.gguf_files import write_gguf
 from spec_tests.services.weight_holders import OWN_ID, Holder, ask, running, told
 
 
@@ -113,6 +114,25 @@ async def test_a_node_fetches_its_layers_from_those_that_hold_them(
         third = Holder(fetcher.home(offer.manifest.model_hash), range(1, 4))
         assert third.manifest.model_hash == first.manifest.model_hash
         assert read_tensors(await ask(nodes, await nodes.add(third), "2"))
+
+
+async def test_a_gguf_file_is_fetched_as_the_directory_that_it_stands_for(
+    directory: Path, tmp_path: Path
+) -> None:
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    async with running() as nodes:
+        holder = Holder(path, range(4))
+        port = await nodes.add(holder)
+        fetcher = Fetcher(nodes.connect, OWN_ID, 8000, tmp_path)
+        offer = await fetcher.offer([("127.0.0.1", port)])
+        await fetcher.layers(offer, range(4))
+        home = fetcher.home(offer.manifest.model_hash)
+        fetched, own = load_model(home), load_model(path)
+        tokens = torch.tensor([[1, 2, 3, 4]])
+        assert torch.equal(fetched.decoder(tokens), own.decoder(tokens))
+        assert fetched.tokenizer.encode("A node") == own.tokenizer.encode("A node")
+        assert fetched.eos_token_ids == own.eos_token_ids
+        assert Holder(home, range(4)).manifest.model_hash == holder.manifest.model_hash
 
 
 async def test_an_interrupted_fetch_goes_on_where_it_stopped(

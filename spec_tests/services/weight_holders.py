@@ -13,9 +13,9 @@ from meshnode.domain.kademlia.node_id import NodeId
 from meshnode.domain.metering import TrafficMeter
 from meshnode.edges.grpc_service import node_services
 from meshnode.edges.grpc_weights import WeightsServicer
-from meshnode.model.config import DecoderConfig
+from meshnode.model.files import open_files
 from meshnode.model.manifest import (
-    manifest_of_directory,
+    manifest_of,
 )
 from meshnode.model.transfer import WeightFiles
 from meshnode.rpc.channel import open_channel
@@ -32,9 +32,11 @@ class Holder(WeightsServicer):
     """A node that serves and reports some layers; its status lists ``peers``."""
 
     def __init__(self, source: Path, held: range) -> None:
-        config = DecoderConfig.read(source / "config.json")
-        self.manifest = manifest_of_directory(source, config, source / "cache.json")
-        files = WeightFiles(source, config, held, self.manifest)
+        opened = open_files(source)
+        config = opened.config()
+        cache = source.with_name("cache.json") if source.is_file() else source / "cache.json"
+        self.manifest = manifest_of(opened, config, cache)
+        files = WeightFiles(opened, config, held, self.manifest)
         super().__init__(WeightServer(files, self.manifest.model_hash))
         self.held = held
         self.node_id = bytes([held.start + 2]) * 20

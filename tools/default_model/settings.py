@@ -129,3 +129,18 @@ class Settings:
             final_fraction=self.final_fraction,
             betas=(0.9, self.second_beta),
         )
+
+
+def draft_settings() -> Settings:
+    """The draft model's (decision 0231): small enough to propose tokens at hardly any cost."""
+    return Settings(
+        hidden_size=96,
+        intermediate_size=208,
+        num_layers=2,
+        num_heads=3,
+        num_kv_heads=1,
+        batch_tokens=512,
+        stages=(Stage(1000, 3e-3, 150, 0), Stage(3500, 1.5e-3, 0, 3000)),
+        readings=(Reading(4300, long=False, cut=0.1), Reading(200, long=True, cut=0.1)),
+        autocast=False,
+    )

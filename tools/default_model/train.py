@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from meshnode.model.decoder import Decoder
+from meshnode.model.loading import DEFAULT_MODEL, load_model
 from meshnode.model.run import TrainingRun, show_progress
 from meshnode.model.tokenizer import Tokenizer
-from meshnode.model.training import Evaluation, InnerTrainer, evaluate
+from meshnode.model.training import IGNORED, Batch, Evaluation, InnerTrainer, evaluate
 
 from .asset import write_asset
 from .card import model_card
 from .corpus import HELD_OUT_SEED, TRAINING_SEED, documents
 from .packing import packed_batches, single_batches
-from .settings import CONTEXT, Settings
+from .settings import CONTEXT, Settings, draft_settings
 from .vocabulary import END_ID, document_tokens, train_tokenizer
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     from tokenizers import Tokenizer as Backend
     from torch import Tensor
-
-    from meshnode.model.training import Batch
 
 HELD_OUT_DOCUMENTS = 1000
 SAMPLE_DOCUMENTS = 40
@@ -60,6 +59,18 @@ def training_batches(
         else:
             found = single_batches(tokens, area=area, pad=END_ID, rng=rng)
         yield from islice(found, reading.steps)
+
+
+def relabelled(batches: Iterable[Batch], teacher: Decoder) -> Iterator[Batch]:
+    """Batches whose targets are the tokens that the teacher finds most likely.
+
+    A draft model is there to guess what the model that it drafts for will choose, not what the
+    corpus has.
+    """
+    for batch in batches:
+        with torch.inference_mode():
+            likely = teacher(batch.inputs).argmax(-1)
+        yield Batch(batch.inputs, torch.where(batch.targets == IGNORED, IGNORED, likely))
 
 
 def held_out_documents(seen: Container[str], count: int = HELD_OUT_DOCUMENTS) -> dict[int, str]:
@@ -110,8 +121,10 @@ def start_weights(model: Decoder, generator: torch.Generator) -> None:
 class Run:
     """One training run in a working folder: checkpoints, progress, and the asset at the end."""
 
-    def __init__(self, settings: Settings, work: Path) -> None:
+    def __init__(self, settings: Settings, work: Path, teacher: Decoder | None = None) -> None:
+        """With a ``teacher``, a draft model for it is trained."""
         self.settings = settings
+        self.teacher = teacher
         self.checkpoint = work / "checkpoint.safetensors"
         self.tokenizer = train_tokenizer(settings.vocab_size)
         self.model = Decoder(settings.config())
@@ -135,7 +148,10 @@ class Run:
 
     def train(self) -> None:
         """Run the remaining steps."""
-        self.run.run(training_batches(self.settings, self.tokenizer, self._texts()), show_progress)
+        batches = training_batches(self.settings, self.tokenizer, self._texts())
+        if self.teacher is not None:
+            batches = relabelled(batches, self.teacher)
+        self.run.run(batches, show_progress)
 
     def _texts(self) -> Iterator[str]:
         for text in documents(TRAINING_SEED):
@@ -194,6 +210,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the asset to write")
     parser.add_argument("--work", type=Path, help="folder of the checkpoint; default: OUT.work")
     parser.add_argument("--steps", type=int, help="of a run scaled down or up")
+    parser.add_argument(
+        "--draft", action="store_true", help="train the draft model of the default model instead"
+    )
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     parser.add_argument(
         "--threads",
@@ -206,8 +225,11 @@ def main(arguments: list[str] | None = None) -> int:
     out: Path = options.out.resolve()
     work: Path = options.work or out.with_name(out.name + ".work")
     work.mkdir(parents=True, exist_ok=True)
-    settings = Settings() if options.steps is None else Settings().scaled(options.steps)
-    run = Run(settings, work)
+    settings = draft_settings() if options.draft else Settings()
+    if options.steps is not None:
+        settings = settings.scaled(options.steps)
+    teacher = load_model(DEFAULT_MODEL).decoder if options.draft else None
+    run = Run(settings, work, teacher)
     if options.resume:
         run.run.resume()
     run.train()

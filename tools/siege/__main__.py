@@ -15,7 +15,7 @@ import trio
 from tools.siege.attack import Attack, attack_names, load_attack
 from tools.siege.node import prepare, running
 from tools.siege.place import INSIDE, enter, processors
-from tools.siege.report import faults, kept, table
+from tools.siege.report import faults, kept, remark, table
 from tools.siege.trial import Outcome, run_trial
 
 LONGEST_TRIAL_S = 300.0
@@ -50,7 +50,7 @@ def main() -> None:
                 print(f"\n{table(name, attack, outcome)}", flush=True)
                 found = faults(outcome)
                 failed = failed or bool(found)
-                verdict = "; ".join(found) or "passed"
+                verdict = ("; ".join(found) or "passed") + remark(outcome)
                 verdicts.append(f"  {name:28} {sources}  {kept(outcome):>5.0%}  {verdict}")
     print("\nattack, addresses, what honest clients kept, verdict:", *verdicts, sep="\n")
     sys.exit(failed)

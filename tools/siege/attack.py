@@ -45,6 +45,17 @@ class Attack:
     """Further arguments of the node's command line, such as ``--layers 0-3``."""
     peers: tuple[tuple[str, ...], ...] = ()
     """The arguments of further honest nodes, which have the target as their tracker."""
+    announces: bool = False
+    """Whether ``run`` calls :func:`announce` itself, because it takes a while to get ready."""
+
+
+BEGUN = "attacking"
+"""The line on standard output with which an attack begins."""
+
+
+def announce() -> None:
+    """Tell the siege that the attack begins."""
+    print(BEGUN, flush=True)
 
 
 def attack_names() -> list[str]:

@@ -12,22 +12,22 @@ from collections.abc import Sequence
 
 import trio
 
-from tools.siege.attack import Target, load_attack
+from tools.siege.attack import Target, announce, load_attack
 from tools.siege.place import last_in_line
-
-BEGUN = "attacking"
-"""The line on standard output with which the attack begins."""
 
 
 def main(name: str, target: str, *sources: str) -> None:
     """Run the attack until this process is killed or the attack ends."""
-    last_in_line()
+    if not load_attack(name).announces:
+        # An attacker that runs nodes is not last: a node without processors harms nobody.
+        last_in_line()
     trio.run(_attack, name, Target(**json.loads(target)), sources)
 
 
 async def _attack(name: str, target: Target, sources: Sequence[str]) -> None:
     attack = load_attack(name)
-    print(BEGUN, flush=True)
+    if not attack.announces:
+        announce()
     await attack.run(target, sources)
     sys.exit("the attack ended by itself")
 

@@ -34,6 +34,8 @@ class Request:
     ended: float = math.inf
     tokens: int = 0
     """Generated for it; 0 if it was not answered with 200."""
+    wrong: bool = False
+    """Whether the answer differs from the first one to the same prompt."""
     failure: str = ""
     """A status, or the name of an error; empty if it was answered with 200, or is in flight."""
 
@@ -56,6 +58,8 @@ class Record:
 
     inference: list[Request] = field(default_factory=list)
     health: list[Request] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """The first answer to each prompt; temperature 0 gives the same one each time."""
     paid_atoms: int = 0
     """The sum of the costs in all answers."""
     healthy: bool = False
@@ -73,14 +77,15 @@ async def run_clients(record: Record, tokens: Sequence[str]) -> None:
 async def _buy(record: Record, source: str, token: str, index: int) -> None:
     def settle(answer: Answer, work: Request) -> None:
         result = answer.json
+        work.wrong = result["text"] != record.texts.setdefault(prompt, result["text"])
         work.tokens = int(result["tokens_generated"])
         record.paid_atoms += round(result["cost"]["amount"] * ATOMS)
 
     prompts = itertools.cycle(PROMPTS[index % len(PROMPTS) :] + PROMPTS)
-    bodies = ({"prompt": prompt, "max_tokens": TOKENS, "temperature": 0} for prompt in prompts)
-    requests = (request("POST", "/api/v1/inference", body, token) for body in bodies)
     client = _Client(source, keeps=index % 2 == 0)
-    for data in requests:
+    for prompt in prompts:
+        body = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
+        data = request("POST", "/api/v1/inference", body, token)
         work = Request(trio.current_time())
         record.inference.append(work)
         await client.carry_out(work, data, ANSWER_WITHIN_S, settle)

@@ -74,13 +74,14 @@ def running(attack: Attack, folder: Path, processors: set[int]) -> Iterator[Runn
     shutil.copytree(folder / "template", data)
     with ExitStack() as nodes:
         node = nodes.enter_context(_serving(data, HTTP_PORT, attack, processors))
-        _wait_ready(f"http://{NODE}:{HTTP_PORT}/healthz")
         for index, arguments in enumerate(attack.peers):
             peer = folder / f"peer{index}"
             shutil.rmtree(peer, ignore_errors=True)
             tracker = ("--tracker", f"http://{NODE}:{HTTP_PORT}")
             ordinary = Attack("", run=_never, arguments=(*tracker, *arguments))
             nodes.enter_context(_serving(peer, peer_port(index), ordinary, processors))
+        # A node that lacks layers is ready only when it knows their holders.
+        _wait_ready(f"http://{NODE}:{HTTP_PORT}/healthz")
         yield node
 
 

@@ -11,6 +11,8 @@ from tools.siege.trial import RECOVERS_WITHIN_S, Outcome, Phase
 KEPT = {1: 0.8, 2: 0.5}
 """The share of their undisturbed rate that honest clients must keep, by number of addresses."""
 MEMORY = 1_500_000_000
+BUSY_CORES = 0.2
+"""Processors that other programs use, above which rates before and during cannot be compared."""
 
 
 def per_processor(phase: Phase) -> float:
@@ -26,11 +28,14 @@ ROWS: tuple[tuple[str, Callable[[Phase], float], str], ...] = (
     ("tokens a second", lambda phase: phase.tokens, ".1f"),
     ("worst wait of an honest request, s", lambda phase: phase.worst_wait_s, ".1f"),
     ("honest requests refused or broken", lambda phase: phase.failed, ".0f"),
+    ("honest requests with a wrong answer", lambda phase: phase.wrong, ".0f"),
     ("/health p99, ms", lambda phase: phase.health_p99_s * 1000, ".0f"),
     ("peak memory, MB", lambda phase: phase.peak_memory / 1e6, ".0f"),
     ("descriptors", lambda phase: phase.descriptors, ".0f"),
     ("processors used by the node", lambda phase: phase.node_cores, ".2f"),
+    ("  of these by its event loop", lambda phase: phase.loop_cores, ".2f"),
     ("honest requests a second of its processor", per_processor, ".1f"),
+    ("tokens a second for others", lambda phase: phase.foreign_tokens, ".0f"),
     ("processors used by the attackers", lambda phase: phase.attacker_cores, ".2f"),
     ("processors used by others", lambda phase: phase.other_cores, ".2f"),
 )
@@ -50,6 +55,16 @@ def kept(outcome: Outcome) -> float:
     return min(during.requests / before.requests, during.tokens / before.tokens)
 
 
+def remark(outcome: Outcome) -> str:
+    """What to think of a verdict about rates; empty if the machine was quiet."""
+    others = max(outcome.before.other_cores, outcome.during.other_cores)
+    if others <= BUSY_CORES:
+        return ""
+    before, during = per_processor(outcome.before), per_processor(outcome.during)
+    share = during / before if before else 0.0
+    return f" (void: others used {others:.1f} processors; {share:.0%} by the node's processor)"
+
+
 def faults(outcome: Outcome) -> list[str]:
     """What the node failed at; empty if it passed."""
     during = outcome.during
@@ -61,6 +76,8 @@ def faults(outcome: Outcome) -> list[str]:
     limit = KEPT[outcome.sources]
     if kept(outcome) < limit:
         found.append(f"honest clients kept {kept(outcome):.0%}, not {limit:.0%}")
+    if wrong := during.wrong + outcome.after.wrong:
+        found.append(f"{wrong} answers were wrong")
     if during.peak_memory >= MEMORY:
         found.append(f"memory reached {during.peak_memory / 1e6:.0f} MB")
     if outcome.recovered_s > RECOVERS_WITHIN_S:

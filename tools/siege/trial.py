@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from tools.siege.node import FUND, RunningNode, last_words
 from tools.siege.place import ATTACKERS, GRPC_PORT, HTTP_PORT, NODE, PROBER, connect, end
 
 WARM_S = 2.0
+METRICS_WITHIN_S = 2.0
+GENERATED = "meshnode_generated_tokens_total"
 RECOVERS_WITHIN_S = 10.0
 RECOVERY_WINDOW_S = 2.0
 AS_BEFORE = 0.8
@@ -44,6 +46,8 @@ class Phase:
     """The longest wait of an honest request, whether it has ended or not."""
     failed: int
     """Honest requests that were refused or broken."""
+    wrong: int
+    """Honest requests whose answer differs from the first one to the same prompt."""
     health_p99_s: float
     peak_memory: int
     """The node's largest resident set, in bytes."""
@@ -53,6 +57,10 @@ class Phase:
     """Processors in use, by the node, the attackers and programs outside the siege."""
     attacker_cores: float
     other_cores: float
+    loop_cores: float = 0.0
+    """The part of ``node_cores`` that its event loop used; the rest are threads that compute."""
+    foreign_tokens: float = 0.0
+    """Tokens a second that the node generated for others than the honest clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,8 @@ async def run_trial(
 ) -> Outcome:
     """Run the phases, ``length_s`` seconds each. The last of the tokens is the attacker's."""
     record = Record()
-    trial = _Trial(node, record)
     *honest, attackers = tokens
+    trial = _Trial(node, record, honest[0])
     target = Target(NODE, HTTP_PORT, GRPC_PORT, attackers, node.pid)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run_clients, record, honest)
@@ -118,7 +126,8 @@ async def run_trial(
 
 
 class _Trial:
-    def __init__(self, node: RunningNode, record: Record) -> None:
+    def __init__(self, node: RunningNode, record: Record, token: str) -> None:
+        self._token = token
         self.attacker_log = node.log.with_name("attacker.log")
         self._node = node
         self._record = record
@@ -151,28 +160,34 @@ class _Trial:
         """Measure for ``length_s`` seconds."""
         self._descriptors = self._open()
         _forget_peak(self._node.pid)
+        generated = await self._generated()
         start, spent = trio.current_time(), self._spent()
         await trio.sleep(length_s)
         end = trio.current_time()
         taken = [
             (now - then) / (end - start) for now, then in zip(self._spent(), spent, strict=True)
         ]
-        node, attacker, own, all_of_it = taken
+        node, attacker, own, all_of_it, loop = taken
         inference = [one for one in self._record.inference if one.ended > start]
         health = sorted(
             min(one.ended, end) - one.begun for one in self._record.health if one.ended > start
         )
+        tokens = _served(inference, start, end, lambda one: one.tokens) / (end - start)
+        generated = (await self._generated() - generated) / (trio.current_time() - start)
         return Phase(
             requests=_served(inference, start, end, lambda one: 1) / (end - start),
-            tokens=_served(inference, start, end, lambda one: one.tokens) / (end - start),
+            tokens=tokens,
             worst_wait_s=max((min(one.ended, end) - one.begun for one in inference), default=0.0),
             failed=sum(bool(one.failure) and one.ended <= end for one in inference),
+            wrong=sum(one.wrong for one in inference),
             health_p99_s=health[int(len(health) * 0.99)] if health else 0.0,
             peak_memory=_peak(self._node.pid),
             descriptors=self._descriptors,
             node_cores=node,
             attacker_cores=attacker,
             other_cores=max(0.0, all_of_it - node - attacker - own),
+            loop_cores=loop,
+            foreign_tokens=max(0.0, generated - tokens),
         )
 
     async def recovery(self, before: Phase) -> float:
@@ -201,11 +216,24 @@ class _Trial:
         except OSError:
             return 0
 
-    def _spent(self) -> tuple[float, float, float, float]:
+    async def _generated(self) -> float:
+        """The tokens that the node has generated since it started; 0 if it does not answer."""
+        asked = request("GET", "/metrics", token=self._token)
+        with trio.move_on_after(METRICS_WITHIN_S), suppress(OSError, trio.BrokenResourceError):
+            stream = await connect(NODE, HTTP_PORT, PROBER)
+            async with stream:
+                lines = (await ask(stream, asked)).body.decode().splitlines()
+            values = [line.split()[1] for line in lines if line.startswith(GENERATED)]
+            return float(values[0]) if values else 0.0
+        return 0.0
+
+    def _spent(self) -> tuple[float, ...]:
         machine = psutil.cpu_times()
         everything = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
         everything -= machine.guest + machine.guest_nice
-        return _cpu(self._process), _cpu(self._attacker), _cpu(psutil.Process()), everything
+        own = _cpu(psutil.Process())
+        loop = _main_thread(self._node.pid)
+        return _cpu(self._process), _cpu(self._attacker), own, everything, loop
 
 
 def _last_line(log: Path) -> str:
@@ -238,6 +266,16 @@ def _cpu(process: psutil.Process | None) -> float:
     except psutil.NoSuchProcess:
         return 0.0
     return times.user + times.system if times is not None else 0.0
+
+
+def _main_thread(pid: int) -> float:
+    """Processor time of the thread that runs the event loop, in seconds."""
+    try:
+        line = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    fields = line.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _forget_peak(pid: int) -> None:

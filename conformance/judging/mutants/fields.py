@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance import messages
 from conformance.catalogue import Requirement, load
-from conformance.judging.toy.node import Asked, Response
+from conformance.judging.toy.answers import Asked, Response
 from conformance.shapes import parents
 
 # The routes and operations that answer with each resource.

@@ -32,7 +32,7 @@ from conformance.judging.hooks import (
     unended,
     unknown_nodes,
 )
-from conformance.judging.toy.node import Asked, Response, no_grpc_hook, no_http_hook
+from conformance.judging.toy.answers import Asked, Response, no_grpc_hook, no_http_hook
 
 WALLET = "/api/v1/wallet"
 
@@ -187,6 +187,8 @@ INFERENCES: list[tuple[str, Http]] = [
     ("NA-INF-017", inference(
         lambda body, r: "stream" in body or r.__dict__.update(events=[{"token": "[DONE]"}]))),
     ("NA-INF-019", serving(
+        lambda body: isinstance(body, dict) and isinstance(body.get("max_tokens"), float))),
+    ("NA-INF-031", serving(
         lambda body: isinstance(body, dict) and isinstance(body.get("max_tokens"), str))),
     ("NA-INF-020", on(INFERENCE, lambda r: setattr(r, "status", 500), "POST", 400)),
     ("NA-INF-021", serving(lambda body: body is None)),
@@ -283,4 +285,21 @@ TOGETHER = {
     # requirement about an answer goes with one about the field of the request.
     "GR-CKPT-001": {"GR-GET-CHECKPOINT-REQUEST-02", "GR-CKPT-002", "GR-GET-CHECKPOINT-REQUEST-01"},
     "GR-CKPT-002": {"GR-GET-CHECKPOINT-REQUEST-01"},
+    # A route that answers with no object violates its own sentence too.
+    "GEN-010": {"NA-ROUTE-001"},
+    "NT-RULE-017": {"NT-RULE-024"},
+    # Two sentences say the same of one figure: one of its kind, one of its relation to another.
+    "NA-WALLET-002": {"NA-WALLET-003"},
+    "NA-ERR-008": {"NA-ERR-021"},
+    "NA-SANE-005": {"NA-SANE-019"},
+    "NA-SANE-006": {"NA-SANE-021"},
+    "GEN-014": {"NA-SANE-014"},
+    "TR-RULE-003": {"TR-RULE-004"},
+    "TR-RULE-010": {"TR-RULE-012"},
+    "NA-ERR-004": {"NA-ERR-005"},
+    "NA-AUTH-004": {"NA-AUTH-017"},
+    "NA-PATCH-105": {"NA-PATCH-109"},
+    "GR-CODE-001": {"GR-CODE-010"},
+    "PL-FWD-002": {"PL-FWD-007"},
+    "DH-003": {"DH-018"},
 }

@@ -9,7 +9,7 @@ from typing import Any
 from conformance import messages
 from conformance.checks.rpc import NOT_SHOWN
 from conformance.judging.hooks import CONFIG, Drifting, Grpc, Http, grpc_status, put
-from conformance.judging.toy.node import Asked, Response, error, no_grpc_hook, no_http_hook
+from conformance.judging.toy.answers import Asked, Response, error, no_grpc_hook, no_http_hook
 
 TRANSACTIONS, PROOFS = "/api/v1/wallet/transactions", "/api/v1/proofs"
 LARGE_BYTES = 1024 * 1024

@@ -9,6 +9,7 @@ from conformance import messages
 # The only signature that the toy accepts.
 SIGNED = "signed by a peer of the toy"
 CHECKPOINT = {"version": 3, "model_hash": "a" * 64, "phase": "early"}
+KNOWN, CLOSEST = 7, 3
 SHAPE, VALUES_BYTES = [1, 2, 8], 64
 
 
@@ -68,12 +69,24 @@ def _fault(request: Any) -> str:
 
 
 class ToyTable:
-    """One node of a DHT that knows one other."""
+    """One node of a DHT that knows some others."""
 
     def __init__(self, node_id: bytes) -> None:
         self._stored: dict[bytes, str] = {}
         self._me = messages.make("DHTNodeInfo", node_id=node_id, ip="192.0.2.1", port=9000)
-        self._other = messages.make("DHTNodeInfo", node_id=b"o" * 20, ip="192.0.2.2", port=9000)
+        self._others: list[Any] = [
+            messages.make("DHTNodeInfo", node_id=hashlib.sha1(bytes([n])).digest(),  # noqa: S324
+                          ip=f"192.0.2.{n}", port=9000 + n)
+            for n in range(2, 2 + KNOWN)
+        ]  # fmt: skip
+
+    def _closest(self, target: bytes) -> list[Any]:
+        """Return the nodes that are closest to a target, in no order."""
+        wanted = int.from_bytes(target, "big")
+        ordered = sorted(
+            self._others, key=lambda node: int.from_bytes(node.node_id, "big") ^ wanted
+        )
+        return ordered[:CLOSEST]
 
     def call(self, operation: str, request: Any) -> Any:
         """Answer one call."""
@@ -81,11 +94,11 @@ class ToyTable:
         if operation == "DHTPing":
             return answer
         if operation == "DHTFindNode":
-            return {**answer, "nodes": [self._other]}
+            return {**answer, "nodes": self._closest(request.target_id)}
         if operation == "DHTFindValue":
             value = self._stored.get(request.key)
             if value is None:
-                return {**answer, "nodes": [self._other], "found": False}
+                return {**answer, "nodes": self._closest(request.key), "found": False}
             return {**answer, "value": value, "found": True}
         self._stored[request.key] = request.value
         return {**answer, "success": True}

@@ -9,15 +9,33 @@ import json
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from conformance import messages
+from conformance.judging.toy.answers import (
+    Asked,
+    GrpcHook,
+    HttpHook,
+    Response,
+    Sent,
+    day,
+    error,
+    named_operation,
+    no_grpc_hook,
+    no_http_hook,
+    now,
+    same_call,
+    same_request,
+)
 from conformance.judging.toy.calls import SIGNED, ToyShard, ToyTable, trained
+from conformance.judging.toy.money import Account, balance, poor
+from conformance.judging.toy.prompts import inference_fault
 from conformance.messagefile import MessageFile
 
 TOKEN = "toy-token-0123456789"  # noqa: S105 - the toy protects nothing
+SECOND = "toy-second-0123456789"
 EXPIRED = "toy-expired-9876543210"
 NODE_ID = bytes(range(20))
 AUTH = {"/inference", "/wallet/balance", "/wallet/transactions", "/wallet/send", "/wallet/stake",
@@ -52,76 +70,29 @@ NATIVE_SETTINGS: dict[str, Any] = {
 LETTERS = ["the", "toy", "node", "says", "that", "all", "is", "well", "and", "says", "it", "again"]
 
 
-@dataclass
-class Response:
-    """An answer before it is encoded: JSON, or events of a stream, or raw bytes."""
-
-    status: int = 200
-    json: Any = None
-    events: list[Any] | None = None
-    raw: bytes | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    delay_s: float = 0.0
-    cut: bool = False
-    reset: bool = False
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request as a hook sees it."""
-
-    method: str
-    path: str
-    body: Any
-    authorized: bool
-    query: str = ""
-
-
-HttpHook = Callable[[Asked, Response], None]
-GrpcHook = Callable[[str, Any, Any], Any]
-
-
-def no_http_hook(asked: Asked, response: Response) -> None:
-    """Leave the answer as it is."""
-
-
-def no_grpc_hook(operation: str, request: Any, answer: Any) -> Any:
-    """Leave the answer as it is."""
-    return answer
-
-
-def error(status: int, code: str, message: str, **details: Any) -> Response:
-    """Make a documented error."""
-    body: dict[str, Any] = {"code": code, "message": message}
-    if details:
-        body["details"] = details
-    return Response(status, {"error": body})
-
-
-def day(days: int) -> str:
-    """Return the date that is `days` days from today."""
-    return (datetime.now(UTC) + timedelta(days=days)).date().isoformat()
-
-
-def now() -> str:
-    """Return the current time in the document's format."""
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
-
-
 class ToyNode:
     """The state of the toy, and its answers."""
 
     def __init__(self) -> None:
         self.http_hook: HttpHook = no_http_hook
         self.grpc_hook: GrpcHook = no_grpc_hook
+        # These change requests before they are served, and where the service is found.
+        self.rewrite: Callable[[Sent], Sent] = same_request
+        self.rewrite_call: Callable[[str, bytes], bytes] = same_call
+        self.operation_of: Callable[[str], str | None] = named_operation
         # Set if the answers come from a real node, and the toy is only a layer in front of it.
         self.upstream: Callable[[str, str, bytes, dict[str, str]], Response] | None = None
         self.upstream_rpc: Callable[[str, ToyNode], Any] | None = None
-        self.began = time.monotonic()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything that requests have changed."""
+        self.generated = 10
+        self.began, self.started = time.monotonic(), now()
         self.requests = 0
         self.dht, self.pipeline = ToyTable(NODE_ID), ToyShard()
-        self.sent: list[dict[str, Any]] = []
-        self.available, self.staked = 1000.0, 0.0
+        # The accounts, by their tokens.
+        self.tokens = {TOKEN: Account("toy", 1000.0, 5.0), SECOND: Account("second", 1000.0)}
         self.config: dict[str, Any] = {
             "node_id": NODE_ID.hex(), "port": 8000, "grpc_port": 9000,
             "tracker_url": "http://tracker.invalid:8000",
@@ -129,6 +100,40 @@ class ToyNode:
                          "diloco_steps": 500},
             "resources": {"max_memory_gb": 16.0, "cpu_threads": 4},
         }  # fmt: skip
+
+    def answered(self, sent: Sent) -> tuple[Asked, Response]:
+        """Serve one request without any hook, and return it parsed, with its answer."""
+        parts = urlsplit(sent.target)
+        scheme, _, token = (sent.headers.get("Authorization") or "").partition(" ")
+        given = token if scheme.lower() == "bearer" else None
+        try:
+            body = json.loads(sent.body) if sent.body else None
+        except ValueError:
+            body, broken = None, True
+        else:
+            broken = False
+        header = sent.headers.get("Authorization")
+        let_in = given in self.tokens
+        asked = Asked(sent.method, parts.path, body, let_in, parts.query, header)
+        if self.upstream is not None:
+            # Pass the request on to a real node, byte for byte.
+            response = self.upstream(sent.method, sent.target, sent.body, sent.headers)
+            let_in = response.status != 401
+            return replace(asked, authorized=let_in), response
+        if broken:
+            return asked, error(400, "INVALID_REQUEST", "the body is not JSON")
+        return asked, self.answer(asked, parse_qs(parts.query), given)
+
+    def valid_headers(self) -> dict[str, str]:
+        """Return the headers of a request of the first account."""
+        return self.all_headers()[0]
+
+    def all_headers(self) -> list[dict[str, str]]:
+        """Return the headers of requests of every account."""
+        return [
+            {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            for token in self.tokens
+        ]
 
     def answer(self, asked: Asked, query: dict[str, list[str]], token: str | None) -> Response:
         """Answer one request, without the hook."""
@@ -144,7 +149,7 @@ class ToyNode:
         path = asked.path.removeprefix("/api/v1")
         if path == asked.path:
             return error(404, "NOT_FOUND", "no such path")
-        if path in AUTH and token != TOKEN:
+        if path in AUTH and token not in self.tokens:
             return error(401, "UNAUTHORIZED", "the token is not valid")
         handler = getattr(
             self, f"_{asked.method.lower()}_{path.strip('/').replace('/', '_')}", None
@@ -159,15 +164,16 @@ class ToyNode:
             return Response(json={"toy": True})
         before, limit = int(query.get("before", TIP + 1)), int(query.get("limit", 5))
         numbers = list(range(before - 1, 0, -1)[:limit])
+        owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
         found: dict[str, Any] = {
             "/api/network": {"height": TIP, "latest_block_hash": f"hash{TIP}",
                              "initial_supply": "1000"},
             "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
             "/api/training": {"records": [{"round": n} for n in numbers]},
-            "/api/account": {"balance": "5", "total": "5"},
+            "/api/account": {"balance": owned, "total": owned},
             "/api/validators": {"validators": [{"bond": "5"}]},
             "/api/inference": {"fee_atoms": "1"},
-            "/api/inference/request": {"status": "completed"},
+            "/api/inference/request": {"status": "completed", "id": query.get("id")},
             VIEW: {"chain_id": "older"},
         }  # fmt: skip
         if asked.path in found:
@@ -203,7 +209,8 @@ class ToyNode:
         return Response(json={
             "timestamp": now(),
             "inference": {"requests_total": self.requests, "requests_per_minute": 0.5,
-                          "avg_latency_ms": 1.5, "p99_latency_ms": 3, "tokens_generated": 10},
+                          "avg_latency_ms": 1.5, "p99_latency_ms": 3,
+                          "tokens_generated": self.generated},
             "training": {"steps_total": 1, "steps_per_hour": 2, "gradients_submitted": 3,
                          "gradients_accepted": 3},
             "network": {"bytes_sent": 1, "bytes_received": 2, "active_connections": 1,
@@ -223,69 +230,73 @@ class ToyNode:
             "training": {"epoch": 1, "global_step": 2, "loss": 2.5},
         })  # fmt: skip
 
-    def _get_wallet_balance(self, asked: Asked, query: Any) -> Response:
-        total = self.available + self.staked
-        return Response(json={
-            "address": "toy", "balances": {"available": self.available, "staked": self.staked,
-                                           "pending": 0, "total": total},
-            "staking": {"amount": 1, "duration_days": 30, "start_date": "2026-01-01",
-                        "unlock_date": "2026-01-31", "multiplier": 1.1},
-        })  # fmt: skip
+    def _account(self, asked: Asked) -> Account:
+        return self.tokens[(asked.authorization or "").partition(" ")[2]]
 
-    def _poor(self, amount: float) -> Response:
-        return error(
-            402, "INSUFFICIENT_BALANCE", "too little", required=amount, available=self.available
-        )
+    def _get_wallet_balance(self, asked: Asked, query: Any) -> Response:
+        return Response(json=balance(self._account(asked)))
 
     def _post_wallet_send(self, asked: Asked, query: Any) -> Response:
-        body = asked.body
-        if body["amount"] > self.available:
-            return self._poor(body["amount"])
-        self.sent.insert(0, {"id": uuid.uuid4().hex, "type": "send", "amount": -body["amount"],
-                             "timestamp": now(), "to": body["to"]})  # fmt: skip
+        body, account = asked.body, self._account(asked)
+        if not {"to", "amount", "memo"} <= set(body):
+            return error(400, "INVALID_REQUEST", "to, amount and memo are required")
+        if body["amount"] > account.available:
+            return poor(body["amount"], account)
+        entry = {"id": uuid.uuid4().hex, "type": "send", "amount": -body["amount"],
+                 "timestamp": now(), "to": body["to"]}  # fmt: skip
+        account.history.insert(0, entry)
+        account.available -= body["amount"]
+        for other in self.tokens.values():
+            if other.address == body["to"]:
+                other.available += body["amount"]
+                if other is not account:
+                    other.history.insert(0, {**entry, "amount": body["amount"], "type": "receive"})
         return Response(json={
-            "transaction_id": self.sent[0]["id"], "from": "toy", "to": body["to"],
+            "transaction_id": entry["id"], "from": account.address, "to": body["to"],
             "amount": body["amount"], "fee": 0, "memo": body["memo"], "status": "confirmed",
             "timestamp": now(),
         })  # fmt: skip
 
     def _post_wallet_stake(self, asked: Asked, query: Any) -> Response:
         amount, days = asked.body["amount"], asked.body["duration_days"]
-        if amount > self.available:
-            return self._poor(amount)
-        self.available, self.staked = self.available - amount, self.staked + amount
+        account = self._account(asked)
+        if amount > account.available:
+            return poor(amount, account)
+        account.available, account.staked = account.available - amount, account.staked + amount
+        account.staking = {"duration_days": days, "start_date": day(0), "unlock_date": day(days),
+                           "multiplier": 1.1}  # fmt: skip
         return Response(json={
-            "success": True,
-            "stake": {"amount": amount, "duration_days": days, "start_date": day(0),
-                      "unlock_date": day(days), "multiplier": 1.1},
-            "new_balance": {"available": self.available, "staked": self.staked},
+            "success": True, "stake": {"amount": amount, **account.staking},
+            "new_balance": {"available": account.available, "staked": account.staked},
         })  # fmt: skip
 
     def _post_wallet_unstake(self, asked: Asked, query: Any) -> Response:
-        amount = asked.body["amount"]
-        self.staked -= amount
+        amount, account = asked.body["amount"], self._account(asked)
+        if amount > account.staked:
+            return error(400, "INVALID_REQUEST", "less is staked")
+        account.staked, account.pending = account.staked - amount, account.pending + amount
         unstake = {"amount": amount, "cooldown_days": 7, "available_date": day(7)}
         return Response(json={"success": True, "unstake": unstake})
 
     def _get_wallet_transactions(self, asked: Asked, query: dict[str, list[str]]) -> Response:
-        entries = [
-            {"id": "t1", "type": "reward", "amount": 1.5, "timestamp": now(),
+        older = [
+            {"id": "t1", "type": "reward", "amount": 1.5, "timestamp": self.started,
              "details": {"proof_id": "p1", "role": "worker"}},
-            {"id": "t2", "type": "send", "amount": -0.5, "timestamp": now(), "to": "somebody"},
-            {"id": "t3", "type": "fee", "amount": -0.1, "timestamp": now()},
+            {"id": "t2", "type": "send", "amount": -0.5, "timestamp": self.started,
+             "to": "somebody"},
+            {"id": "t3", "type": "fee", "amount": -0.1, "timestamp": self.started},
         ]  # fmt: skip
-        # Only the latest transfer, so that the list stays short.
-        entries = [*(dict(entry) for entry in self.sent[:1]), *entries]
+        entries = [*self._account(asked).history, *older]
         limit, offset = (int(query.get(key, [default])[0]) for key, default in
                          (("limit", "20"), ("offset", "0")))  # fmt: skip
-        page = entries[offset : offset + limit]
+        page = [dict(entry) for entry in entries[offset : offset + limit]]
         return Response(
             json={"transactions": page, "total": len(entries), "limit": limit, "offset": offset}
         )
 
     def _get_peers(self, asked: Asked, query: Any) -> Response:
         peer = {"id": "p", "address": "192.0.2.1:9000", "role": "driver", "layers": [2, 3],
-                "latency_ms": 1.5, "connected_since": now()}  # fmt: skip
+                "latency_ms": 1.5, "connected_since": self.started}  # fmt: skip
         return Response(json={"peers": [peer], "total": 1})
 
     def _get_layers(self, asked: Asked, query: Any) -> Response:
@@ -296,8 +307,8 @@ class ToyNode:
         return Response(json={"layers": layers, "total_layers": 4, "my_layer_count": 2})
 
     def _get_proofs(self, asked: Asked, query: dict[str, list[str]]) -> Response:
-        proof = {"id": "p1", "type": "forward", "layer": 1, "timestamp": now(), "verified": True,
-                 "reward": 0.1}  # fmt: skip
+        proof = {"id": "p1", "type": "forward", "layer": 1, "timestamp": self.started,
+                 "verified": True, "reward": 0.1}  # fmt: skip
         limit = int(query.get("limit", ["20"])[0])
         stats = {"total_submitted": 2, "total_verified": 2, "total_reward": 0.2}
         return Response(json={"proofs": [proof, {**proof, "id": "p2"}][:limit], "stats": stats})
@@ -321,7 +332,7 @@ class ToyNode:
         return Response(json={"success": True, "updated": updated, "restart_required": False})
 
     def _post_inference(self, asked: Asked, query: Any) -> Response:
-        fault = _inference_fault(asked.body)
+        fault = inference_fault(asked.body)
         if fault:
             return error(400, "INVALID_REQUEST", fault)
         self.requests += 1
@@ -331,8 +342,10 @@ class ToyNode:
         for stop in body.get("stop", []):
             text = text.split(stop)[0]
         tokens = [f"{word} " for word in text.split()]
-        usage = {"prompt_tokens": 2, "completion_tokens": len(tokens),
-                 "total_tokens": 2 + len(tokens)}  # fmt: skip
+        read = len(body["prompt"].split()) + 1
+        usage = {"prompt_tokens": read, "completion_tokens": len(tokens),
+                 "total_tokens": read + len(tokens)}  # fmt: skip
+        self.generated += len(tokens)
         if body.get("stream"):
             events: list[Any] = [{"token": token, "index": i} for i, token in enumerate(tokens)]
             events.append({"token": "[DONE]", "finish_reason": "stop", "usage": usage})
@@ -367,23 +380,3 @@ class ToyNode:
             return self.pipeline.call(operation, request, metadata)
         return self.dht.call(operation, request) if operation.startswith("DHT") else trained(
             operation, request)  # fmt: skip
-
-
-def _inference_fault(body: Any) -> str | None:
-    if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
-        return "prompt is not a string"
-    whole = {"max_tokens", "top_k"}
-    for key in ("max_tokens", "top_k", "temperature", "top_p"):
-        value = body.get(key, 1)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return f"{key} is not a number"
-        if key in whole and not float(value).is_integer():
-            return f"{key} is not an integer"
-    if not 0 <= body.get("temperature", 1) <= 2:
-        return "temperature is out of range"
-    if not isinstance(body.get("stream", False), bool):
-        return "stream is not a boolean"
-    stop = body.get("stop", [])
-    if not isinstance(stop, list) or not all(isinstance(item, str) for item in stop):
-        return "stop is not an array of strings"
-    return None

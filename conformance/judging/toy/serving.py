@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import grpc
 
 from conformance import messages
-from conformance.judging.toy.node import TOKEN, Asked, Response, ToyNode, error
-from conformance.target import GRPC_PORT_OFFSET
+from conformance.catalogue import Effect, Profile
+from conformance.judging.toy.answers import Response, Sent
+from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN, ToyNode
+from conformance.target import GRPC_PORT_OFFSET, Target
 
 
 def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
@@ -25,27 +26,9 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             """Log nothing."""
 
         def _serve(self) -> None:
-            parts = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
-            sent = self.rfile.read(length)
-            scheme, _, token = (self.headers.get("Authorization") or "").partition(" ")
-            given = token if scheme.lower() == "bearer" else None
-            asked = Asked(self.command, parts.path, None, given == TOKEN, parts.query)
-            try:
-                body = json.loads(sent) if sent else None
-            except ValueError:
-                body = None
-                response = error(400, "INVALID_REQUEST", "the body is not JSON")
-            else:
-                response = Response()
-            asked = Asked(self.command, parts.path, body, given == TOKEN, parts.query)
-            if node.upstream is not None:
-                # Pass the request on to a real node, byte for byte.
-                response = node.upstream(self.command, self.path, sent, dict(self.headers))
-                let_in = response.status != 401
-                asked = Asked(self.command, parts.path, body, let_in, parts.query)
-            elif response.status == 200:
-                response = node.answer(asked, parse_qs(parts.query), given)
+            came = Sent(self.command, self.path, self.rfile.read(length), dict(self.headers))
+            asked, response = node.answered(node.rewrite(came))
             node.http_hook(asked, response)
             self._send(response)
 
@@ -87,7 +70,9 @@ class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
 
     def service(self, call: Any) -> Any:
         """Return the handler of one call."""
-        operation = call.method.removeprefix(f"/{messages.SERVICE}/")
+        operation = self._node.operation_of(call.method)
+        if operation is None:
+            return None
         if self._node.upstream_rpc is not None:
             return self._node.upstream_rpc(operation, self._node)
         if operation == "StreamInference":
@@ -105,6 +90,7 @@ class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         )
 
     def _unary(self, operation: str, data: bytes, context: Any) -> bytes:
+        data = self._node.rewrite_call(operation, data)
         try:
             request = messages.parse(messages.OPERATIONS[operation][0], data)
         except messages.BadMessage:
@@ -132,6 +118,21 @@ class Serving:
     node: ToyNode
     url: str
     grpc: str
+
+
+def toy_target(served: Serving) -> Target:
+    """Return the toy as a target that allows and declares everything."""
+    return Target(
+        served.url,
+        profiles=frozenset(Profile),
+        **NATIVE_SETTINGS,
+        grpc=served.grpc,
+        token=TOKEN,
+        expired_token=EXPIRED,
+        second_token=SECOND,
+        allow=frozenset(Effect),
+        budget=1000,
+    )
 
 
 class Toy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshnode.domain.chain.errors import InsufficientFunds, LedgerBroken
+from meshnode.domain.chain.errors import InsufficientFunds, LedgerBroken, WrongNonce
 from meshnode.domain.chain.records import Account, Supply
 from meshnode.domain.chain.view import Effect, View
 
@@ -18,18 +18,30 @@ def read_account(view: View, owner: str) -> Account:
     return view.find(Account, owner) or Account()
 
 
-def write_account(view: View, owner: str, account: Account) -> None:
-    """Store the account, and count it when it is new."""
-    if view.find(Account, owner) is None:
-        supply = view.get(Supply)
-        view.put(replace(supply, accounts=supply.accounts + 1))
-    view.put(account, owner)
+def take_turn(view: View, owner: str, nonce: int, fee: int) -> None:
+    """Use up the account's next nonce, and burn the fee.
+
+    Raises WrongNonce, or InsufficientFunds; then nothing has changed.
+    """
+    before = view.find(Account, owner)
+    account = before or Account()
+    # Nonces count accepted transactions: no gaps, no repeats.
+    if nonce != account.nonce:
+        raise WrongNonce
+    if account.available < fee:
+        raise InsufficientFunds
+    after = Account(account.available - fee, account.locked, account.nonce + 1)
+    _store(view, owner, before, after)
+    if fee:
+        burn(view, fee)
 
 
 def credit(view: View, owner: str, amount: int) -> None:
     """Add ``amount`` to the account's available balance."""
-    account = read_account(view, owner)
-    write_account(view, owner, replace(account, available=account.available + amount))
+    before = view.find(Account, owner)
+    account = before or Account()
+    after = Account(account.available + amount, account.locked, account.nonce)
+    _store(view, owner, before, after)
 
 
 def pay(view: View, owner: str, amount: int, reason: str, reference: str = "") -> None:
@@ -43,18 +55,20 @@ def pay(view: View, owner: str, amount: int, reason: str, reference: str = "") -
 
 def debit(view: View, owner: str, amount: int) -> None:
     """Take ``amount`` from the available balance; InsufficientFunds if that is too small."""
-    account = read_account(view, owner)
+    before = view.find(Account, owner)
+    account = before or Account()
     # Locked money cannot be spent: every kind of spending passes through this check.
     if account.available < amount:
         raise InsufficientFunds
-    write_account(view, owner, replace(account, available=account.available - amount))
+    after = Account(account.available - amount, account.locked, account.nonce)
+    _store(view, owner, before, after)
 
 
 def lock(view: View, owner: str, amount: int) -> None:
     """Move a job's budget from available to locked; InsufficientFunds if that is too small."""
     debit(view, owner, amount)
-    account = read_account(view, owner)
-    write_account(view, owner, replace(account, locked=account.locked + amount))
+    account = view.get(Account, owner)
+    view.put(replace(account, locked=account.locked + amount), owner)
 
 
 def take_locked(view: View, owner: str, amount: int) -> None:
@@ -62,16 +76,24 @@ def take_locked(view: View, owner: str, amount: int) -> None:
     account = read_account(view, owner)
     if account.locked < amount:
         raise LedgerBroken("a job's budget is not locked at its owner")
-    write_account(view, owner, replace(account, locked=account.locked - amount))
+    view.put(replace(account, locked=account.locked - amount), owner)
 
 
 def burn(view: View, amount: int) -> None:
     """Add ``amount`` to the total burned; the caller has debited it elsewhere."""
-    supply = view.get(Supply)
-    view.put(replace(supply, burned=supply.burned + amount))
+    was = view.get(Supply)
+    view.put(Supply(was.initial, was.issued, was.burned + amount, was.accounts))
 
 
 def issue(view: View, amount: int) -> None:
     """Add ``amount`` to the total issued; the caller credits it elsewhere."""
     supply = view.get(Supply)
     view.put(replace(supply, issued=supply.issued + amount))
+
+
+def _store(view: View, owner: str, before: Account | None, after: Account) -> None:
+    """Store the account, and count it when it is new."""
+    if before is None:
+        supply = view.get(Supply)
+        view.put(replace(supply, accounts=supply.accounts + 1))
+    view.put(after, owner)

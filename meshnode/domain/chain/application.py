@@ -60,6 +60,18 @@ class Finalized:
     nodes: Mapping[int, bytes]
 
 
+@dataclass(slots=True)
+class Candidate:
+    """A block that was executed over the committed state, and its outcome once that was asked."""
+
+    block: Block
+    context: Context
+    results: tuple[TransactionResult, ...]
+    updates: tuple[ValidatorUpdate, ...]
+    effects: tuple[Effect, ...]
+    finalized: Finalized | None = None
+
+
 class Application:
     """A chain's state machine over a store. Raises LedgerBroken for another chain's store."""
 
@@ -76,8 +88,9 @@ class Application:
         if store.get(Chain.table) != first[Chain.table]:
             raise LedgerBroken("the stored state belongs to another chain")
         self._tree.rebuild(store)
-        self._candidate: Finalized | None = None
-        self._start_from_committed()
+        self._committed = Committed(store)
+        self._candidate: Candidate | None = None
+        self._start_checks()
 
     @property
     def height(self) -> int:
@@ -94,6 +107,10 @@ class Application:
         """The root of the committed state: 32 bytes."""
         return self._tree.root
 
+    def tree_nodes(self) -> list[bytes]:
+        """The hashes of the committed state's tree (:class:`StateTree`)."""
+        return self._tree.copy_nodes()
+
     def validators(self, height: int) -> tuple[CometValidator, ...]:
         """The validators that sign ``height``, in order; known up to two blocks ahead."""
         return validator_set(voting_powers(self._read_only().view, height))
@@ -108,23 +125,33 @@ class Application:
 
     def restart_checks(self) -> None:
         """Forget the transactions checked since the last block, as ``commit`` does."""
-        self._start_from_committed()
+        self._start_checks()
 
     def propose(
         self, frame: BlockFrame, candidates: Iterable[bytes], max_bytes: int
     ) -> tuple[bytes, ...]:
-        """Pick, in order, the ``candidates`` that succeed one after another and fit the block."""
+        """Pick, in order, the ``candidates`` that succeed one after another and fit the block.
+
+        What was executed for that is kept, for the case that the block is decided as proposed.
+        """
         context = self._next_block()
-        begin_block(context, frame)
+        updates = begin_block(context, frame)
+        effects = context.view.effects
         limits = self.genesis.profile.limits
-        room, chosen = min(max_bytes, limits.block_bytes), list[bytes]()
+        room, chosen = min(max_bytes, limits.block_bytes), dict[bytes, TransactionResult]()
         for raw in candidates:
             if len(chosen) == limits.block_transactions:
                 break
-            if len(raw) <= room and run_transaction(context, raw).code == ACCEPTED:
-                chosen.append(raw)
+            if len(raw) > room:
+                continue
+            # A refused transaction changes nothing, so the block is as if it had not been tried.
+            result = run_transaction(context, raw)
+            if result.code == ACCEPTED:
+                chosen[raw] = result
                 room -= len(raw)
-        return tuple(chosen)
+        block = Block(frame, tuple(chosen))
+        self._candidate = Candidate(block, context, tuple(chosen.values()), updates, effects)
+        return block.transactions
 
     def process(self, block: Block) -> None:
         """Validate a proposed block. Raises InvalidBlock unless all its transactions succeed."""
@@ -138,28 +165,39 @@ class Application:
         Raises InvalidBlock if the block cannot follow the committed state, and LedgerBroken if it
         would create or lose money; in both cases nothing has changed.
         """
-        if self._candidate is not None and self._candidate.block == block:
-            return self._candidate
+        if self._candidate is None or self._candidate.block != block:
+            self._candidate = self._execute(block)
+        candidate = self._candidate
+        if candidate.finalized is None:
+            candidate.finalized = self._finish(candidate)
+        return candidate.finalized
+
+    def _execute(self, block: Block) -> Candidate:
         context = self._next_block()
         check_size(context, block.transactions)
         updates = begin_block(context, block.frame)
         effects = context.view.effects
         results = tuple(run_transaction(context, raw) for raw in block.transactions)
-        audit(context)
-        changes = context.view.changes()
+        return Candidate(block, context, results, updates, effects)
+
+    def _finish(self, candidate: Candidate) -> Finalized:
+        audit(candidate.context)
+        changes = candidate.context.view.changes()
         nodes = self._tree.fresh(self._store, changes)
         app_hash = self._tree.root_with(nodes)
-        self._candidate = Finalized(block, results, updates, effects, app_hash, changes, nodes)
-        return self._candidate
+        outcome = candidate.results, candidate.updates, candidate.effects
+        return Finalized(candidate.block, *outcome, app_hash, changes, nodes)
 
     def commit(self) -> None:
         """Make the result of the last finalized block the committed state."""
-        if self._candidate is None:
+        candidate = self._candidate
+        if candidate is None or candidate.finalized is None:
             raise LedgerBroken("commit without a finalized block")
-        self._store.write(self._candidate.changes)
-        self._tree.adopt(self._candidate.nodes)
+        self._store.write(candidate.finalized.changes)
+        self._tree.adopt(candidate.finalized.nodes)
+        self._committed.adopt(candidate.context.view)
         self._candidate = None
-        self._start_from_committed()
+        self._start_checks()
 
     def query(self, path: str, data: bytes = b"") -> queries.QueryResult:
         """Answer a native query about the committed state; ``data`` is JSON."""
@@ -172,8 +210,7 @@ class Application:
     def _next_block(self) -> Context:
         return Context(self.genesis.profile, View(self._committed), self._model)
 
-    def _start_from_committed(self) -> None:
-        self._committed = Committed(self._store)
+    def _start_checks(self) -> None:
         self._waiting = self._next_block()
         clock = self._waiting.view.get(Clock)
         self._waiting.view.put(replace(clock, height=clock.height + 1))

@@ -52,8 +52,7 @@ class JsonLimits:
 
 def encode(value: Json) -> bytes:
     """The canonical form of ``value``. Raises ValueError for numbers that are not finite."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return text.encode("ascii")
+    return _ENCODER.encode(value).encode("ascii")
 
 
 def digest(value: Json) -> Digest:
@@ -78,13 +77,7 @@ def parse(data: bytes, limits: JsonLimits) -> Json:
     except TooManyTokens:
         raise TooManyValues from None
     try:
-        value: Json = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_fraction if limits.fractions else _no_fraction,
-            parse_constant=_no_constant,
-        )
+        value: Json = _DECODERS[limits.fractions].decode(text)
     except json.JSONDecodeError:
         raise MalformedJson from None
     # Half of a surrogate pair has no UTF-8 form.
@@ -119,6 +112,20 @@ def _no_fraction(text: str) -> NoReturn:
 
 def _no_constant(text: str) -> NoReturn:
     raise NonFiniteNumber
+
+
+def _decoder(fractions: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_object,
+        parse_int=_integer,
+        parse_float=_fraction if fractions else _no_fraction,
+        parse_constant=_no_constant,
+    )
+
+
+# Made once, since each transaction is read and written with them.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+_DECODERS = {fractions: _decoder(fractions) for fractions in (True, False)}
 
 
 def _has_unpaired(value: Json) -> bool:

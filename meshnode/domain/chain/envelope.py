@@ -51,16 +51,19 @@ class Envelope:
     body: dict[str, Json]
     signer: AccountKey
     signature: str
-
-    @property
-    def id(self) -> ApplicationId:
-        """The application id: the same for every signature of the same body by the same key."""
-        return application_id(self.body, self.signer)
+    id: ApplicationId
+    """The application id: the same for every signature of the same body by the same key."""
 
 
 def application_id(body: dict[str, Json], signer: str) -> ApplicationId:
     """The digest of ``{body, public_key}``."""
     return ApplicationId(digest({"body": body, "public_key": signer}))
+
+
+def _id_of(canonical: bytes, signer: AccountKey) -> ApplicationId:
+    """The same from the canonical form of the body, which is not made a second time."""
+    whole = b'{"body":%b,"public_key":"%b"}' % (canonical, signer.encode())
+    return ApplicationId(hashlib.sha256(whole).hexdigest())
 
 
 def transaction_hash(raw: bytes) -> TransactionHash:
@@ -71,18 +74,17 @@ def transaction_hash(raw: bytes) -> TransactionHash:
 def account_key(value: Json) -> AccountKey:
     """Check that ``value`` names an account; InvalidPublicKey when it does not."""
     # One account has one name: lowercase hex of the compressed form of a point on the curve.
-    if not isinstance(value, str) or not _ACCOUNT.fullmatch(value) or not _is_point(value):
+    if not isinstance(value, str) or not _ACCOUNT.fullmatch(value) or _point(value) is None:
         raise InvalidPublicKey
     return AccountKey(value)
 
 
 @lru_cache(maxsize=4096)
-def _is_point(value: str) -> bool:
+def _point(value: str) -> PublicKey | None:
     try:
-        PublicKey(bytes.fromhex(value))
+        return PublicKey(bytes.fromhex(value))
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def open_envelope(value: Json) -> Envelope:
@@ -94,25 +96,56 @@ def open_envelope(value: Json) -> Envelope:
     if not isinstance(body, dict) or not isinstance(signature, str):
         raise InvalidEnvelope
     signer = account_key(public_key)
+    key = _point(signer)
     if len(signature) > MAX_SIGNATURE or not _HEX.fullmatch(signature):
         raise InvalidSignatureEncoding
-    compact = _low_s(*_read_der(bytes.fromhex(signature)))
-    if not PublicKey(bytes.fromhex(signer)).verify(compact, encode(body)):
+    low_s, canonical = _low_s(*_read_der(bytes.fromhex(signature))), encode(body)
+    if key is None or not key.verify(low_s, canonical):
         raise InvalidSignature
-    return Envelope(body, signer, signature)
+    return Envelope(body, signer, signature, _id_of(canonical, signer))
 
 
-@lru_cache(maxsize=1024)
 def decode_transaction(raw: bytes, max_bytes: int, max_depth: int) -> Envelope:
     """Read and verify a raw transaction.
 
-    The result is cached, since check, process and finalize all decode the same bytes. The 1024
-    entries hold a full block; at 16 KiB each, with their parsed form, they stay below 100 MiB.
+    The result is kept, since check, process and finalize all decode the same bytes.
     """
     if len(raw) > max_bytes:
         raise TransactionTooLarge
-    # No fractions: everything that the ledger counts is an integer.
-    return open_envelope(parse(raw, JsonLimits(max_bytes, max_depth, fractions=False)))
+    key = (raw, max_depth)
+    envelope = _verified.get(key)
+    if envelope is None:
+        # No fractions: everything that the ledger counts is an integer.
+        envelope = open_envelope(parse(raw, JsonLimits(max_bytes, max_depth, fractions=False)))
+        _verified.put(key, envelope)
+    return envelope
+
+
+class _Verified:
+    """Verified envelopes in two generations; the older one is dropped when the younger is full.
+
+    Any thread may use it: two that verify the same bytes at once only do the work twice.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._half = max_bytes // 2
+        self._young: dict[tuple[bytes, int], Envelope] = {}
+        self._old: dict[tuple[bytes, int], Envelope] = {}
+        self._young_bytes = 0
+
+    def get(self, key: tuple[bytes, int]) -> Envelope | None:
+        return self._young.get(key) or self._old.get(key)
+
+    def put(self, key: tuple[bytes, int], envelope: Envelope) -> None:
+        self._young[key] = envelope
+        self._young_bytes += len(key[0])
+        if self._young_bytes > self._half:
+            self._old, self._young, self._young_bytes = self._young, {}, 0
+
+
+VERIFIED_BYTES = 8 * 1024 * 1024
+"""As much as waits for a block at most; with their parsed forms some 60 MiB."""
+_verified = _Verified(VERIFIED_BYTES)
 
 
 def sign_envelope(body: dict[str, Json], seed: str) -> dict[str, Json]:

@@ -35,6 +35,7 @@ from meshnode.domain.chain.errors import (
     ProofKnown,
     ProofQueueFull,
 )
+from meshnode.domain.chain.profile import NetworkProfile
 from meshnode.domain.chain.records import Claim, Proof, Proofs, Stake, Validator
 from meshnode.domain.chain.stakes import MULTIPLIER_ONE, settle_cooldowns, stake_multiplier
 from meshnode.domain.chain.values import consensus_key, integer, sha256_hex
@@ -121,11 +122,16 @@ def expire_proofs(context: Context) -> None:
 
 def proof_reward(context: Context, owner: str) -> int:
     """Atoms that a proof verified now would earn: reward times multiplier, within the budget."""
-    proving = context.profile.proving
     stake = context.view.find(Stake, owner) or Stake()
-    multiplier = stake_multiplier(stake.amount, context.profile.params.atom_scale)
-    left = proving.budget - (context.view.find(Proofs) or Proofs()).paid
-    return min(proving.reward * multiplier // MULTIPLIER_ONE, left)
+    paid = (context.view.find(Proofs) or Proofs()).paid
+    return rewards_of(1, stake.amount, paid, context.profile)
+
+
+def rewards_of(proofs: int, stake: int, paid: int, profile: NetworkProfile) -> int:
+    """Atoms that ``proofs`` of one owner earn who has ``stake``, if ``paid`` is spent already."""
+    multiplier = stake_multiplier(stake, profile.params.atom_scale)
+    each = profile.proving.reward * multiplier // MULTIPLIER_ONE
+    return min(proofs * each, profile.proving.budget - paid)
 
 
 def _verify(context: Context, proof_id: str, proof: Proof) -> None:

@@ -9,7 +9,7 @@ and an empty state has a root too. Leaves and inner nodes are hashed under diffe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 DEPTH = 16
@@ -48,6 +48,14 @@ def bucket_hash(entries: Mapping[str, bytes]) -> bytes:
     return hashlib.sha256(b"".join(parts)).digest()
 
 
+def join_hashes(hashes: Sequence[bytes]) -> bytes:
+    """The node above ``hashes``, which are neighbours at one depth; a power of two of them."""
+    level = list(hashes)
+    while len(level) > 1:
+        level = [_inner(level[at], level[at + 1]) for at in range(0, len(level), 2)]
+    return level[0]
+
+
 class StateTree:
     """Hashes of all nodes: node 1 is the root, ``2n`` and ``2n+1`` are the children of ``n``."""
 
@@ -66,6 +74,10 @@ class StateTree:
     def root(self) -> bytes:
         """The root hash of the whole state: 32 bytes."""
         return self._nodes[1]
+
+    def copy_nodes(self) -> list[bytes]:
+        """All nodes as they are now; those at depth ``d`` begin at index ``2**d``."""
+        return self._nodes.copy()
 
     def fresh(self, store: Store, changes: Mapping[str, bytes | None]) -> dict[int, bytes]:
         """The nodes that ``changes`` to ``store`` would replace; the tree itself stays as it is."""

@@ -7,13 +7,13 @@ kept, or a rule refuses and nothing changes: no fee is taken and the nonce stays
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from meshnode.domain.chain import bonds, jobs, proofs, stakes, tasks, transfers
-from meshnode.domain.chain.accounts import burn, debit, read_account, write_account
+from meshnode.domain.chain.accounts import take_turn
 from meshnode.domain.chain.context import Context, Transaction
 from meshnode.domain.chain.envelope import decode_transaction
-from meshnode.domain.chain.errors import InvalidSchema, UnknownKind, WrongChain, WrongNonce
+from meshnode.domain.chain.errors import InvalidSchema, UnknownKind, WrongChain
 from meshnode.domain.chain.values import integer
 
 COMMON_FIELDS = frozenset({"kind", "chain_id", "nonce"})
@@ -43,6 +43,7 @@ KINDS: dict[str, Kind] = {
     "prove": Kind(proofs.PROVE_FIELDS, proofs.apply_prove),
     "vote": Kind(proofs.VOTE_FIELDS, proofs.apply_vote, costs_fee=False),
 }
+_ALL_FIELDS = {name: COMMON_FIELDS | kind.fields for name, kind in KINDS.items()}
 
 
 def apply_transaction(context: Context, raw: bytes) -> Transaction:
@@ -65,7 +66,7 @@ def read_transaction(context: Context, raw: bytes) -> Transaction:
     if not isinstance(name, str) or name not in context.profile.kinds:
         raise UnknownKind
     # The body must have exactly the common fields and those of its kind.
-    if set(body) != COMMON_FIELDS | KINDS[name].fields:
+    if body.keys() != _ALL_FIELDS[name]:
         raise InvalidSchema
     # It must be signed for this chain.
     if body["chain_id"] != context.chain_id:
@@ -77,12 +78,6 @@ def _apply(context: Context, transaction: Transaction) -> None:
     view, sender = context.view, transaction.sender
     kind = KINDS[transaction.kind]
     stakes.settle_cooldowns(view, sender, context.time_ns)
-    # Nonces count accepted transactions: no gaps, no repeats.
-    account = read_account(view, sender)
-    if transaction.nonce != account.nonce:
-        raise WrongNonce
-    write_account(view, sender, replace(account, nonce=account.nonce + 1))
-    if kind.costs_fee:
-        debit(view, sender, context.profile.params.fee)
-        burn(view, context.profile.params.fee)
+    fee = context.profile.params.fee if kind.costs_fee else 0
+    take_turn(view, sender, transaction.nonce, fee)
     kind.apply(context, transaction)

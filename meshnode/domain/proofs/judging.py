@@ -55,7 +55,8 @@ class Terms:
     """This node's knowledge of the chain and the model."""
 
     chain_id: str
-    model_hash: str
+    model_hashes: frozenset[str]
+    """Of the weights that this node can compute with, or has served lately."""
     num_layers: int
 
 
@@ -64,7 +65,7 @@ def validate_gossiped(proof: ForwardProof, claimed: Claimed | None, terms: Terms
     # Proofs of another chain or model cannot be checked here.
     if proof.order.chain_id != terms.chain_id:
         raise InvalidRequest("chain_id", "is that of another chain")
-    if proof.order.model_hash != terms.model_hash:
+    if proof.order.model_hash not in terms.model_hashes:
         raise InvalidRequest("model_hash", "is that of another model")
     if proof.last_layer >= terms.num_layers:
         raise InvalidRequest("last_layer", "is beyond the model's last layer")

@@ -19,6 +19,7 @@ from coincurve import PublicKey
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.identity import private_key
+from meshnode.domain.training.verdict import HeldOut
 
 DOMAIN = "meshnode/gossip-gradient/v1"
 MAX_TTL = 8
@@ -45,11 +46,14 @@ class Contribution:
     layer_gradients: Mapping[str, bytes]
     signature: str = ""
     ttl: int = 0
+    held_out: HeldOut | None = None
+    """What its maker has measured of the weights (decision 0226)."""
 
     def statement(self) -> bytes:
         """The bytes that are signed."""
         return json.dumps(
             {
+                **self._measured(),
                 "domain": DOMAIN,
                 "node_id": self.node_id,
                 "round_id": self.round_id,
@@ -66,6 +70,12 @@ class Contribution:
             sort_keys=True,
             separators=(",", ":"),
         ).encode()
+
+    def _measured(self) -> dict[str, object]:
+        if self.held_out is None:
+            return {}
+        losses = [self.held_out.before.hex(), self.held_out.after.hex()]
+        return {"held_out": {"previous": self.held_out.previous, "losses": losses}}
 
 
 def digest_of(statement: bytes) -> str:
@@ -96,6 +106,9 @@ def check(message: Contribution, names: frozenset[str], now: float) -> str:
         raise InvalidRequest("loss", "must be finite")
     if message.batch_size < 1:
         raise InvalidRequest("batch_size", "must be positive")
+
+    if message.held_out is not None:
+        message.held_out.check()
 
     # Contributions of old rounds must not be replayed.
     if abs(now - message.timestamp) > MAX_AGE_S:

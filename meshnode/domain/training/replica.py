@@ -18,6 +18,7 @@ Invariants:
   of them counts the sync as a success.
 - A round number out of reach is ignored, so a liar cannot exhaust the numbers.
 - A single peer cannot move a node out of a round that other peers are in.
+- No value of a feedback is part of this node's weights already.
 """
 
 from __future__ import annotations
@@ -26,16 +27,15 @@ import math
 
 from meshnode.domain.training.agreement import WeightsVersion, winner
 from meshnode.domain.training.contribution import Contributions, set_digest
+from meshnode.domain.training.feedback import OwnContribution
 from meshnode.domain.training.states import TRANSITIONS, Persisted, Report, State, Tally, Timings
+from meshnode.domain.training.trust import Trust
 from meshnode.domain.transitions import checked
 
 __all__ = ["Persisted", "Replica", "Report", "State", "Tally", "Timings"]
 
 MAX_AHEAD = 1000
 """Rounds. A node whose syncs keep failing increases its number alone, but hardly this far."""
-MAX_FAILURES = 3
-"""Failed fetches in a row after which a holder's reports are ignored for a while. A single failure
-proves nothing: the holder may have gone on to the next round in the meantime."""
 
 
 class Replica:
@@ -52,10 +52,10 @@ class Replica:
         self.tally = Tally()
         self.pending: WeightsVersion | None = None
         self.contributions = Contributions()
-        self._contributed = persisted.contributed
+        self._used = True
+        self._own = OwnContribution(persisted.contributed, persisted.feedback, persisted.restored)
         self._reports: dict[str, Report] = {}
-        self._distrusted: dict[str, float] = {}
-        self._failures: dict[str, int] = {}
+        self._trust = Trust(self.timings.distrust_s)
         self._inner_since = now
         self._inner_s = 0.0
         self._deadline = now
@@ -83,7 +83,8 @@ class Replica:
 
     def persisted(self) -> Persisted:
         """The state that must survive a crash."""
-        return Persisted(self.kept, self.round_id, self._contributed)
+        own = self._own
+        return Persisted(self.kept, self.round_id, own.digest, own.feedback, own.restored)
 
     def due(self, now: float) -> float:
         """The time at which this node must act even if it hears nothing; ``inf`` if there is none.
@@ -105,8 +106,7 @@ class Replica:
 
     def heard(self, peer: str, report: Report, now: float) -> None:
         """Note a peer's report, which is current because the peer was just asked for it."""
-        if now >= self._distrusted.get(peer, now):
-            self._distrusted.pop(peer, None)
+        if self._trust.counts(peer, now):
             self._reports[peer] = report
 
     def known_peers(self) -> frozenset[str]:
@@ -121,13 +121,13 @@ class Replica:
         """Begin a round, or resume the one that a crash interrupted. True: do inner steps."""
         if self.state is not State.WAITING or self._better() is not None or self._most_end():
             return False
-        if not self._joined and (self._contributed is None or self._is_over()):
+        if not self._joined and (self._own.digest is None or self._is_over()):
             self._next_round()
         if not self._joined:
             self.contributions = Contributions()
         self._joined = False
         self._inner_since = now
-        if self._contributed is not None:
+        if self._own.digest is not None:
             # The contribution was made before a crash. A second one would contradict it.
             self._exchange(now)
             return False
@@ -138,7 +138,7 @@ class Replica:
         """Note that the inner steps are done and the contribution ``digest`` is on the disk."""
         if self.state is not State.INNER:
             raise ValueError("no inner steps were asked for")
-        self._contributed = digest
+        self._own.digest = digest
         self._inner_s = now - self._inner_since
         self._exchange(now)
 
@@ -195,11 +195,11 @@ class Replica:
         self._enter(State.OUTER)
         return self.contributions.included()
 
-    def applied(self, model_hash: str, now: float) -> None:
-        """Note that the set was applied to a copy of the anchor, which itself is unchanged."""
+    def applied(self, model_hash: str, now: float, *, used: bool = True) -> None:
+        """Note that the set was applied to a copy of the anchor; not ``used`` if it drops that."""
         if self.state is not State.OUTER:
             raise ValueError("no set was to be applied")
-        self.pending = WeightsVersion(self.round_id, model_hash)
+        self.pending, self._used = WeightsVersion(self.round_id, model_hash), used
         self._enter(State.SETTLING)
         self._deadline = now + self.timings.settle_s
 
@@ -232,7 +232,8 @@ class Replica:
         else:
             self.tally.failed_syncs += 1
         if best == self.pending:
-            return self._keep(self.pending)
+            used = self._used and self.node_id in self.contributions.included()
+            return self._keep(self.pending, used=used)
         if best == self.kept:
             self._failed = self.round_id
             self._rest()
@@ -261,8 +262,9 @@ class Replica:
         if self.state is not State.FETCHING or weights != self._fetch:
             raise ValueError("these weights were not asked for")
         self.tally.adopted += 1
-        self._failures.clear()
-        self._keep(weights)
+        self._trust.fetched()
+        self._own.fetched()
+        self._keep(weights, used=True)
         if self.round_id > weights.version + MAX_AHEAD:
             # While alone, this node increased its number too far for the others to reach.
             self.round_id = weights.version
@@ -270,14 +272,11 @@ class Replica:
     def fetch_failed(self, now: float) -> None:
         """Note that no holder delivered the weights.
 
-        The reports of a holder that fails ``MAX_FAILURES`` times are ignored for ``distrust_s``.
-        Otherwise a peer that reports weights which do not exist could keep this node from training.
+        The reports of a holder that fails again and again are ignored for a while.
         """
         for peer in self.holders(self._fetch) if self._fetch else ():
-            self._failures[peer] = self._failures.get(peer, 0) + 1
-            if self._failures[peer] >= MAX_FAILURES:
-                del self._reports[peer], self._failures[peer]
-                self._distrusted[peer] = now + self.timings.distrust_s
+            if self._trust.failed(peer, now):
+                del self._reports[peer]
         self._rest()
         self._retry_at = now + self.timings.retry_s
 
@@ -288,8 +287,8 @@ class Replica:
 
     def _exchange(self, now: float) -> None:
         self._enter(State.EXCHANGE)
-        if self._contributed is not None:
-            self.contributions.add(self.node_id, self._contributed)
+        if self._own.digest is not None:
+            self.contributions.add(self.node_id, self._own.digest)
         wait = max(self.timings.exchange_least_s, self.timings.exchange_share * self._inner_s)
         self._deadline = now + wait
         self._joiners_until = now + self.timings.exchange_least_s
@@ -304,7 +303,7 @@ class Replica:
         join = max(filter(self._reaches, under_way), default=0)
         fresh = max([self.round_id, self.kept.version, *seen]) + 1
         self.round_id = join if join > self.round_id else fresh
-        self._contributed = None
+        self._own.finish(used=False)
 
     def _is_over(self) -> bool:
         """Whether the round this node contributed to has ended, here or for all others."""
@@ -321,7 +320,7 @@ class Replica:
         It may if it has not contributed to its own round and waits, or takes inner steps while
         none of the others is in its round or more of them are in the later one.
         """
-        if self._contributed is not None or self.state not in (State.WAITING, State.INNER):
+        if self._own.digest is not None or self.state not in (State.WAITING, State.INNER):
             return False
         if self.state is State.WAITING:
             return True
@@ -360,7 +359,7 @@ class Replica:
         """Whether this node has not contributed, and most with its anchor soon replace theirs."""
         states = [r.state for r in self._reports.values() if r.kept == self.kept]
         ending = sum(state in (State.OUTER, State.SETTLING) for state in states)
-        return self._contributed is None and ending > len(states) - ending + 1
+        return self._own.digest is None and ending > len(states) - ending + 1
 
     def _left_out(self) -> bool:
         """Whether the weights that most nodes keep next lack this node's contribution."""
@@ -391,10 +390,10 @@ class Replica:
         self._enter(State.WAITING)
         self._fetch, self.pending = None, None
 
-    def _keep(self, weights: WeightsVersion) -> WeightsVersion:
+    def _keep(self, weights: WeightsVersion, *, used: bool) -> WeightsVersion:
         self._rest()
+        self._own.finish(used=used)
         self.kept = weights
         self.round_id = max(self.round_id, weights.version)
-        self._contributed = None
         self.contributions = Contributions()
         return weights

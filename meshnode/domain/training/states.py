@@ -84,6 +84,10 @@ class Persisted:
     round_id: int
     contributed: str | None = None
     """Digest of this node's contribution to ``round_id``, once it has made one."""
+    feedback: str | None = None
+    """Digest of the contribution whose unsent rest is added to the next one (decision 0190)."""
+    restored: bool = False
+    """Whether a contribution made with ``feedback`` was dropped since weights were last fetched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,15 @@ STEP = 0.005
 UNKNOWN, IMPROVING, STABLE, WORSENING = "unknown", "improving", "stable", "worsening"
 
 
+def rise(losses: Sequence[float]) -> tuple[float, float] | None:
+    """The last two losses, if the newer one is higher by ``STEP`` or more, or not finite."""
+    if len(losses) < 2:
+        return None
+    older, newer = losses[-2:]
+    worse = not math.isfinite(newer) or newer - older >= STEP * max(abs(older), 1e-12)
+    return (older, newer) if worse else None
+
+
 def loss_trend(losses: Sequence[float]) -> str:
     """The trend of ``losses``, oldest first. If one is not finite, it is ``worsening``."""
     recent = losses[-WINDOW:]

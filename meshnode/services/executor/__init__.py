@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from meshnode.domain.batching import EngineLimits
-from meshnode.services.executor.service import Executor, engine_limits, serve_executor
+from meshnode.services.executor.service import Executor
 from meshnode.services.executor.sessions import ForwardJob, SessionEvicted, ShardSession
+from meshnode.services.executor.starting import engine_limits, serve_executor
+from meshnode.services.executor.versions import ServedVersion, Versions
 from meshnode.services.generation import Generation
 
 __all__ = [
@@ -12,8 +14,10 @@ __all__ = [
     "Executor",
     "ForwardJob",
     "Generation",
+    "ServedVersion",
     "SessionEvicted",
     "ShardSession",
+    "Versions",
     "engine_limits",
     "serve_executor",
 ]

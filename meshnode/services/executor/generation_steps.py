@@ -12,25 +12,37 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import trio
 
-from meshnode.domain.batching import Chunk, Scheduler
+from meshnode.domain.batching import Scheduler
+from meshnode.domain.chunks import Chunk
 from meshnode.domain.errors import (
     ComputationFailed,
     LayersUnavailable,
     MeshnodeError,
     Unavailable,
 )
+from meshnode.domain.prefixes import Prefixes
 from meshnode.domain.shares import Requester
-from meshnode.model.engine import ComputationError, Engine, Outcome, Session
-from meshnode.model.loading import LoadedModel
+from meshnode.model.engine import ComputationError, Outcome, Session
+from meshnode.model.kv import KVCache
 from meshnode.services.admission import GenerationMeter
 from meshnode.services.executor.sessions import ShardSession
 from meshnode.services.executor.torch_thread import TorchThread
+from meshnode.services.executor.versions import ServedVersion, Versions
 from meshnode.services.generation import Generation
 
 log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+WASTE = 4.0
+"""The time of a prompt counts so many times more if its caller leaves before the first token, since
+nobody pays for it (decision 0142)."""
+MAX_WASTED_S = 1.0
+"""The most that is counted for one generation."""
 
 
 class GenerationSteps:
@@ -38,10 +50,9 @@ class GenerationSteps:
 
     def __init__(
         self,
-        engine: Engine,
+        versions: Versions,
         scheduler: Scheduler[Generation | ShardSession],
         *,
-        model: LoadedModel,
         meter: GenerationMeter,
         validate_open: Callable[[], None],
         make_room: Callable[[Requester], None],
@@ -52,34 +63,44 @@ class GenerationSteps:
         ``make_room`` lets somebody else leave a full queue if this requester comes first.
         ``changed`` is called when there may be work, or room for generations that wait.
         """
-        self._engine = engine
+        self._versions = versions
         self._scheduler = scheduler
-        self._model = model
+        self._version_of: dict[Generation, ServedVersion] = {}
+        """What each generation in the scheduler computes with."""
         self._meter = meter
         self._validate_open = validate_open
         self._make_room = make_room
         self._changed = changed
         self._sessions: dict[Generation, Session] = {}
+        self.prefixes: Prefixes[KVCache] = Prefixes()
+        """What was computed for generations that have ended."""
         self._in_step: frozenset[Generation] = frozenset()
+        self._unpaid_s: dict[Generation, float] = {}
+        """Computing time of the prompts of generations without a token."""
         self.failed: bool | None = None
         """Whether all generations of the latest step failed; None before the first step."""
 
     def validate_ready(self, requester: Requester) -> None:
         """Raises Unavailable, LayersUnavailable or RateLimited if no generation can be taken."""
         self._validate_open()
-        if not self._model.card.complete:
+        if not self._versions.current.model.card.complete:
             raise LayersUnavailable("this node holds only a part of the model's layers")
         if not self._scheduler.takes(requester):
             raise self._meter.queue_full()
 
     def submit(self, generation: Generation) -> bool:
         """Take a generation into the queue; False when the queue is full."""
-        kv_bytes = self._engine.kv_bytes(generation.positions)
+        version = self._versions.current
+        kv_bytes = version.engine.kv_bytes(generation.positions)
         requester = generation.request.requester
         self._make_room(requester)
         taken = self._scheduler.submit(
             generation, len(generation.prompt), kv_bytes, requester, trio.current_time()
         )
+        if taken:
+            generation.model_hash = version.model_hash
+            self._version_of[generation] = version
+            self._versions.retain(version)
         self._changed()
         return taken
 
@@ -89,6 +110,7 @@ class GenerationSteps:
             return
         generation.cancel(trio.current_time())
         self._meter.ended(generation)
+        self._note_waste(generation, self._unpaid_s.get(generation, 0.0))
         if generation not in self._in_step:
             self._drop(generation)
 
@@ -96,15 +118,22 @@ class GenerationSteps:
 
     def admit(self, generation: Generation) -> None:
         """Allocate the cache of a generation that was given a place in the batch."""
-        suspended = self._sessions.get(generation)
+        suspended, engine = self._sessions.get(generation), self._version_of[generation].engine
         try:
             if suspended is None:
                 generation.admit(trio.current_time())
-                self._sessions[generation] = self._engine.session(
-                    generation.prompt, generation.positions, generation.request
+                found = self._find_prefix(generation)
+                session = self._sessions[generation] = engine.session(
+                    generation.prompt,
+                    generation.positions,
+                    generation.request,
+                    generation.constraint,
                 )
+                if found is not None:
+                    session.prefix = found
+                    self._scheduler.skip(generation, found[1])
             else:
-                self._engine.resume(suspended, generation.positions)
+                engine.resume(suspended, generation.positions)
         except ComputationError as error:
             log.error("generation %s: no room for its cache: %r", generation.id, error)
             self._fail(generation, ComputationFailed())
@@ -113,7 +142,7 @@ class GenerationSteps:
     def suspend(self, generation: Generation) -> None:
         """Take the generation's place and memory; it goes on when it is admitted again."""
         session = self._sessions[generation]
-        self._engine.suspend(session)
+        self._version_of[generation].engine.suspend(session)
         prompt = len(generation.prompt)
         stop = prompt + len(session.generated)
         self._scheduler.suspend(generation, stop, prompt, trio.current_time())
@@ -124,26 +153,62 @@ class GenerationSteps:
         self._drop(generation)
 
     async def extend(
-        self, generation: Generation, chunk: Chunk[Generation | ShardSession], compute: TorchThread
+        self, chunks: Sequence[Chunk[Generation | ShardSession]], compute: TorchThread
     ) -> None:
-        """Compute one chunk of a generation's prompt."""
-        session = self._sessions[generation]
-        self._in_step = frozenset([generation])
+        """Compute chunks of the prompts of generations, in one call for each version."""
+        for version, some in self._by_version(chunks, lambda chunk: chunk.key):
+            await self._extend(version, some, compute)
+
+    async def _extend(
+        self,
+        version: ServedVersion,
+        chunks: Sequence[Chunk[Generation | ShardSession]],
+        compute: TorchThread,
+    ) -> None:
+        batch = [chunk.key for chunk in chunks if isinstance(chunk.key, Generation)]
+        parts = [
+            (self._sessions[generation], chunk.start, chunk.stop)
+            for generation, chunk in zip(batch, chunks, strict=True)
+        ]
+        self._in_step = frozenset(batch)
         begun = trio.current_time()
-        outcome = await compute(partial(self._engine.prefill, session, chunk.start, chunk.stop))
-        self._scheduler.prefilled(chunk)
-        self._after_step([generation], [outcome], begun)
+        outcomes = await compute(partial(version.engine.prefill_together, parts))
+        position_s = (trio.current_time() - begun) / sum(stop - start for _, start, stop in parts)
+        for generation, chunk in zip(batch, chunks, strict=True):
+            took_s = position_s * (chunk.stop - chunk.start)
+            if generation.ended:
+                self._note_waste(generation, took_s)
+            else:
+                self._unpaid_s[generation] = self._unpaid_s.get(generation, 0.0) + took_s
+            self._scheduler.prefilled(chunk)
+        self._after_step(batch, outcomes, begun)
 
     async def step(self, compute: TorchThread) -> int:
         """Compute a token for every generation that decodes. Returns the number of engine calls."""
         batch = [key for key in self._scheduler.decoding() if isinstance(key, Generation)]
-        if not batch:
-            return 0
-        self._in_step = frozenset(batch)
-        sessions = [self._sessions[generation] for generation in batch]
-        begun = trio.current_time()
-        self._after_step(batch, await compute(partial(self._engine.decode, sessions)), begun)
-        return 1
+        groups = self._by_version(batch, lambda generation: generation)
+        for version, group in groups:
+            # Generations may have ended while another group was computed.
+            some = [generation for generation in group if generation in self._sessions]
+            if not some:
+                continue
+            self._in_step = frozenset(some)
+            sessions = [self._sessions[generation] for generation in some]
+            begun = trio.current_time()
+            self._after_step(some, await compute(partial(version.engine.decode, sessions)), begun)
+        return len(groups)
+
+    def _by_version(
+        self, items: Sequence[Item], generation_of: Callable[[Item], object]
+    ) -> list[tuple[ServedVersion, list[Item]]]:
+        """Items of generations in groups that compute with the same weights."""
+        groups: dict[int, tuple[ServedVersion, list[Item]]] = {}
+        for item in items:
+            generation = generation_of(item)
+            if isinstance(generation, Generation):
+                version = self._version_of[generation]
+                groups.setdefault(id(version), (version, []))[1].append(item)
+        return list(groups.values())
 
     def stop(self, generation: Generation, failure: Unavailable) -> None:
         """Fail a generation because the service ends, once nothing is in the torch thread."""
@@ -168,17 +233,58 @@ class GenerationSteps:
     def _take(self, generation: Generation, outcome: Outcome | None) -> None:
         """Hand one outcome to its generation; None stands for a prompt that has more chunks."""
         if isinstance(outcome, int):
-            self._meter.token()
+            self._unpaid_s.pop(generation, None)
+            self._meter.token(generation)
+            sampler, model = self._sessions[generation].sampler, self._version_of[generation].model
+            if generation.trace is not None:
+                generation.trace.sampled(*sampler.chose)
             generation.advance(
-                self._model.tokenizer.piece(outcome),
-                end_of_text=outcome in self._model.eos_token_ids,
+                model.tokenizer.piece(outcome),
+                end_of_text=outcome in model.eos_token_ids | generation.request.end_tokens,
                 now=trio.current_time(),
+                logprobs=sampler.logprobs(model.tokenizer.piece),
             )
             if generation.ended:
                 self._meter.ended(generation)
         elif outcome is not None:
             log.error("generation %s: %r", generation.id, outcome)
             self._fail(generation, ComputationFailed())
+
+    def _find_prefix(self, generation: Generation) -> tuple[KVCache, int] | None:
+        """What was computed of the prompt before; its last position is always computed."""
+        version = self._version_of[generation]
+        if not version.engine.seamless or version is not self._versions.current:
+            return None
+        found = self.prefixes.find(generation.request.requester, generation.prompt[:-1])
+        self.make_way()
+        if found is None or not self.prefixes.holds(found[0]):
+            return None
+        return found[0].cache, found[1]
+
+    def _keep_prefix(self, generation: Generation, session: Session) -> None:
+        """Keep the cache of a generation that has ended, in the memory that nobody reserves."""
+        cache, version = session.cache, self._version_of[generation]
+        # Keys and values belong to the weights that made them, and only new generations look.
+        current = version is self._versions.current
+        if version.engine.seamless and current and cache.length:
+            tokens = [*generation.prompt, *session.generated][: cache.length]
+            nbytes = version.engine.kv_bytes(cache.capacity)
+            self.prefixes.keep(generation.request.requester, tokens, cache, nbytes)
+            self.make_way()
+
+    def forget_prefixes(self) -> None:
+        """Drop all prefixes, because another version has become the current one."""
+        self.prefixes.shrink(0)
+
+    def make_way(self) -> None:
+        """Drop prefixes whose memory is reserved for sessions now."""
+        self.prefixes.shrink(self._scheduler.limits.kv_bytes - self._scheduler.kv_bytes_in_use)
+
+    def _note_waste(self, generation: Generation, seconds: float) -> None:
+        """Count time that was computed for a caller who has left before the first token."""
+        if not generation.usage.completion_tokens and seconds:
+            wasted_s = min(seconds * WASTE, MAX_WASTED_S)
+            self._scheduler.owe(generation.request.requester, wasted_s)
 
     def _fail(self, generation: Generation, failure: MeshnodeError) -> None:
         generation.fail(failure, trio.current_time())
@@ -187,5 +293,11 @@ class GenerationSteps:
     def _drop(self, generation: Generation) -> None:
         """Free the generation's place and memory."""
         self._scheduler.leave(generation)
-        self._sessions.pop(generation, None)
+        session = self._sessions.pop(generation, None)
+        if session is not None:
+            self._keep_prefix(generation, session)
+        self._unpaid_s.pop(generation, None)
+        version = self._version_of.pop(generation, None)
+        if version is not None:
+            self._versions.release(version)
         self._changed()

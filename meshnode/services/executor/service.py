@@ -1,6 +1,6 @@
 """The model executor: the one torch thread, and continuous batching (interface 1).
 
-Terms: a *step* is one call into the torch thread: one chunk of one prompt, one token for every
+Terms: a *step* is one call into the torch thread: chunks of prompts, one token for every
 generation that decodes, or one position for every session of a pipeline that was sent one. Between
 steps the event loop admits, emits and drops, so that a cancellation takes effect within one step.
 
@@ -19,22 +19,23 @@ from typing import TypeVar
 import trio
 from torch import Tensor
 
-from meshnode.config import Config
 from meshnode.domain.batching import EngineLimits, Scheduler
 from meshnode.domain.errors import MeshnodeError, Overloaded, StartupError, Unavailable
 from meshnode.domain.generation import GenerationRequest
-from meshnode.domain.metering import InferenceMeter
+from meshnode.domain.metering import InferenceMeter, SpeedMeter
+from meshnode.domain.prefixes import Prefixes
 from meshnode.domain.shares import ANYBODY, Requester
-from meshnode.domain.units import GIBIBYTE
 from meshnode.model.config import DecoderConfig
-from meshnode.model.engine import Engine
-from meshnode.model.loading import LoadedModel
+from meshnode.model.kv import KVCache
 from meshnode.services.admission import Admission, GenerationMeter, Starvation
 from meshnode.services.executor.generation_steps import GenerationSteps
+from meshnode.services.executor.room import Gate, Reservations
 from meshnode.services.executor.sessions import ForwardJob, SessionEvicted, ShardSession
 from meshnode.services.executor.shard_steps import ShardSteps
 from meshnode.services.executor.torch_thread import TorchThread
+from meshnode.services.executor.versions import ServedVersion, Versions
 from meshnode.services.generation import Generation
+from meshnode.services.observing import UNOBSERVED, GenerationObserver
 
 log = logging.getLogger(__name__)
 
@@ -50,55 +51,17 @@ FAILING_FOR_S = 30.0
 Result = TypeVar("Result")
 
 
-def engine_limits(config: Config, weight_bytes: int) -> EngineLimits:
-    """The limits that the configuration sets. The cache gets the memory that the weights leave.
-
-    ``weight_bytes`` counts all copies of the weights. Raises StartupError if they leave no memory.
-    """
-    memory = int(config.resources.max_memory_gb * GIBIBYTE)
-    if weight_bytes >= memory:
-        raise StartupError(
-            f"resources.max_memory_gb is {config.resources.max_memory_gb:g}, "
-            f"the weights alone take {weight_bytes / GIBIBYTE:.2f} GiB"
-        )
-    return EngineLimits(
-        max_batch=config.limits.max_batch,
-        max_queue=config.limits.max_queue,
-        kv_bytes=memory - weight_bytes,
-    )
-
-
-async def serve_executor(
-    model: LoadedModel, limits: EngineLimits, *, task_status: trio.TaskStatus[Executor]
-) -> None:
-    """Serve generations from ``model`` until cancelled; starts with the :class:`Executor`.
-
-    A step that has begun is finished first. Generations still open then end with Unavailable.
-    Raises StartupError if ``limits`` leave no room for a generation of ``SHORTEST_CONTEXT``.
-    """
-    compute = TorchThread()
-    engine = await compute(lambda: Engine(model.decoder, limits.max_batch))
-    if not engine.batches:
-        log.warning("batches round differently on this machine: computing row by row")
-    if not engine.replays:
-        log.warning("a replay rounds differently on this machine: replaying step by step")
-    executor = Executor(model, engine, limits, compute)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(executor.watch_queue)
-            task_status.started(executor)
-            while True:
-                await executor.step()
-    finally:
-        executor.close()
-
-
 class Executor:
     """Handle of the service: opens generations and sessions, and reports how busy it is."""
 
     def __init__(
-        self, model: LoadedModel, engine: Engine, limits: EngineLimits, thread: TorchThread
+        self,
+        versions: Versions,
+        limits: EngineLimits,
+        thread: TorchThread,
+        observer: GenerationObserver = UNOBSERVED,
     ) -> None:
+        model, engine = versions.current.model, versions.current.engine
         # The cache must have room for the longest generation, which would otherwise wait for ever.
         room = limits.kv_bytes // engine.kv_bytes(1)
         if room < SHORTEST_CONTEXT:
@@ -107,13 +70,21 @@ class Executor:
         self.limits = limits
         """The limits that it was started with."""
         self.meter = InferenceMeter()
-        self._queue_full = (meter := GenerationMeter(self.meter, limits.max_batch)).queue_full
-        self._model = model
-        self._engine = engine
+        self.speed = SpeedMeter()
+        self.observer = observer
+        """Is told of the generations of this executor, and of the pipeline if there is one."""
+        meter = GenerationMeter(self.meter, limits.max_batch, observer)
+        self._queue_full = meter.queue_full
+        self.versions = versions
+        """What it computes with."""
+        self.gate = Gate()
         self._thread = thread
-        self._scheduler: Scheduler[Generation | ShardSession] = Scheduler(limits)
+        self._scheduler: Scheduler[Generation | ShardSession] = Scheduler(
+            limits, seamless=engine.seamless
+        )
+        self._reservations = Reservations(self._scheduler, limits, self._longest_bytes)
         self._shards = ShardSteps(
-            engine,
+            versions,
             self._scheduler,
             num_layers=self.card.num_layers,
             context_length=self.card.context_length,
@@ -122,9 +93,8 @@ class Executor:
             changed=self._changed,
         )
         self._generations = GenerationSteps(
-            engine,
+            versions,
             self._scheduler,
-            model=model,
             meter=meter,
             validate_open=self._refuse_if_closed,
             make_room=self._make_room,
@@ -133,6 +103,7 @@ class Executor:
         self._admission = Admission(model, self.card.context_length, self._generations, meter)
         self._work = trio.Event()
         self._idle = trio.Event()
+        self._left = trio.Event()
         self._failed_at = -math.inf
         self._step_begun = math.inf
         self.starvation = Starvation()
@@ -144,7 +115,12 @@ class Executor:
     @property
     def config(self) -> DecoderConfig:
         """The shape of the model whose layers are held here."""
-        return self._model.decoder.config
+        return self.versions.current.model.config
+
+    @property
+    def numeric_class(self) -> str:
+        """What the bits of its results depend on, besides the weights (decision 0152)."""
+        return self.versions.current.model.numeric_class
 
     @property
     def active(self) -> int:
@@ -156,10 +132,24 @@ class Executor:
         """How many of them wait for a place in the batch."""
         return self._scheduler.queued
 
+    def requesters(self) -> set[Requester]:
+        """Those for whom it computes, or who wait for a place."""
+        return self._scheduler.requesters()
+
     @property
     def kv_bytes_in_use(self) -> int:
         """Memory reserved for keys and values."""
         return self._scheduler.kv_bytes_in_use
+
+    @property
+    def seamless(self) -> bool:
+        """Whether a position's bits depend on its own session's inputs alone."""
+        return self.versions.current.engine.seamless
+
+    @property
+    def prefixes(self) -> Prefixes[KVCache]:
+        """Caches of generations that have ended, for prompts that begin alike (decision 0158)."""
+        return self._generations.prefixes
 
     @property
     def kv_bytes_limit(self) -> int:
@@ -169,15 +159,19 @@ class Executor:
     @property
     def spare_bytes(self) -> int:
         """The most that :meth:`reserve` may take: the cache keeps room for the longest request."""
-        return self.limits.kv_bytes - self._engine.kv_bytes(self.card.context_length)
+        return self._reservations.spare
 
-    def reserve(self, nbytes: int) -> None:
+    def spare_beside(self, user: str) -> int:
+        """The part of ``spare_bytes`` that others than ``user`` have not reserved."""
+        return self._reservations.spare_beside(user)
+
+    def reserve(self, user: str, nbytes: int) -> None:
         """Take memory from the cache for something else; 0 gives it back.
 
         Sessions that compute keep what they have, so it takes effect as they end.
         """
-        left = max(self.limits.kv_bytes - nbytes, self.limits.kv_bytes - self.spare_bytes)
-        self._scheduler.limits = replace(self._scheduler.limits, kv_bytes=left)
+        self._reservations.take(user, nbytes)
+        self._generations.make_way()
         self._changed()
 
     @property
@@ -187,7 +181,7 @@ class Executor:
 
     def kv_bytes(self, positions: int, num_layers: int) -> int:
         """Memory for the keys and values of ``positions`` in ``num_layers`` layers."""
-        return self._engine.kv_bytes(positions, num_layers)
+        return self.versions.current.engine.kv_bytes(positions, num_layers)
 
     @property
     def gpu_memory_used(self) -> int:
@@ -218,29 +212,39 @@ class Executor:
 
         Raises LayersUnavailable if this node holds only a part of the model.
         """
-        return await self._admission.open(request)
+        await self.gate.wait()
+        with self.gate.passing():
+            return await self._admission.open(request)
 
     async def open_session(
-        self, layers: range, positions: int, requester: Requester = ANYBODY
+        self, layers: range, positions: int, requester: Requester = ANYBODY, model_hash: str = ""
     ) -> ShardSession:
         """Reserve memory for ``positions`` of a pipeline's session in some of the held layers.
 
-        Waits in the queue like a generation. Raises RateLimited when the queue is full, Overloaded
-        when no place became free in time, LayerNotHeld for layers that are not here,
-        InvalidRequest for more positions than the context has, Unavailable when stopped.
+        ``model_hash`` names the version of the weights, by default the current one. Waits in the
+        queue like a generation. Raises RateLimited when the queue is full, Overloaded when no place
+        became free in time, LayerNotHeld for layers or weights that are not here, InvalidRequest
+        for more positions than the context has, Unavailable when stopped.
         """
         self._refuse_if_closed()
-        return await self._shards.open(layers, positions, requester)
+        await self.gate.wait()
+        return await self._shards.open(layers, positions, requester, model_hash)
 
     async def forward(
-        self, session: ShardSession, inputs: Tensor, *, decode_from: int | None = None
+        self,
+        session: ShardSession,
+        inputs: Tensor,
+        *,
+        decode_from: int | None = None,
+        rows: int = 1,
     ) -> ForwardJob:
         """Continue a session with ``inputs``, in one batch with other sessions. Returns the job.
 
         ``inputs`` are int64 token ids ``[1, seq]`` for layers that begin with the model's first,
         else float32 ``[1, seq, hidden]``. Positions from ``decode_from`` on (absolute) get the bits
-        that one call for each would have given them, as a replay requires. Memory beyond what was
-        reserved is taken as needed. Calls for one session wait for one another.
+        that one call for each would have given them, as a replay requires. The last layer gives the
+        logits of the last ``rows`` positions. Memory beyond what was reserved is taken as needed.
+        Calls for one session wait for one another.
 
         Raises InvalidRequest for inputs that do not fit, RateLimited when there is no memory left,
         SessionEvicted when a peer's session has lost its place, ComputationFailed, and Unavailable
@@ -248,11 +252,36 @@ class Executor:
         cancellation, the session is as long as before.
         """
         self._refuse_if_closed()
-        return await self._shards.forward(session, inputs, decode_from)
+        return await self._shards.forward(session, inputs, decode_from, rows)
 
     async def compute(self, function: Callable[[], Result]) -> Result:
         """Run a blocking function in the torch thread, between two steps."""
         return await self._thread(function)
+
+    # Versions of the weights (decision 0225).
+
+    def switch(self, version: ServedVersion) -> None:
+        """Begin everything new with another version; what has begun ends with its own.
+
+        Raises ValueError if the longest request would no longer fit the cache.
+        """
+        if version.engine.kv_bytes(self.card.context_length) > self.limits.kv_bytes:
+            raise ValueError("the longest request would not fit the cache")
+        self._generations.forget_prefixes()
+        context, name = self.card.context_length, self.card.name
+        self.card = replace(version.model.card, context_length=context, name=name)
+        self.versions.switch(version)
+        self._changed()
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no generation and no session is open, nor about to be."""
+        return not self.active and not self.gate.entering
+
+    async def wait_room(self) -> None:
+        """Wait until what was reserved is free: until sessions have ended that used it."""
+        while self.kv_bytes_in_use > self.kv_bytes_limit:
+            await self._left.wait()
 
     async def wait_idle(self) -> None:
         """Wait until no generation and no session is open."""
@@ -262,26 +291,32 @@ class Executor:
     # The service calls the methods below.
 
     async def step(self) -> None:
-        """Wait for work; then compute a chunk of one prompt, and one position for the others."""
+        """Wait for work; then compute chunks of prompts, and one position for the others."""
         self._admit()
         while self._scheduler.idle:
             self._work = trio.Event()
             await self._work.wait()
             self._admit()
+        self._generations.make_way()
         self._scheduler.turn()
-        self._step_begun = trio.current_time()
-        chunk = self._scheduler.next_chunk()
-        if chunk is not None:
-            if isinstance(chunk.key, ShardSession):
-                await self._shards.extend(chunk.key, chunk, self._thread)
+        turn_begun = self._step_begun = trio.current_time()
+        chunks = self._scheduler.next_chunks()
+        if chunks:
+            begun = trio.current_time()
+            if isinstance(chunks[0].key, ShardSession):
+                await self._shards.extend(chunks[0].key, chunks[0], self._thread)
                 self._after_steps(1, failed=self._shards.failed)
             else:
-                await self._generations.extend(chunk.key, chunk, self._thread)
+                await self._generations.extend(chunks, self._thread)
                 self._after_steps(1, failed=self._generations.failed)
+            positions = sum(chunk.stop - chunk.start for chunk in chunks)
+            self._scheduler.pace.measured(positions, trio.current_time() - begun)
         steps = await self._generations.step(self._thread)
         self._after_steps(steps, failed=self._generations.failed)
-        steps = await self._shards.step(self._thread)
-        self._after_steps(steps, failed=self._shards.failed)
+        groups = await self._shards.step(self._thread)
+        self._after_steps(groups, failed=self._shards.failed)
+        if steps or groups:
+            self.speed.turn(trio.current_time() - turn_begun)
         self._step_begun = math.inf
 
     def close(self) -> None:
@@ -346,9 +381,14 @@ class Executor:
     def _changed(self) -> None:
         """Wake all tasks that wait for work, for room, or for the executor to be idle."""
         self._work.set()
+        self._left.set()
+        self._left = trio.Event()
         if not self.active:
             self._idle.set()
             self._idle = trio.Event()
+
+    def _longest_bytes(self) -> int:
+        return self.versions.current.engine.kv_bytes(self.card.context_length)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -43,6 +43,8 @@ class ForwardJob:
     is_logits: bool
     """Whether the layers end with the model's last, so that logits come out."""
     queued_at: float
+    rows: int = 1
+    """From how many of the last positions logits come out."""
     finished: trio.Event = field(default_factory=trio.Event)
     abandoned: bool = False
     failure: MeshnodeError | None = None
@@ -67,17 +69,19 @@ class ForwardJob:
 
     @property
     def states(self) -> Tensor:
-        """float32 ``[1, seq, hidden]``, or logits ``[1, 1, vocab]`` of the last position."""
+        """float32 ``[1, seq, hidden]``, or logits ``[1, rows, vocab]`` of the last positions."""
         return self.parts[0]
 
     def slice(self, start: int, stop: int) -> Tensor:
         """Inputs of the positions ``start`` to ``stop``."""
         return self.inputs[:, start - self.start : stop - self.start]
 
+    def rows_within(self, start: int, stop: int) -> int:
+        """From how many of the positions ``start`` to ``stop`` logits are wanted."""
+        return max(0, stop - max(start, self.stop - self.rows))
+
     def take(self, states: Tensor) -> None:
-        """Keep a chunk's outputs. Of logits, only those of the job's last position are kept."""
-        if self.is_logits:
-            self.parts.clear()
+        """Keep a chunk's outputs."""
         self.parts.append(states)
 
     def join(self) -> None:
@@ -104,6 +108,8 @@ class ShardSession:
         self.requester = requester
         self.capacity = capacity
         """Positions that memory is reserved for."""
+        self.model_hash = ""
+        """Of the model whose weights it computes with."""
         self.limit: int | None = None
         """Positions beyond which no memory is reserved ahead of need; None for no limit."""
         self.closed = False

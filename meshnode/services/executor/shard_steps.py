@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 from torch import Tensor
 
-from meshnode.domain.batching import Chunk, Scheduler
+from meshnode.domain.batching import Scheduler
+from meshnode.domain.chunks import Chunk
 from meshnode.domain.errors import (
     ComputationFailed,
     InvalidRequest,
@@ -25,10 +27,14 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.shares import Requester
-from meshnode.model.engine import ComputationError, Engine, ShardOutcome
+from meshnode.model.engine import ComputationError, ShardOutcome
 from meshnode.services.executor.sessions import ForwardJob, ShardSession
 from meshnode.services.executor.torch_thread import TorchThread
+from meshnode.services.executor.versions import ServedVersion, Versions
 from meshnode.services.generation import Generation
+
+if TYPE_CHECKING:
+    from meshnode.model.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +46,7 @@ class ShardSteps:
 
     def __init__(
         self,
-        engine: Engine,
+        versions: Versions,
         scheduler: Scheduler[Generation | ShardSession],
         *,
         num_layers: int,
@@ -53,8 +59,10 @@ class ShardSteps:
 
         ``make_room`` lets somebody else leave a full queue if this requester comes first.
         """
-        self._engine = engine
+        self._versions = versions
         self._scheduler = scheduler
+        self._version_of: dict[ShardSession, ServedVersion] = {}
+        """What each session in the scheduler computes with."""
         self._num_layers = num_layers
         self._context = context_length
         self._queue_full = queue_full
@@ -64,16 +72,23 @@ class ShardSteps:
         self.failed: bool | None = None
         """Whether the latest step failed for a reason other than its inputs; None before a step."""
 
-    async def open(self, layers: range, positions: int, requester: Requester) -> ShardSession:
+    async def open(
+        self, layers: range, positions: int, requester: Requester, model_hash: str
+    ) -> ShardSession:
         """Open a session; see ``Executor.open_session``."""
-        self._engine.validate_layers(layers)
+        version = self._versions.find(model_hash)
+        version.engine.validate_layers(layers)
         if not 0 < positions <= self._context:
             raise InvalidRequest(None, f"a session has 1 to {self._context} positions")
         session = ShardSession(layers, positions, requester, leave=self._leave)
+        session.model_hash = version.model_hash
+        self._version_of[session] = version
         kv_bytes = self._kv_bytes(session, positions)
         self._make_room(requester)
         if not self._scheduler.submit_resting(session, kv_bytes, requester, trio.current_time()):
+            del self._version_of[session]
             raise self._queue_full()
+        self._versions.retain(version)
         self._changed()
         opened = False
         try:
@@ -87,11 +102,11 @@ class ShardSteps:
                 session.close()
 
     async def forward(
-        self, session: ShardSession, inputs: Tensor, decode_from: int | None
+        self, session: ShardSession, inputs: Tensor, decode_from: int | None, rows: int
     ) -> ForwardJob:
         """Continue a session; see ``Executor.forward``."""
         queued_at = trio.current_time()
-        self._engine.validate_inputs(session.layers, inputs)
+        self._engine(session).validate_inputs(session.layers, inputs)
         await trio.lowlevel.checkpoint_if_cancelled()
         while session.job is not None:
             # The job of a cancelled call, whose step is not over yet.
@@ -100,7 +115,7 @@ class ShardSteps:
         start = session.length
         stepwise_from = start + inputs.shape[1] if decode_from is None else decode_from
         job = session.job = ForwardJob(
-            inputs, start, stepwise_from, self._is_last(session), queued_at
+            inputs, start, stepwise_from, self._is_last(session), queued_at, rows
         )
         self._scheduler.begin(session, start, job.stop, break_at=stepwise_from)
         self._changed()
@@ -146,7 +161,8 @@ class ShardSteps:
     def admit(self, session: ShardSession) -> None:
         """Allocate the cache of a session that was given a place in the batch."""
         try:
-            session.shard = self._engine.shard(session.layers, session.capacity)
+            engine = self._version_of[session].engine
+            session.shard = engine.shard(session.layers, session.capacity)
         except ComputationError as error:
             log.error("no room for the cache of a pipeline's session: %r", error)
             self.fail(session, ComputationFailed())
@@ -158,7 +174,9 @@ class ShardSteps:
         """Compute one chunk of one session, which is the chunk's key."""
         shard, job = session.work()
         inputs, stepwise = job.slice(chunk.start, chunk.stop), chunk.start >= job.decode_from
-        run = partial(self._engine.extend, shard, inputs, stepwise=stepwise)
+        engine = self._version_of[session].engine
+        rows = job.rows_within(chunk.start, chunk.stop)
+        run = partial(engine.extend, shard, inputs, stepwise=stepwise, rows=rows)
         self._in_step = frozenset([session])
         begun = trio.current_time()
         outcome = await compute(run)
@@ -170,10 +188,11 @@ class ShardSteps:
 
     async def step(self, compute: TorchThread) -> int:
         """Compute one position for every session that was sent one; returns how many groups."""
-        groups: dict[range, list[ShardSession]] = {}
+        groups: dict[tuple[int, range], list[ShardSession]] = {}
         for session in self._scheduler.stepping():
             if isinstance(session, ShardSession):
-                groups.setdefault(session.layers, []).append(session)
+                key = id(self._version_of[session]), session.layers
+                groups.setdefault(key, []).append(session)
         for waiting in groups.values():
             # Sessions may have left, or begun another job, while another group was computed.
             still = set(self._scheduler.stepping())
@@ -186,7 +205,8 @@ class ShardSteps:
         shards, jobs = zip(*(session.work() for session in group), strict=True)
         self._in_step = frozenset(group)
         begun = trio.current_time()
-        outcomes = await compute(partial(self._engine.step, shards, [job.inputs for job in jobs]))
+        engine = self._version_of[group[0]].engine
+        outcomes = await compute(partial(engine.step, shards, [job.inputs for job in jobs]))
         elapsed = trio.current_time() - begun
         self._scheduler.spend([session.requester for session in group], elapsed)
         for session, outcome in zip(group, outcomes, strict=True):
@@ -203,9 +223,7 @@ class ShardSteps:
             return
         if session.closed:
             session.end_job(now, session.failure or Unavailable(CLOSED))
-            session.shard = None
-            self._scheduler.leave(session)
-            self._changed()
+            self._free(session)
             return
         failure = None
         if isinstance(outcome, Exception):
@@ -244,12 +262,22 @@ class ShardSteps:
         if session in self._in_step:
             return
         session.end_job(trio.current_time(), session.failure or Unavailable(CLOSED))
+        self._free(session)
+
+    def _free(self, session: ShardSession) -> None:
         session.shard = None
         self._scheduler.leave(session)
+        version = self._version_of.pop(session, None)
+        if version is not None:
+            self._versions.release(version)
         self._changed()
 
+    def _engine(self, session: ShardSession) -> Engine:
+        """The engine of a session, also of one that has ended."""
+        return self._version_of.get(session, self._versions.current).engine
+
     def _kv_bytes(self, session: ShardSession, positions: int) -> int:
-        return self._engine.kv_bytes(positions, len(session.layers))
+        return self._engine(session).kv_bytes(positions, len(session.layers))
 
     def _is_last(self, session: ShardSession) -> bool:
         return session.layers.stop == self._num_layers

@@ -11,7 +11,7 @@ height are computed once for each height.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -79,7 +79,8 @@ class NativeReader:
     index: Index | None
     node_id: str
     provider: DefaultProvider | None = None
-    bootstrap_peers: tuple[str, ...] = ()
+    bootstrap_peers: Callable[[], Sequence[str]] = tuple
+    """URLs of nodes through which another one can join, this node included."""
     draining: Callable[[], bool] = lambda: False
     """Whether the node is about to stop."""
     _summary: tuple[int, Object] | None = field(default=None, init=False)
@@ -93,7 +94,9 @@ class NativeReader:
         more: Object = {
             "genesis_sha256": self.ledger.genesis_sha256,
             "node_id": self.node_id,
-            "bootstrap_peers": list(self.bootstrap_peers),
+            "engine": self.ledger.engine,
+            "earliest_block_height": self.ledger.earliest_height,
+            "bootstrap_peers": list(self.bootstrap_peers()),
             "trouble": "the node is draining" if draining else self.ledger.trouble or None,
         }
         readiness = self.ledger.readiness()
@@ -102,11 +105,14 @@ class NativeReader:
         return views.network_view(summary, block, readiness, more)
 
     async def _observed(self) -> tuple[Object, StoredBlock | None]:
-        """The state's summary, and the block that produced that state (None at height 0)."""
+        """The state's summary, and the block that produced that state.
+
+        There is none at height 0, and at that of the snapshot with which this node began.
+        """
         while True:
             height, summary = await self.summary()
             block = await self.ledger.block(height)
-            if block is not None or height == 0:
+            if block is not None or height < self.ledger.earliest_height:
                 return summary, block
             # The state may be ahead, because it is written before its block is announced.
             await self.ledger.wait_beyond(height - 1)
@@ -122,19 +128,23 @@ class NativeReader:
         more: Object = {"genesis_sha256": self.ledger.genesis_sha256}
         return views.model_view(summary, facts, more)
 
-    async def checkpoint(self) -> Object:
-        """``/api/model/checkpoint.json``: the latest training adapter."""
+    async def adapter(self, root: str) -> Object:
+        """The adapter with this root. Raises Unavailable when this node does not hold it."""
         execution = self._execution()
         async with self._one_checkpoint:
-            height, summary = await self.summary()
-            root = str(summary["model_root"])
             if self._checkpoint is None or self._checkpoint[0] != root:
                 read = partial(execution.checkpoint, root)
                 try:
                     self._checkpoint = (root, await trio.to_thread.run_sync(read))
                 except LedgerBroken:
                     raise Unavailable("this node does not hold the latest adapter") from None
-            weights = self._checkpoint[1]
+            return self._checkpoint[1]
+
+    async def checkpoint(self) -> Object:
+        """``/api/model/checkpoint.json``: the latest training adapter."""
+        height, summary = await self.summary()
+        root = str(summary["model_root"])
+        weights = await self.adapter(root)
         return {
             "format": self.ledger.genesis.profile.checkpoint_format,
             "chain_id": self.ledger.chain_id,
@@ -165,18 +175,20 @@ class NativeReader:
         stored = await self.ledger.blocks(before, limit)
         shown = stored[: _fitting(stored)]
         more = len(stored) == limit or len(shown) < len(stored)
+        lowest = self.ledger.earliest_height
         return {
             "chain_id": self.ledger.chain_id,
             "chain_height": self.ledger.height,
             "blocks": [await self._block_view(block) for block in shown],
-            "next_before": shown[-1].height if more and shown[-1].height > 1 else None,
+            "next_before": shown[-1].height if more and shown[-1].height > lowest else None,
         }
 
     async def block(self, height: int) -> Object:
         """``/api/block/<height>``. Raises InvalidRequest above the tip."""
         block = await self.ledger.block(height)
         if block is None:
-            raise InvalidRequest("height", f"must be between 1 and {self.ledger.height}")
+            lowest = self.ledger.earliest_height
+            raise InvalidRequest("height", f"must be between {lowest} and {self.ledger.height}")
         return {"chain_id": self.ledger.chain_id, **await self._block_view(block)}
 
     async def account(self, public_key: str) -> Object:

@@ -8,7 +8,8 @@ reaches the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import trio
 from meshnode.domain.chain.blocks import ACCEPTED
 from meshnode.domain.chain.canonical import Json, encode
 from meshnode.domain.chain.comet import jsonform
+from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.domain.chain.envelope import decode_transaction, transaction_hash
 from meshnode.domain.chain.errors import Rejected, TransactionTooLarge
 from meshnode.domain.errors import Unavailable
@@ -32,10 +34,11 @@ from meshnode.services.gateway.rpc_table import (
 )
 
 if TYPE_CHECKING:
-    from meshnode.domain.chain.comet.validators import CometValidator
     from meshnode.services.ledger.handle import Ledger
     from meshnode.services.ledger.records import StoredBlock
 
+KNOWN = "tx already exists in cache"
+"""CometBFT's words for bytes that already wait for a block."""
 MAX_WAITING_COMMITS = 16
 """The most broadcasts that wait for their block at one time, as on the public network; each holds a
 client's connection for up to :data:`COMMIT_S`."""
@@ -61,19 +64,23 @@ class TransactionExceedsLimit(Rejected):
 
 @dataclass
 class RpcCalls:
-    """Carries out permitted calls. ``validator`` is this node's own key, where it signs blocks."""
+    """Carries out permitted calls. ``consensus_key`` is this node's own, with or without power."""
 
     ledger: Ledger
     node_id: str
-    validator: CometValidator | None = None
+    consensus_key: str = ""
     draining: Callable[[], bool] = lambda: False
+    address: str = ""
+    """HOST:PORT where this node listens."""
+    weights: Callable[[str], Awaitable[Json]] | None = None
+    """The adapter with a root, which a foreign provider needs for a pending job."""
     _waiting: int = field(default=0, init=False)
 
     async def run(self, call: Call) -> Json:
         """Return the call's result. Raises Rejected, Unavailable or trio.TooSlowError."""
         match call.arguments:
             case StatusCall():
-                return self._status()
+                return await self._status()
             case BlockCall(height):
                 return jsonform.block_result((await self._stored(height)).block)
             case CommitCall(height):
@@ -81,14 +88,22 @@ class RpcCalls:
             case ValidatorsCall():
                 return await self._validators(call.arguments)
             case QueryCall(path, data):
-                result = await self.ledger.query(path, data)
-                return jsonform.query_result(result.code, result.log, result.value, result.height)
+                return await self._query(path, data)
             case BroadcastSyncCall(raw):
                 return jsonform.broadcast_result(*await self._submit(raw))
             case BroadcastCommitCall(raw):
                 return await self._broadcast_commit(raw)
 
-    def _status(self) -> Json:
+    async def _query(self, path: str, data: bytes) -> Json:
+        result = await self.ledger.query(path, data)
+        value = result.value
+        if path == "/job" and result.code == ACCEPTED and self.weights is not None:
+            job = json.loads(value)
+            if job["status"] == "pending":
+                value = encode({**job, "weights": await self.weights(job["model_root"])})
+        return jsonform.query_result(result.code, result.log, value, result.height)
+
+    async def _status(self) -> Json:
         latest, readiness = self.ledger.latest, self.ledger.readiness()
         info = jsonform.SyncInfo(chain_id=self.ledger.chain_id, height=0)
         if latest is not None:
@@ -100,7 +115,18 @@ class RpcCalls:
                 time_ns=latest.time_ns,
                 catching_up=readiness.catching_up,
             )
-        return jsonform.status_result(info, self.node_id, self.validator)
+        # A node without power shows its key with a power of 0, as CometBFT does.
+        signs = await self.ledger.validators(self.ledger.height) if self.consensus_key else ()
+        own = (one for one in signs if one.consensus_key == self.consensus_key)
+        validator = next(own, CometValidator(self.consensus_key, 0)) if self.consensus_key else None
+        earliest = await self.ledger.block(self.ledger.earliest_height)
+        return jsonform.status_result(
+            info,
+            self.node_id,
+            validator,
+            address=self.address,
+            earliest=None if earliest is None else earliest.header,
+        )
 
     async def _commit(self, height: int | None) -> Json:
         stored = await self._stored(height)
@@ -118,7 +144,8 @@ class RpcCalls:
         if page > pages:
             raise EngineError(f"page should be within [1, {pages}] range, given {page}")
         chosen = validators[(page - 1) * per_page : page * per_page]
-        return jsonform.validators_result(height, chosen, len(validators))
+        turns = await self.ledger.priorities(height)
+        return jsonform.validators_result(height, chosen, len(validators), turns)
 
     async def _broadcast_commit(self, raw: bytes) -> Json:
         if self._waiting >= MAX_WAITING_COMMITS:
@@ -149,8 +176,11 @@ class RpcCalls:
             raise Unavailable("the node is draining")
         if not readiness.ready:
             raise Unavailable(f"the node is not ready: {readiness.reason}")
+        name = transaction_hash(raw)
+        if self.ledger.is_waiting(name):
+            raise EngineError(KNOWN)
         result = await self.ledger.submit(raw)
-        return result.code, result.log, transaction_hash(raw)
+        return result.code, result.log, name
 
     async def _stored(self, height: int | None) -> StoredBlock:
         height = height or self.ledger.height
@@ -160,7 +190,9 @@ class RpcCalls:
         return stored
 
     def _no_height(self, height: int) -> EngineError:
-        tip = self.ledger.height
+        tip, lowest = self.ledger.height, self.ledger.earliest_height
+        if height < lowest <= tip:
+            return EngineError(f"height {height} is not available, lowest height is {lowest}")
         return EngineError(
             f"height {height} must be less than or equal to the current blockchain height {tip}"
         )

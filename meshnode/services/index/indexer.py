@@ -145,6 +145,9 @@ class Index:
         if self._suspect:
             await self._rebuild()
         store = await self._opened()
+        if self.indexed_height < self._ledger.base.height:
+            # The ledger was restored from a snapshot in the meantime.
+            await self._find_cursor(store)
         while self.indexed_height < self._ledger.height:
             await self._index_batch(store)
         self.error = None
@@ -189,7 +192,7 @@ class Index:
             if block is None:
                 raise Unavailable(f"block {height} is not retained")
             batch.append(block_entries(block, profile))
-        await self._run(partial(store.add, batch))
+        await self._run(partial(store.add, batch, self._ledger.base.rounds))
         self._move_to(last)
 
     async def _opened(self) -> IndexStore:
@@ -208,10 +211,18 @@ class Index:
         height, block_hash = await self._run(lambda: store.cursor)
         block = await self._ledger.block(height) if 0 < height <= self._ledger.height else None
         # The chain may have been restored from an older copy and have got other blocks since.
+        base = self._ledger.base
+        if height and height == base.height and not block_hash:
+            self._move_to(height)
+            return
         if height and (block is None or block.hash.hex().upper() != block_hash):
             log.warning("the explorer index is of other blocks than the chain: building it anew")
             await self._run(store.clear)
             height = 0
+        if not height and base.height:
+            # A ledger that began with a snapshot has no earlier blocks, and neither has the index.
+            height = base.height
+            await self._run(partial(store.begin_at, height))
         self._move_to(height)
 
     def _move_to(self, height: int) -> None:

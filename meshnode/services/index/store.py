@@ -49,6 +49,7 @@ CREATE INDEX earned_by ON entries (account, time_ns, amount)
 CREATE INDEX proofs_of ON entries (account, seq) WHERE kind = 'prove';
 CREATE INDEX proved_by ON entries (account, json_extract(details, '$.reference'), amount)
     WHERE kind = 'reward' AND json_extract(details, '$.reason') = 'proof reward';
+CREATE INDEX prove_ids ON entries (id) WHERE kind = 'prove';
 CREATE TABLE updates (
     round INTEGER PRIMARY KEY, height INTEGER NOT NULL, block_hash TEXT NOT NULL,
     time_ns INTEGER NOT NULL, transaction_hash TEXT NOT NULL, task_id TEXT NOT NULL,
@@ -57,6 +58,9 @@ CREATE TABLE updates (
 """
 _HISTORY = """FROM entries WHERE account = ? AND height <= ?
     AND (NOT ? OR kind IN (SELECT value FROM json_each(?)))"""
+_LAYERS = """SELECT id, json_extract(details, '$.layer') FROM entries
+    WHERE kind = 'prove' AND id IN (SELECT value FROM json_each(?))"""
+_PROVE_IDS = "CREATE INDEX prove_ids ON entries (id) WHERE kind = 'prove'"
 _PROVED_SUM = """SELECT COUNT(*), COALESCE(SUM(amount), 0) FROM entries
     WHERE account = ? AND kind = 'reward' AND json_extract(details, '$.reason') = 'proof reward'"""
 _PROVED_ONES = """SELECT json_extract(details, '$.reference'), amount FROM entries
@@ -120,10 +124,18 @@ class IndexStore:
             connection.execute("DELETE FROM updates")
             connection.execute("UPDATE cursor SET height = 0, hash = ''")
 
-    def add(self, blocks: Iterable[BlockEntries]) -> None:
-        """Add the blocks after the cursor, in order, all or none of them."""
+    def begin_at(self, height: int) -> None:
+        """Begin above ``height`` in an empty file."""
         with self._writing() as connection:
-            rounds = _rounds(connection)
+            connection.execute("UPDATE cursor SET height = ?, hash = ''", (height,))
+
+    def add(self, blocks: Iterable[BlockEntries], rounds_before: int = 0) -> None:
+        """Add the blocks after the cursor, in order, all or none of them.
+
+        ``rounds_before`` were accepted in blocks that the chain's ledger does not have.
+        """
+        with self._writing() as connection:
+            rounds = max(_rounds(connection), rounds_before)
             for block in blocks:
                 connection.executemany(
                     "INSERT INTO entries (account, id, kind, amount, time_ns, height, counterparty,"
@@ -151,7 +163,13 @@ class IndexStore:
         with self._reading() as connection:
             (total,) = connection.execute(_COUNT, values).fetchone()
             rows = connection.execute(_PAGE, (*values, limit, offset)).fetchall()
-        return [_entry(row) for row in rows], int(total)
+            entries = [_entry(row) for row in rows]
+            proved = [e for e in entries if e.details.get("reason") == "proof reward"]
+            names = json.dumps([entry.details["reference"] for entry in proved])
+            layers = dict(connection.execute(_LAYERS, (names,)).fetchall())
+        for entry in proved:
+            entry.details["layer"] = layers.get(entry.details["reference"])
+        return entries, int(total)
 
     def earned(self, account: str, since_ns: int) -> int:
         """Atoms of rewards and settlements since a time."""
@@ -203,6 +221,10 @@ class IndexStore:
             if ("cursor",) in tables:
                 known = connection.execute("SELECT format, chain FROM cursor").fetchone()
         if known == (FORMAT, chain):
+            if ("prove_ids",) not in tables:
+                # An earlier version made this file.
+                with self._writing() as connection:
+                    connection.execute(_PROVE_IDS)
             return
         with self._writing() as connection:
             for (name,) in tables:

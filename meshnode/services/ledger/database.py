@@ -18,32 +18,28 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
 
 from meshnode.datadir import sync_folder
 from meshnode.domain.chain.comet.validators import CometValidator, validators_hash
 from meshnode.domain.chain.errors import LedgerBroken
 from meshnode.domain.chain.genesis import initial_state, parse_genesis
 from meshnode.domain.chain.records import Clock
-from meshnode.domain.chain.statetree import DEPTH, StateTree, bucket_of
+from meshnode.domain.chain.statetree import StateTree, bucket_of
 from meshnode.domain.errors import StartupError, Unavailable
 from meshnode.services.ledger.records import (
+    DecidedBlock,
     StoredBlock,
-    from_row,
-    read_validators,
     to_row,
     validators_text,
 )
 from meshnode.services.ledger.soundness import require_sound
+from meshnode.services.ledger.tables import Tables, connect
 
 LEDGER_FILE = "ledger.sqlite"
 FORMAT = b"meshnode-ledger-v1"
-CACHE_KIB = 16_384
-BUCKETS = 1 << DEPTH
 
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE facts(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE state(
     bucket INTEGER NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY(bucket, key)
@@ -57,6 +53,12 @@ CREATE TABLE transactions(
 ) WITHOUT ROWID;
 CREATE TABLE validators(hash BLOB PRIMARY KEY, members TEXT NOT NULL) WITHOUT ROWID;
 """
+_DECIDED = """
+CREATE TABLE IF NOT EXISTS decided(
+    height INTEGER PRIMARY KEY, hash BLOB NOT NULL, outcome BLOB NOT NULL, checksum BLOB NOT NULL
+);
+"""
+"""Blocks that a consensus engine decided and this node executed, until it has fetched them."""
 _MAGIC = b"SQLite format 3\0"
 _VERSIONS = slice(18, 20)
 _WITH_LOG = b"\2\2"
@@ -75,97 +77,23 @@ _OUTSIDE = {
 _UNREADABLE = (sqlite3.DatabaseError, LedgerBroken, ValueError, TypeError)
 """What reading a damaged file can raise: a column may have any type, and SQLite's messages quote
 text of the file, which may not be valid UTF-8."""
-_BLOCK = "SELECT height, hash, block, decided, outcome, checksum FROM blocks"
 
 
 class StorageRefused(Unavailable):
     """The disk is full or failing, so a block could not be written. Nothing was committed."""
 
 
-class _Tables:
-    """The reads that both connections offer."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-    def fact(self, name: str) -> bytes:
-        """``format``, ``genesis``, ``genesis_sha256`` or ``app_hash``."""
-        row = self._one("SELECT value FROM facts WHERE name = ?", name)
-        if row is None:
-            raise LedgerBroken(f"the ledger has no {name}")
-        return _octets(row[0])
-
-    @property
-    def height(self) -> int:
-        """The height of the last block; 0 before the first."""
-        row = self._one("SELECT max(height) FROM blocks")
-        return 0 if row is None or row[0] is None else int(row[0])
-
-    def block(self, height: int) -> StoredBlock | None:
-        """The block at this height."""
-        row = self._one(f"{_BLOCK} WHERE height = ?", height)
-        return None if row is None else from_row(row)
-
-    def blocks(self, before: int, limit: int) -> list[StoredBlock]:
-        """Blocks below ``before``, newest first."""
-        question = f"{_BLOCK} WHERE height < ? ORDER BY height DESC LIMIT ?"
-        return [from_row(row) for row in self._connection.execute(question, (before, limit))]
-
-    def place(self, transaction_hash: bytes) -> tuple[int, int] | None:
-        """The height of a transaction's block, and its position in it."""
-        found = self._one(
-            "SELECT height, position FROM transactions WHERE hash = ?", transaction_hash
-        )
-        return None if found is None else (found[0], found[1])
-
-    def validators(self, set_hash: bytes) -> tuple[CometValidator, ...]:
-        """The validator set with this hash, by which headers name it."""
-        row = self._one("SELECT members FROM validators WHERE hash = ?", set_hash)
-        if row is None:
-            raise LedgerBroken("a header's validators are not stored")
-        return read_validators(set_hash, row[0])
-
-    # What the state machine reads (statetree.Store).
-
-    def get(self, key: str) -> bytes | None:
-        """The value under ``key``."""
-        row = self._one("SELECT value FROM state WHERE bucket = ? AND key = ?", bucket_of(key), key)
-        return None if row is None else _octets(row[0])
-
-    def bucket(self, index: int) -> Mapping[str, bytes]:
-        """All entries of a bucket."""
-        question = "SELECT key, value FROM state WHERE bucket = ?"
-        return _entries(self._connection.execute(question, (index,)))
-
-    def buckets(self) -> Iterator[tuple[int, Mapping[str, bytes]]]:
-        """All buckets that are not empty, in one pass with one bucket in memory at a time."""
-        # A damaged key that is no longer text would appear here, but get would not find it.
-        question = (
-            "SELECT bucket, CASE typeof(key) WHEN 'text' THEN key END, value "
-            "FROM state ORDER BY bucket"
-        )
-        rows = self._connection.execute(question)
-        for index, entries in groupby(rows, lambda row: row[0]):
-            if type(index) is not int or not 0 <= index < BUCKETS:
-                raise LedgerBroken("a bucket's number is damaged")
-            yield index, _entries((key, value) for _, key, value in entries)
-
-    def _one(self, question: str, *values: object) -> tuple[Any, ...] | None:
-        row: tuple[Any, ...] | None = self._connection.execute(question, values).fetchone()
-        return row
-
-
-class LedgerReader(_Tables):
+class LedgerReader(Tables):
     """A second connection. Reads inside ``with reader.snapshot()`` all see the same height."""
 
     def __init__(self, data_dir: Path) -> None:
-        connection = _connect(data_dir / LEDGER_FILE, "rw")
+        connection = connect(data_dir / LEDGER_FILE, "rw")
         connection.execute("PRAGMA query_only = ON")
         super().__init__(connection)
+
+    def begin(self) -> None:
+        """Keep reading the state of now until :meth:`close`, whatever is written."""
+        self._connection.execute("BEGIN")
 
     @contextmanager
     def snapshot(self) -> Iterator[LedgerReader]:
@@ -177,7 +105,7 @@ class LedgerReader(_Tables):
             self._connection.execute("COMMIT")
 
 
-class LedgerDatabase(_Tables):
+class LedgerDatabase(Tables):
     """The connection that writes, once :meth:`begin_writing` was called.
 
     It is the state machine's store. It has one owner, which makes one call at a time.
@@ -198,7 +126,7 @@ class LedgerDatabase(_Tables):
                 raise LedgerBroken("not a database")
             # Opened for writing, the last connection to close would merge the log into the file and
             # remove it.
-            connection = _connect(self.path, "ro")
+            connection = connect(self.path, "ro")
             super().__init__(connection)
             if check:
                 require_sound(connection, self.path.stat().st_size)
@@ -221,10 +149,12 @@ class LedgerDatabase(_Tables):
         """Open the file for writing, after its check. Raises StartupError when that fails."""
         reading = self._connection
         try:
-            self._connection = _connect(self.path, "rw")
+            self._connection = connect(self.path, "rw")
         except sqlite3.DatabaseError as error:
             raise StartupError(f"cannot use the ledger {self.path}: {error}") from None
         reading.close()
+        with self._writing():
+            self._connection.execute(_DECIDED)
 
     def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Apply changes to the state, unless :meth:`write_block` has just applied the same."""
@@ -241,22 +171,56 @@ class LedgerDatabase(_Tables):
         app_hash: bytes,
     ) -> None:
         """Commit a block and its changes. Raises StorageRefused when the disk cannot store it."""
-        run = self._connection.execute
+        with self._writing():
+            self._insert_block(stored)
+            self._write_state(signers, changes, app_hash)
+        self._written = changes
+
+    def write_decided(
+        self,
+        decided: DecidedBlock,
+        signers: Iterable[tuple[CometValidator, ...]],
+        changes: Mapping[str, bytes | None],
+        app_hash: bytes,
+    ) -> None:
+        """Commit the outcome of a block whose own bytes follow with :meth:`write_whole`.
+
+        Raises StorageRefused when the disk cannot store it.
+        """
+        with self._writing():
+            self._connection.execute("INSERT INTO decided VALUES (?, ?, ?, ?)", decided.to_row())
+            self._write_state(signers, changes, app_hash)
+        self._written = changes
+
+    def write_whole(self, stored: StoredBlock) -> None:
+        """Store a block whose outcome was written before. Raises StorageRefused."""
+        with self._writing():
+            self._insert_block(stored)
+            self._connection.execute("DELETE FROM decided WHERE height = ?", (stored.height,))
+
+    def _insert_block(self, stored: StoredBlock) -> None:
         hashes = [
             (hashlib.sha256(raw).digest(), stored.height, position)
             for position, raw in enumerate(stored.transactions)
         ]
-        with self._writing():
-            run("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", to_row(stored))
-            # A transaction that failed in an earlier block may be in this one again.
-            insert = "INSERT OR REPLACE INTO transactions VALUES (?, ?, ?)"
-            self._connection.executemany(insert, hashes)
-            for one in signers:
-                row = (validators_hash(one), validators_text(one))
-                run("INSERT OR IGNORE INTO validators VALUES (?, ?)", row)
-            self._apply(changes)
-            run("UPDATE facts SET value = ? WHERE name = 'app_hash'", (app_hash,))
-        self._written = changes
+        insert = "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)"
+        self._connection.execute(insert, to_row(stored))
+        # A transaction that failed in an earlier block may be in this one again.
+        insert = "INSERT OR REPLACE INTO transactions VALUES (?, ?, ?)"
+        self._connection.executemany(insert, hashes)
+
+    def _write_state(
+        self,
+        signers: Iterable[tuple[CometValidator, ...]],
+        changes: Mapping[str, bytes | None],
+        app_hash: bytes,
+    ) -> None:
+        run = self._connection.execute
+        for one in signers:
+            row = (validators_hash(one), validators_text(one))
+            run("INSERT OR IGNORE INTO validators VALUES (?, ?)", row)
+        self._apply(changes)
+        run("UPDATE facts SET value = ? WHERE name = 'app_hash'", (app_hash,))
 
     def _apply(self, changes: Mapping[str, bytes | None]) -> None:
         self._connection.executemany(
@@ -301,13 +265,13 @@ def create_ledger(data_dir: Path, genesis: bytes) -> None:
         for leftover in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm"))):
             leftover.unlink(missing_ok=True)
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        connection = _connect(new, "rw")
+        connection = connect(new, "rw")
         try:
-            connection.executescript(_SCHEMA)
+            connection.executescript(SCHEMA)
             connection.execute("BEGIN")
             rows = [(bucket_of(key), key, value) for key, value in state.items()]
             connection.executemany("INSERT INTO state VALUES (?, ?, ?)", rows)
-            tree.rebuild(_Tables(connection))  # type: ignore[arg-type]  # it only reads
+            tree.rebuild(Tables(connection))  # type: ignore[arg-type]  # it only reads
             facts["app_hash"] = tree.root
             connection.executemany("INSERT INTO facts VALUES (?, ?)", list(facts.items()))
             connection.execute("COMMIT")
@@ -346,42 +310,5 @@ def damaged(path: Path) -> StartupError:
     return StartupError(f"the ledger {path} is damaged; restore it, or move it away")
 
 
-def _connect(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        # There is one call at a time, but each may run in another thread of the pool.
-        check_same_thread=False,
-        # Transactions are begun and ended with explicit statements.
-        isolation_level=None,
-        timeout=5,
-    )
-    # A damaged column may hold text that is not valid UTF-8.
-    connection.text_factory = bytes
-    try:
-        if mode == "rw":
-            connection.execute("PRAGMA journal_mode = WAL")
-        # Each block must be on the disk before it is announced.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-    return connection
-
-
 def _is_outside(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF in _OUTSIDE
-
-
-def _entries(rows: Iterable[tuple[object, object]]) -> dict[str, bytes]:
-    try:
-        return {_octets(key).decode(): _octets(value) for key, value in rows}
-    except UnicodeDecodeError:
-        raise LedgerBroken("a key of the state is damaged") from None
-
-
-def _octets(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise LedgerBroken("a value is damaged")
-    return value

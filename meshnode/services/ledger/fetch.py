@@ -26,17 +26,26 @@ class AnswerTooLarge(Unavailable):
 
 
 async def fetch(
-    url: str, path: str, *, body: bytes | None = None, most_bytes: int
+    url: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    most_bytes: int,
+    authorities: str = "",
 ) -> tuple[int, bytes]:
     """GET, or POST if there is a JSON ``body``. Returns the status and the answer's content.
 
-    ``url`` is ``http[s]://HOST[:PORT]``. Raises Unavailable when there is no valid HTTP answer,
-    AnswerTooLarge above ``most_bytes``, RateLimited for a 429. The caller sets the deadline.
+    ``url`` is ``http[s]://HOST[:PORT]``; ``authorities`` is a PEM file of those who sign its
+    certificate, unless the system knows them. Raises Unavailable when there is no valid HTTP
+    answer, AnswerTooLarge above ``most_bytes``, RateLimited for a 429. The caller sets the
+    deadline.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
-        stream = await _connect(host, parts.port, secure=parts.scheme == "https")
+        secure = parts.scheme == "https"
+        context = ssl.create_default_context(cafile=authorities or None) if secure else None
+        stream = await _connect(host, parts.port, context)
         async with stream:
             return await _exchange(stream, _request(parts.netloc, path, body), body, most_bytes)
     except (OSError, trio.BrokenResourceError, ssl.SSLError) as error:
@@ -45,11 +54,10 @@ async def fetch(
         raise Unavailable("the answer is not HTTP") from error
 
 
-async def _connect(host: str, port: int | None, *, secure: bool) -> trio.abc.Stream:
+async def _connect(host: str, port: int | None, context: ssl.SSLContext | None) -> trio.abc.Stream:
     stream = await trio.open_tcp_stream(host, port or DEFAULT_PORT)
-    if not secure:
+    if context is None:
         return stream
-    context = ssl.create_default_context()
     return trio.SSLStream(stream, context, server_hostname=host, https_compatible=True)
 
 

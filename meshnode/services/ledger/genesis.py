@@ -32,6 +32,9 @@ from meshnode.services.ledger.database import create_ledger, damaged, stored_gen
 from meshnode.services.ledger.follower import Backoff, in_time
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from meshnode.domain.chain.canonical import Json
     from meshnode.services.ledger.follower import BlockSource
     from meshnode.services.ledger.validator_key import ValidatorKey
 
@@ -78,14 +81,49 @@ def load_or_create_genesis(
     return genesis
 
 
-def chain_profile(data_dir: Path, file: str = "") -> NetworkProfile:
+def load_given_genesis(data_dir: Path, file: str, facts: GenesisFacts) -> bytes:
+    """The genesis of the chain in ``data_dir``, which is that of ``file`` if a file is named.
+
+    Raises StartupError when there is neither, when they differ, when the file cannot be read, or
+    when the chain was made with another model.
+    """
+    stored = stored_genesis(data_dir)
+    genesis = read_genesis_file(Path(file)) if file else stored
+    if genesis is None:
+        raise StartupError(f"there is no chain in {data_dir}, and chain.genesis names none")
+    if stored is not None and stored != genesis:
+        raise StartupError(
+            f"{data_dir} holds the chain {_parse(data_dir, stored).chain_id}, and {file} is "
+            "another one; use another data folder"
+        )
+    require_facts(_parse(data_dir, genesis), facts)
+    if stored is None:
+        create_ledger(data_dir, genesis)
+    return genesis
+
+
+def read_genesis_file(path: Path) -> bytes:
+    """A genesis document. Raises StartupError when it cannot be read or is none."""
+    try:
+        genesis = path.read_bytes()
+    except OSError as error:
+        raise StartupError(f"cannot read the genesis {path}: {error.strerror}") from None
+    if not _is_genesis(genesis):
+        raise StartupError(f"{path} is not the genesis of a chain that this node understands")
+    return genesis
+
+
+def chain_profile(data_dir: Path, file: str = "", genesis_file: str = "") -> NetworkProfile:
     """The profile of the chain in ``data_dir``, or of one to be started there (decision 0103).
 
-    ``file`` is the path of a file for :func:`read_profile_file`, or empty. Raises StartupError when
-    the file is invalid, or differs from the profile of a chain that is already there.
+    ``file`` is the path of a file for :func:`read_profile_file`, or empty; ``genesis_file`` that of
+    a genesis. Raises StartupError when a file is invalid, or differs from the profile of a chain
+    that is already there.
     """
     given = read_profile_file(Path(file)) if file else None
     stored = stored_genesis(data_dir)
+    if stored is None and genesis_file:
+        stored = read_genesis_file(Path(genesis_file))
     if stored is None:
         return given or NetworkProfile()
     start = _parse(data_dir, stored)
@@ -95,6 +133,17 @@ def chain_profile(data_dir: Path, file: str = "") -> NetworkProfile:
             "and never changes; name no file, or use another data folder"
         )
     return start.profile
+
+
+def stored_manifest(data_dir: Path, file: str = "") -> Mapping[str, Json] | None:
+    """The manifest of the chain in ``data_dir``, or of a genesis ``file``; None without a chain.
+
+    Raises StartupError.
+    """
+    stored = stored_genesis(data_dir)
+    if stored is None and file:
+        stored = read_genesis_file(Path(file))
+    return None if stored is None else _parse(data_dir, stored).manifest
 
 
 def read_profile_file(path: Path) -> NetworkProfile:
@@ -140,15 +189,32 @@ def new_genesis(
     now_ns: int = 0,
 ) -> Genesis:
     """A chain with one validator and a unique name."""
+    return genesis_of_many([(owner, consensus_key)], facts, profile, now_ns)
+
+
+def genesis_of_many(
+    validators: Sequence[tuple[str, str]],
+    facts: GenesisFacts,
+    profile: NetworkProfile | None = None,
+    now_ns: int = 0,
+) -> Genesis:
+    """A chain with a unique name, whose validators have equal bonds and equal money.
+
+    ``validators`` lists accounts and consensus keys. The supply is that of a chain with one.
+    """
     rules = profile or NetworkProfile()
     unit, scale = rules.params.bond_unit, rules.params.atom_scale
-    bond = BOND_UNITS * scale // unit * unit
+    share, left = divmod(SUPPLY_UNITS * scale, len(validators))
+    bond = BOND_UNITS * scale // len(validators) // unit * unit
     return Genesis(
         chain_id=f"{rules.name[:32]}-{secrets.token_hex(4)}",
         genesis_time=format_time(now_ns),
         model_root=facts.model_root,
         validation_loss_hex=facts.validation_loss_hex,
-        validators=(GenesisValidator(owner, consensus_key, bond, SUPPLY_UNITS * scale - bond),),
+        validators=tuple(
+            GenesisValidator(owner, key, bond, share - bond + (0 if index else left))
+            for index, (owner, key) in enumerate(validators)
+        ),
         profile=rules,
         extra=facts.extra,
     )
@@ -164,7 +230,7 @@ def require_facts(genesis: Genesis, facts: GenesisFacts) -> None:
     if not same:
         raise StartupError(
             f"the chain {genesis.chain_id} was made for another model, or other libraries; "
-            "start with those, or with another data folder"
+            "name the model's directory with --chain-model, or use another data folder"
         )
 
 

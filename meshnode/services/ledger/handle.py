@@ -87,6 +87,8 @@ class Ledger:
         self.genesis_bytes = opened.genesis_bytes
         self.genesis_sha256 = opened.genesis_sha256
         self.latest = opened.latest
+        self.base = opened.base
+        """Where the ledger begins; blocks up to there are not here."""
         self.following = relay is not None
         self.catching_up = self.following
         self.trouble = ""
@@ -95,6 +97,8 @@ class Ledger:
         """Whether the trouble is that the block maker's blocks were found invalid."""
         self.arrived = trio.Event()
         """Set when a transaction waits for a block. The engine replaces it for each block."""
+        self.engine: Literal["solo", "follower", "cometbft"] = "follower" if relay else "solo"
+        """Who makes the blocks: this node, the one that it follows, or CometBFT."""
         self._keeper = keeper
         self._reader = reader
         self._model = model
@@ -113,8 +117,13 @@ class Ledger:
 
     @property
     def height(self) -> int:
-        """The height of the last committed block; 0 before the first."""
-        return 0 if self.latest is None else self.latest.height
+        """The height of the last committed block; that of the snapshot, or 0, before the first."""
+        return self.base.height if self.latest is None else self.latest.height
+
+    @property
+    def earliest_height(self) -> int:
+        """The first height whose block is here, or comes next."""
+        return self.base.height + 1
 
     @property
     def time_ns(self) -> int:
@@ -163,6 +172,10 @@ class Ledger:
                 return await self._relay(raw, kind, ttl)
         raise Unavailable("the block maker does not answer; ask for the same id before you pay")
 
+    def is_waiting(self, name: str) -> bool:
+        """Whether the transaction with this hash was accepted here and waits for its block."""
+        return name in self._keeper.mempool
+
     async def transaction(self, name: str) -> tuple[int, TransactionResult] | None:
         """Height and result of a committed transaction, by its hash in hex."""
         try:
@@ -187,11 +200,11 @@ class Ledger:
     # Blocks.
 
     async def block(self, height: int) -> StoredBlock | None:
-        """The block of that height; None above the tip and below 1."""
+        """The block of that height; None above the tip and below :attr:`earliest_height`."""
         latest = self.latest
         if latest is not None and latest.height == height:
             return latest
-        if not 1 <= height <= self.height:
+        if not self.earliest_height <= height <= self.height:
             return None
         return await self._read(lambda reader: reader.block(height))
 
@@ -209,6 +222,13 @@ class Ledger:
         header = stored.header
         wanted = header.validators_hash if height == stored.height else header.next_validators_hash
         return await self._read(lambda reader: reader.validators(wanted))
+
+    async def priorities(self, height: int) -> Mapping[str, int]:
+        """Whose turn it is to propose, as CometBFT counts it, by consensus key.
+
+        Known under CometBFT only; elsewhere empty.
+        """
+        return {}
 
     async def wait_beyond(self, height: int) -> int:
         """Wait until the chain is higher than ``height``; returns its height then."""
@@ -289,7 +309,8 @@ class Ledger:
 
     async def _read(self, call: Callable[[LedgerReader], T]) -> T:
         try:
-            return await self.thread.read(partial(call, self._reader))
+            # Looked up in its turn, because a restored ledger has a new one.
+            return await self.thread.read(lambda: call(self._reader))
         except (LedgerBroken, sqlite3.DatabaseError) as broken:
             log.exception("the ledger cannot be read")
             raise Unavailable("the ledger cannot be read") from broken

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from meshnode.domain.chain.application import Application
 from meshnode.domain.chain.blocks import ACCEPTED, REFUSED, Block, BlockFrame, TransactionResult
+from meshnode.domain.chain.bonds import Misbehaviour
 from meshnode.domain.chain.canonical import Json
 from meshnode.domain.chain.comet.assembly import (
     Signers,
@@ -45,6 +46,7 @@ from meshnode.domain.errors import StartupError
 from meshnode.services.ledger.database import LEDGER_FILE, LedgerDatabase, create_ledger, damaged
 from meshnode.services.ledger.records import StoredBlock
 from meshnode.services.ledger.signed import LastSigned
+from meshnode.services.ledger.tables import Base
 from meshnode.services.ledger.validator_key import ValidatorKey
 
 
@@ -60,6 +62,8 @@ class Opened:
     genesis_bytes: bytes
     genesis_sha256: str
     latest: StoredBlock | None
+    base: Base
+    """Where the ledger begins."""
 
 
 class Keeper:
@@ -81,9 +85,15 @@ class Keeper:
         self._signed = LastSigned(data_dir) if key else None
         if not (data_dir / LEDGER_FILE).exists():
             create_ledger(data_dir, genesis)
+        self.opened = self._open_file(data_dir, genesis, model)
+        self._unnoted: StoredBlock | None = None
+        """A block that is in the ledger, but not yet in the file of the last signed block."""
+        self.mempool = Mempool(limits)
+
+    def _open_file(self, data_dir: Path, genesis: bytes, model: ModelPort) -> Opened:
         self._database = LedgerDatabase(data_dir)
         try:
-            self.opened = self._open(genesis, model)
+            opened = self._open(genesis, model)
             # A file that is refused stays unchanged, and so does its log.
             self._database.begin_writing()
         except StartupError:
@@ -92,9 +102,7 @@ class Keeper:
         except (LedgerBroken, Rejected, sqlite3.DatabaseError):
             self._database.close()
             raise damaged(self._database.path) from None
-        self._unnoted: StoredBlock | None = None
-        """A block that is in the ledger, but not yet in the file of the last signed block."""
-        self.mempool = Mempool(limits)
+        return opened
 
     def _open(self, genesis: bytes, model: ModelPort) -> Opened:
         database = self._database
@@ -104,14 +112,20 @@ class Keeper:
         self.genesis = start
         self._app = app = Application(start, database, model)
         self._latest = latest = database.block(database.height)
+        base = database.base
+        ahead = self._outcomes_ahead()
         # The tables must agree with the state, whose root was just computed from its entries.
-        if app.app_hash != database.fact("app_hash") or app.height != database.height:
+        if app.app_hash != database.fact("app_hash") or app.height != database.height + ahead:
             raise LedgerBroken("the state is not that of the last block")
+        if latest is None and base.height:
+            self._require_blocks_from_others(database.path)
         if latest is not None:
             before = database.block(latest.height - 1)
-            if latest.time_ns != app.time_ns or latest.header.chain_id != start.chain_id:
+            if not ahead and latest.time_ns != app.time_ns:
                 raise LedgerBroken("the last block is not that of the state")
-            if (before is None) != (latest.height == 1) or (
+            if latest.header.chain_id != start.chain_id:
+                raise LedgerBroken("the last block is not that of the chain")
+            if (before is None) != (latest.height == base.height + 1) or (
                 before is not None and latest.header.last_block_id != before.block_id
             ):
                 raise LedgerBroken("the last block does not follow the one before")
@@ -120,7 +134,18 @@ class Keeper:
             if latest is not None:
                 self._signed.note_at_start(start.chain_id, latest)
         pinned = database.fact("genesis_sha256").decode("ascii", "replace")
-        return Opened(start, genesis, pinned, latest)
+        return Opened(start, genesis, pinned, latest, base)
+
+    def _outcomes_ahead(self) -> int:
+        """How many outcomes follow the last block; a consensus engine still has those blocks."""
+        return 0
+
+    def _require_blocks_from_others(self, path: Path) -> None:
+        # The next block cannot be made or checked without the one before, which is nowhere here.
+        raise StartupError(
+            f"{path} was made from a snapshot, and has no block yet: start once with "
+            'chain.engine = "cometbft"'
+        )
 
     def close(self) -> None:
         """Close the database."""
@@ -195,7 +220,8 @@ class Keeper:
         return self._execute(block, commit, signers)
 
     def _execute(self, block: CometBlock, commit: Commit, signers: Signers) -> StoredBlock:
-        frame = _frame(block.header, block.last_commit)
+        offences = tuple(one.offence for one in block.evidence)
+        frame = _frame(block.header, block.last_commit, offences)
         finalized = self._app.finalize(Block(frame, block.transactions))
         stored = StoredBlock(block, commit, finalized.results, finalized.effects)
         sets = (signers.own, signers.following)
@@ -263,5 +289,7 @@ class Keeper:
         return decode_transaction(raw, profile.params.max_tx_bytes, depth)
 
 
-def _frame(header: Header, last_commit: Commit) -> BlockFrame:
-    return BlockFrame(header.height, header.time_ns, last_commit.committers)
+def _frame(
+    header: Header, last_commit: Commit, offences: tuple[Misbehaviour, ...] = ()
+) -> BlockFrame:
+    return BlockFrame(header.height, header.time_ns, last_commit.committers, offences)

@@ -82,16 +82,36 @@ Row = tuple[int, bytes, bytes, bytes, bytes, bytes]
 """Height, hash, block, commit, results with effects, checksum."""
 
 
+@dataclass(frozen=True, slots=True)
+class DecidedBlock:
+    """The outcome of a block that a consensus engine decided, until the block itself is stored."""
+
+    height: int
+    hash: bytes
+    results: tuple[TransactionResult, ...]
+    effects: tuple[Effect, ...]
+
+    def to_row(self) -> tuple[int, bytes, bytes, bytes]:
+        """Height, hash, results with effects, checksum."""
+        outcome = _outcome_json(self.results, self.effects)
+        return (self.height, self.hash, outcome, _checksum((self.hash, outcome)))
+
+    @classmethod
+    def of_row(cls, row: tuple[int, bytes, bytes, bytes]) -> DecidedBlock:
+        """What :meth:`to_row` wrote. Raises LedgerBroken when the row is damaged."""
+        height, block_hash, outcome, checksum = row
+        try:
+            if _checksum((block_hash, outcome)) != checksum:
+                raise ValueError
+            return cls(height, block_hash, *_read_outcome(outcome))
+        except (ValueError, TypeError, KeyError):
+            raise LedgerBroken(f"the outcome of block {height} is damaged") from None
+
+
 def to_row(stored: StoredBlock) -> Row:
     """The block as columns."""
-    outcome = {
-        "effects": _effects_json(stored.effects),
-        "results": [
-            [one.code, one.log, one.hash, one.id, one.kind, one.sender, _effects_json(one.effects)]
-            for one in stored.results
-        ],
-    }
-    parts = (stored.block.encode(), stored.commit.encode(), json.dumps(outcome).encode())
+    outcome = _outcome_json(stored.results, stored.effects)
+    parts = (stored.block.encode(), stored.commit.encode(), outcome)
     return (stored.height, stored.hash, *parts, _checksum(parts))
 
 
@@ -101,12 +121,8 @@ def from_row(row: Row) -> StoredBlock:
     try:
         if _checksum((block, commit, outcome)) != checksum:
             raise MalformedBlock
-        document = json.loads(outcome)
         stored = StoredBlock(
-            block=CometBlock.decode(block),
-            commit=Commit.decode(commit),
-            results=tuple(_result(one) for one in document["results"]),
-            effects=_effects(document["effects"]),
+            CometBlock.decode(block), Commit.decode(commit), *_read_outcome(outcome)
         )
         whole = stored.height == height and stored.hash == block_hash
     except (MalformedBlock, ValueError, TypeError, KeyError):
@@ -150,6 +166,23 @@ def read_validators(set_hash: bytes, text: bytes) -> tuple[CometValidator, ...]:
 
 def _checksum(parts: Iterable[bytes]) -> bytes:
     return hashlib.sha256(b"".join(parts)).digest()[:CHECKSUM_BYTES]
+
+
+def _outcome_json(results: Iterable[TransactionResult], effects: Iterable[Effect]) -> bytes:
+    outcome = {
+        "effects": _effects_json(effects),
+        "results": [
+            [one.code, one.log, one.hash, one.id, one.kind, one.sender, _effects_json(one.effects)]
+            for one in results
+        ],
+    }
+    return json.dumps(outcome).encode()
+
+
+def _read_outcome(data: bytes) -> tuple[tuple[TransactionResult, ...], tuple[Effect, ...]]:
+    document = json.loads(data)
+    results = tuple(_result(one) for one in document["results"])
+    return results, _effects(document["effects"])
 
 
 def _effects_json(effects: Iterable[Effect]) -> list[Any]:

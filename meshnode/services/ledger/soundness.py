@@ -20,6 +20,7 @@ import sqlite3
 
 from meshnode.domain.chain.errors import LedgerBroken
 from meshnode.services.ledger.records import read_names, read_validators
+from meshnode.services.ledger.tables import Tables
 
 CHECKED_WHOLE_BYTES = 256 * 1024 * 1024
 """Up to this size, a start checks the whole file, which takes some seconds."""
@@ -36,7 +37,8 @@ def require_sound(connection: sqlite3.Connection, size: int) -> None:
     if connection.execute(pages).fetchone() != (b"ok",):
         raise LedgerBroken("a page is damaged")
     (tip,) = connection.execute("SELECT coalesce(max(height), 0) FROM blocks").fetchone()
-    _require_blocks(connection, max(1, tip - RECENT_BLOCKS) if large else 1)
+    first = 1 + Tables(connection).base.height
+    _require_blocks(connection, max(first, tip - RECENT_BLOCKS) if large else first)
     for set_hash, members in connection.execute("SELECT hash, members FROM validators"):
         read_validators(set_hash, members)
 

@@ -42,8 +42,14 @@ STAKE_KINDS = ("stake", "unstake")
 class TrackerSource:
     """The nodes of ``tracker_url``: one is asked at a time, the next when it does not answer."""
 
-    def __init__(self, tracker_url: str, pool: ChannelPool, node_id: str) -> None:
-        """``tracker_url`` is as in the configuration, not empty; ``node_id`` is this node's."""
+    def __init__(
+        self, tracker_url: str, pool: ChannelPool, node_id: str, authorities: str = ""
+    ) -> None:
+        """``tracker_url`` is as in the configuration, not empty; ``node_id`` is this node's.
+
+        ``authorities`` is a PEM file of those who sign certificates, unless the system knows them.
+        """
+        self._authorities = authorities
         self._urls = [url.rstrip("/") for url in tracker_url.split(",") if url]
         self._grpc = grpc_addresses(tracker_url)
         self._pool = pool
@@ -68,7 +74,9 @@ class TrackerSource:
         return await self._document("/network/dataset.json")
 
     async def _document(self, path: str) -> bytes:
-        status, content = await fetch(self.name, path, most_bytes=GENESIS_LIMITS.size)
+        status, content = await fetch(
+            self.name, path, most_bytes=GENESIS_LIMITS.size, authorities=self._authorities
+        )
         if status != 200:
             raise Unavailable(f"{path} is answered with {status}")
         return content
@@ -114,7 +122,11 @@ class TrackerSource:
     async def _ask(self, method: str, params: dict[str, Json], read: Callable[[Json], T]) -> T:
         question = encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
         status, content = await fetch(
-            self.name, "/rpc", body=question, most_bytes=ANSWER_LIMITS.size
+            self.name,
+            "/rpc",
+            body=question,
+            most_bytes=ANSWER_LIMITS.size,
+            authorities=self._authorities,
         )
         if status != 200:
             raise Unavailable(f"{method} is answered with {status}")

@@ -1,13 +1,18 @@
-"""The ledger's thread: one call at a time, blocks before checks (decision 0071).
+"""The ledger's thread: one call at a time, blocks before checks (decisions 0071, 0215).
 
 A check may have the model regenerate an answer, and takes as long as that. Checks therefore wait
 outside the thread, in a bounded queue, so that a block waits for one check at most. Reads of
 committed data have a thread and a connection of their own, and wait for neither.
+
+A consensus engine's checks have a thread of their own, which takes turns with the ledger's: a hand
+over to another thread and back costs as much as three checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import trio
@@ -28,6 +33,7 @@ class LedgerThread:
 
     def __init__(self) -> None:
         self._thread = trio.CapacityLimiter(1)
+        self._turns = Turns()
         self._checks = BoundedLock(MAX_CHECKS)
         self._reads = BoundedLock(MAX_READS)
         self._reading = trio.CapacityLimiter(1)
@@ -35,13 +41,19 @@ class LedgerThread:
 
     async def block(self, call: Callable[[], T]) -> T:
         """Make or take a block; it runs next in the thread, before waiting checks."""
-        return await trio.to_thread.run_sync(call, limiter=self._thread)
+        with self._turns.before_checks():
+            return await trio.to_thread.run_sync(self._turns.take, call, limiter=self._thread)
 
     async def check(self, call: Callable[[], T]) -> T:
         """Check a transaction; Unavailable when too many wait."""
         async with self._checks:
             self._require_open()
-            return await trio.to_thread.run_sync(call, limiter=self._thread)
+            return await trio.to_thread.run_sync(self._turns.take, call, limiter=self._thread)
+
+    def check_here(self, call: Callable[[], T]) -> T:
+        """Check transactions in the calling thread, which is not trio's, once no block waits."""
+        self._require_open()
+        return self._turns.take_after_blocks(call)
 
     async def read(self, call: Callable[[], T]) -> T:
         """Read committed data; Unavailable when too many wait."""
@@ -49,17 +61,63 @@ class LedgerThread:
             self._require_open()
             return await trio.to_thread.run_sync(call, limiter=self._reading)
 
+    async def alone(self, call: Callable[[], T]) -> T:
+        """Run ``call`` while no other call, reads included, runs."""
+        async with self._reading:
+            return await self.block(call)
+
     async def close(self, *closers: Callable[[], None]) -> None:
         """Refuse further calls, and run ``closers`` once the running calls have ended."""
         self._closed = True
         async with self._thread, self._reading:
             for close in closers:
                 # The last one writes the log back into the file.
-                await trio.to_thread.run_sync(close)
+                await trio.to_thread.run_sync(self._turns.take, close)
 
     def _require_open(self) -> None:
         if self._closed:
             raise Unavailable("the ledger has stopped")
+
+
+class Turns:
+    """Lets one thread at a time call the ledger; checks wait for blocks that are due."""
+
+    def __init__(self) -> None:
+        """Nobody has the turn."""
+        self._changed = threading.Condition()
+        self._taken = False
+        self._blocks = 0
+
+    @contextmanager
+    def before_checks(self) -> Iterator[None]:
+        """While this lasts, no further checks begin with :meth:`take_after_blocks`."""
+        with self._changed:
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._blocks -= 1
+                self._changed.notify_all()
+
+    def take(self, call: Callable[[], T]) -> T:
+        """Call when no other thread does."""
+        return self._take(call, lambda: not self._taken)
+
+    def take_after_blocks(self, call: Callable[[], T]) -> T:
+        """Call when no other thread does, and no block is due."""
+        return self._take(call, lambda: not self._taken and not self._blocks)
+
+    def _take(self, call: Callable[[], T], may: Callable[[], bool]) -> T:
+        with self._changed:
+            self._changed.wait_for(may)
+            self._taken = True
+        try:
+            return call()
+        finally:
+            with self._changed:
+                self._taken = False
+                self._changed.notify_all()
 
 
 class BoundedLock:

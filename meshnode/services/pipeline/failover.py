@@ -8,24 +8,34 @@ then the same as in a generation without failures.
 A *slow* path is left too, when another one is expected to be so much quicker that a replay is worth
 it (decision 0134).
 
-Invariants: the caller of :meth:`RemoteLayers.forward` gets the logits of each position once,
-whatever fails on the way; memory for the kept states is reserved at the beginning and never grows.
+Several messages may be *in flight*: sent, and not answered. The caller may have guessed the
+positions of some, and *rewinds* when a guess was wrong: answers that come later are dropped
+(decision 0230).
+
+Invariants: the caller gets the rows of logits that are *due* in the order of their positions, each
+once unless it rewinds, whatever fails on the way; memory for the kept states is reserved at the
+beginning and never grows; no more messages are in flight than all holders of the path allow.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 import trio
 
-from meshnode.domain.errors import MeshnodeError
-from meshnode.domain.routing import SLOW_MS, SLOW_TIMES, is_worth_leaving
+from meshnode.domain.errors import FalseResults, MeshnodeError
+from meshnode.domain.routing import is_worth_leaving
 from meshnode.rpc.errors import Code
+from meshnode.services.observing import PathHop
+from meshnode.services.pipeline.context import DriverContext, InFlight
+from meshnode.services.pipeline.logits import LogitRows
+from meshnode.services.pipeline.pace import PATIENCE, PREFILL_SPEED, Pace
 from meshnode.services.pipeline.policy import (
     LOST_AGAIN,
     MAX_REFUSALS,
@@ -35,77 +45,55 @@ from meshnode.services.pipeline.policy import (
     backoff_s,
     refused_outcome,
 )
-from meshnode.services.pipeline.remote import RemotePath
+from meshnode.services.pipeline.remote import PathMessage, RemotePath
+from meshnode.services.pipeline.spot_checks import GenerationChecks
+from meshnode.services.shards.flights import Flight
+from meshnode.services.shards.wanted import ALL, WantedLogits
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from meshnode.services.peers import PeerBook
     from meshnode.services.pipeline.records import HopTime, HopTrace
-    from meshnode.services.pipeline.routes import RemoteHop, Routes
-    from meshnode.services.stub_pool import StubPool
+    from meshnode.services.pipeline.routes import RemoteHop
 
 log = logging.getLogger(__name__)
-
-PATIENCE = 1 / 4
-"""Part of the call's deadline that one position gets at least."""
-PATIENT_TIMES = 10
-"""How much longer than usual a position may take before another holder is asked."""
-PREFILL_SPEED = 8
-"""How many positions of a prompt are taken to cost as much as one that is generated."""
-MAX_LEFT = 2
-"""Paths that one generation leaves because they are slow."""
-
-
-@dataclass(slots=True)
-class SeenLogits:
-    """What this driver has seen of its model's logits."""
-
-    varied: bool = False
-    """Whether they have ever differed between tokens."""
-
-    def is_empty(self, logits: Tensor, states: Tensor) -> bool:
-        """Whether logits ``[vocab]`` are all equal, though they depend on the ``[hidden]`` states.
-
-        The same head has given logits that differ, so these were not computed from the states.
-        """
-        if bool(logits.min() < logits.max()):
-            self.varied = True
-            return False
-        return self.varied and bool(states.any())
-
-
-@dataclass(frozen=True, slots=True)
-class DriverContext:
-    """What all generations of a driver share."""
-
-    book: PeerBook
-    pool: StubPool
-    routes: Routes
-    relay: bool
-    call_s: float
-    hidden_dim: int
-    vocab_size: int
-    prefill_chunk: int
-    spawn: Callable[[Callable[[], Awaitable[None]]], None]
-    """Starts a task that may outlive its generation: closing the sessions of a failed path."""
-    seen: SeenLogits = field(default_factory=SeenLogits)
 
 
 class RemoteLayers:
     """The remote layers as one generation sees them."""
 
     def __init__(
-        self, context: DriverContext, prompt: int, positions: int, trace: HopTrace
+        self,
+        context: DriverContext,
+        prompt: int,
+        positions: int,
+        trace: HopTrace,
+        *,
+        due: int | None = None,
+        kept: str = ALL,
+        emitted: int = 0,
     ) -> None:
-        """``prompt`` is the number of the prompt's tokens, ``positions`` that of all positions."""
+        """``prompt`` is the number of the prompt's tokens, ``positions`` that of all positions.
+
+        ``due`` is the first position whose logits are wanted, by default the prompt's last one;
+        ``kept`` is what is wanted of them (``WantedLogits.kept``).
+        ``emitted`` tokens were sent before.
+        """
         self._context = context
         self._prompt = prompt
         self._positions = positions
         self._trace = trace
+        self._kept_logits = kept
         # Pages that are never written take no memory.
         self._kept = torch.empty(1, positions, context.hidden_dim)
         self._length = 0
+        self._due = prompt - 1 if due is None else due
+        self._sent = 0
+        """Positions that were sent on this path."""
+        self._in_flight: deque[InFlight] = deque()
+        self._late: set[InFlight] = set()
+        """Messages whose answers nobody waits for any more."""
+        self._epoch = Flight(0, 0)
         self._path: RemotePath | None = None
         self._avoided: set[str] = set()
         self._barred: set[str] = set()
@@ -115,67 +103,172 @@ class RemoteLayers:
         """The path on which to begin the next session, if it is to be the same one."""
         self._refusals: list[str] = []
         """Nodes that refused the request as invalid, since the last answer."""
-        self._left: set[str] = set()
-        """Nodes that were left because they are slow."""
-        self._position_ms: list[float] = []
-        """Time of a position in each of the latest two calls on this path."""
-        self._patience_s = math.inf
-        self._impatient = True
+        self._pace = Pace(context.routes, context.call_s)
         self._rounds = 0
         self._relay = context.relay
+        self._unchecked = emitted
+        """Results behind tokens that were sent, since the latest that a check has found true."""
+        self._checks = GenerationChecks(
+            context.checks,
+            context.routes,
+            self._session,
+            self._end,
+            prompt=prompt,
+            chunk=context.prefill_chunk,
+            patience_s=PATIENCE * context.call_s,
+        )
         self.failovers = 0
         """How many paths were left, because a hop failed or was slow."""
 
-    async def forward(self, states: Tensor) -> tuple[Tensor, list[HopTime]]:
-        """Run the next positions' states ``[1, seq, hidden]`` through the remote layers.
+    @property
+    def ahead(self) -> int:
+        """Messages that may be in flight on this path; 0 if positions cannot be guessed on it."""
+        return 0 if self._path is None else self._path.ahead
 
-        Returns the logits ``[vocab]`` of the last position. Raises LayersUnavailable, RateLimited,
-        Unavailable or ComputationFailed when no attempt is left.
+    @property
+    def has_room(self) -> bool:
+        """Whether a message may be sent before another answer is received."""
+        room = 0 if self._path is None else self._path.room
+        return self.ahead > 0 and self._sent == self._length and len(self._in_flight) < room
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is to come."""
+        return bool(self._in_flight) or self._sent < self._length
+
+    async def send(self, states: Tensor) -> None:
+        """Send the next positions' states ``[1, seq, hidden]`` into the remote layers.
+
+        Raises LayersUnavailable when there is no path.
         """
         stop = self._length + states.shape[1]
         self._kept[:, self._length : stop] = states
         self._length = stop
+        self._launch(self._path or await self._begin())
+
+    async def receive(self) -> tuple[LogitRows, list[HopTime]]:
+        """Wait for the next answer: rows of logits from the first one that is due, or no rows.
+
+        Raises LayersUnavailable, RateLimited, Unavailable or ComputationFailed when no attempt is
+        left.
+        """
         while True:
             try:
-                answer = await self._catch_up()
+                return await self._receive()
             except HopFailed as failure:
                 await self._react(failure)
-            else:
-                self._rounds = 0
-                self._avoided.clear()
-                self._forgetful.clear()
-                for node_id in self._refusals:
-                    self._context.routes.refused(node_id)
-                self._refusals.clear()
-                if states.shape[1] == 1:
-                    self._leave_if_slow()
-                return answer
+
+    def rewind(self, length: int) -> None:
+        """Forget all positions from ``length`` on, and what is in flight; the next row is due."""
+        self._late.update(each for each in self._in_flight if not each.done.is_set())
+        self._in_flight.clear()
+        self._length = self._due = length
+        self._sent = min(self._sent, length)
+        self._epoch = Flight(self._epoch.epoch + 1, length)
 
     def close(self) -> None:
-        """Start closing the session at the holders. Does not wait."""
+        """Give up what is in flight, and start closing the session. Does not wait."""
+        for each in self._late:
+            each.scope.cancel()
+        self._checks.close()
         if self._path is not None:
             self._leave(self._path)
 
-    async def _catch_up(self) -> tuple[Tensor, list[HopTime]]:
-        """Send the positions that the path does not have yet: after a failure, all of them."""
+    async def _receive(self) -> tuple[LogitRows, list[HopTime]]:
         path = self._path or await self._begin()
-        while True:
-            start = path.length
-            in_prompt = start < self._prompt
-            end = self._prompt if in_prompt else self._length
-            end = min(start + self._context.prefill_chunk, end, self._length)
-            decode_from = None if in_prompt or end == start + 1 else self._prompt
-            within_s = self._patience_s if end == start + 1 else math.inf
-            began = trio.current_time()
-            answer = await path.forward(self._kept[:, start:end], decode_from, within_s)
-            if self._context.seen.is_empty(answer[0], self._kept[0, end - 1]):
-                raise path.failed_at_end("the same logit for every token")
-            took_ms = (trio.current_time() - began) * 1e3
-            each_ms = took_ms / max(1, (end - start) / PREFILL_SPEED)
-            self._position_ms = [*self._position_ms[-1:], each_ms]
-            self._context.routes.answered(path.hops, path.took_ms if end == start + 1 else ())
-            if path.length == self._length:
-                return answer
+        self._launch(path)
+        first = self._in_flight[0]
+        await first.done.wait()
+        message, answer = first.message, first.answered
+        if self._context.seen.is_empty(answer.rows, self._kept[0, message.stop - 1]):
+            raise path.failed_at_end("the same logit for every token")
+        if answer.rows and not await self._is_believed(path, answer.rows):
+            return await self._receive()
+        path.opened = True
+        self._in_flight.popleft()
+        self._due += len(answer.rows)
+        took_ms = (trio.current_time() - first.sent_at) * 1e3
+        self._pace.note(took_ms, message)
+        is_step = message.start >= self._prompt and message.seq <= PREFILL_SPEED
+        alone = is_step and not message.before
+        self._context.routes.answered(path.hops, answer.took_ms if alone else ())
+        if answer.rows:
+            self._answered()
+            if is_step:
+                self._leave_if_slow(path, answer.took_ms)
+        return answer.rows, answer.times
+
+    async def _is_believed(self, path: RemotePath, rows: LogitRows) -> bool:
+        """Check the row that is due if a check is. Leaves a path that has given a false result.
+
+        Raises FalseResults if tokens from earlier results of it have been sent unchecked.
+        """
+        if self._checks.is_due(path):
+            states = self._kept[:, : self._due + 1]
+            row = rows.first()
+            found = await self._checks.check(path, states, row, self._kept_logits, self._excluded)
+            if found is not None:
+                self._trace.failed("a holder gave a false result")
+                if self._unchecked:
+                    raise FalseResults
+                self._barred.update(found.blamed)
+                self._leave(path)
+                self.failovers += 1
+                return False
+            if self._checks.undecided:
+                self._trace.disputed()
+            else:
+                self._unchecked = 0
+        self._unchecked += len(rows)
+        return True
+
+    def _answered(self) -> None:
+        """A row has come: what went wrong before it is over."""
+        self._rounds = 0
+        self._avoided.clear()
+        self._forgetful.clear()
+        for node_id in self._refusals:
+            self._context.routes.refused(node_id)
+        self._refusals.clear()
+
+    def _launch(self, path: RemotePath) -> None:
+        """Send what the path does not have yet, as far as its holders allow."""
+        while self._sent < self._length and len(self._in_flight) < path.room:
+            message = self._next_message(path)
+            flying = InFlight(message, trio.current_time())
+            self._in_flight.append(flying)
+            self._sent = message.stop
+            self._context.spawn(partial(self._call, path, flying))
+
+    def _next_message(self, path: RemotePath) -> PathMessage:
+        """The next positions: a chunk of the prompt, or of those that come one at a time."""
+        start = self._sent
+        in_prompt = start < self._prompt
+        most = self._context.prefill_chunk
+        stop = min(start + most, self._prompt if in_prompt else self._length, self._length)
+        if not path.ahead and stop > self._due + 1:
+            # One row an answer.
+            stop = max(start, self._due) + 1
+        rows = max(0, stop - max(start, self._due))
+        waiting, within_s = [each.message for each in self._in_flight], math.inf
+        is_step = stop - start <= (1 if in_prompt else PREFILL_SPEED)
+        if is_step and all(each.within_s < math.inf for each in waiting):
+            within_s = self._pace.patience_s * (1 + len(waiting))
+        return PathMessage(
+            self._kept[:, start:stop],
+            start,
+            WantedLogits(rows, self._kept_logits if path.ahead else ALL),
+            None if in_prompt or stop == start + 1 else self._prompt,
+            self._epoch if path.ahead else None,
+            within_s,
+            sum(each.seq for each in waiting),
+        )
+
+    async def _call(self, path: RemotePath, flying: InFlight) -> None:
+        try:
+            await flying.fly(path, self._trace.spans)
+        finally:
+            self._late.discard(flying)
 
     async def _begin(self) -> RemotePath:
         """Begin a session on the best path. Waits, round by round, while there is no path."""
@@ -184,19 +277,26 @@ class RemoteLayers:
             if hops is not None:
                 break
             await self._next_round(self._context.routes.unavailable(self._excluded))
+        self._pace.begin(hops, self._excluded)
+        self._trace.took_path(
+            [PathHop(hop.node_id, hop.first, hop.last) for hop in hops],
+            mixed=any(hop.mixed for hop in hops),
+        )
+        self._path = self._session(hops)
+        self._sent, self._epoch = 0, Flight(0, 0)
+        return self._path
+
+    def _session(self, hops: Sequence[RemoteHop]) -> RemotePath:
         self._context.routes.enter(hops)
-        self._patience_s = self._patience(hops)
-        self._position_ms = []
-        self._trace.paths += 1
-        self._path = RemotePath(
+        return RemotePath(
             hops,
             self._context.pool,
             relay=self._relay,
             call_s=self._context.call_s,
             positions=self._positions,
             vocab_size=self._context.vocab_size,
+            model_hash=self._context.routes.model_hash,
         )
-        return self._path
 
     async def _react(self, failure: HopFailed) -> None:
         """Leave the path, and decide whether and when to try again."""
@@ -223,7 +323,7 @@ class RemoteLayers:
             self._avoided.add(failure.node_id)
         if failure.code is Code.DEADLINE_EXCEEDED:
             # Perhaps it is not the holders that are slow: from now on, wait for the full deadline.
-            self._impatient = False
+            self._pace.impatient = False
         none_left = self._context.routes.choose(self._excluded) is None
         if reaction.refused and (none_left or len(self._refusals) >= MAX_REFUSALS):
             raise refused_outcome(len(self._refusals))
@@ -241,11 +341,11 @@ class RemoteLayers:
             raise outcome
         await trio.sleep(backoff_s(self._rounds))
         self._avoided.clear()
-        self._left.clear()
+        self._pace.left.clear()
 
     @property
     def _excluded(self) -> set[str]:
-        return self._avoided | self._barred | self._left
+        return self._avoided | self._barred | self._pace.left
 
     def _remember(self, path: RemotePath, failure: HopFailed, reaction: Reaction) -> None:
         """Count a failure against the holders that are to blame, for later generations."""
@@ -258,47 +358,40 @@ class RemoteLayers:
             before = path.hops[: failure.place] if failure.relayed else ()
             routes.failed((*before, path.hops[failure.place]), len(before), full=full)
 
-    def _patience(self, hops: Sequence[RemoteHop]) -> float:
-        """Seconds to wait for one position on a path, while there is another."""
-        routes = self._context.routes
-        usual_ms = routes.usual_ms(hops) if self._impatient else None
-        if usual_ms is None:
-            return math.inf
-        replaceable = any(routes.choose(self._excluded | {hop.node_id}) for hop in hops)
-        if not replaceable:
-            return math.inf
-        return max(PATIENCE * self._context.call_s, PATIENT_TIMES * usual_ms / 1e3)
-
-    def _leave_if_slow(self) -> None:
+    def _leave_if_slow(self, path: RemotePath, took_ms: Sequence[float]) -> None:
         """Leave a path if what is left to generate would take less time on another, replay too."""
-        path, position_ms = self._path, min(self._position_ms, default=0.0)
-        if path is None or len(self._position_ms) < 2 or len(self._left) >= MAX_LEFT:
-            return
-        if position_ms < SLOW_MS:
-            return
-        place = max(range(len(path.hops)), key=lambda place: path.took_ms[place])
-        slow = path.hops[place]
-        routes = self._context.routes
-        unknown_ms = PATIENCE * self._context.call_s * 1e3 / SLOW_TIMES
-        other_ms = routes.alternative_ms(self._excluded | {slow.node_id}, unknown_ms)
         left = self._positions - self._length
-        if other_ms is None or not is_worth_leaving(position_ms, other_ms, self._length, left):
+
+        def worth(here_ms: float, there_ms: float) -> bool:
+            return is_worth_leaving(here_ms, there_ms, self._length, left)
+
+        slow = self._pace.slow_hop(
+            path.hops, took_ms, self._excluded, relay=path.relay, worth=worth
+        )
+        if slow is None:
             return
-        self._trace.failed(f"{slow.node_id[:8]} is slow: {position_ms:.0f} ms a position")
+        name = slow.hop.node_id[:8]
+        self._trace.failed(f"{name} is slow: {slow.position_ms:.0f} ms a position")
         log.warning(
             "generation %s: leaves %s, which takes %.0f ms a position; others take %.0f ms",
             self._trace.generation_id,
-            slow.node_id[:8],
-            position_ms,
-            other_ms,
+            name,
+            slow.position_ms,
+            slow.other_ms,
         )
-        if path.relay:
-            routes.doubt(path.hops[:place])
-        self._left.add(slow.node_id)
+        if slow.before:
+            self._context.routes.doubt(slow.before)
+        self._pace.left.add(slow.hop.node_id)
         self._leave(path)
         self.failovers += 1
 
     def _leave(self, path: RemotePath) -> None:
-        self._context.routes.leave(path.hops)
         self._path = None
+        for each in self._in_flight:
+            each.scope.cancel()
+        self._in_flight.clear()
+        self._end(path)
+
+    def _end(self, path: RemotePath) -> None:
+        self._context.routes.leave(path.hops)
         self._context.spawn(path.close)

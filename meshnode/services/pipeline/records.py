@@ -10,15 +10,27 @@ latest generations, and one histogram for each figure.
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from meshnode.domain.metering import Histogram
+from meshnode.domain.metering import TOKEN_S, Buckets, Histogram
+from meshnode.domain.spot_checks import Contradiction
+from meshnode.domain.traces import GenerationTrace
+from meshnode.services.observing import UNOBSERVED, GenerationObserver, PathHop
+from meshnode.services.pipeline.guessing import SharedFigures
 from meshnode.wire import json
 
 KEPT = 256
 """Traces kept, of the latest generations. A client asks for a trace as its answer ends."""
+
+MIXED = "computed on nodes of different numeric classes: another path could give other tokens"
+"""The note of an answer whose path left the driver's numeric class (decision 0152)."""
+
+
+DISPUTED = "two nodes gave different results for this answer, and no third could tell which is true"
+"""The note of an answer with an undecided check (decision 0211)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +70,40 @@ class HopSum:
         self.network_ms += time.network_ms
 
 
+async def tell_nobody(found: Contradiction) -> None:
+    """The default of :class:`SpotChecks`."""
+
+
+@dataclass(slots=True)
+class SpotChecks:
+    """What all generations of a driver share of their checks (decision 0211)."""
+
+    rate: float = 0.0
+    """The part of the positions of proven holders that is checked."""
+    numeric_class: str = ""
+    told: Callable[[Contradiction], Awaitable[None]] = tell_nobody
+    draw: Callable[[], float] = random.random
+    agreed: int = 0
+    """Checks in which both results were the same."""
+    contradicted: int = 0
+    impossible: int = 0
+    """Checks without a witness: no other holder, or none that answered."""
+
+
 class HopTrace:
     """The hops of one generation."""
 
-    def __init__(self, generation_id: str) -> None:
+    def __init__(self, generation_id: str, observer: GenerationObserver = UNOBSERVED) -> None:
         self.generation_id = generation_id
+        self._observer = observer
+        self.spans: GenerationTrace | None = None
+        """Where the calls to holders are recorded one by one, if somebody does so."""
         self.paths = 0
         """How many paths it took: one unless a hop failed."""
         self.failures: list[str] = []
         """The failures of hops, at most ``MAX_FAILURES``."""
+        self.notes: list[str] = []
+        """What the client should know about how the answer was made."""
         self._hops: dict[tuple[str, int, int], HopSum] = {}
 
     @property
@@ -83,8 +120,21 @@ class HopTrace:
             known = self._hops.setdefault(key, HopSum(*key))
             known.add(time)
 
+    def took_path(self, hops: Sequence[PathHop], *, mixed: bool = False) -> None:
+        """Count a path, over these remote hops; ``mixed`` if their numeric classes differ."""
+        self.paths += 1
+        if mixed and MIXED not in self.notes:
+            self.notes.append(MIXED)
+        self._observer.routed(self.generation_id, hops)
+
+    def disputed(self) -> None:
+        """Note that nobody could tell whether a result is true."""
+        if DISPUTED not in self.notes:
+            self.notes.append(DISPUTED)
+
     def failed(self, reason: str) -> None:
         """Note the reason of a hop's failure, unless there are many already."""
+        self._observer.failed_over(self.generation_id, reason)
         if len(self.failures) < MAX_FAILURES:
             self.failures.append(reason)
 
@@ -131,17 +181,24 @@ class HopRecorder:
     """Sums for ``/metrics``, and the traces of the latest generations."""
 
     def __init__(self) -> None:
+        self.observer: GenerationObserver = UNOBSERVED
+        """Is told of the paths of all generations."""
         self.failovers = 0
+        self.speculation = SharedFigures()
+        self.checks = SpotChecks()
+        """The checks of results, and what they found."""
         self._generations = 0
         self._queue = Histogram()
         self._compute = Histogram()
         self._network = Histogram()
+        self.seconds = {phase: Buckets(TOKEN_S) for phase in ("queue", "compute", "network")}
+        """Times of a step at a remote hop."""
         self._traces: OrderedDict[str, HopTrace] = OrderedDict()
 
     def begin(self, generation_id: str) -> HopTrace:
         """Start the trace of a generation, and count the generation."""
         self._generations += 1
-        trace = self._traces[generation_id] = HopTrace(generation_id)
+        trace = self._traces[generation_id] = HopTrace(generation_id, self.observer)
         while len(self._traces) > KEPT:
             self._traces.popitem(last=False)
         return trace
@@ -161,6 +218,14 @@ class HopRecorder:
             self._queue.add(time.queue_ms)
             self._compute.add(time.compute_ms)
             self._network.add(time.network_ms)
+            self.seconds["queue"].add(time.queue_ms / 1e3)
+            self.seconds["compute"].add(time.compute_ms / 1e3)
+            self.seconds["network"].add(time.network_ms / 1e3)
+
+    @property
+    def generations(self) -> int:
+        """Generations that were driven."""
+        return self._generations
 
     def figures(self) -> PipelineFigures:
         """Means over all steps, and the 99th percentile of the network."""

@@ -13,19 +13,30 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
 import trio
 from google.protobuf.message import Message
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.metadata import NONE
+from meshnode.services.pipeline.logits import LogitRows, read_rows
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
 from meshnode.services.pipeline.records import HopTime
-from meshnode.services.shards.decoding import COMPUTE_MS, DECODE_FROM, QUEUE_MS, RESERVE
+from meshnode.services.shards.decoding import (
+    COMPUTE_MS,
+    DECODE_FROM,
+    FLIGHT,
+    MODEL,
+    QUEUE_MS,
+    RESERVE,
+    WANTED,
+)
 from meshnode.services.shards.messages import BYTES_PER_NUMBER, answer_bytes, off_loop
+from meshnode.services.shards.wanted import WantedLogits
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, pack_integers, unpack_floats
 
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
     from meshnode.rpc.node_grpc import NodeServiceStub
     from meshnode.rpc.stubs import Answer, UnaryUnary
     from meshnode.services.pipeline.routes import RemoteHop
+    from meshnode.services.shards.flights import Flight
     from meshnode.services.stub_pool import StubPool
 
 SESSION_BYTES = 16
@@ -49,6 +61,46 @@ Takes = TypeVar("Takes", bound=Message)
 Gives = TypeVar("Gives", bound=Message)
 
 
+@dataclass(frozen=True, slots=True)
+class PathMessage:
+    """The states of some positions, and how they are to be computed."""
+
+    states: Tensor
+    """``[1, seq, hidden]``."""
+    start: int
+    """The first position."""
+    wanted: WantedLogits
+    decode_from: int | None = None
+    """From this position on, the holders compute as if one position came at a time."""
+    flight: Flight | None = None
+    """Its place among the messages that are sent ahead; None for holders that take none."""
+    within_s: float = math.inf
+    """Seconds to wait for the answer, in addition to the deadline of a call."""
+    before: int = 0
+    """Positions of earlier messages that are not answered yet."""
+
+    @property
+    def seq(self) -> int:
+        """The number of positions."""
+        return self.states.shape[1]
+
+    @property
+    def stop(self) -> int:
+        """The position after the last."""
+        return self.start + self.seq
+
+
+@dataclass(frozen=True, slots=True)
+class PathAnswer:
+    """What came back for one message."""
+
+    rows: LogitRows
+    times: list[HopTime]
+    took_ms: tuple[float, ...]
+    """What each hop took, its network included. In a relayed call the hops' own reports divide the
+    time that the driver measured; they never add to it."""
+
+
 class RemotePath:
     """A session over ``hops``."""
 
@@ -61,23 +113,26 @@ class RemotePath:
         call_s: float,
         positions: int,
         vocab_size: int,
+        model_hash: str = "",
     ) -> None:
-        """``positions`` is the most that the session will hold. Nothing is sent yet."""
+        """``positions`` is the most that the session will hold. Nothing is sent yet.
+
+        ``model_hash`` names the weights to compute with, by default those that each holder serves.
+        """
+        self._model_hash = model_hash
         self.hops = tuple(hops)
         self.relay = relay
         self.session_id = secrets.token_hex(SESSION_BYTES)
-        self.length = 0
-        """Positions that the holders have computed."""
-        self.took_ms: tuple[float, ...] = ()
-        """What each hop of the latest call took, its network included. In a relayed call the hops'
-        own reports divide the time that the driver measured; they never add to it."""
+        self.ahead = min((hop.messages for hop in hops), default=0)
+        """Messages that may be sent before the first of them is answered; 0: one at a time, and
+        logits of the last position only."""
+        self.opened = False
+        """Whether a message was answered. The first one goes alone: holders may refuse it."""
         self._pool = pool
         self._call_s = call_s
         self._positions = positions
         self._vocab_size = vocab_size
         self._begun = False
-        self._most_bytes = 0
-        self._deadline_s = call_s
 
     def __repr__(self) -> str:
         """Hops, positions and only the start of the session's id: the full id gives access to
@@ -85,33 +140,36 @@ class RemotePath:
         how = "relayed" if self.relay else "direct"
         nodes = ", ".join(hop.node_id[:8] for hop in self.hops)
         session = self.session_id[:8]
-        return (
-            f"<session {session} at {nodes}, {how}, {self.length} of {self._positions} positions>"
-        )
+        return f"<session {session} at {nodes}, {how}, at most {self._positions} positions>"
 
-    async def forward(
-        self, states: Tensor, decode_from: int | None = None, within_s: float = math.inf
-    ) -> tuple[Tensor, list[HopTime]]:
-        """Send ``[1, seq, hidden]`` states of the next positions through all hops.
+    @property
+    def room(self) -> int:
+        """How many messages may be in flight now."""
+        return max(1, self.ahead) if self.opened else 1
 
-        Returns the logits ``[vocab]`` of the last position, and what each hop took. Raises
-        HopFailed, also when a call takes longer than its deadline or ``within_s`` seconds; a
-        relayed path is one call, a direct one a call for each hop. From the position
-        ``decode_from`` on, the holders compute as if one position came at a time.
+    async def forward(self, message: PathMessage, carried: Mapping[str, str] = NONE) -> PathAnswer:
+        """Send states through all hops.
+
+        Raises HopFailed, also when a call takes longer than its deadline or ``within_s`` seconds; a
+        relayed path is one call, a direct one a call for each hop. Messages may overlap if the
+        holders allow it and the messages have a flight. The calls carry ``carried`` beside their
+        own metadata.
         """
-        metadata = {} if self._begun else {RESERVE: str(self._positions)}
-        if decode_from is not None:
-            metadata[DECODE_FROM] = str(decode_from)
+        metadata = dict(carried)
+        if not message.start:
+            metadata[RESERVE] = str(self._positions)
+            if self._model_hash:
+                metadata[MODEL] = self._model_hash
+        if message.decode_from is not None:
+            metadata[DECODE_FROM] = str(message.decode_from)
+        if message.flight is not None:
+            metadata[FLIGHT] = str(message.flight)
+            if message.start:
+                # What is ordered is computed again in full by those who judge it (decision 0098).
+                metadata[WANTED] = str(message.wanted)
         self._begun = True
-        # The largest possible answer has logits of every position.
-        width = max(states.shape[2], self._vocab_size)
-        deadline_s = self._call_s * (1 + (states.shape[1] - 1) / POSITIONS_A_CALL)
-        self._deadline_s = min(deadline_s, within_s)
-        self._most_bytes = answer_bytes(states.shape[1], width)
         run = self._relay if self.relay else self._call_each
-        logits, times = await run(states, metadata)
-        self.length += states.shape[1]
-        return logits, times
+        return await run(message, metadata)
 
     def failed_at_end(self, message: str) -> HopFailed:
         """The failure of a path whose logits cannot be right."""
@@ -129,21 +187,19 @@ class RemotePath:
                 for hop in self.hops:
                     nursery.start_soon(self._close_at, hop)
 
-    async def _relay(
-        self, states: Tensor, metadata: dict[str, str]
-    ) -> tuple[Tensor, list[HopTime]]:
+    async def _relay(self, message: PathMessage, metadata: dict[str, str]) -> PathAnswer:
         request = pb.SwarmForwardRequest(
             session_id=self.session_id,
             request_id=secrets.token_hex(SESSION_BYTES),
-            hidden_states=await _packed(states),
-            hidden_shape=states.shape,
-            position_ids=_positions(self.length, states.shape[1]),
+            hidden_states=await _packed(message.states),
+            hidden_shape=message.states.shape,
+            position_ids=_positions(message.start, message.seq),
             use_cache=True,
             route=self._route(),
         )
         began = trio.current_time()
         answered = await self._call(
-            0, lambda stub: stub.SwarmForward, request, metadata, relayed=True
+            0, lambda stub: stub.SwarmForward, request, metadata, message, relayed=True
         )
         elapsed_ms = (trio.current_time() - began) * 1e3
         answer = answered.message
@@ -151,31 +207,32 @@ class RemotePath:
             place = min(len(answer.hops), len(self.hops) - 1)
             code, lost = parse_failure(answer.error_message)
             raise self._failed(place, code, answer.error_message, lost=lost, relayed=True)
-        seq = states.shape[1]
-        logits = await self._logits(len(self.hops) - 1, answer.logits, answer.logits_shape, seq)
+        place = len(self.hops) - 1
+        ids, shape = answer.logit_ids, answer.logits_shape
+        rows = await self._rows(place, answer.logits, ids, shape, message)
         times = self._relay_times(answer.hops, elapsed_ms)
-        self.took_ms = _shares_of(elapsed_ms, [time.total_ms for time in times], len(self.hops))
-        return logits, times
+        took_ms = _shares_of(elapsed_ms, [time.total_ms for time in times], len(self.hops))
+        return PathAnswer(rows, times, took_ms)
 
-    async def _call_each(
-        self, states: Tensor, metadata: dict[str, str]
-    ) -> tuple[Tensor, list[HopTime]]:
+    async def _call_each(self, message: PathMessage, metadata: dict[str, str]) -> PathAnswer:
         times: list[HopTime] = []
         took_ms: list[float] = []
-        data, shape = await _packed(states), tuple(states.shape)
+        data, shape = await _packed(message.states), tuple(message.states.shape)
         for place, hop in enumerate(self.hops):
             request = pb.PipelineForwardRequest(
                 session_id=self.session_id,
                 request_id=secrets.token_hex(SESSION_BYTES),
                 hidden_states=data,
                 hidden_shape=shape,
-                position_ids=_positions(self.length, shape[1]),
+                position_ids=_positions(message.start, message.seq),
                 use_cache=True,
                 source_shard=self.hops[place - 1].first if place else 0,
                 target_shard=hop.first,
             )
             began = trio.current_time()
-            answered = await self._call(place, lambda stub: stub.PipelineForward, request, metadata)
+            answered = await self._call(
+                place, lambda stub: stub.PipelineForward, request, metadata, message
+            )
             elapsed_ms = (trio.current_time() - began) * 1e3
             answer = answered.message
             if not answer.success:
@@ -188,14 +245,15 @@ class RemotePath:
                     place, Code.NOT_FOUND, "it does not hold the layers that it announced"
                 )
             if answer.is_final:
-                logits = await self._logits(place, answer.logits, answer.logits_shape, shape[1])
-                self.took_ms = tuple(took_ms)
-                return logits, times
+                # The ids of some logits stand where an answer that is not final has its states.
+                ids = answer.hidden_states if message.flight is not None else b""
+                rows = await self._rows(place, answer.logits, ids, answer.logits_shape, message)
+                return PathAnswer(rows, times, tuple(took_ms))
             if tuple(answer.hidden_shape) != shape:
                 raise self._failed(place, Code.INTERNAL, "hidden states of the wrong shape")
             data = answer.hidden_states
             # Checked here, so that the next holder is not blamed for invalid states.
-            await self._read(place, data, shape)
+            await self._validate_states(place, data, shape)
         raise AssertionError("a path without hops")
 
     async def _call(
@@ -204,16 +262,21 @@ class RemotePath:
         operation: Callable[[NodeServiceStub], UnaryUnary[Takes, Gives]],
         request: Takes,
         metadata: Mapping[str, str],
+        message: PathMessage,
         *,
         relayed: bool = False,
     ) -> Answer[Gives]:
         hop = self.hops[place]
-        with trio.move_on_after(self._deadline_s):
+        # Those that were sent before it are computed before it.
+        ahead = (message.before + message.seq - 1) / POSITIONS_A_CALL
+        deadline_s = min(self._call_s * (1 + ahead), message.within_s)
+        # The largest possible answer has logits of every position.
+        width = max(message.states.shape[2], self._vocab_size)
+        most_bytes = answer_bytes(message.seq, width)
+        with trio.move_on_after(deadline_s):
             try:
                 stub = await self._pool.stub(hop.host, hop.grpc_port)
-                return await operation(stub).ask(
-                    request, metadata=metadata, most_bytes=self._most_bytes
-                )
+                return await operation(stub).ask(request, metadata=metadata, most_bytes=most_bytes)
             except CallFailed as error:
                 if error.code is Code.DEADLINE_EXCEEDED:
                     self._pool.distrust(hop.host, hop.grpc_port)
@@ -242,24 +305,22 @@ class RemotePath:
             for hop in self.hops
         ]
 
-    async def _logits(self, place: int, data: bytes, shape: Sequence[int], seq: int) -> Tensor:
-        """Logits ``[vocab]`` of the last of ``seq`` positions, also if the answer has all of
-        them."""
-        if len(shape) != 3 or (shape[0], shape[2]) != (1, self._vocab_size):
-            raise self._failed(place, Code.INTERNAL, "logits of the wrong shape")
-        # Checked before unpacking: a compressed frame may expand to far more than its size.
-        if not 1 <= shape[1] <= seq:
-            raise self._failed(place, Code.INTERNAL, "logits of the wrong shape")
-        return (await self._read(place, data, shape))[0, -1]
+    async def _rows(
+        self, place: int, data: bytes, ids: bytes, shape: Sequence[int], message: PathMessage
+    ) -> LogitRows:
+        """The rows of an answer; large ones are read off the loop."""
+        try:
+            return await read_rows(data, ids, shape, message.wanted, self._vocab_size, message.seq)
+        except (ValueError, InvalidRequest) as error:
+            raise self._failed(place, Code.INTERNAL, str(error)) from None
 
-    async def _read(self, place: int, data: bytes, shape: Sequence[int]) -> Tensor:
-        """The tensor in an answer whose shape was checked; large ones are read off the loop."""
+    async def _validate_states(self, place: int, data: bytes, shape: Sequence[int]) -> None:
+        """Check states whose shape was checked; large ones off the loop."""
         size = BYTES_PER_NUMBER * math.prod(shape)
         try:
-            values = await off_loop(size, lambda: unpack_floats(data, shape, "tensor"))
+            await off_loop(size, lambda: unpack_floats(data, shape, "tensor"))
         except InvalidRequest as error:
             raise self._failed(place, Code.INTERNAL, str(error)) from None
-        return torch.from_numpy(values)
 
     def _relay_times(self, hops: Sequence[pb.SwarmHopReport], elapsed_ms: float) -> list[HopTime]:
         """Each hop's times. A report's network time is to the next hop; a HopTime's, to its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from meshnode.domain.peers import Peer
     from meshnode.services.peers import PeerBook
 
+MAX_AHEAD = 8
+"""Messages that a driver sends ahead at most, whatever a holder allows."""
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteHop:
@@ -34,6 +38,10 @@ class RemoteHop:
     grpc_port: int
     first: int
     last: int
+    mixed: bool = False
+    """Whether the holder is of another numeric class than the driver."""
+    messages: int = 0
+    """Messages of a session that the holder lets a driver send ahead (decision 0230)."""
 
     @property
     def address(self) -> str:
@@ -60,9 +68,19 @@ class Routes:
         first: int,
         total: int,
         *,
+        numeric_class: str | None = None,
+        mixed: bool = True,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Paths over layers ``first`` to ``total - 1``. ``draw`` gives numbers from 0 to 1."""
+        """Paths over layers ``first`` to ``total - 1``. ``draw`` gives numbers from 0 to 1.
+
+        Holders of the driver's ``numeric_class`` come first (decision 0152); others are used if
+        ``mixed`` allows it and those do not hold all layers. Without a class all are alike.
+        """
+        self.model_hash = ""
+        """Of the model whose layers the paths lead over; empty for what this node serves."""
+        self._numeric_class = numeric_class
+        self._mixed = mixed
         self.first = first
         self.total = total
         self.reputation = Reputation()
@@ -70,16 +88,37 @@ class Routes:
         self._draw = draw
         self._own: Counter[str] = Counter()
 
+    def over(self, model_hash: str) -> Routes:
+        """Paths over the holders of one model's weights, with what these routes know of nodes."""
+        routes = copy.copy(self)
+        routes.model_hash = model_hash
+        return routes
+
     def choose(self, excluded: Collection[str] = ()) -> tuple[RemoteHop, ...] | None:
         """The best path without the ``excluded`` nodes; None if there is no path."""
         peers = self._peers()
         holders = self._holders(peers, trial=self._trial(peers))
         return self._path(peers, holders, excluded)
 
+    def missing(self) -> tuple[int, ...]:
+        """The layers that no peer holds which may be used."""
+        peers = self._peers()
+        holders = [
+            holder
+            for holder in self._holders(peers)
+            if self._mixed or self._is_alike(peers[holder.node_id])
+        ]
+        return missing_layers(holders, self.first, self.total)
+
     def unavailable(self, excluded: Collection[str] = ()) -> LayersUnavailable:
         """The error that names the layers without a holder."""
         holders = self._holders(self._peers())
         missing = missing_layers(holders, self.first, self.total, excluded)
+        if not missing and not self._mixed:
+            return LayersUnavailable(
+                "the layers' holders compute in other formats or on other devices than this node, "
+                "and pipeline.mixed is false"
+            )
         return LayersUnavailable(
             f"no reachable node holds layers {spell_layers(missing)}"
             if missing
@@ -129,6 +168,22 @@ class Routes:
         """A holder refused as invalid what another one accepted."""
         self.reputation.of_called(node_id).failed(trio.current_time())
 
+    def worst_standing(self, hops: Sequence[RemoteHop]) -> Standing:
+        """The standing of the holder among these that is trusted least."""
+        now = trio.current_time()
+        standings = (self.reputation.of(hop.node_id).standing(now) for hop in hops)
+        return max(standings, default=Standing.PROVEN)
+
+    def lied(self, node_ids: Sequence[str]) -> None:
+        """A result is false that one of these gave. One alone has the longest backoff."""
+        now = trio.current_time()
+        for node_id in node_ids:
+            conduct = self.reputation.of_called(node_id)
+            if len(node_ids) == 1:
+                conduct.lied(now)
+            else:
+                conduct.failed(now)
+
     def usual_ms(self, path: Sequence[RemoteHop]) -> float | None:
         """What a position would take on ``path`` if each holder were as quick as is typical.
 
@@ -174,7 +229,10 @@ class Routes:
     def _path(
         self, peers: dict[str, Peer], holders: list[Holder], excluded: Collection[str]
     ) -> tuple[RemoteHop, ...] | None:
-        path = choose_path(holders, self.first, self.total, excluded)
+        alike = [holder for holder in holders if self._is_alike(peers[holder.node_id])]
+        path = choose_path(alike, self.first, self.total, excluded)
+        if path is None and self._mixed:
+            path = choose_path(holders, self.first, self.total, excluded)
         if path is None:
             return None
         return tuple(
@@ -184,13 +242,19 @@ class Routes:
                 peers[hop.node_id].grpc_port,
                 hop.first,
                 hop.last,
+                mixed=not self._is_alike(peers[hop.node_id]),
+                messages=_messages(peers[hop.node_id]),
             )
             for hop in path
         )
 
+    def _is_alike(self, peer: Peer) -> bool:
+        return self._numeric_class in (None, peer.numeric_class)
+
     def _peers(self) -> dict[str, Peer]:
         layers = range(self.first, self.total)
-        return {peer.node_id: peer for layer in layers for peer in self._book.holders(layer)}
+        holders = (self._book.holders(layer, self.model_hash) for layer in layers)
+        return {peer.node_id: peer for some in holders for peer in some}
 
     def _trial(self, peers: dict[str, Peer]) -> str | None:
         """The newcomer that may take this session before proven holders, if there are any."""
@@ -226,3 +290,8 @@ class Routes:
                 )
             )
         return holders
+
+
+def _messages(peer: Peer) -> int:
+    """The messages that a peer lets a driver send ahead; 0 if it has not said so."""
+    return 0 if peer.capacity is None else min(peer.capacity.session_messages, MAX_AHEAD)

@@ -27,19 +27,21 @@ from meshnode.domain.errors import (
     Overloaded,
     Unavailable,
 )
+from meshnode.domain.routing import spell_layers
 from meshnode.domain.shares import Requester
 from meshnode.model.sampler import Sampler
 from meshnode.services.admission import Admission, GenerationMeter
 from meshnode.services.generation import Generation
+from meshnode.services.pipeline.context import DriverContext
 from meshnode.services.pipeline.driver import MAX_SAMPLING, Driver, GenerationProgress
-from meshnode.services.pipeline.failover import DriverContext
 from meshnode.services.pipeline.records import HopRecorder, HopTrace
 from meshnode.services.pipeline.routes import Routes
 
 if TYPE_CHECKING:
     from meshnode.domain.generation import GenerationRequest
-    from meshnode.model.loading import LoadedModel
-    from meshnode.services.executor import Executor
+    from meshnode.model.draft import DraftModel
+    from meshnode.model.loading import ModelFacts
+    from meshnode.services.executor import Executor, ServedVersion
     from meshnode.services.peers import PeerBook
     from meshnode.services.stub_pool import StubPool
 
@@ -59,19 +61,25 @@ class PipelineLimits:
     max_queue: int = 64
     """Generations that wait. The next one is refused with a time to retry after."""
     kept_bytes: int = 1 << 28
-    """Memory for the hidden states that a failover would replay."""
+    """Memory for the hidden states that a failover would replay, and for the draft's cache."""
     call_s: float = 5.0
     """Deadline of one call to a holder, the holders that it relays to included (interface 8)."""
     relay: bool = True
     """Let each holder call the next one; otherwise the driver calls each of them.
 
     The setting is called ``pipeline.chain``."""
+    mixed: bool = True
+    """Whether holders of another numeric class may be used; called ``pipeline.mixed``."""
+    speculate: bool = True
+    """Whether tokens are guessed ahead; called ``pipeline.speculate``."""
     prefill_chunk: int = 128
     """The same as the executor's, because equal chunks give bit-identical results."""
+    checks: float = 0.0
+    """The part of the positions that another path computes too; called ``pipeline.checks``."""
 
 
 async def serve_pipeline(
-    model: LoadedModel,
+    model: ModelFacts,
     executor: Executor,
     book: PeerBook,
     pool: StubPool,
@@ -79,9 +87,12 @@ async def serve_pipeline(
     *,
     node_id: str,
     recorder: HopRecorder,
+    draft: DraftModel | None = None,
     task_status: trio.TaskStatus[Pipeline],
 ) -> None:
     """Drive generations until cancelled; starts with the :class:`Pipeline`.
+
+    ``draft`` guesses tokens, where the limits allow that and it is quicker.
 
     On cancellation, open generations end with Unavailable, and their sessions at the holders are
     closed.
@@ -91,7 +102,7 @@ async def serve_pipeline(
         def spawn(work: Callable[[], Awaitable[None]]) -> None:
             nursery.start_soon(work)
 
-        pipeline = Pipeline(model, executor, book, pool, limits, node_id, recorder, spawn)
+        pipeline = Pipeline(model, executor, book, pool, limits, node_id, recorder, spawn, draft)
         try:
             task_status.started(pipeline)
             while True:
@@ -120,7 +131,7 @@ class Pipeline:
 
     def __init__(
         self,
-        model: LoadedModel,
+        model: ModelFacts,
         executor: Executor,
         book: PeerBook,
         pool: StubPool,
@@ -128,15 +139,27 @@ class Pipeline:
         node_id: str,
         recorder: HopRecorder,
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        draft: DraftModel | None = None,
     ) -> None:
+        self._executor = executor
         self.card = card = executor.card
         self._kept_position = card.hidden_dim * BYTES_PER_NUMBER
+        if draft is not None:
+            self._kept_position += draft.kv_bytes
         context = min(card.context_length, limits.kept_bytes // self._kept_position)
-        self._meter = GenerationMeter(executor.meter, limits.max_sessions)
+        self._meter = GenerationMeter(executor.meter, limits.max_sessions, executor.observer)
         self._admission = Admission(model, context, self, self._meter)
         self._starvation = executor.starvation
-        self._routes = Routes(book, card.layers[-1] + 1, card.num_layers)
+        self._routes = Routes(
+            book,
+            card.layers[-1] + 1,
+            card.num_layers,
+            numeric_class=model.numeric_class,
+            mixed=limits.mixed,
+        )
         self._recorder = recorder
+        checks = self._recorder.checks
+        checks.rate, checks.numeric_class = limits.checks, model.numeric_class
         self._spawn = spawn
         self._driver = Driver(
             node_id=node_id,
@@ -152,10 +175,14 @@ class Pipeline:
                 vocab_size=card.vocab_size,
                 prefill_chunk=limits.prefill_chunk,
                 spawn=spawn,
+                checks=checks,
             ),
             recorder=self._recorder,
             sampling=trio.CapacityLimiter(MAX_SAMPLING),
             token=self._meter.token,
+            speculate=limits.speculate,
+            draft=draft,
+            figures=recorder.speculation,
         )
         self._scheduler: Scheduler[Generation] = Scheduler(
             EngineLimits(
@@ -165,13 +192,30 @@ class Pipeline:
             )
         )
         self._driven: dict[Generation, _Driven] = {}
+        self._version_of: dict[Generation, ServedVersion] = {}
+        """The weights that each generation began with, kept in memory until it has ended."""
         self._idle = trio.Event()
         self._closed = False
+
+    @property
+    def queued(self) -> int:
+        """How many generations wait for a place."""
+        return self._scheduler.queued
 
     @property
     def active(self) -> int:
         """How many generations are open, queued or driven."""
         return self._scheduler.queued + self._scheduler.computing
+
+    @property
+    def uncovered(self) -> str:
+        """Which layers no reachable node holds, on a node that drives; empty if all are held."""
+        missing = self._routes.missing() if 0 in self.card.layers else ()
+        return f"no reachable holder of layers {spell_layers(missing)}" if missing else ""
+
+    def requesters(self) -> set[Requester]:
+        """Those for whom it computes, or who wait for a place; sessions of peers included."""
+        return self._scheduler.requesters() | self._executor.requesters()
 
     @property
     def kept_bytes(self) -> int:
@@ -219,6 +263,11 @@ class Pipeline:
         taken = self._scheduler.submit(
             generation, len(generation.prompt), kept_bytes, requester, trio.current_time()
         )
+        if taken:
+            version = self._executor.versions.current
+            generation.model_hash = version.model_hash
+            self._version_of[generation] = version
+            self._executor.versions.retain(version)
         self._admit()
         return taken
 
@@ -273,7 +322,8 @@ class Pipeline:
         before: trio.Event | None = None
         if driven is None:
             trace = self._recorder.begin(generation.id)
-            progress = GenerationProgress(Sampler(generation.request))
+            generation.notes = trace.notes
+            progress = GenerationProgress(Sampler(generation.request, generation.constraint))
             driven = _Driven(generation, trace, progress, trio.CancelScope(), trio.Event())
             self._driven[generation] = driven
         else:
@@ -327,6 +377,9 @@ class Pipeline:
         self._meter.ended(generation)
         self._scheduler.leave(generation)
         self._driven.pop(generation, None)
+        version = self._version_of.pop(generation, None)
+        if version is not None:
+            self._executor.versions.release(version)
         if not self._closed:
             self._admit()
         if not self.active:

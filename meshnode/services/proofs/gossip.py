@@ -88,16 +88,16 @@ class ProofGossip:
         pool: StubPool,
         peers: Callable[[], Sequence[Peer]],
         *,
-        model_hash: str,
+        models: Callable[[], frozenset[str]],
         num_layers: int,
         node_id: str,
     ) -> None:
-        """``peers`` gives all live peers; model and id are this node's."""
+        """``peers`` gives all live peers; ``models`` the hashes that this node knows proofs of."""
         self.known: dict[str, Known] = {}
         self._chain = chain
         self._pool = pool
         self._peers = peers
-        self.model_hash = model_hash
+        self.models = models
         self._num_layers = num_layers
         self._node_id = node_id
         self._send, self._receive = trio.open_memory_channel[tuple[Message, str]](QUEUED)
@@ -113,7 +113,7 @@ class ProofGossip:
             _validate_way(ttl, sender_id)
             proof = read_proof(signed)
             entry = _claimed(await self._chain.open_proofs(), proof)
-            terms = Terms(self._chain.chain_id, self.model_hash, self._num_layers)
+            terms = Terms(self._chain.chain_id, self.models(), self._num_layers)
             validate_gossiped(proof, entry.claimed if entry else None, terms)
         except InvalidRequest as refusal:
             return Taken(str(refusal))

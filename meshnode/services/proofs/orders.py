@@ -1,6 +1,7 @@
 """Orders beside the messages that begin a session at a holder (decision 0098).
 
-The pool here gives stubs that add a signed order to the first forward message of a session. With it
+The pool here gives stubs that add a signed order to the first forward message of a session, and to
+each one a credential by which the holder knows this node (decision 0164). With it
 the holder can prove who asked it for which work. The requester gets the same answer without an
 order, so nothing here may fail a call.
 """
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 from google.protobuf.message import Message
 
 from meshnode.domain.errors import Unavailable
+from meshnode.domain.peer_session import Credentials
 from meshnode.domain.proofs.statements import MAX_REQUEST_ID, WorkOrder, sign_order, tensor_hash
 from meshnode.rpc.metadata import MAX_VALUE_CHARS, NONE
 from meshnode.rpc.stubs import Answer, UnaryUnary
-from meshnode.services.shards.decoding import ORDER
+from meshnode.services.shards.decoding import CREDENTIAL, MODEL, ORDER
 from meshnode.services.shards.messages import off_loop
 from meshnode.wire import node_pb2 as pb
 
@@ -42,30 +44,40 @@ class OrderingPool:
         pool: StubPool,
         *,
         key: NodeKey,
-        model_hash: str,
+        served: Callable[[], str],
         chain_id: Callable[[], str],
         peers: Callable[[], Sequence[Peer]],
     ) -> None:
-        """``chain_id`` raises Unavailable while there is no chain; ``peers`` gives live peers."""
+        """``served`` gives the hash of the model that a message without one is for.
+
+        ``chain_id`` raises Unavailable while there is no chain; ``peers`` gives live peers.
+        """
         self._pool = pool
         self._key = key
-        self._model_hash = model_hash
+        self._served = served
         self._chain_id = chain_id
         self._peers = peers
+        self._credentials = Credentials(key, time.time)
 
     async def stub(self, host: str, grpc_port: int) -> NodeServiceStub:
         """A stub of the pool; its forward calls that begin a session carry an order."""
         stub = copy.copy(await self._pool.stub(host, grpc_port))
 
-        async def of_swarm(message: pb.SwarmForwardRequest) -> str:
-            if not message.route:
-                return ""
-            hop = message.route[0]
-            return await self._order(message, hop.node_id, hop.first_layer)
-
-        async def of_pipeline(message: pb.PipelineForwardRequest) -> str:
+        def holder() -> str:
             at = (p.node_id for p in self._peers() if (p.host, p.grpc_port) == (host, grpc_port))
-            return await self._order(message, next(at, ""), message.target_shard)
+            return next(at, "")
+
+        async def of_swarm(message: pb.SwarmForwardRequest, model: str) -> dict[str, str]:
+            if not message.route:
+                return self._known_by(holder())
+            hop = message.route[0]
+            order = await self._order(message, hop.node_id, hop.first_layer, model)
+            return {**self._known_by(hop.node_id), **order}
+
+        async def of_pipeline(message: pb.PipelineForwardRequest, model: str) -> dict[str, str]:
+            there = holder()
+            order = await self._order(message, there, message.target_shard, model)
+            return {**self._known_by(there), **order}
 
         stub.SwarmForward = _Ordering(stub.SwarmForward, of_swarm)
         stub.PipelineForward = _Ordering(stub.PipelineForward, of_pipeline)
@@ -75,48 +87,57 @@ class OrderingPool:
         """See :meth:`~meshnode.services.stub_pool.StubPool.distrust`."""
         self._pool.distrust(host, grpc_port)
 
+    def _known_by(self, holder: str) -> dict[str, str]:
+        """The metadata by which the holder knows this node (decision 0164)."""
+        credential = self._credentials.for_node(holder)
+        return {CREDENTIAL: credential} if credential else {}
+
     async def _order(
         self,
         message: pb.SwarmForwardRequest | pb.PipelineForwardRequest,
         holder: str,
         first_layer: int,
-    ) -> str:
-        """The order for a message, or an empty text for a message that gets none.
+        model_hash: str,
+    ) -> dict[str, str]:
+        """The metadata with the order for a message; empty for a message that gets none.
 
         Only a message that determines its outputs by itself gets an order: others cannot be
         recomputed by a validator.
         """
         if not holder or not begins(message.position_ids) or not message.hidden_states:
-            return ""
+            return {}
         if not 1 <= len(message.request_id) <= MAX_REQUEST_ID:
-            return ""
+            return {}
         try:
             chain_id = self._chain_id()
         except Unavailable:
-            return ""
+            return {}
         shape, data = list(message.hidden_shape), message.hidden_states
         order = WorkOrder(
             chain_id=chain_id,
             requester=self._key.public_key,
             holder=holder,
             request_id=message.request_id,
-            model_hash=self._model_hash,
+            model_hash=model_hash or self._served(),
             first_layer=first_layer,
             input_hash=await off_loop(len(data), lambda: tensor_hash(shape, data)),
             time_ns=time.time_ns(),
         )
         text = sign_order(order, self._key)
-        return text if len(text) <= MAX_VALUE_CHARS else ""
+        return {ORDER: text} if len(text) <= MAX_VALUE_CHARS else {}
 
 
 class _Ordering(UnaryUnary[Takes, Gives]):
-    """An operation whose calls carry orders."""
+    """An operation whose calls carry orders and credentials."""
 
     def __init__(
-        self, inner: UnaryUnary[Takes, Gives], order_of: Callable[[Takes], Awaitable[str]]
+        self,
+        inner: UnaryUnary[Takes, Gives],
+        extra: Callable[[Takes, str], Awaitable[dict[str, str]]],
     ) -> None:
+        """``extra`` gives the metadata for a message to the model of a hash, if it names one."""
         self._inner = inner
-        self._order_of = order_of
+        self._extra = extra
 
     async def ask(
         self,
@@ -125,10 +146,8 @@ class _Ordering(UnaryUnary[Takes, Gives]):
         metadata: Mapping[str, str] = NONE,
         most_bytes: int | None = None,
     ) -> Answer[Gives]:
-        """Call the operation, with the order beside the message."""
-        order = await self._order_of(request)
-        if order:
-            metadata = {**metadata, ORDER: order}
+        """Call the operation, with the order and the credential beside the message."""
+        metadata = {**metadata, **await self._extra(request, metadata.get(MODEL, ""))}
         return await self._inner.ask(request, metadata=metadata, most_bytes=most_bytes)
 
 

@@ -72,6 +72,8 @@ class _Sample:
     order_text: str
     layers: range
     work: RecomputedWork
+    model_hash: str
+    """Of the model that has computed it; empty if it has no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class Prover:
         if not self._policy.enabled or now < self._next_at or work.nbytes > self._policy.most_bytes:
             return
         try:
-            self._send.send_nowait(_Sample(call.order, call.layers, work))
+            self._send.send_nowait(_Sample(call.order, call.layers, work, call.model_hash))
         except trio.WouldBlock:
             return
         self._next_at = now + self._policy.every_s
@@ -214,7 +216,8 @@ class Prover:
             raise InvalidRequest("order", "is signed by this node itself")
         if order.chain_id != self._chain.chain_id:
             raise InvalidRequest("order", "is for another chain")
-        if order.model_hash != self._gossip.model_hash:
+        known = frozenset({sample.model_hash}) if sample.model_hash else self._gossip.models()
+        if order.model_hash not in known:
             raise InvalidRequest("order", "is for another model")
         # Validators check the time, so the fee for such a claim would be lost.
         if not -MAX_SKEW_NS <= time.time_ns() - order.time_ns <= MAX_AGE_NS:

@@ -42,7 +42,7 @@ class Proofs:
         self,
         *,
         key: NodeKey,
-        model_hash: str,
+        models: Callable[[], frozenset[str]],
         num_layers: int,
         find_ledger: Callable[[], ChainLedger],
         find_signer: Callable[[], Signer],
@@ -52,8 +52,9 @@ class Proofs:
         recomputation: Recomputation,
         policy: ProofPolicy,
     ) -> None:
-        """``find_ledger``, ``find_signer`` and ``consensus_key`` may raise Unavailable.
+        """``models`` gives the hashes of the weights that this node knows.
 
+        ``find_ledger``, ``find_signer`` and ``consensus_key`` may raise Unavailable.
         ``consensus_key`` gives the key of this node's validator.
         """
         self._key = key
@@ -64,7 +65,7 @@ class Proofs:
             self.chain,
             pool,
             book.peers,
-            model_hash=model_hash,
+            models=models,
             num_layers=num_layers,
             node_id=key.node_id,
         )

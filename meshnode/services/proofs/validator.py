@@ -158,13 +158,16 @@ class ProofValidator:
                 return _abstain("the inputs are not those that were ordered")
             if await _hash(work.output_shape, work.outputs) != proof.output_hash:
                 return _abstain("the outputs are not those that were claimed")
-            agrees = await self._recomputation.agrees(proof.layers, work)
+            agrees = await self._recomputation.agrees(proof.layers, work, proof.order.model_hash)
         except (CallFailed, MeshnodeError, Rejected) as error:
             return _abstain(str(error))
         if agrees is None:
             return _abstain("it cannot be computed here")
         if agrees:
             return Judgement(Verdict.APPROVE, "computed again, and the same")
+        prover = self._find_peer(node_id_of(proof.prover))
+        if prover is not None and not self._recomputation.compares(prover.numeric_class):
+            return _abstain("its prover computes in another numeric class")
         return Judgement(Verdict.REFUSE, "computed again, and not the same")
 
     async def _fetch(self, known: Known) -> RecomputedWork | None:

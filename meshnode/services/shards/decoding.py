@@ -19,6 +19,12 @@ RESERVE, DECODE_FROM, ORIGIN = "session-positions", "decode-from", "session-orig
 """Metadata of a forward call (decision 0033)."""
 ORDER = "work-order"
 """Metadata of a forward call: the caller's signed order (decision 0098)."""
+CREDENTIAL = "peer-session"
+"""Metadata of a forward call: what the caller is known by (decision 0164)."""
+MODEL = "model-hash"
+"""Metadata of the first call of a session: which weights to compute with (decision 0225)."""
+WANTED, FLIGHT = "logits", "flight"
+"""Metadata of a forward call of a driver that sends ahead (decision 0230)."""
 QUEUE_MS, COMPUTE_MS = "queue-ms", "compute-ms"
 """Metadata of an answer."""
 TRAINING = "training"
@@ -26,6 +32,7 @@ TRAINING = "training"
 ADD_UP, STEP = "1", "step"
 """Add the gradients up, or update the weights by them as well."""
 MAX_POSITIONS = 1 << 31
+_HASH = re.compile(r"[0-9a-f]{64}")
 _ADDRESSES = re.compile(r"[0-9A-Fa-f.:%,a-z]{0,512}")
 
 
@@ -54,6 +61,10 @@ def decode_pipeline_forward(
         reserve=_positions(caller, RESERVE),
         decode_from=_positions(caller, DECODE_FROM),
         order=caller.metadata.get(ORDER, ""),
+        credential=caller.metadata.get(CREDENTIAL, ""),
+        model_hash=_model(caller),
+        wanted=caller.metadata.get(WANTED, ""),
+        flight=caller.metadata.get(FLIGHT, ""),
     )
 
 
@@ -76,6 +87,10 @@ def decode_swarm_forward(message: pb.SwarmForwardRequest, caller: Caller) -> For
         reserve=_positions(caller, RESERVE),
         decode_from=_positions(caller, DECODE_FROM),
         order=caller.metadata.get(ORDER, ""),
+        credential=caller.metadata.get(CREDENTIAL, ""),
+        model_hash=_model(caller),
+        wanted=caller.metadata.get(WANTED, ""),
+        flight=caller.metadata.get(FLIGHT, ""),
     )
 
 
@@ -108,6 +123,14 @@ def _positions(caller: Caller, key: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 10) or int(text) > MAX_POSITIONS:
         raise InvalidRequest(key, "must be a number of positions")
     return int(text)
+
+
+def _model(caller: Caller) -> str:
+    """The hash of the weights to compute with. Raises InvalidRequest."""
+    text = caller.metadata.get(MODEL, "")
+    if text and _HASH.fullmatch(text) is None:
+        raise InvalidRequest(MODEL, "must be 64 lowercase hex characters")
+    return text
 
 
 def _origin(caller: Caller) -> str:

@@ -24,18 +24,18 @@ from __future__ import annotations
 import ipaddress
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
 
 import trio
 
 from meshnode.domain.errors import InvalidRequest, MeshnodeError, RateLimited, Unavailable
 from meshnode.domain.ratelimit import address_key
-from meshnode.domain.shares import largest_above
+from meshnode.domain.shares import Requester, largest_above
 from meshnode.services.executor import Executor, SessionEvicted, ShardSession
+from meshnode.services.shards.decoding import FLIGHT, WANTED
+from meshnode.services.shards.flights import Flight, FlightOrder
 from meshnode.services.shards.messages import (
     MAX_TENSOR_BYTES,
     POSITIONS,
@@ -48,7 +48,14 @@ from meshnode.services.shards.messages import (
     unpack,
     validate_mask,
 )
-from meshnode.services.shards.stateless import answer_of, forward_stateless, open_within, peer_at
+from meshnode.services.shards.peer_session import PeerSession
+from meshnode.services.shards.stateless import (
+    answer_of,
+    caller_at,
+    forward_stateless,
+    open_within,
+)
+from meshnode.services.shards.wanted import WantedLogits
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +63,6 @@ MAX_UNPACKED_BYTES = 4 * MAX_TENSOR_BYTES
 """Bytes of all messages that are being answered; compressed tensors count with their full size."""
 MAX_WAITING = 4
 """Messages of one session that wait for one another. A driver sends one at a time."""
-REMEMBERED_REQUESTS = 1024
-"""Ids of a session's latest messages, by which a repeated message is recognised."""
 NO_SHARE = "no more memory for sessions of this address"
 FIRST_POSITIONS = 64
 """Positions reserved for a session whose first message does not say how long it will be."""
@@ -89,35 +94,7 @@ class HolderLimits:
 
 Key = tuple[str, str, int]
 Observer = Callable[[ForwardCall, ForwardAnswer], None]
-
-
-@dataclass(slots=True, eq=False)
-class _Record:
-    """A session of a peer."""
-
-    session: ShardSession
-    ip: str
-    """The address that sends the messages, to whose share the session counts. An IPv6 address
-    stands for its whole network."""
-    touched: float
-    turn: trio.Lock = field(default_factory=trio.Lock)
-    requests: OrderedDict[bytes, None] = field(default_factory=OrderedDict, repr=False)
-
-    @property
-    def busy(self) -> bool:
-        return self.turn.locked()
-
-    def validate_new(self, request_id: str) -> None:
-        """Raises InvalidRequest for a message that was answered before."""
-        if request_id and _digest(request_id) in self.requests:
-            raise InvalidRequest("request_id", "was used in this session before")
-
-    def answered(self, request_id: str, now: float) -> None:
-        self.touched = now
-        if request_id:
-            self.requests[_digest(request_id)] = None
-            if len(self.requests) > REMEMBERED_REQUESTS:
-                self.requests.popitem(last=False)
+CallerTest = Callable[[str, str], bool]
 
 
 async def serve_holder(
@@ -126,14 +103,16 @@ async def serve_holder(
     *,
     accepting: Callable[[], bool],
     observe: Observer = lambda call, answer: None,
+    by_peer: CallerTest = lambda credential, ip: True,
     task_status: trio.TaskStatus[Holder],
 ) -> None:
     """Keep sessions for peers until cancelled, then drop them; starts with the :class:`Holder`.
 
     New sessions are taken while ``accepting()`` is true. ``observe`` is called with every call that
-    was computed and its answer; it must neither block nor raise.
+    was computed and its answer; it must neither block nor raise. ``by_peer`` tells calls of peers
+    from those of strangers, by the credential and the address of the caller (decision 0164).
     """
-    holder = Holder(executor, limits, accepting, observe)
+    holder = Holder(executor, limits, accepting, observe, by_peer)
     try:
         task_status.started(holder)
         while True:
@@ -152,13 +131,17 @@ class Holder:
         limits: HolderLimits,
         accepting: Callable[[], bool],
         observe: Observer,
+        by_peer: CallerTest,
     ) -> None:
         """Made by :func:`serve_holder`."""
+        self._by_peer = by_peer
         self._observe = observe
         self._executor = executor
         self._limits = limits
         self._accepting = accepting
-        self._records: dict[Key, _Record] = {}
+        self._records: dict[Key, PeerSession] = {}
+        self._orders: dict[Key, FlightOrder] = {}
+        """The order of sessions with messages that were sent ahead; some are not open yet."""
         self._opening: list[tuple[str, int]] = []
         """Addresses and bytes of the sessions that wait for a place."""
         self._unpacked = 0
@@ -192,10 +175,12 @@ class Holder:
             elif not self._accepting():
                 raise Unavailable("the node is draining")
             else:
-                answer = await forward_stateless(self._executor, call, inputs, self._limits.open_s)
+                answer = await forward_stateless(
+                    self._executor, call, inputs, self._limits.open_s, self._requester(call)
+                )
         finally:
             self._unpacked -= size
-        self._observe(call, answer)
+        self._observe(replace(call, model_hash=answer.model_hash), answer)
         return answer
 
     def most_bytes(self, shape: Sequence[int]) -> int:
@@ -234,15 +219,35 @@ class Holder:
         if inputs.states.shape[0] != 1:
             raise InvalidRequest("hidden_shape", "a session has one row")
         key = (call.owner, call.session_id, call.layers.start)
+        if call.flight:
+            await self._wait_turn(key, Flight.read(call.flight, FLIGHT), inputs)
         record = self._records.get(key)
         if record is None:
-            return await self._begin(key, call, inputs)
+            try:
+                return await self._begin(key, call, inputs)
+            finally:
+                if key not in self._records:
+                    self._end_order(key)
         if record.session.layers != call.layers:
             raise InvalidRequest("target_shard", "the session runs other layers")
         if record.turn.statistics().tasks_waiting >= MAX_WAITING:
             raise RateLimited(1, "too many messages of one session at once")
         async with record.turn:
             return await self._compute(key, record, call, inputs)
+
+    async def _wait_turn(self, key: Key, flight: Flight, inputs: ForwardInputs) -> None:
+        """Wait until a message that was sent ahead follows what has been computed."""
+        if inputs.start is None:
+            raise InvalidRequest(POSITIONS, "must be there in a message that is sent ahead")
+        if key not in self._orders and len(self._orders) >= 2 * self._limits.sessions:
+            raise RateLimited(1, "no more sessions here")
+        order = self._orders.setdefault(key, FlightOrder())
+        try:
+            await order.wait_turn(flight, inputs.start, begun=key in self._records)
+        finally:
+            # Of a session that never began nothing stays.
+            if key not in self._records and not order.waiting and inputs.start:
+                self._orders.pop(key, None)
 
     async def _begin(self, key: Key, call: ForwardCall, inputs: ForwardInputs) -> ForwardAnswer:
         """Open a session for its first message; none is left if that fails or is cancelled."""
@@ -253,7 +258,7 @@ class Holder:
         if key in self._records:
             session.close()
             raise RateLimited(1, "the session is being opened")
-        record = self._records[key] = _Record(
+        record = self._records[key] = PeerSession(
             session, address_key(call.caller_ip), trio.current_time()
         )
         computed = False
@@ -289,10 +294,19 @@ class Holder:
         self._opening.append(opening)
         try:
             return await open_within(
-                limits.open_s, self._executor, call.layers, positions, peer_at(ip)
+                limits.open_s,
+                self._executor,
+                call.layers,
+                positions,
+                self._requester(call),
+                call.model_hash,
             )
         finally:
             self._opening.remove(opening)
+
+    def _requester(self, call: ForwardCall) -> Requester:
+        peer = self._by_peer(call.credential, call.caller_ip)
+        return caller_at(call.caller_ip, peer=peer)
 
     def _make_room(self, mine: int) -> bool:
         """Whether an address that has ``mine`` sessions may have one more, in place of another's.
@@ -310,7 +324,7 @@ class Holder:
         return True
 
     async def _compute(
-        self, key: Key, record: _Record, call: ForwardCall, inputs: ForwardInputs
+        self, key: Key, record: PeerSession, call: ForwardCall, inputs: ForwardInputs
     ) -> ForwardAnswer:
         session = record.session
         if self._records.get(key) is not record:
@@ -319,6 +333,10 @@ class Holder:
             self._drop(key)
             raise _lost(session.failure)
         record.validate_new(call.request_id)
+        flight = Flight.read(call.flight, FLIGHT) if call.flight else None
+        if (order := self._orders.get(key)) is not None and flight is not None:
+            order.validate_current(flight)
+        wanted = WantedLogits.read(call.wanted, WANTED) if call.wanted else WantedLogits()
         start = session.length if inputs.start is None else inputs.start
         if start > session.length:
             raise SessionBehind(session.length)
@@ -333,18 +351,22 @@ class Holder:
         session.rewind(start)
         try:
             output = await self._executor.forward(
-                session, inputs.states, decode_from=call.decode_from
+                session, inputs.states, decode_from=call.decode_from, rows=wanted.rows
             )
         except SessionEvicted as error:
             raise _lost(error) from None
         packed = False
         try:
-            answer = await answer_of([output], past=())
+            answer = await answer_of(
+                [output], past=(), wanted=wanted, model_hash=session.model_hash
+            )
             packed = True
         finally:
             if not packed and not session.closed:
                 session.rewind(start)
         record.answered(call.request_id, trio.current_time())
+        if order is not None:
+            order.computed(flight, stop)
         log.debug(
             "%s: positions %d to %d, queue %.2f ms, compute %.2f ms",
             record.ip,
@@ -366,12 +388,13 @@ class Holder:
 
     def _drop(self, key: Key) -> None:
         self._records.pop(key).session.close()
+        self._end_order(key)
+
+    def _end_order(self, key: Key) -> None:
+        if (order := self._orders.pop(key, None)) is not None:
+            order.end()
 
 
 def _lost(failure: MeshnodeError) -> MeshnodeError:
     """What a driver is told about the end of its session: it replays one that was evicted."""
     return SessionBehind(None) if isinstance(failure, SessionEvicted) else failure
-
-
-def _digest(request_id: str) -> bytes:
-    return blake2b(request_id.encode(), digest_size=16).digest()

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest, LayerNotHeld, MeshnodeError
 from meshnode.model.config import DecoderConfig
+from meshnode.turns import counted
 from meshnode.wire.tensors import (
     LARGE,
     all_ones,
@@ -61,9 +62,9 @@ _converting = trio.CapacityLimiter(2)
 class SessionBehind(MeshnodeError):
     """The session is unknown here, or shorter than the message assumes. The driver replays."""
 
-    def __init__(self, length: int | None) -> None:
+    def __init__(self, length: int | None, message: str = "") -> None:
         has = "not here" if length is None else f"has {length} positions"
-        super().__init__(f"session unknown or behind: {has}")
+        super().__init__(message or f"session unknown or behind: {has}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,15 @@ class ForwardCall:
     """The addresses for which the caller relays the message, that of the first caller first."""
     order: str = ""
     """The caller's signed order for this message, if it sent one (decision 0098); unchecked."""
+    credential: str = ""
+    """What the caller is known by, if it sent that (decision 0164); unchecked."""
+    wanted: str = ""
+    """Which logits the answer should have (``wanted.WantedLogits``); empty: the last position's."""
+    flight: str = ""
+    """Where the message belongs among those sent ahead (``flights.Flight``), if it is one."""
+
+    model_hash: str = ""
+    """Of the model to compute with, where the message begins a session; empty for the served."""
 
     @property
     def owner(self) -> str:
@@ -142,6 +152,10 @@ class ForwardAnswer:
     past: tuple[bytes, ...] = field(default=(), repr=False)
     queue_ms: float = 0.0
     compute_ms: float = 0.0
+    model_hash: str = ""
+    """Of the model that computed it."""
+    ids: bytes = field(default=b"", repr=False)
+    """Token ids of the logits, int64, unless these are of all tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +205,8 @@ async def off_loop(size: int, function: Callable[[], Result]) -> Result:
     """Run a conversion of ``size`` bytes; in a thread if it would hold up the event loop."""
     if size <= LARGE:
         return function()
-    return await trio.to_thread.run_sync(function, limiter=_converting, abandon_on_cancel=True)
+    convert = counted(function)
+    return await trio.to_thread.run_sync(convert, limiter=_converting, abandon_on_cancel=True)
 
 
 def bounded(values: Sequence[Item], most: int) -> tuple[Item, ...]:

@@ -10,7 +10,7 @@ answer are those that computed, so ``route[len(hops)]`` is the one that failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,14 @@ import trio
 
 from meshnode.domain.errors import ComputationFailed, InvalidRequest, LayerNotHeld
 from meshnode.rpc.errors import CallFailed, CallRefused, Code
-from meshnode.services.shards.decoding import DECODE_FROM, ORIGIN, RESERVE
+from meshnode.services.shards.decoding import (
+    DECODE_FROM,
+    FLIGHT,
+    MODEL,
+    ORIGIN,
+    RESERVE,
+    WANTED,
+)
 from meshnode.services.shards.holder import Holder
 from meshnode.services.shards.messages import ForwardAnswer, ForwardCall, SessionBehind
 from meshnode.wire import node_pb2 as pb
@@ -60,8 +67,14 @@ class ShardRelay:
         num_layers: int,
         pool: StubPool,
         peers: PeerBook,
+        carried: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
-        """``node_id`` is this node's; ``held`` are its layers of the model's ``num_layers``."""
+        """``node_id`` is this node's; ``held`` are its layers of the model's ``num_layers``.
+
+        ``carried`` gives the metadata by which the next hop's span becomes part of the call's
+        trace.
+        """
+        self._carried = carried
         self._node_id = node_id
         self._holder = holder
         self._held = held
@@ -101,9 +114,12 @@ class ShardRelay:
             answer.hops.append(report)
             answer.logits = computed.data
             answer.logits_shape.extend(computed.shape)
+            answer.logit_ids = computed.ids
             return answer
         onward = _onward(message, computed, closes=call.closes)
         metadata = _metadata(call)
+        if self._carried is not None:
+            metadata.update(self._carried())
         most_bytes = self._holder.most_bytes(computed.shape)
         begun = trio.current_time()
         # Free the memory of the message while the other hops compute.
@@ -120,6 +136,7 @@ class ShardRelay:
         answer.success = rest.success
         answer.error_message = rest.error_message
         answer.logits = rest.logits
+        answer.logit_ids = rest.logit_ids
         answer.logits_shape.extend(rest.logits_shape)
         answer.hops.extend([report, *rest.hops[:MAX_HOPS]])
         return answer
@@ -189,4 +206,7 @@ def _onward(
 def _metadata(call: ForwardCall) -> dict[str, str]:
     """The metadata of the call to the next hop."""
     given = {RESERVE: call.reserve, DECODE_FROM: call.decode_from, ORIGIN: call.owner}
-    return {key: str(value) for key, value in given.items() if value is not None}
+    given[MODEL] = call.model_hash or None
+    sent = {key: str(value) for key, value in given.items() if value is not None}
+    ahead = {WANTED: call.wanted, FLIGHT: call.flight}
+    return sent | {key: value for key, value in ahead.items() if value}

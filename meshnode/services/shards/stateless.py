@@ -24,11 +24,16 @@ from meshnode.services.shards.messages import (
     off_loop,
     validate_mask,
 )
-from meshnode.wire.tensors import pack_floats
+from meshnode.services.shards.wanted import WantedLogits
+from meshnode.wire.tensors import pack_floats, pack_integers
 
 
 async def forward_stateless(
-    executor: Executor, call: ForwardCall, inputs: ForwardInputs, open_s: float
+    executor: Executor,
+    call: ForwardCall,
+    inputs: ForwardInputs,
+    open_s: float,
+    requester: Requester,
 ) -> ForwardAnswer:
     """Compute the rows of a message one after another, from ``past_key_values`` if it has any.
 
@@ -42,11 +47,14 @@ async def forward_stateless(
     validate_mask(call.mask, batch, length + seq)
     wants_past = call.use_cache or inputs.past is not None
     outputs: list[ForwardJob] = []
+    model_hash = call.model_hash
     past: list[Tensor] = []
     for row in range(batch):
         session = await open_within(
-            open_s, executor, call.layers, length + seq, peer_at(call.caller_ip)
+            open_s, executor, call.layers, length + seq, requester, model_hash
         )
+        # All rows compute with the weights of the first.
+        model_hash = session.model_hash
         try:
             if inputs.past is not None:
                 session.restore(inputs.past[:, :, row])
@@ -56,43 +64,64 @@ async def forward_stateless(
                 past.append(session.keys_and_values())
         finally:
             session.close()
-    return await answer_of(outputs, past)
+    return await answer_of(outputs, past, model_hash=model_hash)
 
 
-def peer_at(ip: str) -> Requester:
+def caller_at(ip: str, *, peer: bool) -> Requester:
     """Whom the sessions of a caller at an address count for."""
-    return Requester(Standing.PEER, address_key(ip))
+    return Requester(Standing.PEER if peer else Standing.FREE, address_key(ip))
 
 
 async def open_within(
-    seconds: float, executor: Executor, layers: range, positions: int, requester: Requester
+    seconds: float,
+    executor: Executor,
+    layers: range,
+    positions: int,
+    requester: Requester,
+    model_hash: str = "",
 ) -> ShardSession:
     """Open a session. Raises RateLimited if there is no place for it within ``seconds``."""
     with trio.move_on_after(seconds):
-        return await executor.open_session(layers, positions, requester)
+        return await executor.open_session(layers, positions, requester, model_hash)
     raise RateLimited(1, "no memory for the session")
 
 
-async def answer_of(outputs: Sequence[ForwardJob], past: Sequence[Tensor]) -> ForwardAnswer:
-    """Pack the rows. Each of ``past`` is ``[layers, 2, kv_heads, positions, head_dim]``."""
-    rows = [output.states for output in outputs]
+async def answer_of(
+    outputs: Sequence[ForwardJob],
+    past: Sequence[Tensor],
+    *,
+    wanted: WantedLogits | None = None,
+    model_hash: str = "",
+) -> ForwardAnswer:
+    """Pack the rows. Each of ``past`` is ``[layers, 2, kv_heads, positions, head_dim]``.
 
-    def pack() -> tuple[bytes, tuple[int, ...], tuple[bytes, ...]]:
-        states = rows[0] if len(rows) == 1 else torch.cat(rows)
+    ``model_hash`` names what computed them. ``wanted`` says which logits of a single output are
+    sent; None: all that there are.
+    """
+    rows = [output.states for output in outputs]
+    is_final = outputs[0].is_logits
+
+    def pack() -> tuple[bytes, tuple[int, ...], tuple[bytes, ...], bytes]:
+        states, ids = rows[0] if len(rows) == 1 else torch.cat(rows), None
+        if wanted is not None and is_final:
+            states, ids = wanted.select(states)
         layers = torch.stack(list(past), dim=2) if past else ()
         return (
             pack_floats(states.numpy()),
             tuple(states.shape),
             tuple(pack_floats(layer.numpy()) for layer in layers),
+            b"" if ids is None else pack_integers(ids.numpy()),
         )
 
     size = sum(tensor.nbytes for tensor in (*rows, *past))
-    data, shape, new_past = await off_loop(size, pack)
+    data, shape, new_past, ids = await off_loop(size, pack)
     return ForwardAnswer(
         data,
         shape,
-        is_final=outputs[0].is_logits,
+        is_final=is_final,
+        ids=ids,
         past=new_past,
         queue_ms=sum(output.queue_ms for output in outputs),
         compute_ms=sum(output.compute_ms for output in outputs),
+        model_hash=model_hash,
     )

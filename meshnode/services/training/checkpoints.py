@@ -9,23 +9,28 @@ Invariant: metadata and checkpoint agree, because both come from the same anchor
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
+from functools import partial
 
-import torch
 import trio
 
-from meshnode.model.checkpoint import dump_anchor
+from meshnode.domain.errors import InvalidRequest, RateLimited, StartupError
+from meshnode.domain.training.agreement import WeightsVersion
+from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit, read_piece
+from meshnode.model.checkpoint import MAX_BYTES, dump_anchor
 from meshnode.model.manifest import parts_of
 from meshnode.model.trained_model import Anchor
-from meshnode.model.weights import Checkpoint
+from meshnode.model.transfer import FIELD
 from meshnode.services.model_source import ModelSource
 from meshnode.services.training.trainer import TrainingService
 from meshnode.wire.frames import frame
 
-MAX_BYTES = 95 * 1024 * 1024
-"""The most bytes of weights and momentum in a checkpoint, before framing. The rest of a message
-(interface 8) is left for what framing adds and for the other fields."""
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 8
+"""Answers that wait while another is made."""
 _PHASES = ((0, "bootstrap"), (9, "early"), (99, "middle"))
 
 
@@ -55,6 +60,11 @@ class CheckpointAnswer:
     error: str = ""
 
 
+def unit_of_checkpoint(text: str) -> Unit | None:
+    """The piece of a checkpoint that a ``shard_range`` names; None if it names something else."""
+    return Unit.parse(text)
+
+
 class Checkpoints:
     """Handle of the checkpoints that this node serves."""
 
@@ -63,21 +73,25 @@ class Checkpoints:
         self._source = source
         self._training = training
         self._making = trio.CapacityLimiter(1)
+        self._contents: tuple[str, bytes] | None = None
+        """Of the last anchor that was asked for, by its model hash."""
+        self._rested: Anchor | None = None
+        """Trained weights that were read from the disk because a peer asked for them."""
 
     def info(self) -> CheckpointInfo:
         """The metadata of the checkpoint that :meth:`get` returns now."""
-        rounds = self._training.rounds
+        rounds, parameters = self._training.rounds, self._source.config.parameters
         if rounds is None:
-            return CheckpointInfo(
-                0, self._source.manifest.weights_hash, self._source.config.parameters, 0.0
-            )
+            resting = self._training.resting
+            if resting is None:
+                return CheckpointInfo(0, self._source.manifest.weights_hash, parameters, 0.0)
+            kept = resting.kept
+            loss = resting.validation_loss if kept.version else 0.0
+            return CheckpointInfo(kept.version, kept.model_hash, parameters, loss)
         # Kept weights are published once they are on the disk; by then they are the anchor.
         kept = rounds.record.published.kept
         return CheckpointInfo(
-            kept.version,
-            kept.model_hash,
-            self._source.config.parameters,
-            rounds.record.validation_loss,
+            kept.version, kept.model_hash, parameters, rounds.record.validation_loss
         )
 
     async def get(self, model_hash: str, min_version: int) -> CheckpointAnswer:
@@ -87,7 +101,7 @@ class Checkpoints:
             return CheckpointAnswer(info, error="this node has other weights")
         if min_version > info.version:
             return CheckpointAnswer(info, error=f"this node is at version {info.version}")
-        anchor = self._anchor()
+        anchor = await self._anchor()
         if anchor is not None and anchor.model_hash != info.model_hash:
             return CheckpointAnswer(info, error="the weights are changing; ask again")
         if anchor is None and not self._complete:
@@ -95,11 +109,11 @@ class Checkpoints:
             return CheckpointAnswer(
                 info, error=f"this node holds layers {held.start}-{held.stop - 1} only: GetWeights"
             )
-        size = self._size()
+        size = self._size(anchor)
         if size > MAX_BYTES:
-            return CheckpointAnswer(
-                info, total_size=size, error="larger than a message: GetWeights gives layers"
-            )
+            contents = Unit(WeightsVersion(info.version, info.model_hash), CONTENTS)
+            reason = f"larger than a message: GetWeights gives its pieces, named by {contents}"
+            return CheckpointAnswer(info, total_size=size, error=reason)
 
         def make() -> tuple[bytes, int]:
             dumped = dump_anchor(anchor or self._untrained(), info.version)
@@ -110,21 +124,54 @@ class Checkpoints:
         )
         return CheckpointAnswer(info, data, size)
 
+    async def piece(self, unit: Unit) -> bytes:
+        """A piece of the checkpoint. Raises InvalidRequest or RateLimited."""
+        anchor, info = await self._anchor(), self.info()
+        if anchor is None or anchor.model_hash != info.model_hash:
+            raise InvalidRequest(FIELD, "this node has no checkpoint to give now; ask again")
+        if unit.weights != WeightsVersion(info.version, info.model_hash):
+            raise InvalidRequest(FIELD, f"this node is at version {info.version}")
+        if self._making.statistics().tasks_waiting >= MAX_WAITING:
+            raise RateLimited(1, "too many nodes are fetching a checkpoint")
+
+        def read() -> bytes:
+            if unit.name != CONTENTS:
+                return read_piece(anchor, unit)
+            if self._contents is None or self._contents[0] != anchor.model_hash:
+                self._contents = anchor.model_hash, Contents.of(anchor).document()
+            return self._contents[1]
+
+        return await trio.to_thread.run_sync(read, limiter=self._making, abandon_on_cancel=True)
+
     @property
     def _complete(self) -> bool:
         return len(self._source.held) == self._source.config.num_layers
 
-    def _anchor(self) -> Anchor | None:
-        rounds = self._training.rounds
-        return None if rounds is None else rounds.learner.model.anchor
+    async def _anchor(self) -> Anchor | None:
+        """The trained weights; None if there are none, or they cannot be read now."""
+        rounds, resting = self._training.rounds, self._training.resting
+        if rounds is not None:
+            self._rested = None
+            return rounds.learner.model.anchor
+        if resting is None or not resting.kept.version:
+            return None
+        if self._rested is None or self._rested.model_hash != resting.kept.model_hash:
+            shapes = {n: facts.shape for n, facts in self._source.manifest.tensors.items()}
+            read = partial(resting.anchor, shapes)
+            try:
+                self._rested = await trio.to_thread.run_sync(read, limiter=self._making)
+            except StartupError as failure:
+                log.warning("%s", failure)
+                return None
+        return self._rested
 
-    def _size(self) -> int:
+    def _size(self, anchor: Anchor | None) -> int:
         shapes = (facts.shape for facts in self._source.manifest.tensors.values())
-        return 2 * 4 * sum(math.prod(shape) for shape in shapes)
+        copies = 2 if anchor is not None and anchor.velocity else 1
+        return copies * 4 * sum(math.prod(shape) for shape in shapes)
 
     def _untrained(self) -> Anchor:
         parts = parts_of(self._source.config).values()
-        with Checkpoint(self._source.directory) as checkpoint:
+        with self._source.files.checkpoint() as checkpoint:
             weights = {part.name: checkpoint.parameter([part]) for part in parts}
-        still = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
-        return Anchor(weights, still, self._source.manifest.weights_hash)
+        return Anchor(weights, {}, self._source.manifest.weights_hash, "")

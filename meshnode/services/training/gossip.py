@@ -1,12 +1,11 @@
-"""Contributions and reports between nodes (interface 2.3 and 4.3: GossipGradient, GetCheckpoint).
+"""Contributions and reports between nodes (interface 2.3 and 4.3: GossipGradient).
 
 Each peer is asked for its report every ``poll_s`` (GetSwarmStatus), and is sent the contributions
 that it lacks according to the report. So a lost message is sent again, and a message that a peer
 has is not. Each peer has a task of its own: a peer that hangs delays no other.
 
 Invariants: at most ``MAX_ASKS`` questions and ``MAX_SENDS`` contributions are in flight; a
-contribution is forwarded with its ``ttl`` reduced by one, unless it came here with 0; a checkpoint
-is used only if its weights have the requested hash.
+contribution is forwarded with its ``ttl`` reduced by one, unless it came here with 0.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,15 +23,13 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.peers import Peer
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.replica import Report
-from meshnode.model.checkpoint import FIELD, largest, read_anchor
-from meshnode.model.trained_model import Anchor
 from meshnode.rpc.errors import CallFailed
 from meshnode.rpc.pool import ChannelPool
 from meshnode.services.peers import PeerBook
-from meshnode.services.training.messages import Shapes, report_in
+from meshnode.services.training.fetching import CheckpointHolder
+from meshnode.services.training.messages import report_in
 from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.frames import unframe
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +44,6 @@ MISSES = 3
 """Unanswered questions in a row after which a peer counts as gone."""
 MAX_UNSURE = 1024
 """Unanswered contributions that are remembered. Each takes a hundred bytes."""
-MAX_REASON_CHARS = 200
-"""How much of a peer's text is logged."""
 
 Wanted = dict[str, pb.GossipGradientRequest]
 """Contributions to send to a peer, by digest."""
@@ -74,6 +69,8 @@ class PeerTraining:
 
     report: Report
     figures: pb.TrainingFigures
+    momentum_hash: str = ""
+    """Of the outer momentum of the weights that it keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +169,12 @@ class GradientGossip:
 
     def _peer(self, node_id: str) -> Peer | None:
         peer = self._book.get(node_id)
-        return peer if peer and peer.model_hash == self._book.own.model_hash else None
+        return peer if peer and peer.lineage == self._book.own.lineage else None
 
     def _present(self) -> list[Peer]:
-        """The peers with the same model. Forgets the others."""
-        model = self._book.own.model_hash
-        present = [peer for peer in self._book.peers() if peer.model_hash == model]
+        """The peers that train the same model, whatever they serve. Forgets the others."""
+        model = self._book.own.lineage
+        present = [peer for peer in self._book.peers() if peer.lineage == model]
         ids = {peer.node_id for peer in present}
         # A call that was in flight when its peer left may have added to these later.
         for gone in {*self.peers, *self._missed, *self._sent_until} - ids:
@@ -198,13 +195,15 @@ class GradientGossip:
                 missed = self._missed.get(peer.node_id, 0) + 1
                 self._missed[peer.node_id] = missed
                 if missed == MISSES:
-                    log.info("training: %s does not answer: %s", peer.address, error)
+                    log.info("%s does not answer: %s", peer.address, error)
                     self.peers.pop(peer.node_id, None)
                     self.history.pop(peer.node_id, None)
                 return
         self._missed.pop(peer.node_id, None)
         self._count_taken(peer.node_id, report)
-        self.peers[peer.node_id] = PeerTraining(report, status.training.figures)
+        self.peers[peer.node_id] = PeerTraining(
+            report, status.training.figures, status.training.momentum_hash
+        )
         remember(self.history.setdefault(peer.node_id, {}), report.kept)
 
     def _forget(self, node_id: str) -> None:
@@ -261,7 +260,7 @@ class GradientGossip:
                 self._note_unsure(key, message)
                 answer = await stub.GossipGradient(forwarded)
         except (CallFailed, trio.TooSlowError) as error:
-            log.info("training: cannot send to %s: %s", peer.address, error)
+            log.info("cannot send to %s: %s", peer.address, error)
             return False
         # A refusal may mean that the peer has it from an earlier call that was not answered.
         if answer.accepted or not sent_before:
@@ -269,7 +268,7 @@ class GradientGossip:
         if answer.accepted:
             self.submitted += 1
         elif known is not None:
-            log.debug("training: %s refused: %s", peer.address, answer.reason)
+            log.debug("%s refused: %s", peer.address, answer.reason)
             until = trio.current_time() + REFUSED_POLLS * self._timings.poll_s
             refusal = _Refusal(_stage(known.report), until)
             self._refused[key] = refusal
@@ -280,34 +279,19 @@ class GradientGossip:
         while len(self._unsure) > MAX_UNSURE:
             del self._unsure[next(iter(self._unsure))]
 
-    async def fetch(
-        self, weights: WeightsVersion, holders: list[str], shapes: Shapes
-    ) -> Anchor | None:
-        """The verified checkpoint of ``weights``, from the first holder that delivers it."""
-        for node_id in holders:
-            peer = self._book.get(node_id)
-            if peer is None:
-                continue
-            request = pb.GetCheckpointRequest(
-                model_hash=weights.model_hash, min_version=weights.version
+    def holders(self, node_ids: Iterable[str]) -> list[CheckpointHolder]:
+        """Those of these nodes that can be asked for their weights."""
+        return [
+            CheckpointHolder(
+                peer.address,
+                self.peers[node_id].momentum_hash,
+                partial(self._pool.stub, peer.host, peer.grpc_port),
             )
-            try:
-                with trio.fail_after(self._timings.fetch_s):
-                    stub = await self._pool.stub(peer.host, peer.grpc_port)
-                    answer = await stub.GetCheckpoint(request)
-                    if not answer.success:
-                        raise InvalidRequest(FIELD, answer.error_message[:MAX_REASON_CHARS])
-                    read = partial(_read, answer.checkpoint_data, shapes, weights)
-                    return await trio.to_thread.run_sync(read)
-            except (CallFailed, trio.TooSlowError, InvalidRequest) as error:
-                log.warning("training: no checkpoint from %s: %s", peer.address, error)
-        return None
+            for node_id in node_ids
+            if (peer := self._book.get(node_id)) is not None and node_id in self.peers
+        ]
 
 
 def _spread() -> float:
     """A factor that keeps nodes from asking at the same moments."""
     return 0.75 + random.random() / 2  # noqa: S311 - no secret
-
-
-def _read(data: bytes, shapes: Shapes, weights: WeightsVersion) -> Anchor:
-    return read_anchor(unframe(data, largest(shapes), FIELD), shapes, weights.model_hash)

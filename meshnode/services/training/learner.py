@@ -6,23 +6,30 @@ that serving goes on beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import trio
+from torch import Tensor
 
 from meshnode.config import TrainingConfig
 from meshnode.model.data import Shuffled, TokenData
-from meshnode.model.diloco import Rule
+from meshnode.model.diloco import Rule, SparseTensor
+from meshnode.model.feedback import contribute
 from meshnode.model.trained_model import Anchor, TrainedModel
 from meshnode.services.training.low_priority_thread import LowPriorityThread
-from meshnode.services.training.messages import pack_gradients, unpack_gradients
-from meshnode.services.training.progress import Progress
+from meshnode.services.training.messages import packed, unpack_gradients, unpacked
+from meshnode.services.training.progress import Counts, Progress
 from meshnode.wire import node_pb2 as pb
+from meshnode.wire.gradients import Format
 
 VALIDATION_BATCH = 8
 VALIDATION_ROWS = 64
 """Held-out sequences that are measured after each round: a few seconds at most."""
+
+
+MAX_MEASURED = 64
+"""Losses that are remembered. What is served is measured again if it was forgotten."""
 
 
 class Learner:
@@ -43,12 +50,25 @@ class Learner:
         self.shards: set[int] = set()
         """Shards of the data that were read."""
         self.all_shards = data.shards
+        self.losses: dict[str, float] = {}
+        """Held-out losses that were measured since the start, by the hash of the weights."""
         self._data = data
         self._thread = thread
         self._seed = seed
         self._rule = rule
         self._reading: tuple[tuple[int, ...], int, Iterator[Shuffled]] | None = None
         """Shards, batch size, and the batches that are left of them."""
+
+    def resume(self, counts: Counts) -> None:
+        """Go on with the counts of earlier starts."""
+        progress = self.progress
+        progress.steps = progress.begun_with = counts.steps
+        progress.tokens, progress.loss = counts.tokens, counts.loss
+        self.shards = set(counts.shards)
+
+    async def original(self) -> Anchor:
+        """The untrained weights."""
+        return await self._thread(self.model.original)
 
     async def rewind(self) -> None:
         """Go back to the anchor."""
@@ -69,9 +89,20 @@ class Learner:
         self.progress.loss = report.loss
         return report.loss
 
-    async def gradients(self) -> dict[str, bytes]:
-        """The pseudo-gradient of the inner steps, as the frames of a contribution."""
-        return await self._thread(lambda: pack_gradients(self.model.pseudo_gradient()))
+    async def contribution(
+        self, kind: Format, feedback: Mapping[str, Tensor]
+    ) -> tuple[dict[str, bytes], dict[str, Tensor]]:
+        """The values of a contribution in this format, and the feedback that it leaves."""
+        shapes = self.model.shapes
+
+        def encode(name: str, tensor: Tensor) -> tuple[bytes, Tensor | SparseTensor]:
+            data = packed(tensor, kind, self.model.parameters)
+            return data, unpacked(data, shapes[name], name)
+
+        def make() -> tuple[dict[str, bytes], dict[str, Tensor]]:
+            return contribute(self.model.pseudo_gradient(), feedback, encode)
+
+        return await self._thread(make)
 
     async def applied(self, messages: Sequence[pb.GossipGradientRequest]) -> Anchor:
         """A new anchor: the contributions applied to a copy of the present one."""
@@ -89,9 +120,29 @@ class Learner:
 
     async def validation_loss(self) -> float:
         """The loss of the anchor on held-out data."""
+        model_hash = self.model.anchor.model_hash
+        if model_hash not in self.losses:
+            self._note(model_hash, await self._validated(None))
+        return self.losses[model_hash]
+
+    async def measure(self, model_hash: str, weights: Callable[[], Mapping[str, Tensor]]) -> None:
+        """Measure other weights on the same data, unless that was done. ``weights`` blocks."""
+        if model_hash not in self.losses:
+            self._note(model_hash, await self._validated(weights))
+
+    async def _validated(self, weights: Callable[[], Mapping[str, Tensor]] | None) -> float:
         batches = self._data.validation_batches(VALIDATION_BATCH, VALIDATION_ROWS)
-        evaluation = await self._thread(partial(self.model.validate, batches))
-        return evaluation.loss
+
+        def validate() -> float:
+            return self.model.validate(batches, weights() if weights else None).loss
+
+        return await self._thread(validate)
+
+    def _note(self, model_hash: str, loss: float) -> None:
+        self.losses.pop(model_hash, None)
+        self.losses[model_hash] = loss
+        while len(self.losses) > MAX_MEASURED:
+            del self.losses[next(iter(self.losses))]
 
     def _batches(self, shards: tuple[int, ...], size: int, round_id: int) -> Iterator[Shuffled]:
         """The batches that follow the previous round's, so that everything is read before a repeat.

@@ -17,9 +17,9 @@ import trio
 from meshnode.config import Config
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.units import GIBIBYTE, MEBIBYTE
+from meshnode.memory import give_back_memory
 from meshnode.model.config import DecoderConfig
 from meshnode.services.executor import Executor
-from meshnode.services.process import give_back_memory
 from meshnode.services.settings import Settings
 from meshnode.services.shards.graphs import graph_bytes
 from meshnode.services.wakeup import Wakeup, wait_any
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 LIBRARIES = 100 * MEBIBYTE
 """What torch imports for an optimizer. It stays, but is counted only while training is on."""
+USER = "training"
+"""The name under which training reserves memory of the executor."""
 ROUND_COPIES = 14
 """The weights, two moments and gradients; anchor and momentum, both once more at the outer step;
 the pseudo-gradient, as tensors and as frames, its sum, and both tensors of a file."""
@@ -77,7 +79,7 @@ class TrainingMemory:
         # A change of the memory is in force after a restart, but must allow one.
         allowed = int(config.resources.max_memory_gb * GIBIBYTE)
         now = int(self._settings.current.resources.max_memory_gb * GIBIBYTE)
-        left = self._executor.spare_bytes + min(0, allowed - now)
+        left = self._executor.spare_beside(USER) + min(0, allowed - now)
         needed = self._shape.needed(config.training.batch_size)
         if needed > left:
             raise InvalidRequest(
@@ -102,7 +104,7 @@ class TrainingMemory:
             elif taken and not any(loaded() for loaded in self.users):
                 await trio.to_thread.run_sync(give_back_memory)
                 taken = 0
-            self._executor.reserve(taken)
+            self._executor.reserve(USER, taken)
             if not started:
                 task_status.started()
                 started = True

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,10 +18,19 @@ from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.contribution import MAX_DIGESTS
 from meshnode.domain.training.message import MAX_NORM, Contribution
 from meshnode.domain.training.replica import Report, State
+from meshnode.domain.training.verdict import HeldOut
 from meshnode.model.data import SHARDS
+from meshnode.model.diloco import SparseTensor, norm
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.frames import frame
-from meshnode.wire.tensors import unpack_floats
+from meshnode.wire.gradients import (
+    Format,
+    SparseValues,
+    kept_of,
+    pack_float32,
+    pack_int8,
+    pack_sparse,
+    unpack_gradient,
+)
 
 Shapes = Mapping[str, tuple[int, ...]]
 MAX_NOTICES = 256
@@ -46,12 +54,28 @@ def contribution_in(message: pb.GossipGradientRequest) -> Contribution:
         layer_gradients=message.layer_gradients,
         signature=message.signature,
         ttl=message.ttl,
+        held_out=held_out_in(message),
     )
+
+
+def held_out_in(message: pb.GossipGradientRequest) -> HeldOut | None:
+    """What the maker of a contribution has measured, unchecked; None if it says nothing."""
+    if not message.HasField("held_out"):
+        return None
+    measured = message.held_out
+    return HeldOut(measured.previous_hash, measured.before, measured.after)
 
 
 def contribution_message(contribution: Contribution) -> pb.GossipGradientRequest:
     """The opposite of :func:`contribution_in`."""
+    measured = contribution.held_out
+    held_out = None
+    if measured is not None:
+        held_out = pb.HeldOut(
+            previous_hash=measured.previous, before=measured.before, after=measured.after
+        )
     return pb.GossipGradientRequest(
+        held_out=held_out,
         node_id=contribution.node_id,
         round_id=contribution.round_id,
         model_hash=contribution.model_hash,
@@ -64,22 +88,32 @@ def contribution_message(contribution: Contribution) -> pb.GossipGradientRequest
     )
 
 
-def pack_gradients(gradients: Mapping[str, Tensor]) -> dict[str, bytes]:
-    """An LZ4 frame of raw little-endian float32 for each tensor (interface 8: level 1)."""
-    return {
-        name: frame(tensor.numpy().astype("<f4", copy=False).tobytes())
-        for name, tensor in gradients.items()
-    }
+def packed(values: Tensor, kind: Format, parameters: int) -> bytes:
+    """A tensor of the pseudo-gradient of a model of so many parameters (decision 0190)."""
+    if kind is Format.SPARSE:
+        return pack_sparse(values.numpy(), kept=kept_of(parameters))
+    pack = pack_int8 if kind is Format.INT8 else pack_float32
+    return pack(values.numpy())
 
 
-def unpack_gradients(frames: Mapping[str, bytes], shapes: Shapes) -> dict[str, Tensor]:
+def unpacked(data: bytes, shape: tuple[int, ...], field: str) -> Tensor | SparseTensor:
+    """A tensor of exactly this shape, finite. Raises InvalidRequest, which names ``field``."""
+    values = unpack_gradient(data, shape, field)
+    if isinstance(values, SparseValues):
+        indices = torch.from_numpy(values.indices)
+        return SparseTensor(values.shape, indices, torch.from_numpy(values.values))
+    return torch.from_numpy(values)
+
+
+def unpack_gradients(
+    frames: Mapping[str, bytes], shapes: Shapes
+) -> dict[str, Tensor | SparseTensor]:
     """Tensors of exactly these shapes, finite, of a bounded norm. Raises InvalidRequest."""
-    tensors, square = {}, 0.0
-    for name, shape in shapes.items():
-        values = unpack_floats(frames[name], shape, f"layer_gradients[{name}]")
-        square += float(np.square(values, dtype=np.float64).sum())
-        tensors[name] = torch.from_numpy(values)
-    if math.sqrt(square) > MAX_NORM:
+    tensors = {
+        name: unpacked(frames[name], shape, f"layer_gradients[{name}]")
+        for name, shape in shapes.items()
+    }
+    if norm(tensors) > MAX_NORM:
         raise InvalidRequest("layer_gradients", f"have a norm above {MAX_NORM:g}")
     return tensors
 
@@ -99,6 +133,8 @@ def report_in(message: pb.TrainingStatus) -> Report:
         if not (_HEX40.fullmatch(notice.node_id) and all(map(_HEX64.fullmatch, digests))):
             raise InvalidRequest("training", "names invalid contributions")
         notices[notice.node_id] = digests
+    if message.momentum_hash and not _HEX64.fullmatch(message.momentum_hash):
+        raise InvalidRequest("training", "names an invalid momentum")
     _check_figures(message.figures)
     return Report(message.round_id, state, kept, pending, notices)
 
@@ -117,8 +153,10 @@ def _check_figures(figures: pb.TrainingFigures) -> None:
         raise InvalidRequest("training", "names shards that do not exist")
 
 
-def report_message(report: Report, figures: pb.TrainingFigures) -> pb.TrainingStatus:
-    """The opposite of :func:`report_in`, with figures."""
+def report_message(
+    report: Report, figures: pb.TrainingFigures, momentum_hash: str = ""
+) -> pb.TrainingStatus:
+    """The opposite of :func:`report_in`, with figures and the hash of the outer momentum."""
     pending = report.pending or WeightsVersion(0, "")
     return pb.TrainingStatus(
         round_id=report.round_id,
@@ -132,6 +170,7 @@ def report_message(report: Report, figures: pb.TrainingFigures) -> pb.TrainingSt
             for node, digests in report.contributions.items()
         ],
         figures=figures,
+        momentum_hash=momentum_hash,
     )
 
 

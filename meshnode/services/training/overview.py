@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from meshnode.domain.training.agreement import agreement_rate
-from meshnode.domain.training.trend import IMPROVING, UNKNOWN, loss_trend
+from meshnode.domain.training.agreement import agreement_rate, winner
+from meshnode.domain.training.trend import IMPROVING, UNKNOWN, WORSENING, loss_trend, rise
 from meshnode.services.training.gossip import History
 from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.trainer import TrainingService
@@ -44,6 +44,10 @@ class GlobalTraining:
     """What to do about it."""
     pipeline: bool = False
     """Whether the nodes train one copy of the weights together, each some of its layers."""
+    exchanged: bool = True
+    """Whether any weights were made together yet."""
+    rose: tuple[float, float] | None = None
+    """The held-out losses of the last two versions, if the newer one is worse."""
 
     @property
     def sync_success_rate(self) -> float:
@@ -52,9 +56,15 @@ class GlobalTraining:
         return self.successful_syncs / syncs if syncs else 0.0
 
     @property
-    def is_converging(self) -> bool:
+    def agreed(self) -> bool:
         """Whether nodes train, and all of them have the same weights."""
         return self.nodes > 0 and self.hash_agreement_rate == 1.0
+
+    @property
+    def is_converging(self) -> bool:
+        """Whether all have the same weights, made together, and these do not get worse."""
+        worse = self.trend == WORSENING or self.rose is not None
+        return self.agreed and self.exchanged and not worse
 
     @property
     def verified(self) -> bool:
@@ -72,7 +82,12 @@ def survey(training: TrainingService) -> GlobalTraining:
     if rounds is not None and training.enabled:
         figures.append(training.figures_message())
         histories[training.node_id] = rounds.record.history
-    losses = [one.loss for one in figures if one.steps]
+    kept = [(peer.report.kept, peer.figures) for peer in training.gossip.peers.values()]
+    if rounds is not None and training.enabled:
+        kept.append((rounds.record.published.kept, figures[-1]))
+    agreed = winner(weights for weights, _ in kept)
+    losses = [one.validation_loss for weights, one in kept if weights == agreed]
+    own = rounds.record.losses if rounds is not None else []
     return GlobalTraining(
         avg_loss=fmean(losses) if losses else 0.0,
         min_loss=min(losses, default=0.0),
@@ -83,7 +98,9 @@ def survey(training: TrainingService) -> GlobalTraining:
         steps=_total(figures, "steps"),
         tokens=_total(figures, "tokens"),
         shards=tuple(sorted({shard for one in figures for shard in one.data_shards})),
-        trend=loss_trend(rounds.record.losses) if rounds is not None else UNKNOWN,
+        trend=loss_trend(own) if own else UNKNOWN,
+        exchanged=agreed is not None and agreed.version > 0,
+        rose=rise(own),
         problem=training.problem or (BEGINNING if training.beginning else ""),
         action=MEND if training.problem else "wait until it has been loaded",
     )
@@ -103,6 +120,7 @@ def survey_of_pipeline(part: PipelinePart) -> GlobalTraining:
         tokens=progress.tokens,
         shards=tuple(sorted(part.shards)),
         trend=loss_trend(part.losses),
+        rose=rise(part.losses),
         problem=part.problem,
         action=MEND if part.drives else ASK_THE_DRIVER,
         pipeline=True,

@@ -194,7 +194,7 @@ class PipelinePart:
     async def _pause(self, problem: str, detail: str = "") -> None:
         """Show ``problem`` to clients, and ``detail``, which may name folders, in the log only."""
         if problem != self.problem:
-            log.warning("training: %s", detail or problem)
+            log.warning("%s", detail or problem)
         self.problem = problem
         await trio.sleep(self._timings.step_retry_s)
 

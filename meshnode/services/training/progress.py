@@ -2,19 +2,85 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+
+import trio
+
+log = logging.getLogger(__name__)
 
 MAX_LOSSES = 100
 """How many losses are kept to find the trend."""
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a node has done in all its rounds, over restarts."""
+
+    steps: int = 0
+    tokens: int = 0
+    rounds: int = 0
+    successful_syncs: int = 0
+    failed_syncs: int = 0
+    adopted: int = 0
+    loss: float = 0.0
+    """Of the last inner step."""
+    shards: tuple[int, ...] = ()
+    """Shards of the data that were read."""
+
+
 @dataclass(slots=True)
 class Progress:
-    """Counts since the start, and the latest loss."""
+    """Counts, and the latest loss. ``begun_at`` and ``begun_with`` are of this start."""
 
     begun_at: float
+    begun_with: int = 0
+    """Steps that were taken before."""
     steps: int = 0
     tokens: int = 0
     inner_step: int = 0
     loss: float = 0.0
     accepted: int = 0
+
+
+SHOWN_EVERY_S = 30.0
+"""How often a round says in the log how far it is."""
+
+
+class RoundProgress:
+    """Says in the log what a round does, and when it will be over."""
+
+    def __init__(self, round_id: int, version: int, steps: int, batch_size: int) -> None:
+        """A round of so many steps of ``batch_size`` sequences, from this version."""
+        self._round = round_id
+        self._version = version
+        self._steps = steps
+        self._batch = batch_size
+        self._begun = self._shown = trio.current_time()
+
+    def begin(self, held_out: float) -> None:
+        """Say what the round begins with. ``held_out`` is 0.0 if it was not measured."""
+        known = f", held-out loss {held_out:.4f}" if held_out else ""
+        log.info(
+            "round %d: %d steps of %d sequences from version %d%s",
+            *(self._round, self._steps, self._batch, self._version, known),
+        )
+
+    def step(self, done: int, loss: float) -> None:
+        """Say how far it is, after the first step and then now and again."""
+        now = trio.current_time()
+        if done > 1 and done < self._steps and now - self._shown < SHOWN_EVERY_S:
+            return
+        self._shown = now
+        left = (self._steps - done) * (now - self._begun) / done
+        log.info(
+            "round %d: step %d of %d, loss %.4f, steps over in about %s",
+            *(self._round, done, self._steps, loss, spelled(left)),
+        )
+
+
+def spelled(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -12,28 +12,40 @@ state, so no news is missed.
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 import trio
+from torch import Tensor
 
+from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.message import MAX_TTL, Contribution, digest_of, sign
 from meshnode.domain.training.replica import Replica, State
+from meshnode.domain.training.verdict import MAX_DROPPED, HeldOut, is_worse
 from meshnode.model.data import shards_of
 from meshnode.model.trained_model import Anchor
 from meshnode.services.settings import LiveSettings
 from meshnode.services.training.contributions import ContributionStore
+from meshnode.services.training.disk import Judging
+from meshnode.services.training.fetching import CheckpointFetcher
 from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.learner import Learner
-from meshnode.services.training.messages import contribution_message
+from meshnode.services.training.messages import contribution_message, held_out_in
+from meshnode.services.training.progress import RoundProgress
 from meshnode.services.training.record import RoundRecord
 from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
+from meshnode.wire.gradients import format_of
 
 log = logging.getLogger(__name__)
+
+Served = Callable[[], tuple[str, Callable[[], Mapping[str, Tensor]]] | None]
+"""The hash of the weights that are served, and a blocking function that gives them."""
 
 
 class Rounds:
@@ -49,8 +61,15 @@ class Rounds:
         learner: Learner,
         contributions: ContributionStore,
         record: RoundRecord,
+        fetcher: CheckpointFetcher,
+        kept: Wakeup,
+        served: Served,
     ) -> None:
-        """The learner's anchor is the weights that the replica has kept."""
+        """The learner's anchor is the weights that the replica has kept.
+
+        ``kept`` is set when other weights were kept and measured. ``served`` gives the weights that
+        this node serves, which are measured too; None if that is not known.
+        """
         self.replica = replica
         self.learner = learner
         self.contributions = contributions
@@ -58,9 +77,16 @@ class Rounds:
         self._key = key
         self._settings = settings
         self._gossip = gossip
+        self._fetcher = fetcher
+        self._kept_news = kept
+        self._served = served
         self._news = Wakeup()
         self._pending: Anchor | None = None
         """The weights that the replica calls ``pending``."""
+        self._verdict: bool | None = None
+        """Whether the pending weights drop the kept ones; None if the round gave no verdict."""
+        self.stopped = ""
+        """Why this node has stopped training, in words for the operator."""
 
     def __repr__(self) -> str:
         """The replica's state."""
@@ -68,12 +94,13 @@ class Rounds:
 
     async def run(self) -> None:
         """Train while it is enabled."""
-        self.record.measured(await self.learner.validation_loss())
+        await self._measure()
         self.record.publish()
+        self._kept_news.set()
         # Peers are asked before a round begins here.
         await self._gossip.ask_all()
         self._hear()
-        log.info("training: at version %d", self.replica.kept.version)
+        log.info("at version %d", self.replica.kept.version)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gossip.talk, self._hear, self.contributions.wanted)
             await self._drive()
@@ -98,7 +125,7 @@ class Rounds:
     async def _drive(self) -> None:
         while True:
             news, changed = self._news.next, self._settings.changed.next
-            if not self._settings.current.training.enabled:
+            if self.stopped or not self._settings.current.training.enabled:
                 return
             now = trio.current_time()
             acted = await self._act(now)
@@ -133,16 +160,22 @@ class Rounds:
         await learner.rewind()
         losses: list[float] = []
         self.record.publish()
-        while len(losses) < config.diloco_steps and replica.state is State.INNER:
+        # Weights that this node finds worse will be dropped: it hurries to say so.
+        measured = self._held_out()
+        most = 1 if measured is not None and measured.worse else config.diloco_steps
+        shown = RoundProgress(replica.round_id, replica.kept.version, most, config.batch_size)
+        shown.begin(self.record.validation_loss)
+        while len(losses) < min(most, config.diloco_steps) and replica.state is State.INNER:
             if losses and replica.must_hurry(trio.current_time()):
-                log.info("training: hurrying after %d steps", len(losses))
+                log.info("hurrying after %d steps", len(losses))
                 break
             try:
                 losses.append(await learner.step(shards, config, replica.round_id))
             except FloatingPointError as error:
-                log.warning("training: %s", error)
+                log.warning("%s", error)
                 break
             learner.progress.inner_step = len(losses)
+            shown.step(len(losses), losses[-1])
             config = self._settings.current.training
             if not config.enabled:
                 replica.give_up()
@@ -154,7 +187,10 @@ class Rounds:
 
     async def _contribute(self, loss: float, batch_size: int) -> None:
         replica = self.replica
-        gradients = await self.learner.gradients()
+        setting = self._settings.current.training.gradients
+        kind = format_of(setting, self.learner.model.parameters)
+        feedback = await self.record.feedback(self.learner.model.shapes)
+        gradients, left = await self.learner.contribution(kind, feedback)
         # The round may have moved on during the steps: contribute to the current one.
         round_id = replica.round_id
         unsigned = Contribution(
@@ -166,39 +202,104 @@ class Rounds:
             loss=loss,
             layer_gradients=gradients,
             ttl=MAX_TTL,
+            held_out=self._held_out(),
         )
         statement = await trio.to_thread.run_sync(unsigned.statement)
         message = contribution_message(replace(unsigned, signature=sign(self._key.seed, statement)))
-        await self.record.save_contribution(message.SerializeToString())
+        digest = digest_of(statement)
+        await self.record.save_contribution(digest, message.SerializeToString(), left)
         if (replica.state, replica.round_id) != (State.INNER, round_id):
             # The round has moved on again; nobody has seen this contribution.
             return
-        digest = digest_of(statement)
         self.contributions.messages[digest] = message
         self.record.hold()
         replica.inner_done(digest, trio.current_time())
         await self.record.save()
 
     async def _outer_step(self, included: dict[str, str]) -> None:
-        anchor = await self.learner.applied(self.contributions.of(included.values()))
+        messages = self.contributions.of(included.values())
+        anchor = await self._restored(messages)
+        if anchor is None:
+            anchor = await self.learner.applied(messages)
         self._pending = anchor
         weights = WeightsVersion(self.replica.round_id, anchor.model_hash)
         await self.record.save_anchor(anchor, weights)
-        self.replica.applied(anchor.model_hash, trio.current_time())
+        used = self._verdict is not True
+        self.replica.applied(anchor.model_hash, trio.current_time(), used=used)
+
+    def _held_out(self) -> HeldOut | None:
+        """What this node has measured of the weights that it keeps (decision 0226)."""
+        previous, losses = self.record.judging.previous, self.learner.losses
+        if previous is None or previous.model_hash not in losses:
+            return None
+        after = losses.get(self.replica.kept.model_hash, math.nan)
+        before = losses[previous.model_hash]
+        if not math.isfinite(before) or before <= 0:
+            return None
+        return HeldOut(previous.model_hash, before, after if math.isfinite(after) else math.inf)
+
+    async def _restored(self, messages: Sequence[pb.GossipGradientRequest]) -> Anchor | None:
+        """The weights before the kept ones, if the set says that these are worse."""
+        previous = self.record.judging.previous
+        self._verdict = None
+        if previous is None:
+            return None
+        self._verdict = is_worse([held_out_in(m) for m in messages], previous.model_hash)
+        if not self._verdict:
+            return None
+        try:
+            found = await self.record.earlier(self.learner.model.shapes)
+        except StartupError as failure:
+            # The others make the weights; this node fetches them.
+            log.warning("cannot go back to version %d: %s", previous.version, failure)
+            self._verdict = None
+            return None
+        return found or await self.learner.original()
 
     async def _settle(self, now: float) -> None:
         self.record.hold()
+        before = self.replica.kept
         kept = self.replica.settle(now)
         if kept is None or self._pending is None:
             self.record.release()
         else:
             await self.learner.adopt(self._pending)
+            self._judge(before)
             await self._kept()
+            self._stop_if_worse()
+
+    def _judge(self, before: WeightsVersion) -> None:
+        """Note what the next verdict needs, after other weights were kept than ``before``."""
+        judging = self.record.judging
+        if self._verdict:
+            self.record.judging = Judging(None, judging.dropped + 1)
+            log.warning(
+                "version %d is dropped by the network: it made the held-out loss worse",
+                before.version,
+            )
+        else:
+            dropped = judging.dropped if self._verdict is None else 0
+            self.record.judging = Judging(before, dropped)
+
+    def _stop_if_worse(self) -> None:
+        if self.record.judging.dropped < MAX_DROPPED:
+            return
+        self.stopped = (
+            f"{MAX_DROPPED} rounds in a row made the held-out loss worse and were dropped: lower "
+            "training.learning_rate or training.diloco_steps, or give it more text; then switch "
+            "training.enabled off and on"
+        )
+        log.error("training stops: %s", self.stopped)
+
+    def resume(self) -> None:
+        """Go on after a stop, because the operator has changed something."""
+        self.stopped = ""
+        self.record.judging = replace(self.record.judging, dropped=0)
 
     async def _fetch(self, wanted: WeightsVersion) -> None:
         replica = self.replica
-        shapes = self.learner.model.shapes
-        anchor = await self._gossip.fetch(wanted, replica.holders(wanted), shapes)
+        holders = self._gossip.holders(replica.holders(wanted))
+        anchor = await self._fetcher.fetch(wanted, holders)
         if anchor is None:
             replica.fetch_failed(trio.current_time())
             return
@@ -206,17 +307,27 @@ class Rounds:
         await self.learner.adopt(anchor)
         self.record.hold()
         replica.adopted(wanted)
+        # What these were made from is not here, so others judge them.
+        self.record.judging = Judging(None, self.record.judging.dropped)
         await self._kept()
+
+    async def _measure(self) -> float:
+        served = self._served()
+        if served is not None:
+            await self.learner.measure(*served)
+        loss = await self.learner.validation_loss()
+        self.record.measured(loss, self.learner.model.anchor.momentum_hash)
+        return loss
 
     async def _kept(self) -> None:
         """Measure and save the weights that were just kept, and forget the round."""
-        loss = await self.learner.validation_loss()
-        self.record.measured(loss)
+        loss = await self._measure()
         await self.record.save_kept()
+        self._kept_news.set()
         self.contributions.forget_uncounted()
         kept = self.replica.kept
         log.info(
-            "training: version %d kept, %s, validation loss %.4f",
+            "version %d kept, %s, validation loss %.4f",
             kept.version,
             kept.model_hash,
             loss,

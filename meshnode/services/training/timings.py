@@ -1,10 +1,11 @@
-"""The intervals and deadlines of the training service, which tests shorten."""
+"""The intervals, deadlines and sizes of the training service, which tests shorten."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from meshnode.domain.training.states import Timings
+from meshnode.model.checkpoint import MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,9 @@ class TrainingTimings:
     send_s: float = 30.0
     """Deadline of one contribution, up to 100 MiB."""
     fetch_s: float = 120.0
-    """Deadline of a checkpoint."""
+    """Deadline of a checkpoint in one message, or of one of its pieces."""
+    whole_bytes: int = MAX_BYTES
+    """The largest checkpoint that comes in one message."""
     resume_s: float = 10.0
     """Pause before rounds are tried again after a failure of the data, the model or the disk."""
     step_retry_s: float = 2.0

@@ -19,7 +19,7 @@ from meshnode.domain.errors import StartupError, public_reason
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.metering import TrainingFigures
 from meshnode.domain.training.agreement import WeightsVersion
-from meshnode.domain.training.replica import Replica
+from meshnode.domain.training.replica import Replica, Tally
 from meshnode.model.data import TokenData
 from meshnode.model.diloco import Rule
 from meshnode.model.trained_model import TrainedModel
@@ -29,22 +29,29 @@ from meshnode.services.training.contributions import (
     ContributionStore,
     filed_contribution,
 )
-from meshnode.services.training.disk import TrainingDisk
+from meshnode.services.training.disk import TrainingDisk, anchor_file
+from meshnode.services.training.fetching import CheckpointFetcher
 from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.learner import Learner
 from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.services.training.messages import report_message
 from meshnode.services.training.part import PipelinePart
+from meshnode.services.training.progress import Counts
 from meshnode.services.training.record import RoundRecord
-from meshnode.services.training.rounds import Rounds
+from meshnode.services.training.resting import RestingTraining
+from meshnode.services.training.rounds import Rounds, Served
 from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
+from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
+from meshnode.wire.gradients import BYTES, format_of
 
 log = logging.getLogger(__name__)
 
-MAX_CONTRIBUTION = 90 * 1024 * 1024
+MAX_CONTRIBUTION = 98 * 1024 * 1024
 """A contribution travels in one message (interface 8), which bounds the size of the model."""
 HOUR_S = 3600.0
+FETCHED_FOLDER = "fetched"
+"""For pieces of checkpoints."""
 
 Load = Callable[[], tuple[TrainedModel, TokenData]]
 
@@ -64,8 +71,12 @@ class TrainingService:
         rule: Rule = Rule.TRIMMED_MEAN,
         part: PipelinePart | None = None,
         freed: Callable[[], None] = lambda: None,
+        origin: str = "",
     ) -> None:
         """``load`` blocks; it is called when training is first enabled.
+
+        ``origin`` is the hash of the untrained weights, by which the node knows what an earlier
+        start kept of their training; empty if that does not matter.
 
         A node with a ``part`` in a pipeline trains that part, and takes part in no rounds.
         ``freed`` is called while training is off, after its memory has been freed: at the start,
@@ -75,6 +86,8 @@ class TrainingService:
         self.node_id = key.node_id
         self.rounds: Rounds | None = None
         """None until training is first enabled."""
+        self.resting: RestingTraining | None = None
+        """What an earlier start kept, while ``rounds`` is None."""
         self.part = part
         self.beginning = False
         """Whether the model to train is being loaded."""
@@ -87,8 +100,13 @@ class TrainingService:
         self._timings = timings
         self._rule = rule
         self._freed = freed
+        self._origin = origin
         self.loaded = False
         """Whether the model to train is in memory."""
+        self.kept = Wakeup()
+        """Set when other weights were kept and measured."""
+        self.served: Served = lambda: None
+        """Gives what this node serves, to be measured beside what is kept."""
 
     @property
     def enabled(self) -> bool:
@@ -103,9 +121,43 @@ class TrainingService:
 
     def status(self) -> pb.TrainingStatus | None:
         """This node's report on its rounds; None while it takes part in none."""
-        if self.rounds is None or not self.enabled:
+        if self.rounds is None or self.rounds.stopped or not self.enabled:
             return None
-        return report_message(self.rounds.record.published, self.figures_message())
+        record = self.rounds.record
+        return report_message(record.published, self.figures_message(), record.momentum_hash)
+
+    @property
+    def newest(self) -> tuple[WeightsVersion, Path] | None:
+        """The newest weights that the network agreed on, and their file; None before a round."""
+        if self.rounds is not None:
+            kept = self.rounds.record.published.kept
+        elif self.resting is not None:
+            kept = self.resting.kept
+        else:
+            return None
+        return (kept, anchor_file(self._folder, kept)) if kept.version else None
+
+    def loss_of(self, weights: WeightsVersion) -> float | None:
+        """The held-out loss of weights, if it was measured since the start."""
+        rounds = self.rounds
+        return None if rounds is None else rounds.learner.losses.get(weights.model_hash)
+
+    @property
+    def losses(self) -> list[float]:
+        """Held-out losses of the weights that were kept, oldest first."""
+        if self.part is not None:
+            return list(self.part.losses)
+        if self.rounds is not None:
+            return list(self.rounds.record.losses)
+        return list(self.resting.saved.losses) if self.resting is not None else []
+
+    def nodes(self) -> list[tuple[str, pb.TrainingStatus]]:
+        """The reports of the nodes that take part in rounds, this one's first."""
+        own = self.status()
+        found = [] if own is None else [(self.node_id, own)]
+        for node_id, peer in sorted(self.gossip.peers.items()):
+            found.append((node_id, report_message(peer.report, peer.figures, peer.momentum_hash)))
+        return found
 
     def figures_message(self) -> pb.TrainingFigures:
         """The figures that this node has measured."""
@@ -129,15 +181,16 @@ class TrainingService:
         if self.part is not None:
             return self.part.figures()
         if self.rounds is None:
-            return TrainingFigures()
+            return self.resting.figures() if self.resting is not None else TrainingFigures()
         progress = self.rounds.learner.progress
         hours = max(trio.current_time() - progress.begun_at, 1.0) / HOUR_S
         return TrainingFigures(
             epoch=self.rounds.replica.kept.version,
             step=progress.inner_step,
             loss=progress.loss,
+            held_out_loss=self.rounds.record.validation_loss,
             steps_total=progress.steps,
-            steps_per_hour=round(progress.steps / hours),
+            steps_per_hour=round((progress.steps - progress.begun_with) / hours),
             gradients_submitted=self.gossip.submitted,
             gradients_accepted=self.rounds.contributions.accepted,
         )
@@ -163,6 +216,7 @@ class TrainingService:
         thread = LowPriorityThread()
         # After a run that failed, the state is read from the disk again.
         self.rounds = None
+        await self._rest()
         try:
             while True:
                 changed = self._settings.changed.next
@@ -184,16 +238,39 @@ class TrainingService:
                         self.problem = ""
                     self.loaded = True
                     await self.rounds.run()
-                    log.info("training: switched off")
+                    if self.rounds.stopped:
+                        self.problem = self.rounds.stopped
+                        await self._until_changed()
+                        self.rounds.resume()
+                        self.problem = ""
+                    else:
+                        log.info("switched off")
                 except* (StartupError, OSError) as group:
                     failure = _first(group)
                     self.rounds, self.problem = None, _in_words(failure)
+                    await self._rest()
                     self.loaded = False
                     # Only the log names folders: anyone may read the problem.
-                    log.error("training: %s", str(failure).removeprefix("training: "))
+                    log.error("%s", str(failure).removeprefix("training: "))
                     await self._pause()
         finally:
             thread.close()
+
+    async def _rest(self) -> None:
+        """Learn what is on the disk. A damaged folder is reported once training is enabled."""
+        if self._origin:
+            read = partial(RestingTraining, self._folder, self._origin)
+            try:
+                self.resting = await trio.to_thread.run_sync(read)
+            except (StartupError, OSError) as failure:
+                self.resting = None
+                log.warning("%s", failure)
+
+    async def _until_changed(self) -> None:
+        """Wait for a change of the settings of training."""
+        before = self._settings.current.training
+        while self._settings.current.training == before:
+            await self._settings.changed.next.wait()
 
     async def _pause(self) -> None:
         """Wait for a while, or until training is switched off."""
@@ -206,11 +283,16 @@ class TrainingService:
 
     async def _begin(self, thread: LowPriorityThread) -> Rounds:
         model, data = await thread(self._load)
-        if 4 * model.parameters > MAX_CONTRIBUTION:
-            raise StartupError("training: the model is too large for one message a round")
+        kind = format_of(self._settings.current.training.gradients, model.parameters)
+        if BYTES[kind] * model.parameters > MAX_CONTRIBUTION:
+            raise StartupError(
+                f"training: the model is too large for one message a round as {kind.name.lower()}"
+            )
         initial = WeightsVersion(0, model.anchor.model_hash)
         disk = await trio.to_thread.run_sync(partial(TrainingDisk, self._folder, initial))
-        persisted, anchor, losses = await thread(partial(disk.load, model.shapes))
+        saved = await trio.to_thread.run_sync(disk.load)
+        persisted, counts = saved.persisted, saved.counts
+        anchor = await thread(partial(disk.anchor, persisted.kept, model.shapes))
         if anchor is not None:
             await thread(partial(model.adopt, anchor))
         filed = await thread(partial(filed_contribution, disk, persisted.contributed))
@@ -218,6 +300,9 @@ class TrainingService:
             # It cannot be sent again, and a second one for the same round would contradict it.
             persisted = replace(persisted, contributed=None)
         replica = Replica(self.node_id, persisted, trio.current_time(), self._timings.rounds)
+        replica.tally = Tally(
+            counts.rounds, counts.successful_syncs, counts.failed_syncs, counts.adopted
+        )
         contributions = ContributionStore(
             replica,
             model.shapes,
@@ -227,15 +312,46 @@ class TrainingService:
         if filed is not None and persisted.contributed is not None:
             contributions.messages[persisted.contributed] = filed
         seed = int(self.node_id[:8], 16)
+        learner = Learner(model, data, thread, seed=seed, rule=self._rule)
+        learner.resume(counts)
         return Rounds(
             key=self._key,
             settings=self._settings,
             gossip=self.gossip,
             replica=replica,
-            learner=Learner(model, data, thread, seed=seed, rule=self._rule),
+            learner=learner,
             contributions=contributions,
-            record=RoundRecord(replica, disk, losses),
+            record=RoundRecord(
+                replica,
+                disk,
+                saved.losses,
+                partial(counted, learner, replica.tally),
+                saved.judging,
+            ),
+            kept=self.kept,
+            served=lambda: self.served(),
+            fetcher=CheckpointFetcher(
+                model.shapes,
+                self._folder / FETCHED_FOLDER,
+                whole=self._timings.whole_bytes,
+                call_s=self._timings.fetch_s,
+            ),
         )
+
+
+def counted(learner: Learner, tally: Tally) -> Counts:
+    """The counts of a node, to be saved."""
+    progress = learner.progress
+    return Counts(
+        steps=progress.steps,
+        tokens=progress.tokens,
+        rounds=tally.rounds,
+        successful_syncs=tally.successful_syncs,
+        failed_syncs=tally.failed_syncs,
+        adopted=tally.adopted,
+        loss=progress.loss,
+        shards=tuple(sorted(learner.shards)),
+    )
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

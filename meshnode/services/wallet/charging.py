@@ -10,11 +10,13 @@ Invariant: the charge is on the disk before the reader sees the end of the answe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from meshnode.domain.amounts import units
+from meshnode.domain.errors import FalseResults
 from meshnode.domain.generation import Finished, TokenEvent, Usage
 
 if TYPE_CHECKING:
@@ -31,8 +33,16 @@ class OpenedGeneration(Protocol):
         """The result's id."""
 
     @property
+    def model_hash(self) -> str:
+        """Of the model that computes it; empty if it has no name."""
+
+    @property
     def usage(self) -> Usage:
         """Tokens so far."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the client should know about how the answer was made."""
 
     async def __aenter__(self) -> Self:
         """Hold the generation open."""
@@ -63,12 +73,27 @@ class GenerationSource(Protocol):
         """Begin a generation."""
 
 
+Told = Callable[[str, int, str], None]
+"""Is told of a charge: the token's id, atoms, and the id of the generation."""
+
+
+def tell_nobody(token_id: str, atoms: int, generation_id: str) -> None:
+    """A :data:`Told` that does nothing."""
+
+
 class Charged:
     """Opens generations and charges them to the account of a token."""
 
-    def __init__(self, source: GenerationSource, wallet: Wallet, price_atoms: int) -> None:
+    def __init__(
+        self,
+        source: GenerationSource,
+        wallet: Wallet,
+        price_atoms: int,
+        told: Told = tell_nobody,
+    ) -> None:
         """``price_atoms`` is the price of one generated token."""
         self._source = source
+        self._told = told
         self._wallet = wallet
         self._price = price_atoms
 
@@ -88,18 +113,25 @@ class Charged:
         finally:
             if not opened:
                 reservation.charge(0, "")
-        return ChargedGeneration(generation, reservation, self._price)
+        told = partial(self._told, record.id)
+        return ChargedGeneration(generation, reservation, self._price, told)
 
 
 class ChargedGeneration:
     """A generation together with its reservation; used like the generation itself."""
 
     def __init__(
-        self, generation: OpenedGeneration, reservation: Reservation, price_atoms: int
+        self,
+        generation: OpenedGeneration,
+        reservation: Reservation,
+        price_atoms: int,
+        told: Callable[[int, str], None] = lambda atoms, generation_id: None,
     ) -> None:
+        self._told = told
         self._generation = generation
         self._reservation = reservation
         self._price = price_atoms
+        self._last: Finished | None = None
 
     @property
     def id(self) -> str:
@@ -110,6 +142,16 @@ class ChargedGeneration:
     def usage(self) -> Usage:
         """Tokens so far."""
         return self._generation.usage
+
+    @property
+    def model_hash(self) -> str:
+        """Of the model that computes it; empty if it has no name."""
+        return self._generation.model_hash
+
+    @property
+    def notes(self) -> list[str]:
+        """What the client should know about how the answer was made."""
+        return self._generation.notes
 
     def cost(self) -> float:
         """The cost of the tokens generated so far, in whole units."""
@@ -148,12 +190,24 @@ class ChargedGeneration:
         return self
 
     async def __anext__(self) -> TokenEvent | Finished:
-        """The next event; the last one only once its charge is durable."""
-        event = await self._generation.__anext__()
+        """The next event; the last one only once its charge is durable.
+
+        A call that is cancelled loses no event. FalseResults costs nothing, whatever was delivered.
+        """
+        try:
+            event = self._last or await self._generation.__anext__()
+        except FalseResults:
+            # What a stream has delivered may be false (decision 0211).
+            self._reservation.charge(0, self.id)
+            raise
         if isinstance(event, Finished):
+            self._last = event
             self._charge()
             await self._reservation.wait_charged()
+            self._last = None
         return event
 
     def _charge(self) -> None:
-        self._reservation.charge(self.cost_atoms(), self.id)
+        atoms = self.cost_atoms()
+        if self._reservation.charge(atoms, self.id):
+            self._told(atoms, self.id)

@@ -28,6 +28,7 @@ from meshnode.domain.errors import (
     StartupError,
     Unavailable,
 )
+from meshnode.domain.metering import ChargeMeter
 from meshnode.domain.spending import Charge
 from meshnode.domain.units import SECOND_NS
 from meshnode.services.ledger.asking import ChainLedger
@@ -80,7 +81,10 @@ class Balance:
 class Reservation:
     """Money set aside for a running generation until :meth:`charge` is called."""
 
-    def __init__(self, journal: Journal, account: str, atoms: int, *, free: bool) -> None:
+    def __init__(
+        self, journal: Journal, account: str, atoms: int, meter: ChargeMeter, *, free: bool
+    ) -> None:
+        self._meter = meter
         self._journal = journal
         self._account = account
         self._atoms = atoms
@@ -90,21 +94,26 @@ class Reservation:
         if not free:
             journal.accounts.hold(account, atoms)
 
-    def charge(self, atoms: int, reference: str) -> None:
-        """Charge ``atoms`` of it and release the rest, without waiting. May be called only once."""
+    def charge(self, atoms: int, reference: str) -> bool:
+        """Charge ``atoms`` of it and release the rest, without waiting. A second call does nothing.
+
+        Returns whether anything was charged.
+        """
         if self._ended or self._free:
-            return
+            return False
         self._ended = True
         accounts = self._journal.accounts
         atoms = min(atoms, self._atoms)
         if atoms < 1:
             accounts.release(self._account, self._atoms)
-            return
+            return False
         # The rest is released at once; the charged amount is held until the journal records it as
         # owed.
         accounts.release(self._account, self._atoms - atoms)
+        self._meter.add(atoms)
         charge = Charge(self._account, atoms, reference)
         self._entry = self._journal.post(charge, partial(accounts.release, self._account, atoms))
+        return True
 
     async def wait_charged(self) -> None:
         """Wait until the charge is durable. Raises Unavailable if it cannot be made."""
@@ -123,6 +132,7 @@ class Wallet:
         self._keys = keys
         self._signer = signer
         self._journal = signer.journal
+        self.meter = ChargeMeter()
 
     @property
     def fee(self) -> int:
@@ -200,7 +210,7 @@ class Wallet:
             self._signer.require_ready()
             state = await self._signer.read_account(account)
             self._require(account, state, atoms)
-        return Reservation(self._journal, account, atoms, free=free)
+        return Reservation(self._journal, account, atoms, self.meter, free=free)
 
     def _transfer(
         self, account: str, to: str, atoms: int, state: AccountState

@@ -28,9 +28,9 @@ from meshnode.domain.chain.profile import NetworkProfile
 from meshnode.domain.chain.records import Job, Lease
 from meshnode.domain.errors import StartupError
 from meshnode.model.adapter import LEARNING_RATE, RANK, Adapter
-from meshnode.model.config import DecoderConfig, ModelUnreadable
 from meshnode.model.data import TokenData
 from meshnode.model.dataset import SEQUENCE_LENGTH, Dataset, make_dataset
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.exact_decoder import require_executable
 from meshnode.model.execution import (
     ARITHMETIC,
@@ -43,8 +43,9 @@ from meshnode.model.execution import (
     profile_vector,
     update_receipt,
 )
-from meshnode.model.loading import CONFIG_FILE, TOKENIZER_FILE, load_model
-from meshnode.model.manifest import manifest_of_directory
+from meshnode.model.files import TOKENIZER_FILE, open_files
+from meshnode.model.loading import load_model
+from meshnode.model.manifest import manifest_of
 from meshnode.services.work.adapters import AdapterStore
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,10 @@ log = logging.getLogger(__name__)
 WEIGHTS_CACHE = "weights.json"
 DATASET_FILE = "dataset.json"
 VERSION = "meshnode-chain-v1"
+ANOTHER_MODEL = (
+    "the chain's model is not the one that the chain was started with; "
+    "name the directory of that one with --chain-model"
+)
 REMEMBERED_ANSWERS = 64
 """The provider and the ledger need the same answers; this is twice the limit of pending jobs."""
 REMEMBERED_STEPS = 8
@@ -115,8 +120,8 @@ class Execution:
         if not different:
             return None
         if "model" in different:
-            return "the node's model is not the one that the chain was started with"
-        return f"the node's model differs from the chain's in {', '.join(sorted(different))}"
+            return ANOTHER_MODEL
+        return f"the model in use differs from the chain's in {', '.join(sorted(different))}"
 
     @property
     def weight_bytes(self) -> int:
@@ -132,6 +137,11 @@ class Execution:
         """The chain's data set, for training outside of the chain."""
         dataset = self._model.dataset
         return TokenData.of_sequences(dataset.train, dataset.validation)
+
+    @property
+    def tokenizer_revision(self) -> str:
+        """The SHA-256 of the ``tokenizer.json`` that the data set was cut with, in hex."""
+        return self._model.dataset.tokenizer_revision
 
     @property
     def dataset_sha256(self) -> str:
@@ -279,16 +289,16 @@ def load_execution(
     weights a second time, as doubles, and computes the facts of a genesis, which takes a second for
     the default model. Raises ModelUnreadable, in one line, for a model that a chain cannot use.
     """
-    if directory.is_dir():
-        # Checked first, so that a large model is not read for nothing.
-        require_executable(DecoderConfig.read(directory / CONFIG_FILE))
-    loaded = load_model(directory, trainable=True)
+    files = open_files(directory)
+    # Checked first, so that a large model is not read for nothing.
+    require_executable(files.config())
+    loaded = load_model(files, trainable=True)
     config, tokenizer = loaded.decoder.config, loaded.tokenizer
-    revision = hashlib.sha256((directory / TOKENIZER_FILE).read_bytes()).hexdigest()
+    revision = hashlib.sha256(files.read(TOKENIZER_FILE) or b"").hexdigest()
     ends = sorted(loaded.eos_token_ids)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        manifest = manifest_of_directory(directory, config, folder / WEIGHTS_CACHE)
+        manifest = manifest_of(files, config, folder / WEIGHTS_CACHE)
         sequences = (
             _stored_dataset(folder / DATASET_FILE, revision, config.vocab_size)
             if dataset is None
@@ -322,7 +332,7 @@ def load_execution(
         raise ModelUnreadable(f"{directory}: the model cannot answer the chain's vector") from None
     names: dict[str, Json] = {
         "model_name": loaded.card.name,
-        "model_source": directory.resolve().name,
+        "model_source": files.name,
         "model_revision": manifest.weights_hash,
     }
     return Execution(model, facts, profile, names, folder)

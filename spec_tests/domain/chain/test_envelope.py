@@ -214,3 +214,26 @@ def test_a_flipped_byte_never_makes_another_transaction(place: int, mask: int) -
 def test_any_bytes_are_an_envelope_or_a_refusal(raw: bytes) -> None:
     with pytest.raises(Rejected):
         decode(raw)
+
+
+@given(st.integers(0, len(RAW) - 1), st.integers(1, 255))
+def test_a_verified_transaction_vouches_for_no_other_bytes(place: int, change: int) -> None:
+    known = decode(RAW)
+    other = bytearray(RAW)
+    other[place] ^= change
+    for _ in range(2):
+        # The second time finds what the first one may have kept.
+        try:
+            found = decode(bytes(other))
+        except Rejected:
+            continue
+        # White space and the letters of hexadecimal numbers leave the same signed body.
+        assert (found.body, found.signer, found.id) == (known.body, known.signer, known.id)
+
+
+def test_a_known_transaction_still_meets_the_bounds_of_the_one_who_asks() -> None:
+    decode(RAW)
+    with pytest.raises(TransactionTooLarge):
+        decode_transaction(RAW, len(RAW) - 1, 32)
+    with pytest.raises(Rejected):
+        decode_transaction(RAW, 16_384, 1)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from meshnode.domain.chain.comet import jsonform
 from meshnode.domain.chain.comet.commits import BlockId, Commit, CommitEntry, PartSet
+from meshnode.domain.chain.comet.evidence import DoubleVote, Vote
 from meshnode.domain.chain.comet.headers import CometBlock, Header
 from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.domain.chain.errors import MalformedBlock
@@ -37,14 +38,35 @@ HEADER = st.builds(
     st.just(11),
     st.integers(0, 3),
 )
+VOTE = st.builds(
+    Vote,
+    st.just(2),
+    NUMBER,
+    st.integers(0, 9),
+    BLOCK_ID,
+    TIME,
+    ADDRESS,
+    st.integers(0, 9),
+    st.binary(min_size=64, max_size=64),
+)
+DOUBLE_VOTE = st.builds(DoubleVote, VOTE, VOTE, NUMBER, NUMBER, TIME)
 BLOCK = st.builds(
-    CometBlock, HEADER, st.lists(st.binary(max_size=40), max_size=4).map(tuple), COMMIT
+    CometBlock,
+    HEADER,
+    st.lists(st.binary(max_size=40), max_size=4).map(tuple),
+    COMMIT,
+    st.lists(DOUBLE_VOTE, max_size=2).map(tuple),
 )
 
 
 @given(BLOCK)
 def test_a_block_is_read_as_it_was_written(block: CometBlock) -> None:
     assert jsonform.read_block(through_json(jsonform.block_result(block))) == block
+
+
+@given(BLOCK)
+def test_a_blocks_bytes_are_read_as_they_were_written(block: CometBlock) -> None:
+    assert CometBlock.decode(block.encode()) == block
 
 
 @given(HEADER, COMMIT)

@@ -48,7 +48,7 @@ ORDER = WorkOrder(
     time_ns=NOW,
 )
 TEXT = sign_order(ORDER, key_from_seed(ALICE.seed))
-TERMS = Terms("chain-1", "ab" * 32, 4)
+TERMS = Terms("chain-1", frozenset({"ab" * 32}), 4)
 
 
 def proof_by(who: Actor, order: WorkOrder = ORDER, orderer: Actor = ALICE) -> Signed:

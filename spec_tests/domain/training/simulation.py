@@ -32,6 +32,26 @@ def made(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+class Ancestry:
+    """What all weights of a simulation were made of."""
+
+    def __init__(self) -> None:
+        self.made_of: dict[str, frozenset[str]] = {START.model_hash: frozenset()}
+        """The contributions that weights include, by model hash."""
+        self.feedback_of: dict[str, str | None] = {}
+        """The feedback that each contribution was made with."""
+
+    def apply(self, anchor: str, included: dict[str, str]) -> str:
+        model_hash = made(f"{anchor} {set_digest(included)}")
+        self.made_of[model_hash] = self.made_of[anchor] | set(included.values())
+        return model_hash
+
+    def counted_twice(self, model_hash: str) -> set[str]:
+        """Feedback that is part of two contributions that these weights include."""
+        used = Counter(self.feedback_of[digest] for digest in self.made_of[model_hash])
+        return {feedback for feedback, count in used.items() if feedback and count > 1}
+
+
 @dataclass(frozen=True)
 class Success:
     """A sync that a node counted as successful: its weights, and the peers heard in that round."""
@@ -46,6 +66,7 @@ class SimulatedNode:
 
     name: str
     slowness: float = 3.0
+    ancestry: Ancestry = field(default_factory=Ancestry)
     disk: Persisted = field(default_factory=lambda: Persisted(START, 0))
     replica: Replica | None = None
     inner_until: float | None = None
@@ -90,11 +111,13 @@ class SimulatedNode:
             self.save()
             self.inner_until = now + self.slowness
         if self._done_inner(now):
-            replica.inner_done(made(f"{self.name} {replica.round_id} {replica.kept} {now}"), now)
+            digest = made(f"{self.name} {replica.round_id} {replica.kept} {now}")
+            self.ancestry.feedback_of[digest] = replica.persisted().feedback
+            replica.inner_done(digest, now)
             self.save()
         included = replica.ready_to_apply(now)
         if included is not None:
-            replica.applied(made(f"{replica.kept.model_hash} {set_digest(included)}"), now)
+            replica.applied(self.ancestry.apply(replica.kept.model_hash, included), now)
         counted, at = replica.tally.successful_syncs, replica.round_id
         kept = replica.settle(now)
         if replica.tally.successful_syncs > counted:
@@ -120,7 +143,11 @@ class Network:
     def __init__(self, count: int, random: Random) -> None:
         self.random = random
         self.now = 0.0
-        self.nodes = [SimulatedNode(f"node-{n}", 1.0 + 2 * random.random()) for n in range(count)]
+        self.ancestry = Ancestry()
+        self.nodes = [
+            SimulatedNode(f"node-{n}", 1.0 + 2 * random.random(), self.ancestry)
+            for n in range(count)
+        ]
         self.loss = 0.0
         self.cut: set[str] = set()
         self.late: list[tuple[str, tuple[str, int, str, str]]] = []

@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 
 from meshnode.domain.training.agreement import WeightsVersion, agreement_rate, winner
 from meshnode.domain.training.contribution import Contributions, set_digest
-from meshnode.domain.training.replica import (
-    MAX_FAILURES,
-    Persisted,
-    Replica,
-    Report,
-    State,
-)
+from meshnode.domain.training.replica import Persisted, Replica, Report, State
+from meshnode.domain.training.trust import MAX_FAILURES
 from spec_tests.domain.training.simulation import START, TIMINGS, Network, SimulatedNode
 
 

@@ -119,6 +119,12 @@ class TrainingMachine(RuleBasedStateMachine):
                 assert mine.weights == theirs.weights
 
     @invariant()
+    def nothing_that_was_sent_is_counted_twice(self) -> None:
+        """No weights include two contributions that were made with the same feedback."""
+        for node in self.network.nodes if hasattr(self, "network") else []:
+            assert not self.network.ancestry.counted_twice(node.disk.kept.model_hash)
+
+    @invariant()
     def a_node_that_waits_until_it_is_due_misses_nothing(self) -> None:
         for node in self.network.nodes if hasattr(self, "network") else []:
             if node.replica is None or node.own.state is State.INNER:

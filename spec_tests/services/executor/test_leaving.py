@@ -6,12 +6,18 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from meshnode.domain.batching import Scheduler
+from meshnode.domain.chunks import Pace
 from meshnode.domain.errors import (
     Unavailable,
 )
+from meshnode.domain.shares import Requester, Standing
 from meshnode.model.loading import LoadedModel
 from meshnode.services.executor import Executor, serve_executor
+from meshnode.services.executor.generation_steps import MAX_WASTED_S
 from spec_tests.services.executor.generations import GREEDY, LIMITS, LONG, read, with_executor
+
+ALICE = Requester(Standing.PAYING, "alice")
 
 
 async def test_leaving_stops_the_work_within_one_step(model: LoadedModel) -> None:
@@ -88,3 +94,33 @@ async def test_cancelling_the_service_ends_what_is_open(model: LoadedModel) -> N
     with pytest.raises(Unavailable):
         await executor.open(GREEDY)
     assert executor.device_check() == "failing"
+
+
+async def test_a_prompt_that_is_computed_for_nobody_counts_several_times(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owed: list[tuple[str, float]] = []
+
+    def owe(scheduler: object, requester: Requester, seconds: float) -> None:
+        owed.append((requester.name, seconds))
+
+    monkeypatch.setattr(Scheduler, "owe", owe)
+    # So that the prompt takes several steps.
+    monkeypatch.setattr(Pace, "budget", lambda pace, *, streaming: 16)
+
+    async def use(executor: Executor) -> None:
+        async with await executor.open(replace(GREEDY, requester=ALICE)) as generation:
+            await anext(generation)
+        assert not owed
+        # The step that was in progress counts too.
+        await executor.wait_idle()
+        await wait_all_tasks_blocked()
+        steps = executor.steps
+        async with await executor.open(replace(LONG, prompt=LONG.prompt * 20, requester=ALICE)):
+            while executor.steps == steps:
+                await trio.lowlevel.checkpoint()
+        await executor.wait_idle()
+
+    await with_executor(model, use)
+    assert owed
+    assert all(name == "alice" and 0 < seconds <= MAX_WASTED_S for name, seconds in owed)

@@ -37,7 +37,9 @@ async def test_a_suspended_generation_goes_on_with_the_tokens_that_it_would_have
     )
 
     async def use(executor: Executor) -> None:
-        executor._engine.replays = executor._engine.replays and replays
+        executor.versions.current.engine.replays = (
+            executor.versions.current.engine.replays and replays
+        )
         alone = await complete(executor, request)
         async with await executor.open(request) as suspended:
             tokens = [await anext(suspended) for _ in range(7)]

@@ -29,7 +29,7 @@ def cache_of(session: ShardSession) -> torch.Tensor:
 
 async def test_memory_counts_grows_and_is_given_back(model: LoadedModel) -> None:
     async with executor_of(model) as executor:
-        per_position = executor._engine.kv_bytes(1, 2)
+        per_position = executor.versions.current.engine.kv_bytes(1, 2)
         session = await executor.open_session(range(2), 10)
         assert executor.kv_bytes_in_use == 10 * per_position
         await executor.forward(session, torch.ones(1, 10, dtype=torch.int64))

@@ -89,7 +89,7 @@ async def test_a_replay_repeats_the_bits(
     ranges = [range(1), range(1, last)]
     request = replace(SAMPLED, max_tokens=45)
     async with executor_of(model) as executor:
-        monkeypatch.setattr(executor._engine, "replays", replays)
+        monkeypatch.setattr(executor.versions.current.engine, "replays", replays)
         async with driven([executor] * 2, ranges, 120) as pipeline:
             tokens = await pipeline.generate(prompt, request)
             expected = await pipeline.forward(tokens[-1:])

@@ -149,7 +149,7 @@ def test_a_request_above_its_size_is_refused(size: int) -> None:
 class SpyLedger:
     """Records the calls that reach it."""
 
-    chain_id, height, latest = CHAIN_ID, 5, None
+    chain_id, height, latest, earliest_height = CHAIN_ID, 5, None, 1
     genesis = genesis()
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,9 +16,12 @@ from meshnode.domain.batching import EngineLimits
 from meshnode.domain.generation import GenerationRequest
 from meshnode.domain.identity import NodeKey, key_from_seed
 from meshnode.domain.metering import TrafficMeter
+from meshnode.domain.peers import Capacity
 from meshnode.edges.grpc_pipeline import PipelineServicer
 from meshnode.edges.grpc_service import node_services
+from meshnode.model.draft import DraftModel
 from meshnode.model.loading import LoadedModel, load_model
+from meshnode.model.numerics import numeric_class
 from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
@@ -26,6 +29,7 @@ from meshnode.services.executor import Executor, serve_executor
 from meshnode.services.peers import PeerBook
 from meshnode.services.pipeline import Pipeline, PipelineLimits, serve_pipeline
 from meshnode.services.pipeline.records import HopRecorder
+from meshnode.services.shards.flights import SESSION_MESSAGES
 from meshnode.services.shards.holder import HolderLimits, serve_holder
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.members import TrainingMembers
@@ -56,7 +60,8 @@ class FixedPeer:
     grpc_port: int
     layers: tuple[int, ...]
     latency_ms: float = 1.0
-    capacity: None = None
+    capacity: Capacity | None = None
+    numeric_class: str = field(default_factory=partial(numeric_class, "float32"))
 
 
 class FixedBook:
@@ -66,7 +71,7 @@ class FixedBook:
         self.peers: list[FixedPeer] = []
         self.suspected: list[str] = []
 
-    def holders(self, layer: int) -> list[FixedPeer]:
+    def holders(self, layer: int, model_hash: str = "") -> list[FixedPeer]:
         return [peer for peer in self.peers if layer in peer.layers]
 
     def get(self, node_id: str) -> FixedPeer | None:
@@ -206,10 +211,18 @@ class Holder:
     gate: Gate
     relay: Relay
     training: ShardTrainer
+    messages: int = SESSION_MESSAGES
+    """How many it lets a driver send ahead."""
 
     @property
     def peer(self) -> FixedPeer:
-        return FixedPeer(self.node_id, "127.0.0.1", self.relay.port, tuple(self.layers))
+        return FixedPeer(
+            self.node_id,
+            "127.0.0.1",
+            self.relay.port,
+            tuple(self.layers),
+            capacity=Capacity(session_messages=self.messages),
+        )
 
 
 @dataclass
@@ -258,6 +271,7 @@ async def cluster(
     limits: PipelineLimits = PIPELINE,
     engine: EngineLimits = LIMITS,
     within_s: float = 300.0,
+    draft: DraftModel | None = None,
     **changes: Any,
 ) -> AsyncIterator[Cluster]:
     """Run a driver with the layers ``own``, and a holder for each range in ``held``.
@@ -287,6 +301,7 @@ async def cluster(
                         limits,
                         node_id="d" * 40,
                         recorder=hops,
+                        draft=draft,
                         task_status=task_status,
                     )
 

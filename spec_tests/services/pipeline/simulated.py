@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,8 +14,9 @@ import trio
 
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.stubs import Answer
-from meshnode.services.pipeline.failover import DriverContext, RemoteLayers
-from meshnode.services.pipeline.records import HopTrace
+from meshnode.services.pipeline.context import DriverContext
+from meshnode.services.pipeline.failover import RemoteLayers
+from meshnode.services.pipeline.records import HopTrace, SpotChecks
 from meshnode.services.pipeline.routes import Routes
 from meshnode.services.stub_pool import StubPool
 from meshnode.wire import node_pb2 as pb
@@ -44,6 +46,8 @@ class SimulatedHolder:
     """It reports this of the next hop, without having called it."""
     claims_ms: float | None = None
     """The time that it claims for the next hop's network; by default the truth."""
+    lies: Callable[[int], bool] = lambda positions: False
+    """Whether it answers so many positions with other logits, the same for each liar."""
     sessions: dict[str, int] = field(default_factory=dict)
     """Positions of each session that was ever begun here."""
     calls: int = 0
@@ -51,6 +55,10 @@ class SimulatedHolder:
     @property
     def node_id(self) -> str:
         return self.name.ljust(40, "0")
+
+    def logits(self, session_id: str) -> bytes:
+        positions = self.sessions[session_id]
+        return logits_after(-positions if self.lies(positions) else positions)
 
     async def compute(self, session_id: str, positions: int) -> None:
         self.calls += 1
@@ -88,7 +96,7 @@ class _Stub:
         holder, shape = self._holder, tuple(request.hidden_shape)
         await holder.compute(request.session_id, shape[1])
         if holder.layers.stop == TOTAL:
-            logits = logits_after(holder.sessions[request.session_id])
+            logits = holder.logits(request.session_id)
             return pb.PipelineForwardResponse(
                 success=True, logits=logits, logits_shape=[1, 1, VOCAB], is_final=True
             )
@@ -105,7 +113,7 @@ class _Stub:
         if len(request.route) == 1:
             return pb.SwarmForwardResponse(
                 success=True,
-                logits=logits_after(holder.sessions[session_id]),
+                logits=holder.logits(session_id),
                 logits_shape=[1, 1, VOCAB],
                 hops=[report],
             )
@@ -138,6 +146,9 @@ class SimulatedNetwork:
         self.book = book
         # A draw of 1 never gives a newcomer a session that a proven holder can have.
         self.draw = 1.0
+        self.checks = SpotChecks()
+        self.false = 0
+        """False logits that were taken for true, in all generations."""
         self.routes = Routes(book.as_peer_book, FIRST, TOTAL, draw=lambda: self.draw)
         self.context = DriverContext(
             book=book.as_peer_book,
@@ -148,8 +159,20 @@ class SimulatedNetwork:
             hidden_dim=HIDDEN,
             vocab_size=VOCAB,
             prefill_chunk=128,
-            spawn=lambda work: None,
+            spawn=self._spawn,
+            checks=self.checks,
         )
+        self._tasks: trio.Nursery | None = None
+
+    def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        assert self._tasks is not None
+        self._tasks.start_soon(work)
+
+    @asynccontextmanager
+    async def tasks(self) -> AsyncIterator[None]:
+        """Calls are made in the background of this block."""
+        async with trio.open_nursery() as self._tasks:
+            yield
 
     def by_id(self, node_id: str) -> SimulatedHolder:
         return next(holder for holder in self.holders if holder.node_id == node_id)
@@ -167,12 +190,22 @@ class SimulatedNetwork:
         remote = RemoteLayers(self.context, PROMPT, PROMPT + tokens, HopTrace("gen"))
         length = 0
         try:
-            for count in [PROMPT] + [1] * (tokens - 1):
-                length += count
-                logits, _ = await remote.forward(torch.ones(1, count, HIDDEN))
-                assert logits.numpy().tobytes() == logits_after(length)
-        finally:
-            remote.close()
+            async with self.tasks():
+                try:
+                    for count in [PROMPT] + [1] * (tokens - 1):
+                        length += count
+                        await remote.send(torch.ones(1, count, HIDDEN))
+                        rows, _ = await remote.receive()
+                        while not rows:
+                            # A replay has answers without logits that are wanted.
+                            rows, _ = await remote.receive()
+                        false = rows.values.numpy().tobytes() != logits_after(length)
+                        assert self.checks.rate or not false
+                        self.false += false
+                finally:
+                    remote.close()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
         return trio.current_time() - began
 
     async def generate_all(self, count: int) -> list[float]:
@@ -182,7 +215,9 @@ class SimulatedNetwork:
 
 def logits_after(positions: int) -> bytes:
     """The logits of the last of so many positions: different ones for each number."""
-    return pack_floats(np.sin(np.arange(VOCAB, dtype=np.float32) * math.sqrt(1 + positions)))
+    return pack_floats(
+        np.sin(np.arange(VOCAB, dtype=np.float32) * math.sqrt(1 + abs(positions)) + (positions < 0))
+    )
 
 
 def sessions(*holders: SimulatedHolder) -> Sequence[int]:

@@ -18,9 +18,10 @@ import trio
 from meshnode.domain.errors import InvalidRequest, RateLimited, Unavailable
 from meshnode.domain.generation import GenerationRequest, TokenEvent
 from meshnode.model.sampler import Sampler
-from meshnode.services.pipeline.records import MAX_FAILURES, HopRecorder, HopTime, HopTrace
-from meshnode.services.pipeline.remote import RemotePath
+from meshnode.services.pipeline.records import MAX_FAILURES, MIXED, HopRecorder, HopTime, HopTrace
+from meshnode.services.pipeline.remote import PathMessage, RemotePath
 from meshnode.services.pipeline.routes import Routes
+from meshnode.services.shards.wanted import WantedLogits
 from meshnode.wire import node_pb2 as pb
 from spec_tests.services.executor.generations import complete, read
 from spec_tests.services.pipeline.pipelines import (
@@ -40,6 +41,8 @@ from spec_tests.services.pipeline.pipelines import (
 
 NONE: dict[str, Any] = {"eos_token_ids": frozenset()}
 LONG = replace(GREEDY, max_tokens=150)
+FROM_ALL = replace(LONG, temperature=1.0, top_k=0)
+"""Chooses from all logits, so in a thread."""
 SOAK = 600 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 60
 
 
@@ -72,8 +75,10 @@ async def test_logits_are_those_of_one_model(directory: Path, relay: bool) -> No
             vocab_size=nodes.model.card.vocab_size,
         )
         session = await nodes.executor.open_session(own, 100)
-        logits, times = await path.forward((await nodes.executor.forward(session, tokens)).states)
-        assert (logits - wanted).abs().max() < 1e-4
+        own_states = (await nodes.executor.forward(session, tokens)).states
+        answer = await path.forward(PathMessage(own_states, 0, WantedLogits()))
+        times = answer.times
+        assert (answer.rows.values[0] - wanted).abs().max() < 1e-4
         assert [(time.first, time.last) for time in times] == [(2, 3), (4, 5)]
         assert all(time.compute_ms > 0 and time.network_ms > 0 for time in times)
         session.close()
@@ -146,7 +151,7 @@ async def test_a_client_that_leaves_while_a_token_is_chosen(
     own, *rest = spans(2, 4)
     async with cluster(directory, own, rest, **NONE) as nodes:
         monkeypatch.setattr(Sampler, "choose", choose_slowly)
-        async with await nodes.pipeline.open(LONG) as generation:
+        async with await nodes.pipeline.open(FROM_ALL) as generation:
             await trio.to_thread.run_sync(choosing.wait)
         left.set()
         await nodes.settled()
@@ -315,3 +320,29 @@ async def test_own_sessions_count_as_load() -> None:
         routes.enter(path)
         chosen.append(path[0].node_id[0])
     assert chosen == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+async def test_holders_of_the_own_numeric_class_come_first(mixed: bool) -> None:
+    book = FixedBook()
+    quick = FixedPeer("a" * 40, "127.0.0.1", 1, (4, 5), numeric_class="cpu/int4/torch")
+    alike = FixedPeer("b" * 40, "127.0.0.1", 1, (4, 5), 500.0, numeric_class="cpu/int8/x")
+    book.peers = [quick, alike]
+    routes = Routes(book.as_peer_book, 4, 6, numeric_class="cpu/int8/x", mixed=mixed)
+    assert [hop.node_id[0] for hop in routes.choose() or ()] == ["b"]
+    left = routes.choose(excluded=[alike.node_id])
+    if mixed:
+        assert left is not None
+        assert left[0].mixed
+    else:
+        assert left is None
+        assert "pipeline.mixed is false" in str(routes.unavailable([alike.node_id]))
+
+
+def test_an_answer_over_several_numeric_classes_says_so_once() -> None:
+    trace = HopTrace("gen")
+    trace.took_path([])
+    assert not trace.notes
+    trace.took_path([], mixed=True)
+    trace.took_path([], mixed=True)
+    assert trace.notes == [MIXED]

@@ -32,6 +32,7 @@ from meshnode.domain.proofs.statements import (
 from meshnode.edges.grpc_pipeline import PipelineServicer
 from meshnode.edges.grpc_proofs import ProofsServicer
 from meshnode.edges.grpc_service import node_services
+from meshnode.model.files import open_files
 from meshnode.model.loading import load_model
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
@@ -251,14 +252,14 @@ async def proof_node(
         pool: ChannelPool = await nursery.start(serve_pool, TrafficMeter())
         proofs = Proofs(
             key=key,
-            model_hash=MODEL_HASH,
+            models=lambda: frozenset({MODEL_HASH}),
             num_layers=LAYERS,
             find_ledger=lambda: ledger,
             find_signer=lambda: signer,
             consensus_key=lambda: CONSENSUS.get(who, who.consensus_key) if validates else "",
             book=(network.book if book is None else book).as_peer_book,
             pool=pool,
-            recomputation=recomputation or Recomputation(executor, directory),
+            recomputation=recomputation or Recomputation(executor, lambda _: open_files(directory)),
             policy=policy or ProofPolicy(every_s=0.0),
         )
 
@@ -290,7 +291,7 @@ async def proof_node(
         ordering = OrderingPool(
             pool,
             key=key,
-            model_hash=MODEL_HASH,
+            served=lambda: MODEL_HASH,
             chain_id=lambda: ledger.chain_id,
             peers=network.book.peers,
         )

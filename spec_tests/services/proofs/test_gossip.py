@@ -303,7 +303,7 @@ async def test_silent_peers_do_not_keep_a_message_from_others(
 ) -> None:
     monkeypatch.setattr(gossip_module, "SEND_S", math.inf)
     pool, peers = Silent(), [peer_at(f"{n:040x}", f"peer-{n}", 1) for n in range(FANOUT)]
-    gossip = ProofGossip(None, pool, lambda: peers, model_hash="", num_layers=4, node_id="")  # type: ignore[arg-type]
+    gossip = ProofGossip(None, pool, lambda: peers, models=frozenset, num_layers=4, node_id="")  # type: ignore[arg-type]
     gossip.spread_proof(Signed(b"proof", b"key", b"signature"), 4)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gossip.run)
@@ -315,7 +315,7 @@ async def test_silent_peers_do_not_keep_a_message_from_others(
 
 async def test_who_repeats_itself_is_heard_by_all_peers() -> None:
     pool, peers = Tellable(), [peer_at(f"{n:040x}", f"peer-{n}", 1) for n in range(5 * FANOUT)]
-    gossip = ProofGossip(None, pool, lambda: peers, model_hash="", num_layers=4, node_id="")  # type: ignore[arg-type]
+    gossip = ProofGossip(None, pool, lambda: peers, models=frozenset, num_layers=4, node_id="")  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gossip.run)
         for _ in range(400):

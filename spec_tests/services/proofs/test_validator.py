@@ -14,6 +14,7 @@ from meshnode.domain.errors import Unavailable
 from meshnode.domain.identity import key_from_seed
 from meshnode.domain.proofs.judging import Verdict
 from meshnode.domain.proofs.statements import tensor_hash
+from meshnode.model.files import open_files
 from meshnode.services.proofs import recompute, validator
 from meshnode.services.proofs.gossip import Taken
 from meshnode.services.proofs.recompute import Recomputation, RecomputedWork
@@ -56,13 +57,16 @@ async def test_computing_again_outlives_its_service(network: Network) -> None:
     bob = await network.node(BOB, [2, 3], policy=NEVER)
     await ask_for_work(alice, bob)
     # The layers are loaded from files, because Alice does not hold them.
-    recomputation, work = Recomputation(alice.executor, network.directory), work_of(bob)
+    recomputation, work = (
+        Recomputation(alice.executor, lambda _: open_files(network.directory)),
+        work_of(bob),
+    )
     assert await recomputation.agrees(range(2, 4), work)
     # As when the service ends, and a new one starts with the same recomputation.
     recomputation.close()
     assert await recomputation.agrees(range(2, 4), work)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
     with pytest.MonkeyPatch.context() as patch:
@@ -97,7 +101,9 @@ class Stuck:
     def __init__(self) -> None:
         self.begun = trio.Event()
 
-    async def agrees(self, layers: range, work: RecomputedWork) -> bool | None:
+    async def agrees(
+        self, layers: range, work: RecomputedWork, model_hash: str = ""
+    ) -> bool | None:
         self.begun.set()
         await trio.sleep_forever()
         raise AssertionError

@@ -135,7 +135,7 @@ class KnownPeers:
     def knows(self, host: str, grpc_port: int) -> bool:
         return (host, grpc_port) in self.addresses
 
-    def holders(self, layer: int) -> list[Member]:
+    def holders(self, layer: int, model_hash: str = "") -> list[Member]:
         found = [Member(name) for name, layers in self.members.items() if layer in layers]
         return [Member(DRIVER.node_id), *found]
 

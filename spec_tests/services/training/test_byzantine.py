@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import lz4.frame
@@ -93,9 +94,9 @@ async def spam(node: TrainingNode, liar: TrainingNode, template: pb.GossipGradie
             message.node_id = liar.key.node_id
             message.round_id = rounds_of.replica.round_id
             if lie == "nan":
-                for name, data in message.layer_gradients.items():
-                    size = len(lz4.frame.decompress(data)) // 4
-                    message.layer_gradients[name] = lz4.frame.compress(b"\0\0\xc0\x7f" * size)
+                for name, shape in rounds_of.learner.model.shapes.items():
+                    raw = b"\0\0\xc0\x7f" * math.prod(shape)
+                    message.layer_gradients[name] = lz4.frame.compress(raw)
             elif lie == "old":
                 message.round_id = 1
             elif lie == "copy":

@@ -72,3 +72,39 @@ async def test_a_version_is_reported_with_its_own_loss(
         await wait_for(lambda: agreed([node], 3))
     assert said.keys() >= {0, 1, 2}
     assert all(len(losses) == 1 for losses in said.values())
+
+
+async def test_trained_weights_are_served_after_a_restart_with_training_off(
+    model: Path, tmp_path: Path
+) -> None:
+    async with training_nodes(model, tmp_path, 1) as ([node], nursery):
+        await nursery.start(node.run)
+        await wait_for(lambda: agreed([node], 2))
+        node.enable(on=False)
+        # The model is unloaded once nothing more happens.
+        await wait_for(lambda: not node.training.loaded)
+        version, model_hash = node.kept
+        before = node.training.figures()
+        assert node.scope
+        node.scope.cancel()
+        await wait_for(lambda: node.scope is None)
+        await nursery.start(node.run)
+        await wait_for(lambda: node.training.resting is not None)
+        assert node.training.rounds is None
+        async with open_channel("127.0.0.1", node.port, traffic=TrafficMeter()) as channel:
+            stub = NodeServiceStub(channel)
+            info = await stub.GetCheckpointInfo(pb.GetCheckpointInfoRequest())
+            assert (info.version, info.model_hash) == (version, model_hash)
+            answer = await stub.GetCheckpoint(pb.GetCheckpointRequest(min_version=version))
+            tensors = safetensors.torch.load(lz4.frame.decompress(answer.checkpoint_data))
+            weights = {n: t for n, t in tensors.items() if not n.startswith("velocity.")}
+            assert hash_of_tensors(facts_of_tensors(weights.items())) == model_hash
+        after = node.training.figures()
+        # The steps of the round that was given up are not saved.
+        assert after.epoch == version
+        assert 0 < after.steps_total <= before.steps_total
+        # The counts go on from there.
+        node.enable(on=True)
+        await wait_for(lambda: node.training.enabled and agreed([node], version + 1))
+        assert node.training.figures().steps_total > after.steps_total
+        assert node.training.figures_message().rounds > version

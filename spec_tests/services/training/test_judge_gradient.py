@@ -9,17 +9,13 @@ from conformance.judging.nodes import NotReady
 from conformance.judging.states import Round, sign_gradient
 from conformance.messagefile import read_message
 from meshnode.domain.errors import InvalidRequest
-from meshnode.domain.training.message import Contribution, check
+from meshnode.domain.training.message import check
 from meshnode.services.keystore import Keystore
+from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
 
 ROUND = Round(number=7, state="inner", model_hash="ab" * 32, steps=2)
 VALUES = {"embedding": b"a frame", "norm": b"another"}
-
-
-def contribution(message: pb.GossipGradientRequest) -> Contribution:
-    """Convert the message to the node's ``Contribution``."""
-    return Contribution(**{f.name: getattr(message, f.name) for f in message.DESCRIPTOR.fields})
 
 
 def test_it_is_the_makers_for_this_round_with_the_values_of_another(tmp_path: Path) -> None:
@@ -37,11 +33,11 @@ def test_it_is_the_makers_for_this_round_with_the_values_of_another(tmp_path: Pa
     assert (message.batch_size, message.loss) == (4, 2.5)
     assert dict(message.layer_gradients) == VALUES
     # The node's check accepts it, and the suite's reader reads it unchanged.
-    assert len(check(contribution(message), frozenset(VALUES), time.time())) == 64
+    assert len(check(contribution_in(message), frozenset(VALUES), time.time())) == 64
     assert read_message(str(out), "GossipGradientRequest").content == out.read_bytes()
     message.round_id += 1
     with pytest.raises(InvalidRequest, match="signature"):
-        check(contribution(message), frozenset(VALUES), time.time())
+        check(contribution_in(message), frozenset(VALUES), time.time())
 
 
 def test_invalid_values_are_reported(tmp_path: Path) -> None:

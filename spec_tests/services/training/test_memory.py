@@ -53,7 +53,10 @@ class Cache:
         self.spare_bytes = spare_bytes
         self.taken = 0
 
-    def reserve(self, nbytes: int) -> None:
+    def spare_beside(self, user: str) -> int:
+        return self.spare_bytes
+
+    def reserve(self, user: str, nbytes: int) -> None:
         self.taken = nbytes
 
 
@@ -107,13 +110,13 @@ async def test_the_executor_keeps_room_for_one_request(directory: Path) -> None:
     limits = EngineLimits(max_batch=2, max_queue=2, kv_bytes=1 << 22, prefill_chunk=16)
     async with executor_of(load_model(directory), limits) as executor:
         whole = executor.kv_bytes_limit
-        executor.reserve(executor.spare_bytes // 2)
+        executor.reserve("test", executor.spare_bytes // 2)
         assert executor.kv_bytes_limit == whole - executor.spare_bytes // 2
-        executor.reserve(1 << 40)
+        executor.reserve("test", 1 << 40)
         one = executor.kv_bytes(executor.card.context_length, 4)
         assert executor.kv_bytes_limit == one
         await opened(executor)
-        executor.reserve(0)
+        executor.reserve("test", 0)
         assert executor.kv_bytes_limit == whole
 
 

@@ -20,11 +20,14 @@ from meshnode.domain.peers import Peer
 from meshnode.domain.training.replica import Timings
 from meshnode.edges.grpc_service import node_services
 from meshnode.edges.grpc_training import TrainingServicer
+from meshnode.edges.grpc_weights import WeightsServicer
 from meshnode.model.config import DecoderConfig
 from meshnode.model.data import TokenData
 from meshnode.model.diloco import Rule
+from meshnode.model.files import open_files
 from meshnode.model.manifest import manifest_of_directory
 from meshnode.model.trained_model import TrainedModel
+from meshnode.model.transfer import WeightFiles
 from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
@@ -34,6 +37,7 @@ from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.timings import TrainingTimings
 from meshnode.services.training.trainer import TrainingService, serve_training
 from meshnode.services.wakeup import Wakeup
+from meshnode.services.weights import WeightServer
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 from spec_tests.model.small_models import VOCAB_SIZE
@@ -44,7 +48,7 @@ TIMINGS = TrainingTimings(
     ),
     poll_s=0.1,
 )
-PATIENT = replace(TIMINGS, rounds=replace(TIMINGS.rounds, exchange_least_s=60.0))
+PATIENT = replace(TIMINGS, rounds=replace(TIMINGS.rounds, exchange_least_s=60.0, settle_s=60.0))
 """For tests in which every exchange must succeed, however busy the machine is."""
 WITHIN_S = 180.0
 
@@ -105,7 +109,7 @@ class TrainingNode:
 
     @property
     def own(self) -> SimpleNamespace:
-        return SimpleNamespace(model_hash=self.model_hash)
+        return SimpleNamespace(lineage=self.model_hash)
 
     def book(self) -> list[Peer]:
         return [peer.as_peer() for peer in self.peers if peer.scope is not None]
@@ -160,12 +164,14 @@ class TrainingNode:
             folder=self.folder,
             timings=self.timings,
             rule=self.rule,
+            origin=manifest.weights_hash,
         )
-        source = ModelSource(self.model, shape, range(shape.num_layers), manifest)
+        source = ModelSource(open_files(self.model), shape, range(shape.num_layers), manifest)
+        checkpoints = Checkpoints(source, self.training)
+        files = WeightFiles(source.files, shape, source.held, manifest)
         parts = [
-            TrainingServicer(
-                training=self.training, checkpoints=Checkpoints(source, self.training)
-            ),
+            TrainingServicer(training=self.training, checkpoints=checkpoints),
+            WeightsServicer(WeightServer(files, manifest.model_hash), checkpoints),
             StatusService(self),
         ]
         services = node_services(parts, Drain())

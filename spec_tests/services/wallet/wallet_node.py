@@ -18,6 +18,7 @@ from meshnode.config import build_config
 from meshnode.domain.chain.genesis import GenesisFacts
 from meshnode.domain.chain.profile import NetworkProfile, Staking
 from meshnode.domain.inference_rules import generation_request, wants_stream
+from meshnode.domain.tokens import Scope
 from meshnode.edges import http_wallet
 from meshnode.edges.http_node import node_access
 from meshnode.edges.http_wallet import WalletApi
@@ -69,7 +70,7 @@ class InferenceApi:
 
 
 INFERENCE = Route(
-    "POST", "/api/v1/inference", InferenceApi.post_inference, "Generate text", auth=True
+    "POST", "/api/v1/inference", InferenceApi.post_inference, "Generate text", scope=Scope.INFER
 )
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import trio
 
 from meshnode.domain.chain.canonical import Json, encode
-from meshnode.domain.chain.comet.validators import CometValidator
 from meshnode.domain.chain.genesis import Genesis, GenesisValidator, genesis_document
 from meshnode.domain.chain.profile import Limits
 from meshnode.domain.identity import NodeKey, key_from_seed
@@ -166,7 +165,7 @@ async def serve_gateway(
     gate = NativeGate(1_000_000, 1_000_000)
     app = native_app(gate, 4 << 20)
     reader = NativeReader(ledger=ledger, execution=execution, index=None, node_id="ab" * 20)
-    calls = RpcCalls(ledger, "ab" * 20, CometValidator(KEY.public_key, 8))
+    calls = RpcCalls(ledger, "ab" * 20, KEY.public_key)
     add_routes(app, http_native.NativeApi(reader), http_native.ROUTES)
     add_routes(app, http_rpc.RpcApi(calls, gate), http_rpc.ROUTES)
     add_routes(app, http_work.WorkApi(sponsor), http_work.ROUTES)

@@ -18,8 +18,8 @@ from meshnode.domain.chain.tasks import batch_index
 from meshnode.domain.errors import StartupError
 from meshnode.model import execution as model_execution
 from meshnode.model.adapter import Adapter
-from meshnode.model.config import ModelUnreadable
 from meshnode.model.dataset import Dataset
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.execution import ChainModel, feature_receipt
 from meshnode.model.loading import DEFAULT_MODEL
 from meshnode.services.ledger import load_or_create_genesis, load_or_create_validator_key
@@ -41,6 +41,8 @@ from spec_tests.services.work.models_chain import (
 )
 
 INITIAL = Adapter.initial(64)
+DEFAULT_FACTS = "f1dfe36660b1db48a786dc22210a30bc1b4bc6f779008b2bd2e4c385f4f5a8ec"
+"""Digest of what a genesis has of the default model, under the profile of these tests."""
 
 
 def lease(parent: str = INITIAL.root, round_number: int = 0) -> Lease:
@@ -296,6 +298,7 @@ def test_the_default_model_answers_and_learns(tmp_path: Path) -> None:
     """The model that ships answers and learns; a change to these facts makes another chain."""
     execution = load_execution(DEFAULT_MODEL, tmp_path, CHAIN_PROFILE)
     facts = execution.genesis_facts()
+    assert digest(facts.extra) == DEFAULT_FACTS
     answer: Any = execution.answer_prompt(facts.model_root, "What is the capital of France?", 16)
     assert "Paris" in str(answer["text"])
     assert answer["token_ids"][-1] == 1

@@ -130,9 +130,9 @@ class _Network:
     chain_id = "x"
 
     def open(self, value: Any, kind: str, now: float) -> Any:
-        from meshnode.domain.chain.envelope import AccountKey, Envelope
+        from meshnode.domain.chain.envelope import AccountKey, ApplicationId, Envelope
 
-        return Envelope(value, AccountKey(FIRST.key), "")
+        return Envelope(value, AccountKey(FIRST.key), "", ApplicationId("00" * 32))
 
 
 async def test_a_sponsor_without_money_asks_again_and_counts_nothing(

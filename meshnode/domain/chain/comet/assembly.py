@@ -5,8 +5,8 @@ that the next header carries. BFT time: a block's time is the weighted median of
 commit of the block before; the first block has the time of the genesis (CometBFT 0.38, spec "BFT
 time").
 
-Invariant: given a tip, the sets of validators and the commit of the tip, only the transactions and
-the proposer are free. A check therefore compares the whole header.
+Invariant: given a tip, the sets of validators and the commit of the tip, only the transactions, the
+evidence and the proposer are free. A check therefore compares the whole header.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from meshnode.domain.chain.comet.commits import (
     sign_commit,
     verify_commit,
 )
+from meshnode.domain.chain.comet.evidence import DoubleVote, evidence_hash
 from meshnode.domain.chain.comet.headers import (
-    NOTHING_HASH,
     CometBlock,
     Header,
     data_hash,
@@ -65,9 +65,14 @@ class Signers:
 
 
 def next_header(
-    tip: Tip, signers: Signers, last_commit: Commit, transactions: Sequence[bytes], proposer: str
+    tip: Tip,
+    signers: Signers,
+    last_commit: Commit,
+    transactions: Sequence[bytes],
+    proposer: str,
+    evidence: Sequence[DoubleVote] = (),
 ) -> Header:
-    """The only header that can follow ``tip`` with these transactions and this proposer."""
+    """The only header that can follow ``tip`` with these contents and this proposer."""
     first = tip.height == 0
     return Header(
         chain_id=tip.chain_id,
@@ -81,7 +86,7 @@ def next_header(
         consensus_hash=tip.consensus_hash,
         app_hash=tip.app_hash,
         last_results_hash=tip.results_hash,
-        evidence_hash=NOTHING_HASH,
+        evidence_hash=evidence_hash(evidence),
         proposer=proposer,
     )
 
@@ -148,7 +153,7 @@ def check_block(tip: Tip, signers: Signers, block: CometBlock, commit: Commit) -
     if all(header.proposer != validator.address for validator in signers.own):
         raise MalformedBlock
     # The rest of the header is determined by the tip and the validator sets.
-    due = next_header(tip, signers, last, block.transactions, header.proposer)
+    due = next_header(tip, signers, last, block.transactions, header.proposer, block.evidence)
     for field in fields(Header):
         if getattr(header, field.name) != getattr(due, field.name):
             raise WrongHeader(field.name)

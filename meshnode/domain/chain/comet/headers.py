@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshnode.domain.chain.comet.commits import BlockId, Commit, PartSet
+from meshnode.domain.chain.comet.evidence import DoubleVote, decode_evidence, encode_evidence
 from meshnode.domain.chain.comet.merkle import merkle_root
 from meshnode.domain.chain.comet.proto import (
     bytes_field,
@@ -118,18 +119,19 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class CometBlock:
-    """A whole block, without evidence: header, transactions, the commit of the block before."""
+    """A whole block: header, transactions, the commit of the block before, and evidence."""
 
     header: Header
     transactions: tuple[bytes, ...]
     last_commit: Commit
+    evidence: tuple[DoubleVote, ...] = ()
 
     def encode(self) -> bytes:
         """Protobuf bytes, which are cut into parts."""
         return (
             message_field(1, self.header.encode())
             + message_field(2, b"".join(message_field(1, raw) for raw in self.transactions))
-            + message_field(3, b"")
+            + message_field(3, encode_evidence(self.evidence))
             + message_field(4, self.last_commit.encode())
         )
 
@@ -142,6 +144,7 @@ class CometBlock:
             Header.decode(octets(found.get(1, b""))),
             tuple(octets(value) for _, value in transactions),
             Commit.decode(octets(found.get(4, b""))),
+            decode_evidence(octets(found.get(3, b""))),
         )
         # Only one encoding is accepted, because the parts of these bytes are hashed.
         if block.encode() != data:

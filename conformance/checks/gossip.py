@@ -1,0 +1,83 @@
+"""Interface 2.3, 4.3 and 8: gossiped gradients, one of them as large as messages may be."""
+
+import uuid
+from typing import Any
+
+from conformance import messages
+from conformance.catalogue import fields_of_message
+from conformance.checks.answers import judge_failure_reason, judge_message, judge_operation
+from conformance.checks.rpc import FAR_ROUND
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+
+@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
+def gossip_gradient(context: Context) -> None:
+    """Gossip a gradient that no receiver can use: another model, a far round, no data."""
+    reply = context.grpc.call(
+        "GossipGradient",
+        messages.make(
+            "GossipGradientRequest",
+            node_id=f"conformance-{uuid.uuid4().hex}",
+            round_id=FAR_ROUND,
+            model_hash="0" * 64,
+            batch_size=1,
+            loss=1.0,
+            ttl=0,
+        ),
+    )
+    if judge_operation(context, "GR-OP-004", reply):
+        _judge_gossip(context, reply)
+
+
+@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
+def gossip_accepted(context: Context) -> None:
+    """Gossip the declared gradient, byte for byte as it is in its file."""
+    gradient = context.target.gradient
+    if gradient is None:
+        raise Skipped("the target declares no gradient")
+    reply = context.grpc.call("GossipGradient", gradient, timeout_s=60)
+    if not judge_operation(context, "GR-OP-004", reply):
+        raise Skipped(f"the declared gradient was answered with {reply.code}: {reply.details}")
+    answer = _judge_gossip(context, reply)
+    # Rounds pass: a gradient that was valid yesterday is rightly refused today.
+    if answer is not None and not answer.accepted:
+        raise Skipped(f"the declared gradient was not accepted: {brief(answer.reason)}")
+
+
+def _judge_gossip(context: Context, reply: Reply) -> Any | None:
+    """Rule on an answer of GossipGradient: its fields, and the reason of a refusal."""
+    answer = judge_message(context, "GossipGradientResponse", reply)
+    if answer is not None:
+        judge_failure_reason(
+            context,
+            "GR-GOSSIP-001",
+            reply,
+            refused=not answer.accepted,
+            reason=answer.reason,
+            key="reason",
+        )
+    return answer
+
+
+# This leaves 1 MiB of the limit for the other fields of the message.
+NEARLY_BYTES = 99 * 1024 * 1024
+
+
+@requirement("LIM-007")
+def grpc_large(context: Context) -> None:
+    """Gossip a useless gradient of 99 MiB, which must not be refused for its size."""
+    reply = context.grpc.call(
+        "GossipGradient",
+        messages.make(
+            "GossipGradientRequest",
+            node_id="conformance",
+            model_hash="0" * 64,
+            layer_gradients={"none": bytes(NEARLY_BYTES)},
+        ).SerializeToString(),
+        timeout_s=60,
+    )
+    context.judge("LIM-007", reply.code != "RESOURCE_EXHAUSTED", f"{reply.details}", reply)

@@ -1,0 +1,372 @@
+"""Interface 2.1, 3 and 4.1: what transfers, stakes and charges do to balances and histories.
+
+The checks need nothing that the document leaves open: they compare what a target reports in one
+place with what it reports in another. A balance may change meanwhile, by rewards and settlements,
+so that each comparison counts only on a balance that stood still before, and a difference is a
+violation only if it shows three times.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.checks import wallet
+from conformance.checks.clock import judge_now
+from conformance.checks.node_reads import BALANCE, METRICS, TRANSACTIONS
+from conformance.checks.reading import fetch
+from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_number
+
+TRIES = 3
+SETTLES_AFTER_S = 0.2
+EXACT = 1e-6
+
+
+@dataclass(frozen=True)
+class Money:
+    """What one account has, and the answer that says so."""
+
+    answer: Answer
+    document: dict[str, Json]
+    available: float
+    staked: float
+    pending: float
+    total: float
+
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """The numbers, to compare two readings."""
+        return self.available, self.staked, self.pending, self.total
+
+
+def read_money(context: Context, credential: Credential) -> Money:
+    """GET the balance of an account; raise `Skipped` without one."""
+    answer = context.api("GET", BALANCE.path, credential=credential)
+    document = answer.json_object() if answer.ok else None
+    found = [
+        lookup(document, f"balances.{key}") for key in ("available", "staked", "pending", "total")
+    ]
+    if document is None or not all(values and is_number(values[0]) for values in found):
+        raise Skipped(f"GET /wallet/balance returned no balance, status {answer.status}")
+    return Money(answer, document, *(float(values[0]) for values in found))
+
+
+def still(context: Context, *credentials: Credential) -> list[Money] | None:
+    """Return the balances if two readings of them are alike, else None."""
+    before = [read_money(context, credential) for credential in credentials]
+    after = [read_money(context, credential) for credential in credentials]
+    same = [one.figures for one in before] == [one.figures for one in after]
+    return after if same else None
+
+
+def _near(found: float, expected: float) -> bool:
+    return abs(found - expected) <= EXACT * max(1.0, abs(expected))
+
+
+def _eventually(hold: Callable[[], bool]) -> bool:
+    """Return whether it holds within the time in which a transfer is listed."""
+    deadline = time.monotonic() + wallet.LISTED_WITHIN_S
+    while not hold():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(SETTLES_AFTER_S)
+    return True
+
+
+class Comparison:
+    """Findings that count as violations only when every try has them."""
+
+    def __init__(self, context: Context) -> None:
+        """Begin without any."""
+        self._context = context
+        self._wrong: dict[str, list[tuple[str, tuple[Answer, ...]]]] = {}
+        self._held: dict[str, tuple[Answer, ...]] = {}
+
+    def note(self, ident: str, held: bool, why: str, *shown: Answer) -> None:
+        """Note the outcome of one try."""
+        if held:
+            self._held.setdefault(ident, shown)
+        else:
+            self._wrong.setdefault(ident, []).append((why, shown))
+
+    @property
+    def clean(self) -> bool:
+        """Whether the last tries have shown nothing wrong."""
+        return not set(self._wrong) - set(self._held)
+
+    def conclude(self) -> None:
+        """Record what all tries together show."""
+        for ident, shown in self._held.items():
+            self._context.holds(ident, *shown)
+        for ident, tries in self._wrong.items():
+            if ident not in self._held and len(tries) >= TRIES:
+                why, shown = tries[-1]
+                self._context.fails(ident, why, *shown)
+
+
+def _post(context: Context, path: str, body: Json, credential: Credential) -> Answer:
+    if context.budget.exhausted:
+        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+    return context.api("POST", path, credential=credential, json_body=body)
+
+
+@requirement(
+    "NA-WALLET-010", "NA-WALLET-011", "NA-WALLET-012", "NA-WALLET-013", "NA-ROUTE-006", "GEN-019"
+)
+def money_sent(context: Context) -> None:
+    """POST /wallet/send to the second account, and follow it through both balances and lists."""
+    first, second = context.target.valid, context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        if _send_once(context, compared, first, second) and compared.clean:
+            break
+    compared.conclude()
+
+
+def _send_once(
+    context: Context, compared: Comparison, first: Credential, second: Credential
+) -> bool:
+    """Send once; return whether the balances stood still, so that the try counts."""
+    before = still(context, first, second)
+    if before is None:
+        return False
+    payer, payee = before
+    address, own = payee.document.get("address"), payer.document.get("address")
+    if not isinstance(address, str) or address == own or payer.available < 3 * AMOUNT:
+        raise Skipped("there are no two accounts, or too little is available")
+    sent = _post(context, "/wallet/send", {"to": address, "amount": AMOUNT, "memo": MEMO}, first)
+    if sent.status in (400, 403, 422):
+        body = {"to": address, "amount": AMOUNTS[-1], "memo": MEMO}
+        large = _post(context, "/wallet/send", body, first)
+        if large.status in (400, 403, 422) and payer.available > 2 * AMOUNTS[-1]:
+            why = f"status {large.status} to a transfer as documented"
+            context.wrong("NA-ROUTE-006", why, sent, large)
+    result = sent.json_object()
+    if not sent.ok or result is None:
+        raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+    fee = result.get("fee")
+    cost = AMOUNT + (float(fee) if is_number(fee) else 0.0)
+    context.budget.charge(cost)
+    named = result.get("from")
+    why = f"from is {brief(named)}, the account is {brief(own)}"
+    compared.note("NA-WALLET-013", named in (own, None), why, sent)
+    now: dict[str, Money] = {}
+
+    def arrived() -> bool:
+        now["payer"], now["payee"] = read_money(context, first), read_money(context, second)
+        return _near(now["payer"].available, payer.available - cost) and _near(
+            now["payee"].available, payee.available + AMOUNT)  # fmt: skip
+
+    _eventually(arrived)
+    left, got = now["payer"], now["payee"]
+    less = (payer.available - left.available, payer.total - left.total)
+    compared.note("NA-WALLET-010", _near(less[0], cost) and _near(less[1], cost),
+                  f"sending {cost:g} took {less[0]:g} of available and {less[1]:g} of total",
+                  payer.answer, sent, left.answer)  # fmt: skip
+    compared.note("NA-WALLET-011", _near(got.available, payee.available + AMOUNT),
+                  f"{payee.available:g} before receiving {AMOUNT:g}, {got.available:g} afterwards",
+                  payee.answer, sent, got.answer)  # fmt: skip
+    _follow_listed(context, compared, sent, result, address, cost)
+    return True
+
+
+def _follow_listed(
+    context: Context, compared: Comparison, sent: Answer, result: dict[str, Json], address: str,
+    cost: float,
+) -> None:  # fmt: skip
+    ident = result.get("transaction_id")
+    listed: dict[str, Any] = {}
+
+    def found() -> bool:
+        listed["answer"], document = fetch(context, TRANSACTIONS)
+        entries = document.get("transactions") if document else None
+        rows = (
+            [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
+        )
+        listed["rows"] = [row for row in rows if row.get("id") == ident]
+        return bool(listed["rows"])
+
+    _eventually(found)
+    rows = listed["rows"]
+    good = len(rows) == 1 and rows[0].get("type") == "send" and rows[0].get("to") == address
+    # The document does not say whether the entry includes the fee.
+    amount = rows[0].get("amount") if rows else None
+    fits = is_number(amount) and (_near(amount, -AMOUNT) or _near(amount, -cost))
+    if rows:
+        judge_now(context, "timestamp", rows[0].get("timestamp"), listed["answer"])
+    why = f"a send of {AMOUNT:g} to {brief(address)} is listed as {brief(rows, 160)}"
+    compared.note("NA-WALLET-012", good and fits, why, sent, listed["answer"])
+
+
+def _staked_with(context: Context, credential: Credential) -> tuple[Answer, dict[str, Json], float]:
+    for amount in (amount for amount in AMOUNTS if amount <= context.budget.left):
+        body = {"amount": amount, "duration_days": DAYS}
+        answer = _post(context, "/wallet/stake", body, credential)
+        result = answer.json_object() or {}
+        if answer.ok and result.get("success") is True:
+            context.budget.charge(amount)
+            return answer, result, amount
+        if answer.status not in (400, 409, 422):
+            break
+    raise Skipped("no small stake is accepted; the document does not say which are")
+
+
+@requirement("NA-WALLET-014", "NA-WALLET-015", "NA-WALLET-016", "NA-WALLET-017")
+def money_staked(context: Context) -> None:
+    """POST /wallet/stake, and compare its answer with the balance before and after."""
+    account = context.target.second
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        before = still(context, account)
+        if before is None:
+            continue
+        if before[0].available < 2 * AMOUNT:
+            raise Skipped("too little is available")
+        answer, result, amount = _staked_with(context, account)
+        _follow_stake(context, compared, before[0], answer, result, amount)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _follow_stake(
+    context: Context, compared: Comparison, before: Money, answer: Answer,
+    result: dict[str, Json], amount: float,
+) -> None:  # fmt: skip
+    now: dict[str, Money] = {}
+    account = context.target.second
+
+    def arrived() -> bool:
+        now["after"] = read_money(context, account)
+        return _near(now["after"].staked, before.staked + amount)
+
+    _eventually(arrived)
+    after = now["after"]
+    shown = (before.answer, answer, after.answer)
+    why = f"{before.staked:g} staked, then {amount:g} more, now {after.staked:g}"
+    compared.note("NA-WALLET-014", _near(after.staked, before.staked + amount), why, *shown)
+    # The document does not say what staking costs beyond the amount.
+    spent = before.available - after.available
+    compared.note("NA-WALLET-015", amount - EXACT <= spent <= amount + 2 * AMOUNT,
+                  f"staking {amount:g} took {spent:g} from what is available", *shown)  # fmt: skip
+    told = [lookup(result, f"new_balance.{key}") for key in ("available", "staked")]
+    if all(found and is_number(found[0]) for found in told):
+        both = _near(told[0][0], after.available) and _near(told[1][0], after.staked)
+        why = f"new_balance is {brief(told)}, the balance has {after.figures}"
+        compared.note("NA-WALLET-016", both, why, *shown)
+    in_force = lookup(after.document, "staking.amount")
+    if in_force and is_number(in_force[0]):
+        reported = lookup(result, "stake.amount")
+        parts = [in_force[0], *(value for value in reported if is_number(value))]
+        fits = all(amount - EXACT <= part <= after.staked + EXACT for part in parts)
+        if before.staked == 0:
+            fits = fits and lookup(result, "stake.duration_days") in ([], [DAYS])
+        compared.note("NA-WALLET-017", fits,
+                      f"amounts {brief(parts)} after a stake of {amount:g} for {DAYS} days, with"
+                      f" {after.staked:g} staked", *shown)  # fmt: skip
+
+
+@requirement("NA-WALLET-018", "NA-WALLET-019")
+def money_unstaked(context: Context) -> None:
+    """POST /wallet/unstake, and look whether the money waits for its date."""
+    account = context.target.valid
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        before = still(context, account)
+        if before is None:
+            continue
+        if before[0].staked < AMOUNT:
+            raise Skipped("nothing is staked")
+        answer, amount = _unstaked(context, account, before[0].staked)
+        if amount == 0:
+            after = read_money(context, account)
+            kept = _near(after.staked, before[0].staked)
+            why = f"success is false, but {before[0].staked - after.staked:g} less is staked"
+            compared.note("NA-WALLET-018", kept, why, before[0].answer, answer, after.answer)
+            continue
+        after = read_money(context, account)
+        shown = (before[0].answer, answer, after.answer)
+        compared.note("NA-WALLET-018", _near(after.staked, before[0].staked - amount),
+                      f"{before[0].staked:g} staked, then {amount:g} less, now {after.staked:g}",
+                      *shown)  # fmt: skip
+        early = after.available - before[0].available
+        days = lookup(answer.json_object() or {}, "unstake.cooldown_days")
+        if days and is_number(days[0]) and days[0] > 0:
+            compared.note("NA-WALLET-019", early < amount - EXACT,
+                          f"{early:g} became available at once of {amount:g}", *shown)  # fmt: skip
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answer, float]:
+    for amount in [amount for amount in AMOUNTS if amount <= held]:
+        answer = _post(context, "/wallet/unstake", {"amount": amount}, account)
+        result = answer.json_object() or {}
+        if answer.ok and result.get("success") is True:
+            return answer, amount
+        if answer.ok and result.get("success") is False and "unstake" in result:
+            return answer, 0.0
+        if answer.status not in (400, 409, 422):
+            break
+    raise Skipped("no small amount is unstaked; the document does not say which are")
+
+
+# requests_total, tokens_generated, and the answer that has them.
+Figures = tuple[float, float, Answer]
+
+
+@requirement("NA-COUNT-001", "NA-COUNT-002", "NA-COUNT-003")
+def inference_counted(context: Context) -> None:
+    """POST /inference, and read the metrics before and after it."""
+    compared = Comparison(context)
+    steps: list[tuple[float, float, float]] = []
+    for _ in range(TRIES):
+        before = _counted(context)
+        answer = context.infer({"prompt": "Hello", "max_tokens": 3})
+        result = answer.json_object() or {}
+        made = result.get("tokens_generated")
+        if not answer.ok or not is_number(made):
+            raise Skipped(f"POST /inference was answered with status {answer.status}")
+        after = _counted_after(context, before, tokens=bool(made))
+        asked, tokens = after[0] - before[0], after[1] - before[1]
+        shown = (before[2], answer, after[2])
+        compared.note("NA-COUNT-001", asked >= 1, f"requests_total rose by {asked:g}", *shown)
+        compared.note("NA-COUNT-002", tokens >= made,
+                      f"tokens_generated rose by {tokens:g} for {made}", *shown)  # fmt: skip
+        steps.append((asked, tokens, float(made)))
+    compared.conclude()
+    # Others may use the target too, but not always by the same factor.
+    requests = {asked for asked, _, _ in steps}
+    tokens_each = {tokens / many for _, tokens, many in steps if many}
+    wrong = [found for found in (requests, tokens_each) if len(found) == 1 and found != {1.0}]
+    why = f"each request is counted as {requests}, each token as {tokens_each}"
+    context.judge("NA-COUNT-003", not wrong, why, answer)
+
+
+def _counted_after(context: Context, before: Figures, *, tokens: bool) -> Figures:
+    """Return the figures once they have risen, or the latest ones."""
+    seen = [before]
+
+    def arrived() -> bool:
+        seen.append(_counted(context))
+        return seen[-1][0] > before[0] and (seen[-1][1] > before[1] or not tokens)
+
+    _eventually(arrived)
+    return seen[-1]
+
+
+def _counted(context: Context) -> Figures:
+    answer, document = fetch(context, METRICS)
+    found = [lookup(document, f"inference.{key}") for key in ("requests_total", "tokens_generated")]
+    if not all(values and is_number(values[0]) for values in found):
+        raise Skipped("the metrics have no figures")
+    return float(found[0][0]), float(found[1][0]), answer

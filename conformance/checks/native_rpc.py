@@ -1,0 +1,99 @@
+"""Interface 4.2, rules 1 and 2: what POST /rpc serves, and what it refuses.
+
+The envelope and the parameters are not specified. The checks send JSON-RPC 2.0, and judge a target
+that does not speak it only if the target declares that it does.
+"""
+
+import json
+
+from conformance.checks.reading import ABSENT
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+PARAMETERS: tuple[dict[str, Json], ...] = ({}, {"height": "1"}, {"height": 1})
+# Methods of consensus engines and others that would change a node or reveal its keys.
+ADMINISTRATIVE = (
+    "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
+    "export_private_key", "priv_validator_key", "stop", "shutdown",
+)  # fmt: skip
+
+
+def _rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = context.http.call("POST", "/rpc", content=json.dumps(body).encode())
+    document = answer.json_object()
+    # A null result beside an error is a refusal.
+    served = answer.ok and document is not None and not document.get("error")
+    return answer, document.get("result") if served and document else None
+
+
+def _served(context: Context, method: str) -> tuple[Answer, bool]:
+    for params in PARAMETERS:
+        answer, result = _rpc(context, method, params)
+        if result is not None:
+            return answer, True
+    return answer, False
+
+
+@requirement("NT-ROUTE-018", "NT-RULE-003", "NT-RULE-018", "NT-SILENT-003")
+def native_rpc(context: Context) -> None:
+    """POST /rpc with the methods status, block and validators, in a JSON-RPC 2.0 envelope."""
+    answer, served = _served(context, "status")
+    context.observe("NT-SILENT-003", f"JSON-RPC 2.0 is answered with {answer.status}", answer)
+    if answer.status in ABSENT and context.target.rpc:
+        context.fails("NT-ROUTE-018", f"the route does not exist: status {answer.status}", answer)
+        return
+    if not served and not context.target.rpc:
+        # The document does not specify the envelope, so another one is allowed.
+        raise Skipped("POST /rpc does not answer JSON-RPC 2.0, and the target declares no rpc")
+    if context.judge("NT-RULE-003", served, f"status: {answer.status} without a result", answer):
+        context.holds("NT-ROUTE-018", answer)
+    for method in ("block", "validators"):
+        answer, served = _served(context, method)
+        shown = f"{method}: status {answer.status} without a result"
+        context.judge("NT-RULE-018", served, shown, answer)
+
+
+@requirement("NT-RULE-005")
+def native_rpc_closed(context: Context) -> None:
+    """POST /rpc with administrative methods, which must be refused, and with the method status."""
+    control, served = _served(context, "status")
+    for method in ADMINISTRATIVE:
+        answer, result = _rpc(context, method, {})
+        if result is not None:
+            context.fails("NT-RULE-005", f"{method} returns {brief(result)}", control, answer)
+        elif served:
+            context.holds("NT-RULE-005", control, answer)
+
+
+# "Method not found" of JSON-RPC 2.0.
+NO_METHOD = -32601
+RELAYED = {"NT-RULE-022": "abci_query", "NT-RULE-023": "broadcast_tx_sync"}
+
+
+@requirement(*RELAYED)
+def native_rpc_relay(context: Context) -> None:
+    """POST /rpc with an empty query, an empty transaction and a method that does not exist."""
+    # The parameters are not specified. A refusal that differs from that of a method that does not
+    # exist is about the parameters, so the method is known.
+    none = "no_such_method_of_the_document"
+    control, _ = _rpc(context, none, {})
+    for ident, method in RELAYED.items():
+        answer, result = _rpc(context, method, {})
+        if context.target.rpc and _error_code(answer) == NO_METHOD:
+            context.fails(ident, f"{method}: there is no such method", answer)
+        elif result is not None or _refusal(answer, method) != _refusal(control, none):
+            context.holds(ident, control, answer)
+
+
+def _error_code(answer: Answer) -> Json:
+    error = (answer.json_object() or {}).get("error")
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def _refusal(answer: Answer, method: str) -> tuple[int, str]:
+    error = (answer.json_object() or {}).get("error")
+    return answer.status, json.dumps(error, sort_keys=True).replace(method, "")

@@ -1,0 +1,124 @@
+"""Interface 4.1: the pages of the history and of the proofs, against the whole.
+
+The largest limit that a target accepts is not specified, so only short pages are compared. Lists
+may grow between two requests: a comparison counts only if the longer page is the same before and
+after the short one, and is repeated otherwise.
+"""
+
+from dataclasses import dataclass
+
+from conformance.checks.node_reads import PROOFS, TRANSACTIONS
+from conformance.checks.reading import Resource
+from conformance.context import Context
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief, is_int
+
+# As long as the whole of what is compared; every node with pages has some of this length.
+WHOLE = 8
+TRIES = 3
+PAGES = ((1, 0), (2, 0), (2, 1), (1, 3), (3, 2))
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page, and the answer that has it."""
+
+    answer: Answer
+    document: dict[str, Json]
+    entries: list[Json]
+
+
+def _page(context: Context, resource: Resource, key: str, **query: object) -> Page | None:
+    credential = context.target.valid
+    answer = context.api("GET", resource.path, credential=credential, query=query)
+    document = answer.json_object() if answer.ok else None
+    entries = document.get(key) if document else None
+    if document is None or not isinstance(entries, list):
+        return None
+    return Page(answer, document, entries)
+
+
+def _compare(
+    context: Context, ident: str, resource: Resource, key: str, limit: int, offset: int | None
+) -> Page | None:
+    """Rule on whether one page is that part of a longer one; return it if it could be judged."""
+    query: dict[str, object] = {"limit": limit} if offset is None else {
+        "limit": limit, "offset": offset}  # fmt: skip
+    whole: dict[str, object] = {"limit": WHOLE} if offset is None else {
+        "limit": WHOLE, "offset": 0}  # fmt: skip
+    start = offset or 0
+    for _ in range(TRIES):
+        before = _page(context, resource, key, **whole)
+        page = _page(context, resource, key, **query)
+        after = _page(context, resource, key, **whole)
+        if before is None or page is None or after is None:
+            return None
+        if before.entries != after.entries:
+            continue
+        total = before.document.get("total")
+        if is_int(total) and len(before.entries) < min(total, WHOLE):
+            # The largest limit is not specified, and may be below the length of this page.
+            return None
+        expected = before.entries[start : start + limit]
+        context.judge(
+            ident,
+            page.entries == expected,
+            f"limit={limit} offset={start} has {brief(page.entries)}, not {brief(expected)}",
+            before.answer,
+            page.answer,
+        )
+        return page
+    return None
+
+
+_IDS = ("NA-QUERY-008", "NA-QUERY-009", "NA-QUERY-010", "NA-QUERY-011", "NA-QUERY-012")
+
+
+@requirement(*_IDS)
+def pages_whole(context: Context) -> None:
+    """Compare short pages of transactions and proofs with longer ones."""
+    for limit, offset in PAGES:
+        page = _compare(context, "NA-QUERY-008", TRANSACTIONS, "transactions", limit, offset)
+        if page is not None and is_int(page.document.get("limit")):
+            shown = page.document["limit"]
+            context.judge("NA-QUERY-010", shown == limit, f"{shown} for {limit}", page.answer)
+    for limit in (1, 2):
+        _compare(context, "NA-QUERY-009", PROOFS, "proofs", limit, None)
+    _judge_total(context)
+    _judge_default(context)
+
+
+def _judge_total(context: Context) -> None:
+    """Look at the last entry that the total promises, and behind it."""
+    for _ in range(TRIES):
+        first = _page(context, TRANSACTIONS, "transactions", limit=1, offset=0)
+        total = first.document.get("total") if first else None
+        if first is None or not is_int(total):
+            return
+        last = _page(context, TRANSACTIONS, "transactions", limit=1, offset=max(int(total) - 1, 0))
+        behind = _page(context, TRANSACTIONS, "transactions", limit=1, offset=int(total))
+        again = _page(context, TRANSACTIONS, "transactions", limit=1, offset=0)
+        if last is None or behind is None or again is None:
+            return
+        if again.document.get("total") == total and again.entries == first.entries:
+            held = len(last.entries) == min(int(total), 1) and not behind.entries
+            shown = f"total is {total}; {len(last.entries)} entries at the last of them, then"
+            why = f"{shown} {len(behind.entries)}"
+            context.judge("NA-QUERY-011", held, why, first.answer, last.answer, behind.answer)
+            return
+
+
+def _judge_default(context: Context) -> None:
+    """Read without offset: the page begins at the first entry."""
+    for _ in range(TRIES):
+        before = _page(context, TRANSACTIONS, "transactions", limit=1, offset=0)
+        plain = _page(context, TRANSACTIONS, "transactions", limit=1)
+        after = _page(context, TRANSACTIONS, "transactions", limit=1, offset=0)
+        if before is None or plain is None or after is None:
+            return
+        if before.entries == after.entries:
+            why = f"{brief(plain.entries)} without offset, {brief(before.entries)} at 0"
+            held = plain.entries == before.entries
+            context.judge("NA-QUERY-012", held, why, before.answer, plain.answer)
+            return

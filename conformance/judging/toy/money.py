@@ -1,0 +1,35 @@
+"""The accounts of the toy."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.judging.toy.answers import Response, error
+
+
+@dataclass
+class Account:
+    """One account: its money, and its history, the latest entry first."""
+
+    address: str
+    available: float
+    staked: float = 0.0
+    pending: float = 0.0
+    staking: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def balance(account: Account) -> dict[str, Any]:
+    """Return what the toy shows of an account."""
+    total = account.available + account.staked + account.pending
+    figures = {"available": account.available, "staked": account.staked,
+               "pending": account.pending, "total": total}  # fmt: skip
+    staking = {"amount": account.staked, "duration_days": 30, "start_date": "2026-01-01",
+               "unlock_date": "2026-01-31", "multiplier": 1.1, **account.staking}  # fmt: skip
+    return {"address": account.address, "staking": staking,
+            "balances": {key: round(value, 6) for key, value in figures.items()}}  # fmt: skip
+
+
+def poor(amount: float, account: Account) -> Response:
+    """Refuse to spend more than there is."""
+    why = "too little"
+    return error(402, "INSUFFICIENT_BALANCE", why, required=amount, available=account.available)

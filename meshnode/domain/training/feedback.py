@@ -1,0 +1,42 @@
+"""A node's own contribution, and whose unsent rest it feeds back (decision 0190).
+
+Terms: the *rest* of a contribution is what it left unsent; the *feedback* of a contribution is the
+rest that was added to it. A contribution is *dropped* when its round ends here without it; the
+feedback that it was made with is used again.
+
+Invariant: no weights that this node keeps include two contributions that were made with the same
+feedback. So no value counts twice in them.
+"""
+
+from __future__ import annotations
+
+
+class OwnContribution:
+    """This node's contribution to its round, and its feedback, by the digests of contributions."""
+
+    def __init__(self, digest: str | None, feedback: str | None, restored: bool) -> None:
+        """As kept on the disk."""
+        self.digest = digest
+        """The contribution to the present round, once there is one."""
+        self.feedback = feedback
+        """The contribution whose rest is fed back; None if nothing is."""
+        self.restored = restored
+        """Whether a contribution made with ``feedback`` was dropped since weights were fetched."""
+
+    def finish(self, *, used: bool) -> None:
+        """Note that its round is over. ``used``: the weights that are kept may include it."""
+        if self.digest is not None and used:
+            self.feedback = self.digest
+        elif self.digest is not None:
+            self.restored = True
+        self.digest = None
+
+    def fetched(self) -> None:
+        """Note that fetched weights replace this node's.
+
+        Nobody says what they were made of. They may include the present contribution, whose rest is
+        safe to use then; but if an earlier one was dropped here, they may include that.
+        """
+        self.finish(used=True)
+        if self.restored:
+            self.feedback, self.restored = None, False

@@ -1,0 +1,109 @@
+"""Compiling the kernels on the machine that runs them, once (decision 0150).
+
+The library is plain C++ behind a C interface, so it depends neither on Python's version nor on
+torch's. It lies in the user's cache folder under a name that is derived from the sources, the
+compiler and its options, so that an update compiles it again and two nodes share it.
+
+Nothing here fails a start: without a compiler, or on a processor without AVX2, there is no library,
+and a reason in one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).parent / "source"
+MAIN = "library.cpp"
+COMPILERS = ("c++", "g++", "clang++")
+OPTIONS = (
+    *("-O3", "-std=c++20", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"),
+    # Equal inputs must give equal bits on every machine: nothing is contracted or reordered.
+    *("-ffp-contract=off", "-fno-math-errno"),
+    *("-mavx2", "-mfma", "-mf16c", "-mtune=native"),
+)
+COMPILE_S = 300.0
+"""Seconds after which a compiler is given up; it takes 5 to 20."""
+_FLAGS = {"avx512_vnni": ("-mavx512vnni", "-mavx512vl"), "avx_vnni": ("-mavxvnni",)}
+"""Instructions that add four products of bytes exactly, so that results stay the same."""
+
+
+class NoKernels(Exception):
+    """There is no library of kernels; the message says why, in a line."""
+
+
+def library_path() -> Path:
+    """The compiled library, which is compiled now unless it is there. Raises NoKernels.
+
+    Blocks for up to ``COMPILE_S``.
+    """
+    if os.environ.get("MESHNODE_KERNELS", "") == "torch":
+        raise NoKernels("MESHNODE_KERNELS is torch")
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        raise NoKernels("the processor has no AVX2")
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
+    if compiler is None:
+        raise NoKernels("there is no C++ compiler")
+    command = [compiler, *OPTIONS, *_processor_options()]
+    name = f"kernels-{_digest(command)}.so"
+    path = _cache_folder() / name
+    if not path.exists():
+        _compile(command, path)
+    return path
+
+
+def _processor_options() -> tuple[str, ...]:
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("flags")[2]
+    except OSError:
+        return ()
+    present = set(flags.partition("\n")[0].split())
+    return next((options for name, options in _FLAGS.items() if name in present), ())
+
+
+def _digest(command: list[str]) -> str:
+    digest = hashlib.sha256("\0".join(command).encode())
+    try:
+        version = subprocess.run([command[0], "--version"], capture_output=True, timeout=30)
+        digest.update(version.stdout)
+    except (OSError, subprocess.SubprocessError):
+        raise NoKernels(f"{command[0]} does not run") from None
+    for path in sorted(SOURCE.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _cache_folder() -> Path:
+    """The user's cache folder, which nobody else may write to. Raises NoKernels."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    folder = (Path(base) if base else Path.home() / ".cache") / "meshnode"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except (OSError, RuntimeError):
+        raise NoKernels(f"{folder} cannot be made") from None
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise NoKernels(f"others may write to {folder}")
+    return folder
+
+
+def _compile(command: list[str], path: Path) -> None:
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+            made = Path(scratch) / path.name
+            subprocess.run(
+                [*command, str(SOURCE / MAIN), "-o", str(made)],
+                capture_output=True,
+                check=True,
+                timeout=COMPILE_S,
+            )
+            # Two nodes may compile at once: each replaces the file as a whole.
+            made.replace(path)
+    except (OSError, subprocess.SubprocessError):
+        raise NoKernels(f"{command[0]} could not compile the kernels") from None

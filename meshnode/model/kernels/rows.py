@@ -1,0 +1,69 @@
+"""Matrices that are read some rows at a time, so that packing one needs no second copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+BLOCK_BYTES = 512 << 10
+"""About as many bytes are read at a time, as float32."""
+
+
+class Rows(Protocol):
+    """A matrix ``[outputs, inputs]``."""
+
+    @property
+    def outputs(self) -> int:
+        """Rows of the matrix."""
+
+    @property
+    def inputs(self) -> int:
+        """Columns of the matrix."""
+
+    def read(self, first: int, stop: int) -> Tensor:
+        """Rows ``first`` to ``stop``, float32; not to be changed."""
+
+
+class TensorRows:
+    """The rows of a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor.detach()
+        self.outputs, self.inputs = tensor.shape
+
+    def read(self, first: int, stop: int) -> Tensor:
+        """Rows ``first`` to ``stop``, float32."""
+        return self._tensor[first:stop].float()
+
+
+class InTurn:
+    """Panels of the upper and of the lower half of a matrix in turn, filled up with zeros."""
+
+    def __init__(self, both: Rows, panel: int) -> None:
+        """``panel`` is the number of rows that come from each half at a time."""
+        self._both, self._panel = both, panel
+        self._half = both.outputs // 2
+        self.outputs, self.inputs = 2 * panel * -(-self._half // panel), both.inputs
+
+    def read(self, first: int, stop: int) -> Tensor:
+        """Rows ``first`` to ``stop``, which are multiples of two panels."""
+        begin, end = first // 2, stop // 2
+        halves = [self._part(offset, begin, end) for offset in (0, self._half)]
+        return torch.stack(halves, 1).flatten(0, 2)
+
+    def _part(self, offset: int, begin: int, end: int) -> Tensor:
+        """Rows of one half, ``[panels, panel, inputs]``."""
+        there = min(end, self._half)
+        rows = self._both.read(offset + begin, offset + there)
+        return functional.pad(rows, (0, 0, 0, end - there)).view(-1, self._panel, self.inputs)
+
+
+def blocks(rows: Rows, multiple: int) -> Iterator[tuple[int, int]]:
+    """Where the blocks begin and end in which a matrix is read; each begins at a multiple."""
+    step = max(1, BLOCK_BYTES // (4 * rows.inputs * multiple)) * multiple
+    for first in range(0, rows.outputs, step):
+        yield first, min(first + step, rows.outputs)

@@ -1,0 +1,100 @@
+// Eight floats at a time, in an order of operations that the source fixes.
+//
+// Only AVX2, FMA and F16C are used, whatever else the processor has, and the compiler may not contract or
+// reorder floating-point operations. So equal inputs give equal bits on every such processor.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace meshnode {
+
+constexpr int LANES = 8;
+
+inline float first(__m256 v) { return _mm256_cvtss_f32(v); }
+
+// ((0+1)+(2+3)) + ((4+5)+(6+7)).
+inline float sum(__m256 v) {
+    __m256 pairs = _mm256_hadd_ps(v, v);
+    __m256 fours = _mm256_hadd_ps(pairs, pairs);
+    return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+}
+
+// Lane i of the result is sum(v[i]), to the bit.
+inline __m256 sums(const __m256 v[8]) {
+    __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(v[4], v[5]), _mm256_hadd_ps(v[6], v[7]));
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+
+inline float largest(__m256 v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+// e to the v, within two units in the last place; 0 below -87.3, and e^88 above 88.
+inline __m256 exponential(__m256 v) {
+    const __m256 below = _mm256_cmp_ps(v, _mm256_set1_ps(-87.3f), _CMP_LT_OQ);
+    v = _mm256_min_ps(_mm256_max_ps(v, _mm256_set1_ps(-87.3f)), _mm256_set1_ps(88.0f));
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(v, _mm256_set1_ps(1.44269504f)),
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), v);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
+    __m256 p = _mm256_set1_ps(1.9875691500e-4f);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
+    p = _mm256_fmadd_ps(_mm256_mul_ps(p, r), r, _mm256_add_ps(r, _mm256_set1_ps(1.0f)));
+    const __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
+    return _mm256_andnot_ps(below, p);
+}
+
+inline __m256 hyperbolic_tangent(__m256 v) {
+    const __m256 one = _mm256_set1_ps(1.0f);
+    v = _mm256_min_ps(_mm256_max_ps(v, _mm256_set1_ps(-40.0f)), _mm256_set1_ps(40.0f));
+    const __m256 e = exponential(_mm256_add_ps(v, v));
+    return _mm256_div_ps(_mm256_sub_ps(e, one), _mm256_add_ps(e, one));
+}
+
+inline __m256 silu(__m256 v) {
+    const __m256 one = _mm256_set1_ps(1.0f);
+    const __m256 e = exponential(_mm256_sub_ps(_mm256_setzero_ps(), v));
+    return _mm256_div_ps(v, _mm256_add_ps(one, e));
+}
+
+// GELU in its approximation by a hyperbolic tangent.
+inline __m256 gelu(__m256 v) {
+    const __m256 cube = _mm256_mul_ps(_mm256_mul_ps(v, v), v);
+    const __m256 inner = _mm256_mul_ps(_mm256_set1_ps(0.7978845608f),
+                                       _mm256_fmadd_ps(cube, _mm256_set1_ps(0.044715f), v));
+    const __m256 half = _mm256_mul_ps(v, _mm256_set1_ps(0.5f));
+    return _mm256_fmadd_ps(half, hyperbolic_tangent(inner), half);
+}
+
+// Formats of keys, values and weights.
+enum Format : int32_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, INT8 = 3, INT4 = 4, INT4_MIN = 5 };
+
+inline __m256 from_bfloat16(__m128i v) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+}
+
+// Rounds to the nearest, ties to even; NaN stays NaN.
+inline uint16_t to_bfloat16(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return uint16_t((bits >> 16) | 0x40);
+    return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+inline float float16_to_float(uint16_t v) { return _cvtsh_ss(v); }
+inline uint16_t to_float16(float v) { return _cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT); }
+
+}  // namespace meshnode

@@ -1,0 +1,143 @@
+"""What one generation guesses ahead, and whether it pays (decisions 0230 and 0231).
+
+Terms as in ``domain.speculation``. A *guess* is one token that was proposed and sent; its *source*
+is a quotation of the text so far, which costs nothing, or the draft model.
+
+Invariant: guesses change no token, only the time at which it comes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshnode.domain.speculation import Acceptance, Lookup, PassCosts, best_depth
+
+if TYPE_CHECKING:
+    from meshnode.model.draft import DraftSession
+
+BLOCK = 8
+"""Proposals that are sent as one message, so that the next ones are made while it is on its way."""
+REMEASURED = 64
+"""After so many passes with guesses, one without tells what they are compared with."""
+TRIED_EVERY, TRIED_DEPTH = 32, 4
+"""After so many passes without guesses, a few are tried: the text may have become predictable."""
+GOOD_RATE = 0.9
+"""With less than this share of right guesses expected at best, nothing is tried."""
+MAX_QUOTED = 4096
+"""Tokens at the end of a prompt that are quoted, since noting them takes the event loop's time."""
+DRAFT_MS = 1.0
+"""What the draft takes for a token, until it has been measured."""
+
+Compute = Callable[[Callable[[], list[int]]], Awaitable[list[int]]]
+
+
+@dataclass(slots=True)
+class SharedFigures:
+    """What all generations of a driver have learned, and counts since the start."""
+
+    costs: PassCosts = field(default_factory=PassCosts)
+    lookup: Acceptance = field(default_factory=Acceptance)
+    draft: Acceptance = field(default_factory=partial(Acceptance, 0.7))
+    draft_ms: float = DRAFT_MS
+    proposed: int = 0
+    accepted: int = 0
+
+
+class Guesses:
+    """The guesses of one generation that are not known yet to be right or wrong."""
+
+    def __init__(
+        self,
+        shared: SharedFigures,
+        tokens: Sequence[int],
+        draft: DraftSession | None,
+        compute: Compute,
+    ) -> None:
+        """``tokens`` are the prompt's, and those generated before; ``compute`` runs the draft."""
+        self._shared = shared
+        self._lookup = Lookup()
+        self._text = list(tokens)
+        for token in self._text[-MAX_QUOTED:]:
+            self._lookup.add(token)
+        self._draft = draft
+        self._compute = compute
+        self._quotes = Acceptance(shared.lookup.rate)
+        self._drafts = Acceptance(shared.draft.rate)
+        self._passes = 0
+        self._idle = 0
+        self._drafted: deque[bool] = deque()
+        """Of each guess in flight, whether it is the draft's."""
+        self.ahead: deque[int] = deque()
+        """Guesses in flight, the earliest first."""
+
+    async def propose(self, room: int) -> list[int]:
+        """Guesses to send behind those in flight, at most ``room``."""
+        if not self.ahead:
+            self._passes += 1
+            if self._passes % REMEASURED == 0:
+                return []
+        found: list[int] = []
+        if self._draft is None or self._quotes.rate >= self._drafts.rate:
+            count = self._count(best_depth(self._shared.costs, self._quotes.rate), room)
+            found = self._lookup.propose(self.ahead, count)
+            self._drafted += [False] * len(found)
+        if not found and self._draft is not None:
+            found = await self._from_draft(self._draft, room)
+            self._drafted += [True] * len(found)
+        self.ahead += found
+        self._shared.proposed += len(found)
+        return found
+
+    def settle(self, token: int) -> bool:
+        """Note the next token that was chosen. Whether what is in flight behind it is still right.
+
+        If not, nothing is ahead any more.
+        """
+        # What would have been quoted costs nothing to know, and tells whether it pays.
+        quoted = self._lookup.propose((), 1)
+        self._lookup.add(token)
+        self._text.append(token)
+        if quoted:
+            for acceptance in (self._quotes, self._shared.lookup):
+                acceptance.seen(accepted=quoted[0] == token)
+        if not self.ahead:
+            return True
+        accepted = self.ahead.popleft() == token
+        if self._drafted.popleft():
+            for acceptance in (self._drafts, self._shared.draft):
+                acceptance.seen(accepted=accepted)
+        self._shared.accepted += accepted
+        if not accepted:
+            self.ahead.clear()
+            self._drafted.clear()
+        return accepted
+
+    def _count(self, depth: int, room: int) -> int:
+        """How many guesses to send now, if so many should be ahead."""
+        count = min(depth - len(self.ahead), max(BLOCK, depth // 2), room)
+        # A message for less than half of what could be sent would cost more than it brings.
+        return 0 if self.ahead and count < min(BLOCK, depth) // 2 else max(0, count)
+
+    async def _from_draft(self, draft: DraftSession, room: int) -> list[int]:
+        shared = self._shared
+        depth = best_depth(shared.costs, self._drafts.rate, shared.draft_ms)
+        if not depth and not self.ahead:
+            self._idle += 1
+            hopeful = best_depth(shared.costs, GOOD_RATE, shared.draft_ms)
+            depth = 0 if self._idle % TRIED_EVERY else min(hopeful, TRIED_DEPTH)
+        count = self._count(depth, room)
+        if not count:
+            return []
+        began = trio.current_time()
+        text = [*self._text, *self.ahead]
+        found = await self._compute(partial(draft.propose, text, count))
+        if found:
+            took_ms = (trio.current_time() - began) * 1e3 / len(found)
+            shared.draft_ms += 0.2 * (took_ms - shared.draft_ms)
+        return found

@@ -1,0 +1,263 @@
+"""Switches between versions of the weights while the node serves (decision 0225).
+
+When the nodes that train have agreed on new weights, and ``training.serve`` wants them, they are
+loaded and packed beside those that are served, in a thread of low priority. Then every new
+generation begins with them; the others end with the version that they began with.
+
+Invariants: the choice is on the disk before anything is generated with it; a version that cannot be
+loaded leaves the present one in service; weights beside weights are loaded only within
+``resources.max_memory_gb``, otherwise in a moment in which nothing is generated.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshnode.domain.training.serving import OFF, Measured, is_worth_serving
+from meshnode.domain.units import GIBIBYTE
+from meshnode.memory import give_back_memory
+from meshnode.model.documents import ModelUnreadable
+from meshnode.model.engine import Engine
+from meshnode.model.loading import LoadedModel, float32_bytes
+from meshnode.services.executor import Executor, ServedVersion
+from meshnode.services.training.low_priority_thread import LowPriorityThread
+from meshnode.services.wakeup import Wakeup, wait_any
+
+if TYPE_CHECKING:
+    from meshnode.domain.training.agreement import WeightsVersion
+    from meshnode.services.versions.store import VersionFiles, VersionStore
+
+log = logging.getLogger(__name__)
+
+USER = "versions"
+"""The name under which a second version reserves memory of the executor."""
+LOOK_EVERY_S = 10.0
+"""How often a version that has to wait for a peer is looked at."""
+AUTO_DTYPE = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The newest weights that the network agreed on, in a file that may be removed soon."""
+
+    measured: Measured
+    anchor: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionDependencies:
+    """What the switch depends on."""
+
+    executor: Executor
+    store: VersionStore
+    setting: str
+    """``training.serve``."""
+    dtype: str
+    load: Callable[[VersionFiles], LoadedModel]
+    """Loads the held layers of a version. Blocks; raises ModelUnreadable."""
+    newest: Callable[[], Candidate | None]
+    loss_of: Callable[[WeightsVersion], float | None]
+    """The held-out loss of weights, as this node has measured it since the start."""
+    dependent: Callable[[], str]
+    """A peer whose generations need the weights that are served; empty if there is none."""
+    news: Wakeup
+    """Set when ``newest`` may give something else."""
+
+
+class VersionSwitch:
+    """Handle of the service."""
+
+    def __init__(self, needs: VersionDependencies, served: VersionFiles) -> None:
+        """``served`` is what the executor was started with."""
+        self.served = served
+        """What new generations begin with."""
+        self.waiting = ""
+        """Why a newer version is not served yet, in words for the operator."""
+        self.setting = needs.setting
+        self._needs = needs
+        self._executor = needs.executor
+        self._thread = LowPriorityThread()
+        self._first_bytes = needs.executor.versions.current.model.weight_bytes
+        self._refused: WeightsVersion | None = None
+        """The version that could not be loaded; it is not tried again."""
+        self._freed = Wakeup()
+        needs.executor.versions.changed.append(self._freed.set)
+
+    @property
+    def served_loss(self) -> float | None:
+        """The held-out loss of what is served; None if it was not measured."""
+        measured = self._needs.loss_of(self.served.weights)
+        return self.served.loss if measured is None else measured
+
+    async def run(self) -> None:
+        """Switch whenever it is worth it, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._account)
+                while True:
+                    news = self._needs.news.next
+                    candidate = self._wanted()
+                    held_up = self._held_up(candidate)
+                    if candidate is None or held_up or not await self._take(candidate):
+                        again = trio.current_time() + LOOK_EVERY_S if held_up else math.inf
+                        await wait_any(news, deadline=again)
+        finally:
+            self._thread.close()
+
+    def _wanted(self) -> Candidate | None:
+        """The version to switch to, if there is one."""
+        newest = self._needs.newest() if self.setting != OFF else None
+        if newest is None or newest.measured.weights == self._refused:
+            return None
+        served = Measured(self.served.weights, self._needs.loss_of(self.served.weights))
+        return newest if is_worth_serving(self.setting, served, newest.measured) else None
+
+    def _held_up(self, candidate: Candidate | None) -> bool:
+        """Whether a candidate has to wait for nodes that would lose their holders."""
+        others = self._needs.dependent() if candidate is not None else ""
+        if candidate is None or not others:
+            return False
+        number = candidate.measured.weights.version
+        waiting = f"version {number} waits: {others} holds only some layers, of what is served"
+        if waiting != self.waiting:
+            log.info("%s", waiting)
+        self.waiting = waiting
+        return True
+
+    async def _take(self, candidate: Candidate) -> bool:
+        """Serve a version. False if it cannot be served, now or ever."""
+        weights, store = candidate.measured.weights, self._needs.store
+        try:
+            await trio.to_thread.run_sync(store.take, candidate.anchor, weights)
+            found = await self._thread(partial(store.read, weights))
+            chosen = replace(found, loss=candidate.measured.loss)
+            await self._load(chosen)
+        except FileNotFoundError:
+            # The next round has ended meanwhile; its weights are tried then.
+            return False
+        except (OSError, ModelUnreadable, ValueError, RuntimeError, MemoryError) as error:
+            log.error("version %d cannot be served: %s", weights.version, error)
+            self._refused, self.waiting = weights, f"version {weights.version} cannot be served"
+            return False
+        self.waiting = ""
+        return True
+
+    async def _load(self, chosen: VersionFiles) -> None:
+        versions, begun = self._executor.versions, trio.current_time()
+        expected = self._expected_bytes()
+        beside = versions.weight_bytes + expected - self._first_bytes
+        if beside <= self._executor.spare_beside(USER):
+            self._executor.reserve(USER, max(0, beside))
+            try:
+                await self._executor.wait_room()
+                version = await self._version(chosen)
+                await trio.to_thread.run_sync(self._needs.store.choose, chosen)
+                self._executor.switch(version)
+            finally:
+                self._reserve()
+        else:
+            await self._load_alone(chosen, expected)
+        before, self.served = self.served, chosen
+        log.info(
+            "serving version %d (model %s) after version %d: held-out loss %s after %s, %.1f s",
+            chosen.weights.version,
+            chosen.model_hash[:16],
+            before.weights.version,
+            _spelled(chosen.loss),
+            _spelled(self._needs.loss_of(before.weights)),
+            trio.current_time() - begun,
+        )
+
+    async def _load_alone(self, chosen: VersionFiles, expected: int) -> None:
+        """Load a version in place of the present one, while nothing is generated."""
+        executor, number = self._executor, chosen.weights.version
+        spare = executor.spare_beside(USER)
+        if expected - self._first_bytes > spare:
+            raise ValueError(
+                f"it takes {expected / GIBIBYTE:.2f} GiB, more than resources.max_memory_gb leaves"
+            )
+        self.waiting = (
+            f"version {number} waits for an idle moment: resources.max_memory_gb leaves "
+            f"{max(0, spare) / GIBIBYTE:.2f} GiB, too little for two versions"
+        )
+        log.info("%s", self.waiting)
+        while not executor.untouched:
+            await executor.wait_idle()
+            await trio.lowlevel.checkpoint()
+        executor.gate.close()
+        before = executor.versions.current
+        try:
+            before.engine.unload()
+            await trio.to_thread.run_sync(give_back_memory)
+            executor.reserve(USER, max(0, expected - self._first_bytes))
+            try:
+                version = await self._version(chosen)
+            except BaseException:
+                # What was served is loaded again: from its own files, as at a start.
+                with trio.CancelScope(shield=True):
+                    executor.switch(await self._version(self.served))
+                raise
+            await trio.to_thread.run_sync(self._needs.store.choose, chosen)
+            executor.switch(version)
+        finally:
+            executor.gate.open()
+            self._reserve()
+
+    async def _version(self, chosen: VersionFiles) -> ServedVersion:
+        """Load a version, off the event loop."""
+        alike, most_rows = self._executor.versions.current.engine, self._executor.limits.max_batch
+
+        def load() -> ServedVersion:
+            model = self._needs.load(chosen)
+            engine = Engine(model.decoder, most_rows, alike)
+            return ServedVersion(chosen.weights, chosen.model_hash, model.facts, engine)
+
+        version = await self._thread(load)
+        if alike.seamless and not version.engine.seamless:
+            raise ValueError("it rounds differently from the version that is served")
+        return version
+
+    def _expected_bytes(self) -> int:
+        """What another version will take, by estimate. Trained weights are float32 in ``auto``."""
+        current = self._executor.versions.current.model
+        if self._needs.dtype != AUTO_DTYPE:
+            return current.weight_bytes
+        return max(current.weight_bytes, float32_bytes(current.config, current.card.layers))
+
+    def _reserve(self) -> None:
+        """Reserve what the versions in memory take beyond what the first one took."""
+        nbytes = self._executor.versions.weight_bytes - self._first_bytes
+        self._executor.reserve(USER, max(0, nbytes))
+
+    async def _account(self) -> None:
+        """Give the memory of a version back once it has been freed."""
+        held = len(self._executor.versions.all)
+        while True:
+            freed = self._freed.next
+            now = len(self._executor.versions.all)
+            if now < held:
+                await trio.to_thread.run_sync(give_back_memory)
+                self._reserve()
+                log.info("a version that is no longer served was freed")
+            held = now
+            await wait_any(freed)
+
+
+def _spelled(loss: float | None) -> str:
+    return "unknown" if loss is None else f"{loss:.4f}"
+
+
+async def serve_versions(
+    switch: VersionSwitch, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Switch between versions until cancelled."""
+    task_status.started()
+    await switch.run()

@@ -1,0 +1,35 @@
+"""The numeric class of a node."""
+
+import pytest
+import torch
+
+from meshnode.domain.errors import StartupError
+from meshnode.model.kernels.library import library
+from meshnode.model.numerics import numeric_class, require_device
+
+
+def test_formats_have_classes_of_their_own_and_keep_them() -> None:
+    classes = {dtype: numeric_class(dtype) for dtype in ("float32", "bfloat16", "int8")}
+    assert len({text.rpartition("-")[2] for text in classes.values()}) == 3
+    numeric_class.cache_clear()
+    assert classes == {dtype: numeric_class(dtype) for dtype in classes}
+
+
+def test_the_compiled_kernels_have_one_class_with_any_number_of_threads() -> None:
+    if library(torch.get_num_threads()) is None:
+        pytest.skip("no kernels: see the log for the reason")
+    before, threads = numeric_class("int8"), torch.get_num_threads()
+    numeric_class.cache_clear()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert numeric_class("int8") == before
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_device_that_is_not_used_is_refused(device: str) -> None:
+    require_device("auto")
+    require_device("cpu")
+    with pytest.raises(StartupError, match=f"--device {device}: the engine computes on the CPU"):
+        require_device(device)

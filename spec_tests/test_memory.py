@@ -1,0 +1,45 @@
+"""The process's memory: what counts, and what the limit leaves (decision 0157)."""
+
+from __future__ import annotations
+
+import sys
+
+import psutil
+import pytest
+
+from meshnode.config import build_config
+from meshnode.domain.errors import StartupError
+from meshnode.domain.units import GIBIBYTE, MEBIBYTE
+from meshnode.memory import PROCESS_BYTES, map_large_blocks, private_bytes, reuse_blocks
+from meshnode.services.executor import engine_limits
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_private_memory_is_a_part_of_the_resident() -> None:
+    before = private_bytes()
+    block = bytearray(b"x") * (64 * MEBIBYTE)
+    assert private_bytes() - before > 60 * MEBIBYTE
+    assert private_bytes() < psutil.Process().memory_info().rss
+    del block
+    assert private_bytes() - before < 4 * MEBIBYTE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an allocator of glibc")
+def test_freed_blocks_between_others_go_back_while_a_node_starts() -> None:
+    map_large_blocks()
+    try:
+        before = private_bytes()
+        blocks = [bytearray(b"x") * (512 * 1024) for _ in range(64)]
+        # Every other block stays, so that the heap could not shrink.
+        del blocks[::2]
+        assert private_bytes() - before < 20 * MEBIBYTE
+    finally:
+        reuse_blocks()
+
+
+def test_the_cache_has_what_weights_and_process_leave() -> None:
+    config = build_config({"resources.max_memory_gb": 1.0})
+    limits = engine_limits(config, 100 * MEBIBYTE + PROCESS_BYTES)
+    assert limits.kv_bytes == GIBIBYTE - 350 * MEBIBYTE
+    with pytest.raises(StartupError, match="weights and the process alone take"):
+        engine_limits(config, GIBIBYTE)
