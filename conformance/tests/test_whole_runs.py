@@ -1,12 +1,13 @@
 """The toy conforms: every check runs, every MUST that has a check is proved, and nothing fails."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from conformance.catalogue import Effect, Level, Origin, Profile
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
-from conformance.judging.toy.serving import Serving
+from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Run, Runner
 from conformance.suite import checks
 from conformance.target import Target
@@ -15,15 +16,22 @@ from conformance.verdict import Exit, Outcome, Standing
 
 
 @pytest.fixture(scope="module")
-def whole(served: Serving) -> Run:
+def untouched() -> Iterator[Serving]:
+    """Serve a toy whose history no other test has filled, so that its first page shows all kinds."""
+    with Toy() as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def whole(untouched: Serving) -> Run:
     """Run all checks once."""
     everything = Target(
-        served.url,
+        untouched.url,
         profiles=frozenset(Profile),
         burst_s=0.2,
         timeout_s=60,
         **NATIVE_SETTINGS,
-        grpc=served.grpc,
+        grpc=untouched.grpc,
         token=TOKEN,
         expired_token=EXPIRED,
         second_token=SECOND,
@@ -73,7 +81,7 @@ def test_every_check_finds_something(whole: Run) -> None:
     assert silent == {"training-agreement"}
 
 
-def test_the_order_of_the_checks_does_not_change_their_results(toy: Serving, whole: Run) -> None:
+def test_the_order_of_the_checks_does_not_change_their_results(whole: Run) -> None:
     runs = [Runner(replace(whole.target, seed=seed), shuffle=True).run() for seed in (1, 2)]
     orders = [list(dict.fromkeys(item.check for item in run.exchanges)) for run in (whole, *runs)]
     assert orders[0] != orders[1] != orders[2]

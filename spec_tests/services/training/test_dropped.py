@@ -30,7 +30,9 @@ async def test_weights_that_got_worse_are_dropped_by_all_and_three_such_rounds_e
             assert rounds is not None
             assert rounds.record.judging.dropped == 3
             kept = rounds.learner.losses[model_hash]
-            assert kept == rounds.record.losses[-1] == min(rounds.learner.losses.values())
+            assert kept == rounds.record.losses[-1]
+            # Less than half a percent worse is not worse.
+            assert kept <= 1.005 * min(rounds.learner.losses.values())
             assert rounds.record.losses[-2] > kept
         for node in nodes:
             assert node.training.status() is None
