@@ -17,7 +17,7 @@ from conformance.verdict import Exit, Outcome, Standing
 
 @pytest.fixture(scope="module")
 def untouched() -> Iterator[Serving]:
-    """Serve a toy whose history no other test has filled, so that its first page shows all kinds."""
+    """Serve a toy whose history no other test has filled: its first page shows all kinds."""
     with Toy() as serving:
         yield serving
 

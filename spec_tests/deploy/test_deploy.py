@@ -35,8 +35,8 @@ def test_variables_and_flags_are_those_of_the_node() -> None:
         if path.parent.name in ("container", "kubernetes")
         for flag in re.findall(r"[\[\" ]--([a-z-]+)[\", ]", path.read_text())
     }
-    others = {"no-cache-dir", "no-deps", "require-hashes", "no-build-isolation"}
-    others |= {"extra-index-url", "uid", "home-dir", "shell", "start-period"}
+    others = {"no-deps", "require-hashes", "no-build-isolation", "extra-index-url"}
+    others |= {"no-install-recommends", "format", "uid", "home-dir", "shell", "start-period"}
     assert flags & set(FLAGS)
     assert flags - set(FLAGS) - others == set()
 

@@ -4,6 +4,9 @@ The library is plain C++ behind a C interface, so it depends neither on Python's
 torch's. It lies in the user's cache folder under a name that is derived from the sources, the
 compiler and its options, so that an update compiles it again and two nodes share it.
 
+An image, whose users should need no compiler, brings the libraries along: :func:`bring` compiles
+one for each kind of processor into the package, and they come before the user's folder.
+
 Nothing here fails a start: without a compiler, or on a processor without AVX2, there is no library,
 and a reason in one line.
 """
@@ -15,6 +18,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -26,8 +30,12 @@ OPTIONS = (
     *("-O3", "-std=c++20", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"),
     # Equal inputs must give equal bits on every machine: nothing is contracted or reordered.
     *("-ffp-contract=off", "-fno-math-errno"),
-    *("-mavx2", "-mfma", "-mf16c", "-mtune=native"),
+    *("-mavx2", "-mfma", "-mf16c"),
 )
+HERE = "-mtune=native"
+"""For the processor that compiles; it changes the order of instructions, and no result."""
+BROUGHT = Path(__file__).parent / "built"
+"""Libraries that came with the package."""
 COMPILE_S = 300.0
 """Seconds after which a compiler is given up; it takes 5 to 20."""
 _FLAGS = {"avx512_vnni": ("-mavx512vnni", "-mavx512vl"), "avx_vnni": ("-mavxvnni",)}
@@ -47,15 +55,38 @@ def library_path() -> Path:
         raise NoKernels("MESHNODE_KERNELS is torch")
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
         raise NoKernels("the processor has no AVX2")
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
-    if compiler is None:
-        raise NoKernels("there is no C++ compiler")
-    command = [compiler, *OPTIONS, *_processor_options()]
-    name = f"kernels-{_digest(command)}.so"
-    path = _cache_folder() / name
+    options = (*OPTIONS, *_processor_options())
+    brought = _brought(options)
+    if brought.exists():
+        return brought
+    compiler = _compiler()
+    command = [compiler, *options, HERE]
+    path = _cache_folder() / f"kernels-{_digest([*command, _version(compiler)])}.so"
     if not path.exists():
         _compile(command, path)
     return path
+
+
+def bring() -> list[Path]:
+    """Compile a library for each kind of processor into the package. Raises NoKernels, OSError."""
+    BROUGHT.mkdir(exist_ok=True)
+    made = []
+    for extra in ((), *_FLAGS.values()):
+        options = (*OPTIONS, *extra)
+        _compile([_compiler(), *options], _brought(options))
+        made.append(_brought(options))
+    return made
+
+
+def _brought(options: Sequence[str]) -> Path:
+    return BROUGHT / f"kernels-{_digest(options)}.so"
+
+
+def _compiler() -> str:
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
+    if compiler is None:
+        raise NoKernels("there is no C++ compiler")
+    return compiler
 
 
 def _processor_options() -> tuple[str, ...]:
@@ -67,13 +98,17 @@ def _processor_options() -> tuple[str, ...]:
     return next((options for name, options in _FLAGS.items() if name in present), ())
 
 
-def _digest(command: list[str]) -> str:
-    digest = hashlib.sha256("\0".join(command).encode())
+def _version(compiler: str) -> str:
     try:
-        version = subprocess.run([command[0], "--version"], capture_output=True, timeout=30)
-        digest.update(version.stdout)
+        answer = subprocess.run([compiler, "--version"], capture_output=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
-        raise NoKernels(f"{command[0]} does not run") from None
+        raise NoKernels(f"{compiler} does not run") from None
+    return answer.stdout.decode(errors="replace")
+
+
+def _digest(words: Sequence[str]) -> str:
+    """A name for what is compiled from the sources with ``words``."""
+    digest = hashlib.sha256("\0".join(words).encode())
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
