@@ -9,7 +9,8 @@ state      what to do                    what can follow
 =========  ============================  ========================================================
 UNKNOWN    ask for the account's nonce   SOUGHT
 SOUGHT     look for it in the blocks     LANDED if a block holds it, or if its nonce was passed:
-                                         another transaction took the nonce. Otherwise UNUSED
+                                         another transaction took the nonce, or, where blocks
+                                         are missing, this one did. Otherwise UNUSED
 UNUSED     offer the signed bytes        OFFERED if they were taken, or refused for the moment;
                                          LANDED if a rule of the ledger refuses them
 OFFERED    wait for the next block       UNKNOWN: it may have been dropped on the way to a block
@@ -88,15 +89,20 @@ class Landing:
         self._enter(LandingState.SOUGHT)
         self._passed = next_nonce > self._nonce
 
-    def note_search(self, found: tuple[int, TransactionResult] | None) -> None:
-        """In SOUGHT: height and result of the transaction, or None when no block holds it."""
+    def note_search(
+        self, found: tuple[int, TransactionResult] | None, *, missing: bool = False
+    ) -> None:
+        """In SOUGHT: height and result of the transaction, or None when no block holds it.
+
+        ``missing``: blocks that may hold it are not here, as the ledger began with a snapshot.
+        """
         if found is not None:
             height, result = found
             accepted = result.code == ACCEPTED
             outcome = Outcome.COMMITTED if accepted else Outcome.REFUSED
             self._land(Landed(outcome, result.log, height))
         elif self._passed:
-            self._land(Landed(Outcome.SUPERSEDED))
+            self._land(Landed(Outcome.UNSEEN if missing else Outcome.SUPERSEDED))
         else:
             self._enter(LandingState.UNUSED)
 

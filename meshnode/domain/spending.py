@@ -29,6 +29,8 @@ class Outcome(StrEnum):
     """A rule of the ledger refuses it; nothing has changed."""
     SUPERSEDED = "superseded"
     """Another transaction took its nonce: it can never be in a block."""
+    UNSEEN = "unseen"
+    """Its nonce was used in a block that is not here, by it or by another. It counts as paid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,8 @@ class AccountBook:
         del self._pending[outcome.account]
         if outcome.outcome != Outcome.REFUSED:
             self._used[outcome.account] = pending.nonce
-        if outcome.outcome == Outcome.COMMITTED:
+        # What may have been paid is not paid again, and not charged again.
+        if outcome.outcome in (Outcome.COMMITTED, Outcome.UNSEEN):
             self._owed[outcome.account] -= pending.settles
             if pending.order:
                 self._orders[pending.order] = str(outcome.outcome)

@@ -53,6 +53,10 @@ class ChainLedger(Protocol):
     def height(self) -> int:
         """The height of the last committed block."""
 
+    @property
+    def earliest_height(self) -> int:
+        """The first height whose block is here, or comes next."""
+
     def readiness(self) -> LedgerReadiness:
         """Whether its answers are current."""
 

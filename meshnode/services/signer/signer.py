@@ -81,6 +81,7 @@ URGENT = frozenset({"respond", "submit"})
 UNHINDERED = frozenset({"ok", "stalled"})
 """Readiness at which the node's own services still sign. A stalled chain takes their transactions
 when it makes blocks again; a ledger that is behind would have them signed with an old nonce."""
+UNSEEN = "a block that is not here may hold this transaction: look at the account"
 STOPPING = "the node stops: look at the account before you try again"
 
 
@@ -223,12 +224,14 @@ class Signer:
             pending = self._sign(submission, key, request, state.nonce)
             submission.transaction_id = pending.id
             await self._store(pending)
-            landed = await self._land(pending)
+            landed = await self._land(pending, state.height)
             if landed.outcome is Outcome.COMMITTED:
                 submission.time_ns = await self._time_landed(landed.height)
                 return
             if landed.outcome is Outcome.REFUSED:
                 raise submission.refused_as(landed.reason)
+            if landed.outcome is Outcome.UNSEEN:
+                raise Unavailable(UNSEEN)
         raise Unavailable("others use this account's key at the same time; try again")
 
     def _require_usable(self, submission: Submission) -> None:
@@ -285,7 +288,7 @@ class Signer:
         """Follow the transaction that an earlier run of the node left pending."""
         pending = self._accounts.pending(account)
         if pending is not None:
-            landed = await self._land(pending)
+            landed = await self._land(pending, signed_after=0)
             log.info(
                 "transaction %s of an earlier run: %s %s",
                 pending.id,
@@ -293,9 +296,12 @@ class Signer:
                 landed.reason,
             )
 
-    async def _land(self, pending: PendingTransaction) -> Landed:
-        """Follow a pending transaction until its outcome is final, and record the outcome."""
-        landed = await self._follow(pending)
+    async def _land(self, pending: PendingTransaction, signed_after: int) -> Landed:
+        """Follow a pending transaction until its outcome is final, and record the outcome.
+
+        Only blocks above the height ``signed_after`` can hold it.
+        """
+        landed = await self._follow(pending, signed_after)
         record = TransactionOutcome(pending.account, pending.hash, str(landed.outcome))
         while True:
             try:
@@ -311,7 +317,7 @@ class Signer:
             event.set()
         return landed
 
-    async def _follow(self, pending: PendingTransaction) -> Landed:
+    async def _follow(self, pending: PendingTransaction, signed_after: int) -> Landed:
         landing, height = Landing(pending.nonce), 0
         while landing.landed is None:
             try:
@@ -320,7 +326,9 @@ class Signer:
                         height = self._ledger.height
                         landing.note_nonce(await read_next_nonce(self._ledger, pending.account))
                     case LandingState.SOUGHT:
-                        landing.note_search(await self._ledger.transaction(pending.hash))
+                        found = await self._ledger.transaction(pending.hash)
+                        missing = self._ledger.earliest_height > signed_after + 1
+                        landing.note_search(found, missing=missing)
                     case LandingState.UNUSED:
                         landing.note_answer(await self._ledger.submit(pending.raw.encode("ascii")))
                     case _:

@@ -38,7 +38,7 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.shortage import shortage_in
-from meshnode.domain.spending import OrderEnd
+from meshnode.domain.spending import OrderEnd, Outcome
 from meshnode.services.signer.accounts import AccountState
 from meshnode.services.signer.submission import TransactionRequest
 
@@ -54,6 +54,12 @@ LOCK_FILE = "lock"
 LOOK_EVERY_S = 0.25
 FUND, SWEEP = "fund", "sweep"
 DONE = "committed"
+ENDS: dict[str | None, str] = {
+    None: "there is nothing to move",
+    Outcome.COMMITTED: DONE,
+    Outcome.UNSEEN: "a block that is not here may hold it: look at the account",
+}
+"""What the answer says, by the outcome in the journal."""
 STAYS = "; staked or cooling down, and left there: "
 """Text between the outcome of a sweep and an amount."""
 
@@ -169,8 +175,7 @@ class _Clerk:
             seen: list[AccountState] = []
             plan = partial(self._plan, name, order, seen)
             await self._wallet.begin(account, plan, order=name).wait()
-            paid = self._journal.accounts.order(name) is not None
-            outcome = DONE if paid else "there is nothing to move"
+            outcome = ENDS[self._journal.accounts.order(name)]
             if order.kind == SWEEP:
                 outcome += _what_stays(seen)
         except OSError as error:

@@ -16,6 +16,7 @@ from meshnode.domain.chain.envelope import application_id, transaction_hash
 from meshnode.domain.chain.errors import MempoolFull, Rejected, WrongNonce
 from meshnode.domain.chain.queries import QueryResult
 from meshnode.domain.errors import RateLimited, Unavailable
+from meshnode.domain.spending import Charge, Outcome
 from meshnode.services.proofs.chain import ChainView
 from meshnode.services.signer import submission
 from meshnode.services.signer.accounts import AccountState
@@ -82,6 +83,7 @@ class ScriptedLedger:
 
     chain_id = "scripted"
     height = 1
+    earliest_height = 1
     genesis = SimpleNamespace(profile=SimpleNamespace(params=SimpleNamespace(fee=1000)))
 
     def __init__(self, *answers: Rejected | Exception | None, lands_unheard: bool = False) -> None:
@@ -191,6 +193,32 @@ async def test_a_transaction_signed_before_a_kill_is_offered_again_before_all_ot
     assert len(set(down.submitted)) == 1
     assert up.submitted[0] == down.submitted[0]
     assert [json.loads(raw)["body"]["nonce"] for raw in up.submitted] == [3, 4]
+
+
+async def test_what_a_block_before_the_snapshot_may_hold_is_not_paid_again(
+    autojump_clock: object, tmp_path: Path
+) -> None:
+    """The nonce was passed, and the block that says by what is not here: it counts as paid."""
+    down = ScriptedLedger(*[Unavailable("nobody")] * 99)
+    async with (
+        running_signer(down, node_key(BOB), tmp_path) as signer,
+        trio.open_nursery() as senders,
+    ):
+        signer.journal.post(Charge(BOB.key, 5))
+        pays = TransactionRequest("transfer", {"to": STRANGER, "amount": 5}, spends=5, settles=5)
+        order = Submission(BOB.key, lambda state: pays, order="f" * 32)
+        signer.submit(order)
+        await wait_until(lambda: len(down.submitted) > 1)
+        senders.cancel_scope.cancel()
+    joined = ScriptedLedger()
+    joined.nonce, joined.height, joined.earliest_height = 4, 20, 21
+    async with running_signer(joined, node_key(BOB), tmp_path) as signer:
+        await wait_until(lambda: signer.journal.accounts.pending(BOB.key) is None)
+        assert signer.journal.accounts.owed(BOB.key) == 0
+        assert signer.journal.accounts.order("f" * 32) == Outcome.UNSEEN
+        # Its own transactions land in blocks that are here.
+        await signer.send("respond", {"job_id": "x"})
+    assert [json.loads(raw)["body"]["nonce"] for raw in joined.submitted] == [4]
 
 
 class HeldLedger(ScriptedLedger):
