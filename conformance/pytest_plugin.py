@@ -9,7 +9,7 @@ import argparse
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -33,11 +33,15 @@ class ConformanceWarning(UserWarning):
 class _Options:
     """Adds a prefix to the command line's options, so that they cannot clash with pytest's."""
 
+    names: ClassVar[list[str]] = ["url"]
+    """The options that a target is made from, as the command line names them."""
+
     def __init__(self, group: Any) -> None:
         self._group = group
 
     def addoption(self, flag: str, **settings: Any) -> None:
         """Add one option."""
+        self.names.append(flag[2:].replace("-", "_"))
         flag = flag.replace("--", PREFIX, 1)
         self._group.addoption(flag, dest=flag[2:].replace("-", "_"), **settings)
 
@@ -65,11 +69,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _settings(config: pytest.Config) -> argparse.Namespace:
-    names = (
-        "url", "config", "token", "expired_token", "gradient", "grpc", "profile", "allow", "budget",
-        "timeout", "examples", "seed",
-    )  # fmt: skip
-    return argparse.Namespace(**{name: config.getoption(f"node_{name}") for name in names})
+    given = {name: config.getoption(f"node_{name}") for name in _Options.names}
+    return argparse.Namespace(**given)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from pathlib import Path
 from spec_tests.docs.pages import ROOT, Step, commands, fits, is_node, port_of
 from spec_tests.ports import free_port
 from spec_tests.processes import calls, forking
+from spec_tests.processes.nodes import wait_chain
 
 WITHIN_S = 600.0
 """For one command, or the start of a server; only reached when a test fails."""
@@ -191,6 +192,8 @@ class Sandbox:
             assert process.poll() is None, f"{command} ended with {process.returncode}:\n{said}"
             assert time.monotonic() < end, f"{command} is not ready:\n{said}"
             time.sleep(0.05)
+        if node:
+            wait_chain(self.ports[port])
         self.printed = self.shown("\n".join(server.lines))
 
     def _script(self, command: str, programs: str = "") -> list[str]:

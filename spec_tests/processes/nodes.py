@@ -25,6 +25,8 @@ READY_WITHIN_S = 600
 """Generous: machines are shared, and how long a start takes is measured in bench/, not here."""
 ENDS_WITHIN_S = 180
 ANSWERS_WITHIN_S = 600
+CHAIN_COMES = b"the chain has not come up yet"
+"""What ``/healthz`` says until then (:class:`meshnode.assembly.chain.ChainSlot`)."""
 SOON_S = 300.0
 """For effects in a network or on a chain. Like the other limits, only reached when a test fails."""
 
@@ -205,10 +207,28 @@ def starting_node(
 
 @contextmanager
 def running_node(data_dir: Path, *arguments: str, **options: Any) -> Iterator[Node]:
-    """Start a node as :func:`starting_node` does, and wait for its banner."""
+    """Start a node as :func:`starting_node` does, and wait for its banner and its chain."""
     with starting_node(data_dir, *arguments, **options) as node:
         node.wait_ready()
+        wait_chain(node.port)
         yield node
+
+
+def wait_chain(port: int) -> None:
+    """Wait while a node says that its chain has not come up yet, as it does on a busy machine."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWERS_WITHIN_S)
+        try:
+            connection.request("GET", "/healthz")
+            if CHAIN_COMES not in connection.getresponse().read():
+                return
+        except (OSError, http.client.HTTPException):
+            # It has ended, or speaks TLS.
+            return
+        finally:
+            connection.close()
+        time.sleep(0.05)
 
 
 def _read_banner(node: Node) -> None:

@@ -107,7 +107,8 @@ def test_a_bond_above_a_third_makes_a_validator_which_judges_and_leaves(tmp_path
         # Without its half of the power nothing is decided, so both take part.
         assert len(first.call("validators")["validators"]) == 2
         send(joining, owner, "vote", consensus_key=key.public_key, **vote)
-        assert record(first, f"claim/{work['statement']}")["reward"] > 0
+        # The first validator learns of the block a moment later than the one that was told.
+        wait_until(lambda: record(first, f"claim/{work['statement']}")["reward"] > 0, "its reward")
         send(first, owner, "unbond", consensus_key=key.public_key)
         wait_until(lambda: len(first.call("validators")["validators"]) == 1, "its leaving")
         this.stop(joining)

@@ -11,15 +11,12 @@ from conformance.catalogue import Effect, Level, Profile
 from conformance.run import Run, Runner
 from conformance.target import Target
 from conformance.verdict import Standing
-from spec_tests.processes.chain_files import healthz
-from spec_tests.processes.nodes import running_node, wait_until
+from spec_tests.processes.nodes import running_node
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with running_node(tmp_path_factory.mktemp("conformance") / "node") as node:
-        # On a busy machine the chain takes its time, and its routes say 503 until then.
-        wait_until(lambda: healthz(node)[0] == 200, 60)
         target = Target(
             f"http://127.0.0.1:{node.port}",
             profiles=frozenset(Profile),
