@@ -87,7 +87,7 @@ def _judge_chunks(context: Context, chunks: Chunks, asked: Asked, answer: Answer
         if found:
             held = len(found) == 1 and "" not in found
             context.judge(ident, held, f"{key} {brief(sorted(found))}", answer)
-    times = {float(found) for chunk in chunks if is_int(found := chunk.get("created"))}
+    times = {float(at) for chunk in chunks if is_int(at := chunk.get("created"))}
     if times:
         context.judge("OA-STREAM-006", len(times) == 1, f"created {brief(sorted(times))}", answer)
         openai.judge_created(context, "OA-STREAM-006", min(times), answer)
