@@ -66,6 +66,7 @@ from meshnode.services.shards.messages import (
 from meshnode.services.shards.relay import time_for_next_hop
 from meshnode.services.shards.senders import UpstreamHolder, sender_at
 from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, square_in
+from meshnode.services.shards.strangers import StrangersTurns
 from meshnode.services.shards.training_call import TrainingCall, unpack_training
 from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
@@ -153,6 +154,7 @@ class ShardTrainer:
         """Held while the weights must not change: by the backward pass of a message that steps,
         and at the last holder by both passes of a member's message."""
         self._kept = KeptGraphs(limits)
+        self._strangers = StrangersTurns(lambda: bool(executor.requesters()), limits.graph_bytes)
 
     @property
     def enabled(self) -> bool:
@@ -221,7 +223,7 @@ class ShardTrainer:
         if not self._enabled():
             raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         call = message.call
-        sender = self._sender(message)
+        sender = sender_at(message.sender_url, message.source_shard, self._peers.knows)
         is_last = call.layers.stop == self._executor.card.num_layers
         card = self._executor.card
         read = partial(
@@ -230,6 +232,8 @@ class ShardTrainer:
         inputs, targets = await off_loop(call.nbytes, read)
         key = (call.session_id, call.request_id)
         size = graph_bytes(self._executor.config, call.layers, inputs.shape[0], inputs.shape[1])
+        if not message.member:
+            self._strangers.validate_size(size)
         with self._kept.making(key, size, message.member, trio.current_time()):
             # The last holder's backward pass must use the weights of its forward pass. Nobody but
             # members may let others wait for that.
@@ -253,7 +257,7 @@ class ShardTrainer:
             return forward_graph(decoder, call.layers, inputs, targets), self._stepper.steps
 
         begun = trio.current_time()
-        graph, steps_before = await self._compute(run)
+        graph, steps_before = await self._compute(run, message.member)
         now = trio.current_time()
         compute_ms = (now - begun) * 1e3
         kept = KeptGraph(graph, size, sender, now, message.step, message.member, steps_before)
@@ -311,7 +315,7 @@ class ShardTrainer:
                 raise GraphUnknown
             return backward_graph(decoder, kept.graph, gradient)
 
-        of_inputs, gradients = await self._compute(run)
+        of_inputs, gradients = await self._compute(run, kept.member)
         square = 0.0
         if kept.step:
             gradients = self._kept.sum_with(key[0], gradients, kept.member)
@@ -338,7 +342,7 @@ class ShardTrainer:
             # The holders before this one have stepped, so this one must, even if it is cancelled.
             # It waits for the torch thread only.
             with trio.CancelScope(shield=kept.sender is not None):
-                await self._compute(step)
+                await self._compute(step, kept.member)
             self.stepped.set()
             self._kept.pop_sum(key[0])
             # These graphs were made from the weights before the step.
@@ -369,8 +373,10 @@ class ShardTrainer:
                 return square
         raise CallFailed(Code.DEADLINE_EXCEEDED, "no answer in time")
 
-    async def _compute(self, function: Callable[[], Result]) -> Result:
+    async def _compute(self, function: Callable[[], Result], member: str) -> Result:
         try:
+            if not member:
+                return await self._strangers.compute(self._executor.compute, function)
             return await self._executor.compute(function)
         except ComputationError as error:
             log.error("training: %r", error)
@@ -387,12 +393,3 @@ class ShardTrainer:
                     self._stepper.changed = True
                 self._decoder = decoder
             return self._decoder
-
-    def _sender(self, message: TrainingCall) -> UpstreamHolder | None:
-        """The holder that gets the gradients. Raises InvalidRequest unless it is a peer."""
-        if not message.sender_url:
-            return None
-        sender = sender_at(message.sender_url, message.source_shard)
-        if not self._peers.knows(sender.host, sender.grpc_port):
-            raise InvalidRequest("sender_url", "is not a peer of this node")
-        return sender

@@ -28,7 +28,7 @@ class TrainingCall:
     step: bool = False
     """Whether the weights are to be updated after the backward pass."""
     member: str = ""
-    """The node id of the member that signed it; empty for this node, and if nobody did."""
+    """The node id of the member that signed it, which may be this node's; empty if nobody did."""
 
 
 def unpack_training(
