@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from meshnode.domain.errors import Overloaded, RateLimited
 from meshnode.domain.shares import Requester, Standing
+from meshnode.model.engine import Outcome, Session
 from meshnode.model.loading import LoadedModel
 from meshnode.services.admission import STARVING_FOR_S, Starvation
 from meshnode.services.executor import Executor, SessionEvicted
@@ -54,6 +56,48 @@ async def test_a_suspended_generation_goes_on_with_the_tokens_that_it_would_have
         assert (text, finished.usage) == (alone[0], alone[1].usage)
 
     await with_executor(model, use, replace(LIMITS, max_batch=1))
+
+
+async def test_what_a_suspended_generation_has_computed_is_kept(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = replace(LONG, prompt="x" * 40, max_tokens=60, requester=BOB)
+
+    async def use(executor: Executor) -> None:
+        engine = executor.versions.current.engine
+        if not engine.seamless:
+            pytest.skip("chunks round differently here: nothing is kept")
+        text, ended = await complete(executor, request)
+        # Nothing of that run is found by the next one.
+        executor.prefixes.shrink(0)
+        computed: list[tuple[int, int]] = []
+        prefill = engine.prefill_together
+
+        def noting(parts: Sequence[tuple[Session, int, int]]) -> list[Outcome | None]:
+            computed.extend((start, stop) for _, start, stop in parts)
+            return prefill(parts)
+
+        monkeypatch.setattr(engine, "prefill_together", noting)
+        async with (
+            await executor.open(replace(request, max_tokens=30, temperature=1.5)) as other,
+            await executor.open(request) as suspended,
+        ):
+            await anext(other)
+            tokens = [await anext(suspended) for _ in range(7)]
+            hit = executor.prefixes.hit
+            async with await executor.open(replace(LONG, max_tokens=30, requester=ALICE)) as paying:
+                await anext(paying)
+                assert executor.queued == 1
+                computed.clear()
+                await read(paying)
+            more, finished = await read(suspended)
+            # One position: its logits give the next token.
+            assert [stop - start for start, stop in computed] == [1]
+            assert executor.prefixes.hit == hit
+        again = "".join(event.text for event in [*tokens, *more] if hasattr(event, "text"))
+        assert (again, finished.usage) == (text, ended.usage)
+
+    await with_executor(model, use, replace(LIMITS, max_batch=2))
 
 
 async def test_a_suspended_generation_can_be_left(model: LoadedModel) -> None:
