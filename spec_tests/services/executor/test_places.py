@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+import trio
 
+from meshnode.domain.batching import Scheduler
 from meshnode.domain.errors import Overloaded, RateLimited
 from meshnode.domain.shares import Requester, Standing
 from meshnode.model.engine import Outcome, Session
@@ -172,3 +174,36 @@ def test_starvation_ends_by_itself() -> None:
     assert not starvation.lasts(40.0 + STARVING_FOR_S)
     starvation.placed(41.0)
     assert not starvation.lasts(41.0)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_who_is_ahead_waits_for_the_event_loop_but_not_for_ever(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    turns = 0
+    turn = Scheduler.turn
+
+    def is_ahead(scheduler: Scheduler[object], now: float = 0.0) -> bool:
+        nonlocal turns
+        turns += 1
+        turn(scheduler, now)
+        return False
+
+    async def use(executor: Executor) -> None:
+        alone = await complete(executor, replace(GREEDY, requester=BOB))
+        monkeypatch.setattr(Scheduler, "turn", is_ahead)
+        async with trio.open_nursery() as nursery:
+            if busy:
+                nursery.start_soon(stay_busy)
+            answer = await complete(executor, replace(GREEDY, requester=BOB))
+            nursery.cancel_scope.cancel()
+        assert (answer[0], answer[1].usage) == (alone[0], alone[1].usage)
+        assert turns >= GREEDY.max_tokens - 1
+
+    await with_executor(model, use)
+
+
+async def stay_busy() -> None:
+    """Give the event loop something to do all the time."""
+    while True:
+        await trio.lowlevel.checkpoint()
