@@ -48,6 +48,7 @@ class Profile(StrEnum):
     GRPC = "grpc"
     DHT = "dht"
     PIPELINE = "pipeline"
+    OPENAI = "openai"
 
 
 class Effect(IntEnum):

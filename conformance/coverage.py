@@ -30,6 +30,7 @@ TITLES = {
     "7.3": "gRPC status codes",
     "8": "Limits",
     "9": "Versioning",
+    "10": "OpenAI's interface (an appendix: not in the document)",
 }
 
 _HEAD = """\

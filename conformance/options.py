@@ -3,7 +3,7 @@
 from typing import Any
 
 from conformance.catalogue import Profile
-from conformance.editions import CURRENT
+from conformance.editions import CURRENT, DRAFT
 
 
 def add_target_options(parser: Any) -> None:
@@ -34,7 +34,8 @@ def add_target_options(parser: Any) -> None:
         "--edition",
         type=int,
         metavar="N",
-        help=f"edition of the requirements that is scored; default: {CURRENT}, the latest",
+        help=f"edition of the requirements that is scored; default: {CURRENT}, the latest;"
+        f" {DRAFT} is the draft of the next one",
     )
     add(
         "--require",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from conformance import messages
 from conformance.catalogue import Profile
 from conformance.grpcwire import GrpcClient
-from conformance.httpwire import HttpClient, Unanswered
+from conformance.httpwire import ANONYMOUS, Credential, HttpClient, Unanswered
 from conformance.journal import Journal
 from conformance.secrecy import Redactor
 from conformance.strictjson import is_int
@@ -32,6 +32,10 @@ class Family:
     profiles: frozenset[Profile]
     routes: dict[str, tuple[str, ...]]
     guarded: tuple[str, ...] = ()
+    # Routes that refuse an empty object, which no request is.
+    refusing: tuple[str, ...] = ()
+    # Whether its routes, even those that only list something, ask for the token.
+    with_token: bool = False
 
 
 FAMILIES = (
@@ -48,6 +52,12 @@ FAMILIES = (
         ("/api/v1/config", "/api/v1/layers", "/api/v1/wallet/balance"),
     ),
     Family(
+        frozenset({Profile.OPENAI}),
+        {"/v1/models": ("data",)},
+        refusing=("/v1/chat/completions",),
+        with_token=True,
+    ),
+    Family(
         frozenset({Profile.NATIVE_API}),
         # Not /healthz, which many services have that are not gateways.
         dict.fromkeys(
@@ -61,6 +71,8 @@ ENOUGH = 2
 SERVICE_PROFILES = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 TIMEOUT_S = 3.0
 UNAUTHORIZED = 401
+# What is answered to a request that lacks what it needs.
+REFUSED = (400, 422)
 
 
 @dataclass(frozen=True)
@@ -74,16 +86,25 @@ class Proposal:
 
 
 def probe(target: Target) -> Proposal:
-    """Probe a target without changing anything; only its configuration is read with a token."""
+    """Probe a target without changing anything.
+
+    Only its configuration and OpenAI's routes are read with a token.
+    """
     journal = Journal(Redactor(target.secrets))
     looks: list[str] = []
     found: set[Profile] = set()
     absent: dict[Profile, str] = {}
     http = HttpClient(target.url, journal, timeout_s=TIMEOUT_S, max_wait_s=10)
     for family in FAMILIES:
-        asks = {path: _get(http, path, keys) for path, keys in family.routes.items()}
+        credential = target.valid if family.with_token else ANONYMOUS
+        asks = {path: _get(http, path, keys, credential) for path, keys in family.routes.items()}
         asks.update({path: _guarded(http, path) for path in family.guarded})
-        shown = [path for path, ask in asks.items() if _look(looks, f"GET {path}", ask)]
+        asks.update({path: _refusing(http, path, credential) for path in family.refusing})
+        shown = [
+            path
+            for path, ask in asks.items()
+            if _look(looks, f"{'POST' if path in family.refusing else 'GET'} {path}", ask)
+        ]
         if len(shown) >= ENOUGH:
             found |= family.profiles
             continue
@@ -123,9 +144,11 @@ def _look(looks: list[str], what: str, ask: Callable[[], tuple[bool, str]]) -> b
     return present
 
 
-def _get(http: HttpClient, path: str, keys: tuple[str, ...]) -> Callable[[], tuple[bool, str]]:
+def _get(
+    http: HttpClient, path: str, keys: tuple[str, ...], credential: Credential
+) -> Callable[[], tuple[bool, str]]:
     def ask() -> tuple[bool, str]:
-        answer = http.call("GET", path)
+        answer = http.call("GET", path, credential=credential)
         document = answer.json_object() or {}
         # An unhealthy node may give its report with an error status.
         fits = bool(set(keys) & set(document)) if keys else answer.ok and bool(document)
@@ -140,6 +163,17 @@ def _guarded(http: HttpClient, path: str) -> Callable[[], tuple[bool, str]]:
         error = (answer.json_object() or {}).get("error")
         documented = isinstance(error, dict) and "code" in error
         return answer.status == UNAUTHORIZED and documented, f"status {answer.status}"
+
+    return ask
+
+
+def _refusing(
+    http: HttpClient, path: str, credential: Credential
+) -> Callable[[], tuple[bool, str]]:
+    def ask() -> tuple[bool, str]:
+        answer = http.call("POST", path, credential=credential, json_body={})
+        fits = answer.status in REFUSED and answer.json_object() is not None
+        return fits, f"status {answer.status}"
 
     return ask
 

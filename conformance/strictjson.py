@@ -1,6 +1,7 @@
 """Strict JSON, and what each documented type means in it.
 
-Terms: a *documented type* is a word of the field tables (string, int, number, bool, array, object).
+Terms: a *documented type* is a word of the field tables (string, int, number, bool, array, object),
+with a question mark where null is allowed.
 Invariants: `parse` never accepts NaN, Infinity or bytes that are not UTF-8, and reports duplicate
 keys; `true` is not an integer, but `1.0` is one; a number may be an integer.
 """
@@ -76,6 +77,8 @@ TYPES: dict[str, Callable[[Json], bool]] = {
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
     "ints": lambda value: isinstance(value, list) and all(is_int(item) for item in value),
+    "string?": lambda value: value is None or isinstance(value, str),
+    "object?": lambda value: value is None or isinstance(value, dict),
     "strings": lambda value: (
         isinstance(value, list) and all(isinstance(item, str) for item in value)
     ),

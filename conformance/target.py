@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from conformance.catalogue import Effect, Profile
-from conformance.editions import CURRENT, EDITIONS
+from conformance.editions import CURRENT, DRAFT, EDITIONS
 from conformance.httpwire import ANONYMOUS, Credential, bearer
 from conformance.messagefile import BadFile, MessageFile, read_message
 
@@ -50,6 +50,8 @@ class Target:
     inference_timeout_s: float = 60.0
     max_wait_s: float = 120.0
     burst_s: float = 6.0
+    # The model that is asked in OpenAI's form; without it the first one that the target lists.
+    model: str | None = None
     examples: int = 20
     seed: int = 0
     edition: int = CURRENT
@@ -134,6 +136,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "artifact": str,
     "gradient": str,
     "rpc": str,
+    "model": str,
     "field_map": dict,
     "pipeline": dict,
     "allow": list,
@@ -206,8 +209,9 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     if "gradient" in settings:
         known["gradient"] = _gradient(settings["gradient"])
     target = Target(**known)
-    if target.edition not in EDITIONS:
-        raise BadConfiguration(f"edition: there are only {', '.join(map(str, EDITIONS))}")
+    if target.edition not in (*EDITIONS, DRAFT):
+        known = ", ".join(map(str, EDITIONS))
+        raise BadConfiguration(f"edition: there are only {known}, and the draft of {DRAFT}")
     if target.require is not None and not 0 <= target.require <= 1:
         raise BadConfiguration("require: must be a share from 0 to 1, such as 0.9")
     for name in ("timeout_s", "inference_timeout_s", "examples"):

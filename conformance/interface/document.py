@@ -28,7 +28,10 @@ from conformance.catalogue import Condition, Origin, Requirement, load
 from conformance.suite import checks
 
 HOME = Path(conformance.__file__).parent
-TYPES = {"ints": "array of int", "strings": "array of string"}
+TYPES = {
+    "ints": "array of int", "strings": "array of string",
+    "string?": "string or null", "object?": "object or null",
+}  # fmt: skip
 _HEADING = re.compile(r"## ([0-9.]+) (.+)")
 _DIRECTIVE = re.compile(r"\{\{(\w+)(?: ([\w-]+))?\}\}")
 _NOTE = re.compile(r"- ([\w.\[\]=-]+): (.+)")

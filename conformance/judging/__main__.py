@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import Level, Profile, load
+from conformance.editions import DRAFT
 from conformance.judging import acceptance, hostile, matrix
 from conformance.judging.derived.judge import (
     CAUGHT,
@@ -37,7 +38,7 @@ from conformance.verdict import Outcome
 MUSTS = [item.id for item in load().values() if item.level is Level.MUST and item.check]
 # How many derived faults are judged by whole runs too.
 SAMPLE = 20
-HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API})
+HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API, Profile.OPENAI})
 RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 
 
@@ -55,7 +56,9 @@ class Judged:
 
 def everything(settings: dict[str, Any], **changes: Any) -> Target:
     """Make a target that allows everything."""
-    target = make_target({**settings, "allow": ["mutate", "spend", "intrusive"], "budget": 5000.0})
+    # The draft of the next edition, so that what is new is judged too.
+    more = {"allow": ["mutate", "spend", "intrusive"], "budget": 5000.0, "edition": DRAFT}
+    target = make_target({**settings, **more})
     return replace(target, **changes)
 
 

@@ -159,7 +159,9 @@ def _parsed(status: int, headers: list[tuple[str, str]], body: bytes) -> Respons
     rest = {key.title(): value for key, value in headers if key.lower() not in HOP_BY_HOP}
     response = Response(status, headers=rest)
     if kind.startswith("text/event-stream"):
-        response.events = [event.value for event in read(body).events]
+        response.events = [
+            event.data if event.fault else event.value for event in read(body).events
+        ]
         return response
     if kind.startswith("application/json"):
         response.json = json.loads(body)

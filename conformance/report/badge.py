@@ -24,7 +24,10 @@ aria-label="{label}: {text}">
 def render(document: dict[str, Any]) -> str:
     """Make the SVG of a report."""
     asked = document["asked"]
-    text = f"edition {document['target']['edition']}: {asked['proved']} of {asked['must']} MUST"
+    draft = " (draft)" if document["target"].get("draft") else ""
+    text = (
+        f"edition {document['target']['edition']}{draft}: {asked['proved']} of {asked['must']} MUST"
+    )
     if asked["left_out"]:
         text += f", without {', '.join(sorted(asked['left_out']))}"
     left, right = (round(len(words) * LETTER + 12) for words in (LABEL, text))

@@ -10,6 +10,7 @@ from typing import Any
 
 from conformance import __version__
 from conformance.catalogue import Profile
+from conformance.editions import EDITIONS
 from conformance.interface import page
 from conformance.run import Result, Run
 from conformance.verdict import EXIT_CODES, Outcome, Standing
@@ -43,6 +44,7 @@ def build(run: Run, finished: datetime | None = None) -> dict[str, Any]:
             "seed": target.seed,
             "examples": target.examples,
             "edition": target.edition,
+            "draft": target.edition not in EDITIONS,
             "require": target.require,
             "require_profiles": sorted(target.require_profiles),
         },

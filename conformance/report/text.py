@@ -81,7 +81,8 @@ def _summary(document: dict[str, Any]) -> Iterator[str]:
     asked = document["asked"]
     share = asked["proved"] / max(asked["must"], 1)
     of = f"{asked['proved']} of the {asked['must']} MUSTs with a check"
-    yield f"edition {target['edition']}: {share:.1%} proved, {of} in the judged profiles"
+    draft = " (draft)" if target.get("draft") else ""
+    yield f"edition {target['edition']}{draft}: {share:.1%} proved, {of} in the judged profiles"
     for profile, reason in asked["left_out"].items():
         count = sum(item["profile"] == profile for item in document["requirements"])
         yield f"not applicable: {count} of {profile}: {reason}"

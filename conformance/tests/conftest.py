@@ -10,6 +10,7 @@ import pytest
 from conformance import cli
 from conformance.catalogue import Effect, Profile
 from conformance.checks import wallet
+from conformance.editions import DRAFT
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
@@ -60,6 +61,8 @@ def target(toy: Serving) -> Target:
         timeout_s=60,
         inference_timeout_s=60,
         examples=6,
+        # What is new is judged too.
+        edition=DRAFT,
     )
 
 

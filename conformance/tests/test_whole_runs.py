@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.catalogue import Effect, Level, Origin, Profile
+from conformance.editions import DRAFT
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Run, Runner
@@ -37,6 +38,7 @@ def whole(untouched: Serving) -> Run:
         second_token=SECOND,
         allow=frozenset(Effect),
         budget=100,
+        edition=DRAFT,
     )
     return Runner(everything).run()
 

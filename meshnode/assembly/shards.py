@@ -16,6 +16,7 @@ from meshnode.services.proofs.orders import OrderingPool
 from meshnode.services.proofs.service import Proofs
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
 from meshnode.services.shards.kept_graphs import TrainingLimits
+from meshnode.services.shards.layer_versions import LayerVersions
 from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 from meshnode.services.shards.relay import ShardRelay
@@ -78,6 +79,11 @@ async def start_shard_training(
     def learning_rate() -> float:
         return needs.settings.current.training.learning_rate
 
+    layers = TrainedLayers(
+        Path(needs.config.data_dir) / TRAINING_FOLDER,
+        needs.source.manifest.model_hash,
+        needs.source.held,
+    )
     serve = partial(
         serve_training,
         needs.executor,
@@ -89,11 +95,7 @@ async def start_shard_training(
         members=TrainingMembers(needs.key, book),
         learning_rate=learning_rate,
         changed=needs.settings.changed,
-        file=TrainedLayers(
-            Path(needs.config.data_dir) / TRAINING_FOLDER,
-            needs.source.manifest.model_hash,
-            needs.source.held,
-        ),
+        versions=LayerVersions(layers),
         freed=memory.freed,
     )
     trainer: ShardTrainer = await nursery.start(run, "shard training", serve)

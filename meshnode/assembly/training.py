@@ -121,6 +121,7 @@ def own_part(
         routes=Routes(book, held.stop, total),
         pool=needs.pool,
         address=address,
+        round_steps=lambda: needs.settings.current.training.diloco_steps,
     )
     return PipelinePart(
         settings=needs.settings,

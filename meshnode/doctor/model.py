@@ -12,8 +12,8 @@ from meshnode.domain.units import GIBIBYTE
 from meshnode.model.config import DecoderConfig
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.files import ModelFiles, open_files
-from meshnode.model.manifest import parts_of
-from meshnode.services.model_source import fetched_before, named_files
+from meshnode.model.manifest import known_manifest, parts_of
+from meshnode.services.model_source import CACHE_FILE, fetched_before, named_files
 
 CHECK = "model"
 
@@ -56,6 +56,7 @@ def _examine(examination: Examination, files: ModelFiles) -> Iterator[Finding]:
     with files.checkpoint() as checkpoint:
         for part in parts_of(shape, held).values():
             checkpoint.validate(part)
+    yield from _compare(examination, files)
     size = 4 * shape.parameters / GIBIBYTE
     yield ok(
         CHECK,
@@ -66,3 +67,21 @@ def _examine(examination: Examination, files: ModelFiles) -> Iterator[Finding]:
         yield warning(
             CHECK, "holds some layers only, and no tracker is set", "other nodes must hold the rest"
         )
+
+
+def _compare(examination: Examination, files: ModelFiles) -> Iterator[Finding]:
+    """Whether the nodes of the network were started with this model, whatever version they serve.
+
+    Only after a first start, which has left the hash in the data folder: the weights are not read.
+    """
+    manifest = known_manifest(files, examination.data_dir / CACHE_FILE)
+    if manifest is None:
+        return
+    for reply in examination.replies:
+        if reply.origin_hash not in ("", manifest.model_hash):
+            yield warning(
+                CHECK,
+                f"{reply.node.name} was started with another model, {reply.origin_hash[:16]}; "
+                f"this one is {manifest.model_hash[:16]}",
+                "nodes share layers and train together only if they were started with one model",
+            )

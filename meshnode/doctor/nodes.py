@@ -58,7 +58,8 @@ class NodeReply:
     http_status: int = 0
     http_error: str = ""
     grpc_error: str = ""
-    model_hash: str = ""
+    origin_hash: str = ""
+    """Of the model that it was started with, whatever version of it is served; empty if unknown."""
     clock_offset_s: float | None = None
     """The node's clock minus ours, exact to about a second; None if it did not show its time."""
 
@@ -115,19 +116,20 @@ async def _ask(node: KnownNode, tls: ssl.SSLContext | None) -> NodeReply:
         status, offset = answer.status, _offset(answer.date, began, time.time())
     except ClientError as error:
         http_error = str(error)
-    model_hash, grpc_error = "", ""
+    origin_hash, grpc_error = "", ""
     try:
         with trio.fail_after(ANSWER_S):
             grpc_port = node.port + GRPC_PORT_OFFSET
             opened = open_channel(node.host, grpc_port, traffic=TrafficMeter(), tls=tls)
             async with opened as channel:
                 info = await NodeServiceStub(channel).GetShardInfo(pb.GetShardInfoRequest())
-                model_hash = info.model_hash
+                # Nodes of earlier versions serve what they were started with.
+                origin_hash = info.origin_hash or info.model_hash
     except trio.TooSlowError:
         grpc_error = f"no answer on the gRPC port within {ANSWER_S:g} s"
     except CallFailed as error:
         grpc_error = f"the gRPC port does not answer: {error}"
-    return NodeReply(node, status, http_error, grpc_error, model_hash, offset)
+    return NodeReply(node, status, http_error, grpc_error, origin_hash, offset)
 
 
 def _offset(date: str, began: float, ended: float) -> float | None:

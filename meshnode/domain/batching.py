@@ -41,12 +41,13 @@ afterwards, or because it rests.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from typing import Generic, TypeVar
 
+from meshnode.domain.batch_states import TRANSITIONS as TRANSITIONS
+from meshnode.domain.batch_states import State as State
 from meshnode.domain.chunks import Chunk, Pace, shared
 from meshnode.domain.engine_limits import EngineLimits as EngineLimits
 from meshnode.domain.places import Claim, Contest, is_kept_for, refused_for
@@ -56,27 +57,6 @@ from meshnode.domain.transitions import checked
 Key = TypeVar("Key")
 
 
-class State(Enum):
-    """The state of a session."""
-
-    ABSENT = "absent"
-    WAITING = "waiting"
-    PREFILLING = "prefilling"
-    RESTING = "resting"
-    STEPPING = "stepping"
-    DECODING = "decoding"
-
-
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.ABSENT: frozenset({State.WAITING}),
-    State.WAITING: frozenset({State.PREFILLING, State.RESTING, State.ABSENT}),
-    State.RESTING: frozenset({State.PREFILLING, State.STEPPING, State.ABSENT}),
-    State.PREFILLING: frozenset(
-        {State.PREFILLING, State.DECODING, State.RESTING, State.WAITING, State.ABSENT}
-    ),
-    State.STEPPING: frozenset({State.RESTING, State.ABSENT}),
-    State.DECODING: frozenset({State.WAITING, State.ABSENT}),
-}
 BATCH = (State.DECODING, State.STEPPING, State.PREFILLING, State.RESTING)
 """The states of a session that has a place. Those that compute come first."""
 REPLAY_CHUNK = 16
@@ -272,10 +252,19 @@ class Scheduler(Generic[Key]):
 
     # Computing.
 
-    def turn(self) -> None:
-        """Begin a step: decide who has to wait during it."""
-        working = {session.requester for state in WORKING for session in self._in[state].values()}
-        self._held_back = self._time.held_back(working)
+    def turn(self, now: float = 0.0) -> bool:
+        """Begin a step: decide who has to wait during it.
+
+        False if the step had better wait until the event loop is quiet: it would compute only for
+        requesters that have several sessions and are ahead of somebody who is expected back.
+        """
+        working = Counter(
+            session.requester for state in WORKING for session in self._in[state].values()
+        )
+        self._held_back = self._time.held_back(working, now)
+        return not self._time.is_ahead or any(
+            count == 1 for requester, count in working.items() if requester not in self._held_back
+        )
 
     def spend(self, requesters: Collection[Requester], seconds: float) -> None:
         """Count the time of a call into the torch thread, which computed for ``requesters``."""

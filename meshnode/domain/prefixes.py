@@ -1,8 +1,8 @@
 """Keys and values that were computed, kept for prompts that begin alike (decision 0158).
 
-Terms: an *entry* is the cache of a generation that has ended, with the tokens of its positions and
-the requester that it was computed for. A prompt *hits* an entry of its own requester by as many
-positions as the two have in common from the first one on.
+Terms: an *entry* is the cache of a generation that has ended or was suspended, with the tokens of
+its positions and the requester that it was computed for. A prompt *hits* an entry of its own
+requester by as many positions as the two have in common from the first one on.
 
 Invariants: nobody's prompt hits an entry of somebody else, so that nobody can find out by the time
 of an answer what others have asked; the entries take at most the bytes of the last ``shrink``, and
@@ -30,7 +30,7 @@ _WIDTH = array("i").itemsize
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry(Generic[Cache]):
-    """The cache of a generation that has ended."""
+    """The cache of a generation that has ended, or was suspended."""
 
     requester: Requester
     tokens: bytes
@@ -54,11 +54,18 @@ class Prefixes(Generic[Cache]):
         """The number of entries."""
         return len(self._entries)
 
-    def find(self, requester: Requester, tokens: Sequence[int]) -> tuple[Entry[Cache], int] | None:
-        """The entry with which ``tokens`` have the most positions in common, and their number."""
+    def find(
+        self, requester: Requester, tokens: Sequence[int], *, again: bool = False
+    ) -> tuple[Entry[Cache], int] | None:
+        """The entry with which ``tokens`` have the most positions in common, and their number.
+
+        ``again`` says that the tokens are those of a suspended generation, which the figures of
+        prompts do not count.
+        """
         if not _keeps_for(requester):
             return None
-        self.queried += len(tokens)
+        if not again:
+            self.queried += len(tokens)
         wanted, best, length = _packed(tokens), None, 0
         for entry in self._entries.values():
             if entry.requester == requester and (common := _common(wanted, entry.tokens)) > length:
@@ -66,7 +73,8 @@ class Prefixes(Generic[Cache]):
         if best is None or length < LEAST:
             return None
         self._entries.move_to_end(id(best))
-        self.hit += length
+        if not again:
+            self.hit += length
         return best, length
 
     def holds(self, entry: Entry[Cache]) -> bool:

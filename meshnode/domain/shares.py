@@ -20,6 +20,7 @@ of the computing time, however much the others want.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from enum import IntEnum
@@ -62,6 +63,9 @@ CREDIT_S = 0.25
 A client in a closed loop has no work while the node reads its next request. Without this credit,
 whatever another one has used would be forgotten at each such moment."""
 
+RECENT_S = 0.1
+"""Whoever had work less long ago is expected back: a client in a closed loop is away for less."""
+
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -93,6 +97,10 @@ class Clocks(Generic[Name]):
         self._credit_s = credit_s
         self._clocks: dict[Name, float] = {}
         self._working: frozenset[Name] = frozenset()
+        self.least = 0.0
+        """The least clock of those that were looked at last."""
+        self._left_at: dict[Name, float] = {}
+        """When those who had work lately had none any more."""
         self._latest = 0.0
         """The clock of whoever had used least when last looked at."""
 
@@ -100,8 +108,9 @@ class Clocks(Generic[Name]):
         """The clock of one of those that were looked at last."""
         return self._clocks[name]
 
-    def look(self, working: Collection[Name]) -> float:
+    def look(self, working: Collection[Name], now: float = 0.0) -> float:
         """Let these take part, which are at least one; returns the least clock of them."""
+        self.note_absent(working, now)
         if self._working.isdisjoint(working):
             # Nobody had to wait for those who worked before.
             self._latest = max((self._clocks[name] for name in self._working), default=0.0)
@@ -110,13 +119,35 @@ class Clocks(Generic[Name]):
             floor = self._latest - self._credit_s
             self._clocks[name] = max(self._clocks.get(name, floor), floor)
         self._working = frozenset(working)
-        least = min(self._clocks[name] for name in working)
+        self._left_at = {
+            name: at
+            for name, at in self._left_at.items()
+            if now - at < RECENT_S and name not in self._working
+        }
+        least = self.least = min(self._clocks[name] for name in working)
         self._latest = max(self._latest, least)
         floor = self._latest - self._credit_s
         for name in [one for one, clock in self._clocks.items() if clock <= floor]:
             if name not in self._working:
                 del self._clocks[name]
         return least
+
+    def note_absent(self, working: Collection[Name], now: float) -> None:
+        """Note who of those that had work has none any more."""
+        for name in self._working.difference(working):
+            self._left_at.setdefault(name, now)
+
+    def expected(self, now: float) -> float:
+        """The least clock of those who had work until lately; infinity if there are none."""
+        floor = self._latest - self._credit_s
+        return min(
+            (
+                max(self._clocks.get(name, floor), floor)
+                for name, at in self._left_at.items()
+                if now - at < RECENT_S
+            ),
+            default=math.inf,
+        )
 
     def spend(self, name: Name, seconds: float) -> None:
         """Count time for one of those that take part."""
@@ -136,24 +167,38 @@ class ComputingTime:
         self._requesters: dict[Standing, Clocks[Requester]] = {
             one: Clocks(CREDIT_S) for one in Standing
         }
+        self.is_ahead = False
+        """Whether all who may compute now are ahead of somebody who had work until lately."""
 
-    def held_back(self, working: Collection[Requester]) -> frozenset[Requester]:
+    def held_back(self, working: Collection[Requester], now: float = 0.0) -> frozenset[Requester]:
         """Which of those that have work must leave the next step to the others."""
         if not working:
             return frozenset()
         standings = {requester.standing for requester in working}
         self._standings.look(standings)
-        highest = self._standings[min(standings)]
+        first = min(standings)
+        highest = self._standings[first]
         held: set[Requester] = set()
         for standing in standings:
             same = [requester for requester in working if requester.standing is standing]
             clocks = self._requesters[standing]
-            limit = clocks.look(same) + SLACK_S
+            limit = clocks.look(same, now) + SLACK_S
             if self._standings[standing] > highest:
                 held.update(same)
             else:
                 held.update(requester for requester in same if clocks[requester] > limit)
+        self.is_ahead = self._are_ahead(first, now)
         return frozenset(held)
+
+    def _are_ahead(self, first: Standing, now: float) -> bool:
+        """Whether those of the highest standing that has work are ahead of absent ones."""
+        for standing, clocks in self._requesters.items():
+            if standing < first:
+                clocks.note_absent((), now)
+                if clocks.expected(now) < math.inf:
+                    return True
+        clocks = self._requesters[first]
+        return clocks.expected(now) < clocks.least - SLACK_S
 
     def owe(self, requester: Requester, seconds: float) -> None:
         """Count time for one requester only, beside what it has used."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshnode.domain.errors import ComputationFailed
+from meshnode.domain.training.position import VERSIONS, Elsewhere, versions_text
 from meshnode.domain.training.steps import RoundOver
 from meshnode.rpc.caller import Caller, answer_metadata, caller
 from meshnode.rpc.errors import CallFailed, Code
@@ -68,6 +69,10 @@ class PipelineServicer(NodeServiceServicer):
             answer.error_message = f"{Code.FAILED_PRECONDITION.name}: {error}"
             for key, value in turn_metadata(error.latest).items():
                 answer_metadata(key, value)
+            return answer
+        except Elsewhere as error:
+            answer.error_message = f"{Code.FAILED_PRECONDITION.name}: {error}"
+            answer_metadata(VERSIONS, versions_text(error.versions))
             return answer
         except (SessionBehind, GraphUnknown, ComputationFailed, CallFailed) as error:
             answer.error_message = str(error)

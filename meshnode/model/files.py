@@ -25,6 +25,7 @@ from meshnode.model.documents import MAX_FILE_BYTES, ModelUnreadable, parse_docu
 from meshnode.model.gguf_file import GgufFile
 from meshnode.model.gguf_model import GgufModel
 from meshnode.model.gguf_weights import GgufCheckpoint
+from meshnode.model.kernels.formats import Format
 from meshnode.model.tokenizer import Tokenizer
 from meshnode.model.weights import Checkpoint, SafetensorsCheckpoint
 
@@ -76,6 +77,14 @@ class ModelFiles(ABC):
     @abstractmethod
     def weight_files(self) -> list[Path]:
         """The large files. Weights are the same as before if these have not changed."""
+
+    @property
+    def auto_format(self) -> Format | None:
+        """What ``--dtype auto`` means for each matrix; None: the narrowest that holds it exactly.
+
+        Reads some rows of the weights. Raises ModelUnreadable.
+        """
+        return None
 
     def document(self, name: str) -> dict[str, Any]:
         """The JSON object in a small file that must exist."""

@@ -27,7 +27,7 @@ from meshnode.model.files import (
     ModelFiles,
     open_files,
 )
-from meshnode.model.kernels.formats import DTYPES
+from meshnode.model.kernels.formats import DTYPES, Format
 from meshnode.model.kernels.fused import PackedEmbedding, PackedMatrix
 from meshnode.model.kernels.library import Matrix
 from meshnode.model.linear import Packing
@@ -146,7 +146,8 @@ def _load_decoder(
                 load_weights(decoder, checkpoint)
                 return decoder
             decoder.requires_grad_(requires_grad=False)
-            packing = Packing(decoder, DTYPES[dtype])
+            form = DTYPES[dtype]
+            packing = Packing(decoder, files.auto_format if form is None else form)
 
             def loaded(index: int | None, stored: Mapping[str, StoredRows]) -> None:
                 if index is None:
@@ -191,12 +192,12 @@ def _weight_bytes(decoder: Decoder) -> int:
     return BYTES_PER_WEIGHT * (weights + tables * config.vocab_size * config.hidden_size)
 
 
-def float32_bytes(config: DecoderConfig, layers: Sequence[int]) -> int:
-    """Memory of these layers' weights in compiled kernels, in float32."""
+def packed_bytes(config: DecoderConfig, layers: Sequence[int], form: Format) -> int:
+    """Memory of these layers' weights in compiled kernels, in a format."""
     ends = (0 in layers) + (config.num_layers - 1 in layers)
     tables = min(ends, 1) if config.tied_head else ends
     weights = len(layers) * config.layer_parameters
-    return BYTES_PER_WEIGHT * (weights + tables * config.vocab_size * config.hidden_size)
+    return int(form.bits / 8 * (weights + tables * config.vocab_size * config.hidden_size))
 
 
 def _matrix(table: nn.Module | None) -> Matrix | None:

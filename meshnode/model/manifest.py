@@ -180,15 +180,10 @@ def manifest_of(files: ModelFiles, config: DecoderConfig, cache: Path) -> Manife
             return Manifest(_tensors(json.loads(kept.read_bytes())), digests)
         manifest.check_files(files.path)
         return manifest
-    stats = [(file, file.stat()) for file in files.weight_files()]
-    identity = [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
-    try:
-        known = json.loads(cache.read_bytes())
-        if known["identity"] == identity:
-            return Manifest(_tensors(known["manifest"]), digests)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, ModelUnreadable):
-        # Without a usable cache, the files themselves are read.
-        known = None
+    identity = _identity(files)
+    tensors = _cached(identity, cache)
+    if tensors is not None:
+        return Manifest(tensors, digests)
     with files.checkpoint() as checkpoint:
         wanted = parts_of(config).values()
         tensors = facts_of_tensors((p.name, checkpoint.parameter([p])) for p in wanted)
@@ -198,6 +193,36 @@ def manifest_of(files: ModelFiles, config: DecoderConfig, cache: Path) -> Manife
     with contextlib.suppress(OSError), _open_private(cache) as file:
         json.dump(document, file)
     return manifest
+
+
+def known_manifest(files: ModelFiles, cache: Path) -> Manifest | None:
+    """The manifest of a model without reading its weights; None if that takes reading them.
+
+    Writes nothing. Raises ModelUnreadable for damaged small files.
+    """
+    digests, kept = file_digests(files), files.path / MANIFEST_FILE
+    tensors = None if kept.exists() else _cached(_identity(files), cache)
+    if tensors is not None:
+        return Manifest(tensors, digests)
+    try:
+        return read_manifest(kept.read_bytes())
+    except (OSError, WeightsOnly):
+        return None
+
+
+def _identity(files: ModelFiles) -> list[list[str | int]]:
+    """What tells the weights of a model apart from others without reading them."""
+    stats = [(file, file.stat()) for file in files.weight_files()]
+    return [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
+def _cached(identity: list[list[str | int]], cache: Path) -> dict[str, TensorFacts] | None:
+    """What the cache has of these files; None if they must be read."""
+    try:
+        known = json.loads(cache.read_bytes())
+        return _tensors(known["manifest"]) if known["identity"] == identity else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ModelUnreadable):
+        return None
 
 
 def _open_private(path: Path) -> IO[str]:

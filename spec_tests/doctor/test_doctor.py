@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,20 @@ import meshnode.doctor
 from meshnode.cli import main
 from meshnode.config import build_config
 from meshnode.datadir import DataDirLock, write_private
-from meshnode.doctor import clock, data_folder, files, keys, ports, reachability, versions
+from meshnode.doctor import clock, data_folder, files, keys, model, ports, reachability, versions
 from meshnode.doctor.checks import CHECKS
 from meshnode.doctor.examination import Examination
 from meshnode.doctor.findings import Finding, Level, as_json, as_table, fault, ok, worst
 from meshnode.doctor.nodes import KnownNode, NodeReply
+from meshnode.model.files import open_files
+from meshnode.model.manifest import manifest_of
 from meshnode.services.inventory import InventoryKeeper
 from meshnode.services.keystore import Keystore, load_or_create_token
 from meshnode.services.ledger.validator_key import load_or_create_validator_key
+from meshnode.services.model_source import CACHE_FILE
 from meshnode.services.signer.journal import JOURNAL_FILE, Journal
 from meshnode.services.tokens import TOKENS_FILE, TokenStore
+from spec_tests.model.small_models import make_model
 from spec_tests.ports import free_port
 
 TOOLS = {"checks", "examination", "findings", "nodes"}
@@ -202,6 +207,25 @@ def test_a_network_that_nobody_answers_for_is_a_fault(
 ) -> None:
     found = list(reachability.check(with_replies(tmp_path, *replies)))
     assert [finding.level for finding in found] == levels
+
+
+def test_a_network_of_another_model_is_noticed(tmp_path: Path) -> None:
+    """By what nodes were started with: what they serve differs while training goes on."""
+    directory = make_model(tmp_path / "model")
+    one = examination(tmp_path, model=str(directory))
+    other = NodeReply(PEER, 200, origin_hash="ab" * 32)
+    one.__dict__["replies"] = [other]
+    # Before the first start the model's hash is not known, and reading all weights takes too long.
+    assert [finding.level for finding in model.check(one)] == [Level.OK]
+    config = open_files(directory).config()
+    manifest = manifest_of(open_files(directory), config, tmp_path / CACHE_FILE)
+    before = contents(tmp_path)
+    warned, fine = model.check(one)
+    assert (warned.level, fine.level) == (Level.WARNING, Level.OK)
+    assert "another model, abababab" in warned.text
+    one.__dict__["replies"] = [replace(other, origin_hash=manifest.model_hash), NodeReply(PEER)]
+    assert [finding.level for finding in model.check(one)] == [Level.OK]
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(

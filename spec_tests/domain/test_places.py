@@ -9,7 +9,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from meshnode.domain.batching import EngineLimits, Scheduler, State
 from meshnode.domain.places import RESTS_S
-from meshnode.domain.shares import ComputingTime, Requester, Standing, kept, largest_above
+from meshnode.domain.shares import (
+    RECENT_S,
+    SLACK_S,
+    ComputingTime,
+    Requester,
+    Standing,
+    kept,
+    largest_above,
+)
 
 PAYING, PEER, FREE = Standing.PAYING, Standing.PEER, Standing.FREE
 ALICE, BOB = Requester(PAYING, "alice"), Requester(PAYING, "bob")
@@ -396,6 +404,53 @@ def test_who_wastes_computing_time_waits_for_as_much() -> None:
         shares.spend([BOB], 0.01)
         steps += 1
     assert steps == pytest.approx(95, abs=2)
+
+
+def test_who_is_ahead_of_somebody_expected_back_is_told_so() -> None:
+    shares = ComputingTime()
+    shares.held_back({ALICE, BOB}, 0.0)
+    shares.spend([BOB], 2 * SLACK_S)
+    shares.held_back({ALICE, BOB}, 0.0)
+    assert not shares.is_ahead
+    # Alice's answer is complete, and she may ask again.
+    assert shares.held_back({BOB}, 1.0) == frozenset()
+    assert shares.is_ahead
+    shares.held_back({BOB}, 1.0 + RECENT_S)
+    assert not shares.is_ahead
+
+
+def test_who_is_not_ahead_computes_while_others_are_away() -> None:
+    shares = ComputingTime()
+    shares.held_back({ALICE, BOB}, 0.0)
+    shares.spend([BOB], SLACK_S / 2)
+    shares.held_back({BOB}, 1.0)
+    assert not shares.is_ahead
+
+
+def test_lower_standings_are_ahead_of_higher_ones_that_are_expected_back() -> None:
+    shares = ComputingTime()
+    shares.held_back({ALICE, ANY}, 0.0)
+    shares.held_back({ANY}, 1.0)
+    assert shares.is_ahead
+    shares.held_back({ANY}, 1.0 + RECENT_S)
+    assert not shares.is_ahead
+
+
+@pytest.mark.parametrize(("sessions", "computes"), [(1, True), (2, False)])
+def test_only_a_step_for_several_sessions_waits_for_the_event_loop(
+    sessions: int, computes: bool
+) -> None:
+    scheduler: Scheduler[str] = Scheduler(EngineLimits())
+    scheduler.submit("a", 4, 1, ALICE)
+    for number in range(sessions):
+        scheduler.submit(f"b{number}", 4, 1, BOB)
+    scheduler.admit()
+    assert scheduler.turn(0.0)
+    scheduler.spend([BOB], 2 * SLACK_S)
+    assert scheduler.turn(0.0)
+    scheduler.leave("a")
+    assert scheduler.turn(0.1) == computes
+    assert scheduler.turn(0.1 + RECENT_S)
 
 
 def test_waste_costs_nothing_where_nobody_else_computes() -> None:

@@ -1,4 +1,4 @@
-"""Besiege a node: ``python -m tools.siege [NAME...] [--seconds S] [--addresses 1|2]``."""
+"""Besiege a node: ``python -m tools.siege [NAME...] [--rounds N] [--addresses 1|2]``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tools.siege.attack import Attack, attack_names, load_attack
 from tools.siege.node import prepare, running
 from tools.siege.place import INSIDE, enter, processors
 from tools.siege.report import faults, kept, remark, table
-from tools.siege.trial import Outcome, run_trial
+from tools.siege.trial import Outcome, Plan, run_trial
 
-LONGEST_TRIAL_S = 300.0
-"""Beside the measured phases: nobody waits for a trial that hangs."""
+LONGEST_PREPARATION_S = 300.0
+"""For all that the attackers prepare: nobody waits for a trial that hangs."""
 
 
 def main() -> None:
@@ -32,7 +32,8 @@ def main() -> None:
     enter(sys.argv[1:])
     chosen = options.names or attack_names()
     attacks = {name: load_attack(name) for name in chosen}
-    numbers = [options.addresses] if options.addresses else [1, 2]
+    numbers = (options.addresses,) if options.addresses else (1, 2)
+    plan = Plan(numbers, options.rounds, options.seconds)
     verdicts, failed = [], False
     with tempfile.TemporaryDirectory(prefix="siege-") as name:
         folder = Path(name)
@@ -45,13 +46,13 @@ def main() -> None:
         os.sched_setaffinity(0, others_on)
         tokens = prepare(folder, node_on)
         for name, attack in attacks.items():
-            for sources in numbers:
-                outcome = _trial(name, attack, folder, tokens, sources, options.seconds, node_on)
-                print(f"\n{table(name, attack, outcome)}", flush=True)
+            outcomes = _trial(name, attack, folder, tokens, plan, node_on)
+            print(f"\n{table(name, attack, outcomes)}", flush=True)
+            for outcome in outcomes:
                 found = faults(outcome)
                 failed = failed or bool(found)
                 verdict = ("; ".join(found) or "passed") + remark(outcome)
-                verdicts.append(f"  {name:28} {sources}  {kept(outcome):>5.0%}  {verdict}")
+                verdicts.append(f"  {name:28} {outcome.sources}  {kept(outcome):>5.0%}  {verdict}")
     print("\nattack, addresses, what honest clients kept, verdict:", *verdicts, sep="\n")
     sys.exit(failed)
 
@@ -61,16 +62,15 @@ def _trial(
     attack: Attack,
     folder: Path,
     tokens: list[str],
-    sources: int,
-    length_s: float,
+    plan: Plan,
     node_on: set[int],
-) -> Outcome:
+) -> list[Outcome]:
     with running(attack, folder, node_on) as node:
-        run = partial(run_trial, name, attack, node, tokens, sources, length_s)
-        return trio.run(_bounded, run, LONGEST_TRIAL_S + 3 * length_s)
+        run = partial(run_trial, name, attack, node, tokens, plan)
+        return trio.run(_bounded, run, plan.most_s + LONGEST_PREPARATION_S)
 
 
-async def _bounded(run: Callable[[], Awaitable[Outcome]], within_s: float) -> Outcome:
+async def _bounded(run: Callable[[], Awaitable[list[Outcome]]], within_s: float) -> list[Outcome]:
     with trio.fail_after(within_s):
         return await run()
 
@@ -79,7 +79,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.siege", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="an attack; all without a name")
     parser.add_argument("--list", action="store_true", help="list the attacks, and run none")
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of each phase (8)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each phase (4)")
+    parser.add_argument("--rounds", type=int, default=2, help="attacks from each number (2)")
     parser.add_argument("--addresses", type=int, choices=(1, 2), help="both without it")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()

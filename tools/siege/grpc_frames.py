@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpack import Encoder
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame, WindowUpdateFrame
 
@@ -14,7 +16,12 @@ HEAD_BYTES = 9
 HEADERS, END_STREAM = 1, 1
 
 
-def begin(stream_id: int, operation: str, authority: str = "siege") -> bytes:
+def begin(
+    stream_id: int,
+    operation: str,
+    authority: str = "siege",
+    metadata: Sequence[tuple[str, str]] = (),
+) -> bytes:
     """The headers of a call of the node's service. They do not end the request."""
     headers = [
         (":method", "POST"),
@@ -23,6 +30,7 @@ def begin(stream_id: int, operation: str, authority: str = "siege") -> bytes:
         (":authority", authority),
         ("te", "trailers"),
         ("content-type", "application/grpc"),
+        *metadata,
     ]
     # An encoder of its own without a table, so that the frames fit into any connection.
     encoder = Encoder()
@@ -36,10 +44,12 @@ def data(stream_id: int, payload: bytes) -> bytes:
     return DataFrame(stream_id, payload).serialize()
 
 
-def call(stream_id: int, operation: str, message: bytes) -> bytes:
+def call(
+    stream_id: int, operation: str, message: bytes, metadata: Sequence[tuple[str, str]] = ()
+) -> bytes:
     """A whole unary call."""
     last = DataFrame(stream_id, PREFIX.pack(0, len(message)) + message, flags=["END_STREAM"])
-    return begin(stream_id, operation) + last.serialize()
+    return begin(stream_id, operation, metadata=metadata) + last.serialize()
 
 
 class Ends:

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.siege.attack import Attack, Target
@@ -37,6 +37,10 @@ class RunningNode:
 
     process: subprocess.Popen[str]
     log: Path
+    processors: frozenset[int]
+    """Those that it computes on, with its siblings."""
+    siblings: tuple[int, ...] = ()
+    """Process ids of the further honest nodes."""
 
     @property
     def pid(self) -> int:
@@ -74,15 +78,18 @@ def running(attack: Attack, folder: Path, processors: set[int]) -> Iterator[Runn
     shutil.copytree(folder / "template", data)
     with ExitStack() as nodes:
         node = nodes.enter_context(_serving(data, HTTP_PORT, attack, processors))
+        peers = []
         for index, arguments in enumerate(attack.peers):
             peer = folder / f"peer{index}"
             shutil.rmtree(peer, ignore_errors=True)
             tracker = ("--tracker", f"http://{NODE}:{HTTP_PORT}")
             ordinary = Attack("", run=_never, arguments=(*tracker, *arguments))
-            nodes.enter_context(_serving(peer, peer_port(index), ordinary, processors))
+            peers.append(
+                nodes.enter_context(_serving(peer, peer_port(index), ordinary, processors))
+            )
         # A node that lacks layers is ready only when it knows their holders.
         _wait_ready(f"http://{NODE}:{HTTP_PORT}/healthz")
-        yield node
+        yield replace(node, siblings=tuple(peer.pid for peer in peers))
 
 
 @contextmanager
@@ -104,7 +111,7 @@ def _serving(data: Path, port: int, attack: Attack, processors: set[int]) -> Ite
         banner = process.stdout.readline() if process.stdout is not None else ""
         if "ready in" not in banner:
             raise RuntimeError(f"the node did not start: {path.read_text()[-2000:]}")
-        yield RunningNode(process, path)
+        yield RunningNode(process, path, frozenset(processors))
     finally:
         end(process)
 

@@ -3,71 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, median
 
 from tools.siege.attack import Attack
-from tools.siege.trial import RECOVERS_WITHIN_S, Outcome, Phase
+from tools.siege.phase import Phase
+from tools.siege.trial import RECOVERS_WITHIN_S, Outcome, Round
 
 KEPT = {1: 0.8, 2: 0.5}
 """The share of their undisturbed rate that honest clients must keep, by number of addresses."""
 MEMORY = 1_500_000_000
-BUSY_CORES = 0.2
-"""Processors that other programs use, above which rates before and during cannot be compared."""
+UNSTEADY = 0.25
+"""If undisturbed phases differ by more, a verdict about rates is not worth much."""
 
-
-def per_processor(phase: Phase) -> float:
-    """Honest requests for each second that a processor spent on the node.
-
-    When other programs take processors from the node, this figure changes less than the others.
-    """
-    return phase.requests / phase.node_cores if phase.node_cores else 0.0
-
-
-ROWS: tuple[tuple[str, Callable[[Phase], float], str], ...] = (
-    ("honest requests a second", lambda phase: phase.requests, ".2f"),
-    ("tokens a second", lambda phase: phase.tokens, ".1f"),
-    ("worst wait of an honest request, s", lambda phase: phase.worst_wait_s, ".1f"),
-    ("honest requests refused or broken", lambda phase: phase.failed, ".0f"),
-    ("honest requests with a wrong answer", lambda phase: phase.wrong, ".0f"),
-    ("/health p99, ms", lambda phase: phase.health_p99_s * 1000, ".0f"),
-    ("peak memory, MB", lambda phase: phase.peak_memory / 1e6, ".0f"),
-    ("descriptors", lambda phase: phase.descriptors, ".0f"),
-    ("processors used by the node", lambda phase: phase.node_cores, ".2f"),
-    ("  of these by its event loop", lambda phase: phase.loop_cores, ".2f"),
-    ("honest requests a second of its processor", per_processor, ".1f"),
-    ("tokens a second for others", lambda phase: phase.foreign_tokens, ".0f"),
-    ("processors used by the attackers", lambda phase: phase.attacker_cores, ".2f"),
-    ("processors used by others", lambda phase: phase.other_cores, ".2f"),
+ROWS: tuple[tuple[str, Callable[[Phase], float], Callable[[Iterable[float]], float], str], ...] = (
+    ("honest requests a second", lambda phase: phase.requests, median, ".2f"),
+    ("  in the time that others left the node", lambda phase: phase.fair_requests, median, ".2f"),
+    ("tokens in the time that others left it", lambda phase: phase.fair_tokens, median, ".1f"),
+    ("ms of its processor for an honest token", lambda phase: _per_token(phase), median, ".2f"),
+    ("worst wait of an honest request, s", lambda phase: phase.worst_wait_s, max, ".1f"),
+    ("honest requests refused or broken", lambda phase: phase.failed, sum, ".0f"),
+    ("honest requests with a wrong answer", lambda phase: phase.wrong, sum, ".0f"),
+    ("/health p99, ms", lambda phase: phase.health_p99_s * 1000, median, ".0f"),
+    ("peak memory, MB", lambda phase: phase.peak_memory / 1e6, max, ".0f"),
+    ("descriptors", lambda phase: phase.descriptors, max, ".0f"),
+    ("processors used by the node", lambda phase: phase.node_cores, median, ".2f"),
+    ("  of these by its event loop", lambda phase: phase.loop_cores, median, ".2f"),
+    ("processors that others took from it", lambda phase: phase.taken_cores, median, ".2f"),
+    ("tokens a second for others", lambda phase: phase.foreign_tokens, median, ".0f"),
+    ("processors used by the attackers", lambda phase: phase.attacker_cores, median, ".2f"),
 )
-SHARED = (
-    "honest requests a second",
-    "tokens a second",
-    "honest requests a second of its processor",
-)
-"""Rows that are also shown as shares of what they were before."""
+"""What a row shows of a phase, and how it sums several phases up."""
+
+
+def _per_token(phase: Phase) -> float:
+    return 1000 * phase.node_cores / phase.tokens if phase.tokens else math.nan
 
 
 def kept(outcome: Outcome) -> float:
-    """The smaller of the shares of requests and of tokens that were kept under the attack."""
-    before, during = outcome.before, outcome.during
-    if not before.tokens:
-        return 0.0
-    return min(during.requests / before.requests, during.tokens / before.tokens)
+    """The smaller of the shares of requests and of tokens that were kept: medians of the rounds."""
+    return min(
+        median(_shares(outcome.rounds, lambda phase: phase.fair_requests)),
+        median(_shares(outcome.rounds, lambda phase: phase.fair_tokens)),
+    )
+
+
+def _shares(rounds: Sequence[Round], rate: Callable[[Phase], float]) -> list[float]:
+    """For each round, the rate under the attack as a share of the mean of those around it."""
+    undisturbed = [fmean((rate(each.before), rate(each.after))) for each in rounds]
+    return [
+        rate(each.during) / usual if usual else 0.0
+        for each, usual in zip(rounds, undisturbed, strict=True)
+    ]
 
 
 def remark(outcome: Outcome) -> str:
-    """What to think of a verdict about rates; empty if the machine was quiet."""
-    others = max(outcome.before.other_cores, outcome.during.other_cores)
-    if others <= BUSY_CORES:
-        return ""
-    before, during = per_processor(outcome.before), per_processor(outcome.during)
-    share = during / before if before else 0.0
-    return f" (void: others used {others:.1f} processors; {share:.0%} by the node's processor)"
+    """What to think of a verdict about rates; empty if the machine was steady."""
+    rates = [phase.fair_requests for phase in _undisturbed([outcome])]
+    spread = (max(rates) - min(rates)) / (median(rates) or math.inf)
+    return f" (undisturbed rates differed by {spread:.0%})" if spread > UNSTEADY else ""
 
 
 def faults(outcome: Outcome) -> list[str]:
     """What the node failed at; empty if it passed."""
-    during = outcome.during
     found = []
     if outcome.attack_ended:
         found.append(f"the attack ended: {outcome.attack_ended}")
@@ -76,36 +74,57 @@ def faults(outcome: Outcome) -> list[str]:
     limit = KEPT[outcome.sources]
     if kept(outcome) < limit:
         found.append(f"honest clients kept {kept(outcome):.0%}, not {limit:.0%}")
-    if wrong := during.wrong + outcome.after.wrong:
+    if wrong := sum(each.during.wrong + each.after.wrong for each in outcome.rounds):
         found.append(f"{wrong} answers were wrong")
-    if during.peak_memory >= MEMORY:
-        found.append(f"memory reached {during.peak_memory / 1e6:.0f} MB")
-    if outcome.recovered_s > RECOVERS_WITHIN_S:
+    memory = max(each.during.peak_memory for each in outcome.rounds)
+    if memory >= MEMORY:
+        found.append(f"memory reached {memory / 1e6:.0f} MB")
+    if max(each.recovered_s for each in outcome.rounds) > RECOVERS_WITHIN_S:
         found.append(f"not as before within {RECOVERS_WITHIN_S:.0f} s")
     if not outcome.charged_as_answered:
         found.append("accounts were not charged what the answers said")
     return found
 
 
-def table(name: str, attack: Attack, outcome: Outcome) -> str:
+def table(name: str, attack: Attack, outcomes: Sequence[Outcome]) -> str:
     """The figures of a trial, for people."""
-    phases = (outcome.before, outcome.during, outcome.after)
     where = f"point {attack.point}" if attack.point else "not on the list"
-    addresses = "one address" if outcome.sources == 1 else f"{outcome.sources} addresses"
+    columns = {"undisturbed": _undisturbed(outcomes)}
+    for outcome in outcomes:
+        title = "1 address" if outcome.sources == 1 else f"{outcome.sources} addresses"
+        columns[title] = [each.during for each in outcome.rounds]
     lines = [
-        f"{name} ({where}), from {addresses}: {attack.description}",
-        f"  {'':42}{'before':>9}{'during':>9}{'after':>9}",
+        f"{name} ({where}): {attack.description}",
+        f"  {'':42}" + "".join(f"{title:>13}" for title in columns),
     ]
-    for label, figure, form in ROWS:
-        values = [figure(phase) for phase in phases]
-        line = f"  {label:42}" + "".join(f"{value:>9{form}}" for value in values)
-        if label in SHARED and values[0]:
-            line += f"   kept {values[1] / values[0]:.0%}, then {values[2] / values[0]:.0%}"
-        lines.append(line)
-    took = outcome.recovered_s
-    back = "not as before" if math.isinf(took) else f"as before after {took:.1f} s"
-    found = faults(outcome)
-    lines.append(f"  {back}; {'FAILED: ' + '; '.join(found) if found else 'passed'}")
-    if found and outcome.log:
-        lines += ["  " + line for line in outcome.log.splitlines()]
+    for label, figure, sum_up, form in ROWS:
+        values = (sum_up([figure(phase) for phase in phases]) for phases in columns.values())
+        lines.append(f"  {label:42}" + "".join(f"{value:>13{form}}" for value in values))
+    for outcome in outcomes:
+        shares = _shares(outcome.rounds, lambda phase: phase.fair_requests)
+        rounds = ", ".join(
+            f"{share:.0%} and {_back(each)}"
+            for share, each in zip(shares, outcome.rounds, strict=True)
+        )
+        lines.append(f"  addresses: {outcome.sources}; kept in each round: {rounds}")
+        found = faults(outcome)
+        lines.append(f"  {'FAILED: ' + '; '.join(found) if found else 'passed'}")
+        if found and outcome.log:
+            lines += ["  " + line for line in outcome.log.splitlines()]
     return "\n".join(lines)
+
+
+def _back(each: Round) -> str:
+    took = each.recovered_s
+    return "not as before" if math.isinf(took) else f"as before after {took:.1f} s"
+
+
+def _undisturbed(outcomes: Sequence[Outcome]) -> list[Phase]:
+    phases = (
+        phase
+        for outcome in outcomes
+        for each in outcome.rounds
+        for phase in (each.before, each.after)
+    )
+    # A phase behind one attack is the one before the next.
+    return list({id(phase): phase for phase in phases}.values())

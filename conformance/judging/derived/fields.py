@@ -10,7 +10,7 @@ from typing import Any
 from conformance.catalogue import FieldRule
 from conformance.judging.derived.fault import Fault, HttpHook, http_fault
 from conformance.judging.derived.interface import fields, key_of
-from conformance.judging.mutants.fields import WRONG, documents
+from conformance.judging.mutants.fields import WRONG, documents, shows
 from conformance.judging.toy.answers import Asked, Response
 from conformance.shapes import parents
 from conformance.times import parse_timestamp
@@ -30,7 +30,7 @@ def field_faults() -> Iterator[Fault]:
 
 def _at(resource: str, path: str, change: Change) -> HttpHook:
     def hook(asked: Asked, response: Response) -> None:
-        if not 200 <= response.status < 300:
+        if not shows(resource, response):
             return
         for document in documents(resource, response):
             for holder, key, _ in list(parents(document, path)):
@@ -43,7 +43,8 @@ def _at(resource: str, path: str, change: Change) -> HttpHook:
 def _changes(rule: FieldRule) -> Iterator[tuple[str, Change]]:
     yield "field missing", lambda holder, key: holder.pop(key)
     yield "field of another type", lambda holder, key: holder.update({key: _other(rule.aspect)})
-    yield "field null", lambda holder, key: holder.update({key: None})
+    if not rule.aspect.endswith("?"):
+        yield "field null", lambda holder, key: holder.update({key: None})
     if rule.aspect in NUMBERS:
         yield "number of another sign", _opposite
         yield "number off by a factor", _multiplied

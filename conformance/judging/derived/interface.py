@@ -48,13 +48,21 @@ class Route:
 
 
 NODE_ROUTES = tuple(
-    Route(*place, name in GUARDED, name) for name, place in PLACES.items() if name not in STREAMED
+    Route(*place, name in GUARDED, name)
+    for name, place in PLACES.items()
+    if name not in STREAMED and not name.startswith("openai")
+)
+OPENAI_ROUTES = (
+    Route("GET", "/v1/models", guarded=True),
+    Route("GET", "/v1/models/", guarded=True),
+    Route("POST", "/v1/chat/completions", guarded=True),
+    Route("POST", "/v1/completions", guarded=True),
 )
 NATIVE_ROUTES = tuple(
     Route(method, path, guarded=False)
     for method, path in (*(("GET", path) for path, _ in READABLE.values()), *NATIVE_MORE)
 )
-ROUTES = (*NODE_ROUTES, *NATIVE_ROUTES)
+ROUTES = (*NODE_ROUTES, *NATIVE_ROUTES, *OPENAI_ROUTES)
 # Query parameters and members of bodies, by route.
 QUERIES = {
     "GET /api/v1/wallet/transactions": ("limit", "offset"),
@@ -71,6 +79,11 @@ BODIES = {
     "POST /api/v1/wallet/send": ("to", "amount", "memo"),
     "POST /api/v1/wallet/stake": ("amount", "duration_days"),
     "POST /api/v1/wallet/unstake": ("amount",),
+    "POST /v1/chat/completions": (
+        "messages", "model", "max_tokens", "max_completion_tokens", "n", "stop", "stream",
+        "stream_options", "logprobs",
+    ),
+    "POST /v1/completions": ("max_tokens", "n", "stop"),
 }  # fmt: skip
 
 

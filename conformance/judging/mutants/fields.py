@@ -33,10 +33,16 @@ PLACES = {
     "sse-final": ("POST", "/api/v1/inference"),
     "training-global": ("GET", "/api/training/global"),
     "training-verify": ("GET", "/api/training/verify"),
+    "openai-models": ("GET", "/v1/models"),
+    "openai-model": ("GET", "/v1/models"),
+    "openai-chat": ("POST", "/v1/chat/completions"),
+    "openai-chunk": ("POST", "/v1/chat/completions"),
+    "openai-text": ("POST", "/v1/completions"),
+    "openai-error": ("POST", "/v1/chat/completions"),
 }
 WRONG: dict[str, Any] = {
     "string": 7, "int": 1.5, "number": "1", "bool": "true", "array": {}, "object": [],
-    "ints": ["a"], "strings": [1],
+    "ints": ["a"], "strings": [1], "string?": 7, "object?": [],
 }  # fmt: skip
 
 FIELDS = [item for item in load().values() if item.field and item.check]
@@ -48,7 +54,18 @@ def documents(resource: str, response: Response) -> list[Any]:
         return (response.events or [])[:-1]
     if resource == "sse-final":
         return (response.events or [])[-1:]
-    return [response.json] if isinstance(response.json, dict) else []
+    if resource == "openai-chunk":
+        return [event for event in response.events or () if isinstance(event, dict)]
+    if not isinstance(response.json, dict):
+        return []
+    if resource == "openai-model":
+        return list(response.json.get("data", ()))
+    return [response.json]
+
+
+def shows(resource: str, response: Response) -> bool:
+    """Return whether the answer, by its status, may contain the resource."""
+    return response.status >= 400 if resource == "openai-error" else 200 <= response.status < 300
 
 
 def mutant(requirement: Requirement) -> Callable[[Asked, Response], None]:
@@ -59,7 +76,7 @@ def mutant(requirement: Requirement) -> Callable[[Asked, Response], None]:
     place = PLACES[rule.of]
 
     def hook(asked: Asked, response: Response) -> None:
-        if (asked.method, asked.path) != place or response.status != 200:
+        if (asked.method, asked.path) != place or not shows(rule.of, response):
             return
         if rule.when is not None and rule.when.path == "is_working" and not rule.when.equals:
             response.json = {"is_working": False, "reason": "nodes differ", "action": "restart"}

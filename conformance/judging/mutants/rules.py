@@ -32,6 +32,7 @@ from conformance.judging.hooks import (
     unended,
     unknown_nodes,
 )
+from conformance.judging.mutants import openai
 from conformance.judging.toy.answers import Asked, Response, no_grpc_hook, no_http_hook
 
 WALLET = "/api/v1/wallet"
@@ -279,6 +280,7 @@ GRPC: list[tuple[str, Grpc]] = [
 HTTP = [*ROUTES, *MONEY, *NATIVE, *BODIES, *REFUSALS, *INFERENCES, *EVENTS, *CHANGES]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
+ROWS += [(ident, hook, no_grpc_hook) for ident, hook in openai.ROWS]
 # These violate other requirements too, which the same answer shows.
 TOGETHER = {
     # The first mutant answers every request with one checkpoint, so it ignores the hash too. Each
@@ -302,4 +304,5 @@ TOGETHER = {
     "GR-CODE-001": {"GR-CODE-010"},
     "PL-FWD-002": {"PL-FWD-007"},
     "DH-003": {"DH-018"},
+    **openai.TOGETHER,
 }

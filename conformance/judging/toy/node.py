@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from conformance import messages
+from conformance.judging.toy import openai
 from conformance.judging.toy.answers import (
     Asked,
     GrpcHook,
@@ -120,6 +121,8 @@ class ToyNode:
             response = self.upstream(sent.method, sent.target, sent.body, sent.headers)
             let_in = response.status != 401
             return replace(asked, authorized=let_in), response
+        if broken and parts.path.startswith("/v1/"):
+            return asked, openai.refused(400, "the body is not JSON")
         if broken:
             return asked, error(400, "INVALID_REQUEST", "the body is not JSON")
         return asked, self.answer(asked, parse_qs(parts.query), given)
@@ -139,6 +142,8 @@ class ToyNode:
         """Answer one request, without the hook."""
         if asked.path.startswith("/api/training/"):
             return self._training(asked)
+        if asked.path.startswith("/v1/"):
+            return openai.answer(asked)
         native = self._native(asked, {key: values[0] for key, values in query.items()})
         if native is not None:
             return native

@@ -13,6 +13,7 @@ import grpc
 
 from conformance import messages
 from conformance.catalogue import Effect, Profile
+from conformance.editions import DRAFT
 from conformance.judging.toy.answers import Response, Sent
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN, ToyNode
 from conformance.target import GRPC_PORT_OFFSET, Target
@@ -42,7 +43,11 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
                 body = response.raw
             elif response.events is not None:
                 kind = "text/event-stream"
-                frames = (json.dumps(event) for event in response.events)
+                # A string stands for data that is no JSON, such as the end of a stream of OpenAI's.
+                frames = (
+                    event if isinstance(event, str) else json.dumps(event)
+                    for event in response.events
+                )
                 body = "".join(f"data: {frame}\n\n" for frame in frames).encode()
             else:
                 body = json.dumps(response.json).encode()
@@ -132,6 +137,7 @@ def toy_target(served: Serving) -> Target:
         second_token=SECOND,
         allow=frozenset(Effect),
         budget=1000,
+        edition=DRAFT,
     )
 
 

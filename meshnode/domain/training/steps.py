@@ -91,6 +91,8 @@ class StepStatement:
     shape: tuple[int, ...]
     states: bytes
     labels: bytes
+    place: str = ""
+    """Where the pipeline is (decision 0201); drivers of earlier versions do not say it."""
 
     def encode(self) -> bytes:
         """The bytes that are signed."""
@@ -109,6 +111,7 @@ class StepStatement:
             hidden_shape=self.shape,
             hidden_states=hashlib.sha256(self.states).hexdigest(),
             training_labels=hashlib.sha256(self.labels).hexdigest(),
+            **({"place": self.place} if self.place else {}),
         )
 
 

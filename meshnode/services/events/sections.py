@@ -45,9 +45,9 @@ def peer_fields(peer: Peer) -> Fields:
 
 
 def peers_of(book: PeerBook) -> list[Fields]:
-    """All peers; those with another model say so."""
-    model = book.own.model_hash
-    return [peer_fields(peer) | {"same_model": peer.model_hash == model} for peer in book.peers()]
+    """All peers; those with another model say so, and not those that serve another version."""
+    model = book.own.lineage
+    return [peer_fields(peer) | {"same_model": peer.lineage == model} for peer in book.peers()]
 
 
 def figures(executor: Executor, hops: HopRecorder, book: PeerBook, serving: int) -> Fields:

@@ -1,7 +1,8 @@
 """The executor's work for generations, on a node that holds all layers of its model.
 
 Terms: a generation that is *suspended* has given its place and memory to another one
-(decision 0132). It computes its positions again later, and goes on with the same tokens.
+(decision 0132). It computes its positions again later, those that are not kept (decision 0158), and
+goes on with the same tokens.
 
 Invariants: a generation is in the scheduler from ``submit`` until it has ended; what the torch
 thread is using is freed only after the step; a generation that fails takes no other along.
@@ -122,30 +123,36 @@ class GenerationSteps:
         try:
             if suspended is None:
                 generation.admit(trio.current_time())
-                found = self._find_prefix(generation)
+                found = self._find_prefix(generation, generation.prompt)
                 session = self._sessions[generation] = engine.session(
                     generation.prompt,
                     generation.positions,
                     generation.request,
                     generation.constraint,
                 )
-                if found is not None:
-                    session.prefix = found
-                    self._scheduler.skip(generation, found[1])
             else:
-                engine.resume(suspended, generation.positions)
+                session, tokens = suspended, [*generation.prompt, *suspended.generated]
+                found = self._find_prefix(generation, tokens, again=True)
+                engine.resume(session, generation.positions)
+            if found is not None:
+                session.prefix = found
+                self._scheduler.skip(generation, found[1])
         except ComputationError as error:
             log.error("generation %s: no room for its cache: %r", generation.id, error)
             self._fail(generation, ComputationFailed())
             self._drop(generation)
 
     def suspend(self, generation: Generation) -> None:
-        """Take the generation's place and memory; it goes on when it is admitted again."""
+        """Take the generation's place and memory; it goes on when it is admitted again.
+
+        What was computed is kept if there is memory for it that nobody reserves.
+        """
         session = self._sessions[generation]
-        self._version_of[generation].engine.suspend(session)
         prompt = len(generation.prompt)
         stop = prompt + len(session.generated)
         self._scheduler.suspend(generation, stop, prompt, trio.current_time())
+        self._keep_prefix(generation, session)
+        self._version_of[generation].engine.suspend(session)
 
     def refuse(self, generation: Generation, failure: MeshnodeError) -> None:
         """End a generation that waits for a place."""
@@ -250,19 +257,21 @@ class GenerationSteps:
             log.error("generation %s: %r", generation.id, outcome)
             self._fail(generation, ComputationFailed())
 
-    def _find_prefix(self, generation: Generation) -> tuple[KVCache, int] | None:
-        """What was computed of the prompt before; its last position is always computed."""
+    def _find_prefix(
+        self, generation: Generation, tokens: Sequence[int], *, again: bool = False
+    ) -> tuple[KVCache, int] | None:
+        """What was computed of the tokens before; their last position is always computed."""
         version = self._version_of[generation]
         if not version.engine.seamless or version is not self._versions.current:
             return None
-        found = self.prefixes.find(generation.request.requester, generation.prompt[:-1])
+        found = self.prefixes.find(generation.request.requester, tokens[:-1], again=again)
         self.make_way()
         if found is None or not self.prefixes.holds(found[0]):
             return None
         return found[0].cache, found[1]
 
     def _keep_prefix(self, generation: Generation, session: Session) -> None:
-        """Keep the cache of a generation that has ended, in the memory that nobody reserves."""
+        """Keep the cache of one that has lost its place, in the memory that nobody reserves."""
         cache, version = session.cache, self._version_of[generation]
         # Keys and values belong to the weights that made them, and only new generations look.
         current = version is self._versions.current

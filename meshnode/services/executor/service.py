@@ -29,6 +29,7 @@ from meshnode.model.config import DecoderConfig
 from meshnode.model.kv import KVCache
 from meshnode.services.admission import Admission, GenerationMeter, Starvation
 from meshnode.services.executor.generation_steps import GenerationSteps
+from meshnode.services.executor.patience import Patience
 from meshnode.services.executor.room import Gate, Reservations
 from meshnode.services.executor.sessions import ForwardJob, SessionEvicted, ShardSession
 from meshnode.services.executor.shard_steps import ShardSteps
@@ -109,6 +110,7 @@ class Executor:
         self.starvation = Starvation()
         """Whether requests wait in vain; kept by the pipeline too, if there is one."""
         self._closed = False
+        self._patience = Patience()
         self.steps = 0
         """Calls into the torch thread since the start."""
 
@@ -298,10 +300,12 @@ class Executor:
             await self._work.wait()
             self._admit()
         self._generations.make_way()
-        self._scheduler.turn()
+        if not self._scheduler.turn(trio.current_time()):
+            self._work = trio.Event()
+            if await self._patience.has_news(self._work):
+                return
         turn_begun = self._step_begun = trio.current_time()
-        chunks = self._scheduler.next_chunks()
-        if chunks:
+        if chunks := self._scheduler.next_chunks():
             begun = trio.current_time()
             if isinstance(chunks[0].key, ShardSession):
                 await self._shards.extend(chunks[0].key, chunks[0], self._thread)
@@ -317,6 +321,7 @@ class Executor:
         self._after_steps(groups, failed=self._shards.failed)
         if steps or groups:
             self.speed.turn(trio.current_time() - turn_begun)
+        self._patience.stepped(trio.current_time() - turn_begun)
         self._step_begun = math.inf
 
     def close(self) -> None:

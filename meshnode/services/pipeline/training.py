@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from meshnode.domain.errors import ComputationFailed, MeshnodeError, Unavailable
+from meshnode.domain.errors import (
+    ComputationFailed,
+    InvalidRequest,
+    MeshnodeError,
+    Unavailable,
+)
+from meshnode.domain.training.position import VERSIONS, PipelineVersion, Place, versions_in
 from meshnode.domain.training.steps import Turn
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
@@ -46,6 +52,15 @@ CALL_S = 60.0
 REQUEST_BYTES = 16
 
 
+class _Apart(Exception):
+    """A holder's layers are not where the pipeline is."""
+
+    def __init__(self, node_id: str, versions: tuple[PipelineVersion, ...]) -> None:
+        super().__init__(node_id)
+        self.node_id = node_id
+        self.versions = versions
+
+
 class TrainingDriver:
     """Runs training steps from a node that holds the first layers."""
 
@@ -57,8 +72,11 @@ class TrainingDriver:
         routes: Routes,
         pool: StubPool,
         address: Callable[[], str],
+        round_steps: Callable[[], int],
     ) -> None:
         """``training`` keeps the graph of this node's layers, and gets their gradients.
+
+        After ``round_steps`` steps all holders keep a version of their layers (decision 0201).
 
         ``address`` gives ``host:port`` of this node's gRPC interface, as the holders have it in
         their peer books; it may raise Unavailable.
@@ -68,6 +86,7 @@ class TrainingDriver:
         self._routes = routes
         self._pool = pool
         self._address = address
+        self._round_steps = round_steps
         self._path: tuple[RemoteHop, ...] | None = None
         self._turns: dict[str, Turn] = {}
         """The round of each holder, and the number of the latest message, by node id."""
@@ -94,13 +113,13 @@ class TrainingDriver:
             raise self._routes.unavailable()
         # If the step fails, the next one chooses a path again.
         self._path = None
-        loss = await self._along(path, session_id, tokens, labels, update=update)
+        loss = await self._agreed(path, session_id, tokens, labels, update=update)
         if self._trained not in (None, path):
             log.warning("training: the path changed; its new holders may have other weights")
         self._path = self._trained = path
         return loss
 
-    async def _along(
+    async def _agreed(
         self,
         path: tuple[RemoteHop, ...],
         session_id: str,
@@ -109,9 +128,29 @@ class TrainingDriver:
         *,
         update: bool,
     ) -> float:
+        """Take the step where all nodes of the path are, or go there first (decision 0201)."""
+        apart: dict[str, tuple[PipelineVersion, ...]] = {}
+        # Each holder may be elsewhere, and once more where another one had to go back further.
+        for _ in range(2 * len(path) + 1):
+            place = await self._training.place(self._round_steps()) if update else None
+            try:
+                return await self._along(path, session_id, tokens, labels, place)
+            except _Apart as one:
+                apart[one.node_id] = one.versions
+                await self._training.agree(list(apart.values()))
+        raise Unavailable("the nodes that hold the layers do not agree where to go on from")
+
+    async def _along(
+        self,
+        path: tuple[RemoteHop, ...],
+        session_id: str,
+        tokens: Tensor,
+        labels: Tensor,
+        place: Place | None,
+    ) -> float:
         request_id = secrets.token_hex(REQUEST_BYTES)
         try:
-            loss = await self._pass_on(path, session_id, request_id, tokens, labels, update=update)
+            loss = await self._pass_on(path, session_id, request_id, tokens, labels, place)
         finally:
             # Gradients that come back after a failure are not used: the batch is tried again.
             unused = self._training.discard(session_id, request_id)
@@ -126,8 +165,7 @@ class TrainingDriver:
         request_id: str,
         tokens: Tensor,
         labels: Tensor,
-        *,
-        update: bool,
+        place: Place | None,
     ) -> float:
         sender = self._address()
         wanted = pack_integers(labels.numpy())
@@ -146,7 +184,8 @@ class TrainingDriver:
                 sender_url="",
                 source_shard=-1,
                 backward=True,
-                step=update,
+                step=place is not None,
+                place=place,
                 member=self._training.members.node_id,
             )
         )
@@ -165,7 +204,7 @@ class TrainingDriver:
                 training_labels=wanted if last else b"",
                 sender_url=sender,
             )
-            answer = await self._call(hop, request, most_bytes, update=update)
+            answer = await self._call(hop, request, most_bytes, place)
             if answer.is_final != last:
                 raise Unavailable("a node holds other layers than announced")
             loss = answer.loss
@@ -181,12 +220,11 @@ class TrainingDriver:
         hop: RemoteHop,
         request: pb.PipelineForwardRequest,
         most_bytes: int,
-        *,
-        update: bool,
+        place: Place | None,
     ) -> pb.PipelineForwardResponse:
         with trio.move_on_after(CALL_S):
             try:
-                answer = await self._ask(hop, request, most_bytes, update=update)
+                answer = await self._ask(hop, request, most_bytes, place)
             except CallFailed as error:
                 raise _failure(hop, error.code, error.message) from None
             if not answer.success:
@@ -199,15 +237,21 @@ class TrainingDriver:
         hop: RemoteHop,
         request: pb.PipelineForwardRequest,
         most_bytes: int,
-        *,
-        update: bool,
+        place: Place | None,
     ) -> pb.PipelineForwardResponse:
         """Send a signed message; once more if the holder has begun another round."""
         stub = await self._pool.stub(hop.host, hop.grpc_port)
         for again in (False, True):
             turn = self._turns.get(hop.node_id, Turn()).next
             self._turns[hop.node_id] = turn
-            sign = partial(self._training.members.signed, request, hop.node_id, turn, update=update)
+            sign = partial(
+                self._training.members.signed,
+                request,
+                hop.node_id,
+                turn,
+                update=place is not None,
+                place="" if place is None else str(place),
+            )
             metadata = await off_loop(len(request.hidden_states), sign)
             answer = await stub.PipelineForward.ask(
                 request, metadata=metadata, most_bytes=most_bytes
@@ -215,6 +259,11 @@ class TrainingDriver:
             if answer.message.success or again or ROUND not in answer.metadata:
                 break
             self._turns[hop.node_id] = turn_in(answer.metadata)
+        if not answer.message.success and VERSIONS in answer.metadata:
+            try:
+                raise _Apart(hop.node_id, versions_in(answer.metadata[VERSIONS]))
+            except InvalidRequest:
+                raise _failure(hop, Code.INTERNAL, "malformed versions") from None
         return answer.message
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.training.position import PLACE, place_in
 from meshnode.rpc.caller import Caller
 from meshnode.services.shards.messages import MAX_DIMENSIONS, ForwardCall, bounded, held_from
 from meshnode.services.shards.training_call import TrainingCall
@@ -102,8 +103,12 @@ def trains(message: pb.PipelineForwardRequest, caller: Caller) -> bool:
 def decode_training(
     message: pb.PipelineForwardRequest, caller: Caller, call: ForwardCall, member: str
 ) -> TrainingCall:
-    """What a message that trains has beside its forward ``call``; ``member`` has signed it."""
+    """What a message that trains has beside its forward ``call``; ``member`` has signed it.
+
+    Raises InvalidRequest.
+    """
     wanted = caller.metadata.get(TRAINING)
+    place = place_in(caller.metadata.get(PLACE, "")) if wanted == STEP else None
     return TrainingCall(
         call=call,
         labels=message.training_labels,
@@ -111,6 +116,7 @@ def decode_training(
         source_shard=message.source_shard,
         backward=wanted in (ADD_UP, STEP) or bool(message.sender_url),
         step=wanted == STEP,
+        place=place,
         member=member,
     )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from meshnode.domain.training.message import sign, signer_of
+from meshnode.domain.training.position import MAX_CHARS, PLACE
 from meshnode.domain.training.steps import (
     GradientStatement,
     NotTheDriver,
@@ -105,14 +106,21 @@ class TrainingMembers:
         await require_signature(metadata, member, len(message.grad_output), statement.encode)
 
     def signed(
-        self, message: pb.PipelineForwardRequest, holder: str, turn: Turn, *, update: bool
+        self,
+        message: pb.PipelineForwardRequest,
+        holder: str,
+        turn: Turn,
+        *,
+        update: bool,
+        place: str = "",
     ) -> dict[str, str]:
         """The metadata of a message that this node sends to ``holder`` as its driver."""
         driver = self._key.node_id
-        statement = step_statement(message, driver, holder, turn, update=update)
+        statement = step_statement(message, driver, holder, turn, update=update, place=place)
         return {
             TRAINING: STEP if update else ADD_UP,
             MEMBER: driver,
+            **({PLACE: place} if place else {}),
             **turn_metadata(turn),
             SIGNATURE: sign(self._key.seed, statement.encode()),
         }
@@ -132,7 +140,9 @@ class TrainingMembers:
     ) -> StepStatement:
         update = metadata.get(TRAINING) == STEP
         driver, turn = metadata.get(MEMBER, ""), turn_in(metadata)
-        return step_statement(message, driver, self._key.node_id, turn, update=update)
+        place = metadata.get(PLACE, "")[: MAX_CHARS + 1]
+        own = self._key.node_id
+        return step_statement(message, driver, own, turn, update=update, place=place)
 
 
 def turn_metadata(turn: Turn) -> dict[str, str]:
@@ -186,7 +196,13 @@ def gradient_statement(
 
 
 def step_statement(
-    message: pb.PipelineForwardRequest, driver: str, holder: str, turn: Turn, *, update: bool
+    message: pb.PipelineForwardRequest,
+    driver: str,
+    holder: str,
+    turn: Turn,
+    *,
+    update: bool,
+    place: str = "",
 ) -> StepStatement:
     """What ``driver`` signs of a message that trains."""
     return StepStatement(
@@ -202,4 +218,5 @@ def step_statement(
         shape=bounded(message.hidden_shape, MAX_DIMENSIONS),
         states=message.hidden_states,
         labels=message.training_labels,
+        place=place,
     )

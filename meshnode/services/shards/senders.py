@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from meshnode.domain.addresses import GRPC_PORT_OFFSET
@@ -20,11 +21,13 @@ class UpstreamHolder:
     layer: int
 
 
-def sender_at(url: str, layer: int) -> UpstreamHolder:
+def sender_at(url: str, layer: int, is_peer: Callable[[str, int], bool]) -> UpstreamHolder | None:
     """Read ``host:port`` of a gRPC interface, or ``http://host:port`` of a node.
 
-    Raises InvalidRequest for anything else. Does not check whether a peer is there.
+    None if the URL is empty. Raises InvalidRequest for anything else, and unless a peer is there.
     """
+    if not url:
+        return None
     match = _URL.fullmatch(url)
     if match is None:
         raise InvalidRequest("sender_url", "must be host:port or http://host:port")
@@ -32,4 +35,7 @@ def sender_at(url: str, layer: int) -> UpstreamHolder:
     grpc_port = int(port) + (GRPC_PORT_OFFSET if scheme else 0)
     if not 0 < grpc_port < 65536:
         raise InvalidRequest("sender_url", "must have a port")
-    return UpstreamHolder(host.strip("[]"), grpc_port, layer)
+    sender = UpstreamHolder(host.strip("[]"), grpc_port, layer)
+    if not is_peer(sender.host, sender.grpc_port):
+        raise InvalidRequest("sender_url", "is not a peer of this node")
+    return sender

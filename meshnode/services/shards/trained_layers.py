@@ -1,56 +1,100 @@
-"""Trained weights of this node's layers while training is switched off (decision 0138).
+"""Trained weights of this node's layers on the disk (decisions 0138, 0201).
 
-They are one safetensors file, written when they are freed and removed when they are read again.
+Each file is safetensors; its metadata says of which model and layers it is, and at which position
+of their training. One file has the layers as they were when training was switched off; it is
+removed when it is read again. The others are the *versions* of the pipeline that this node kept:
+the latest, and the one that it was made from, because other holders may lack the latest.
+
 Terms: a file *fits* if it is of the same model and layers.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from meshnode.datadir import make_private, write_private
-from meshnode.model.decoder import Decoder
-from meshnode.model.weights import checkpoint_tensors, set_checkpoint_tensors
+from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.training.position import PipelineVersion, Place, Position, place_in
 
 log = logging.getLogger(__name__)
 
 LAYERS_FILE = "layers.safetensors"
+_VERSION_FILE = re.compile(r"layers-(\d{1,9})-([0-9a-f]{16})\.safetensors")
+
+Tensors = Mapping[str, Tensor]
 
 
 class TrainedLayers:
-    """The file. Its calls block."""
+    """The files. Its calls block."""
 
     def __init__(self, folder: Path, model_hash: str, held: range) -> None:
         """``model_hash`` names the model whose layers ``held`` were trained."""
+        self._folder = folder
         self._path = folder / LAYERS_FILE
         self._metadata = {"model_hash": model_hash, "layers": f"{held.start}-{held.stop - 1}"}
 
-    def save(self, decoder: Decoder) -> None:
-        """Write the weights. Raises OSError."""
-        make_private(self._path.parent)
-        write_private(
-            self._path, safetensors.torch.save(checkpoint_tensors(decoder), self._metadata)
-        )
+    def versions(self) -> list[PipelineVersion]:
+        """Those on the disk, newest first."""
+        found = map(_VERSION_FILE.fullmatch, (path.name for path in self._folder.glob("layers-*")))
+        return sorted((PipelineVersion(int(m[1]), m[2]) for m in found if m), reverse=True)
 
-    def restore(self, decoder: Decoder) -> bool:
-        """Set the weights to those of the file, if there is one that fits, and remove it."""
+    def pause(self, tensors: Tensors, place: Place) -> None:
+        """Write the weights of layers whose training is switched off. Raises OSError."""
+        self._write(self._path, tensors, place)
+
+    def paused(self) -> tuple[dict[str, Tensor], Place] | None:
+        """The weights of when training was switched off, if they fit. Their file is removed."""
+        found = self._read(self._path)
+        if found is not None:
+            # Should the node end now, the layers would begin with the latest version.
+            self._path.unlink(missing_ok=True)
+        return found
+
+    def keep(self, tensors: Tensors, place: Place) -> None:
+        """Write a version, and remove all but the one that it was made from. Raises OSError."""
+        version, origin = place.position.version, place.origin
+        self._write(self._file(version), tensors, place)
+        kept = {version, origin.version if origin is not None else version}
+        for other in self.versions():
+            if other not in kept:
+                self._file(other).unlink(missing_ok=True)
+
+    def read(self, version: PipelineVersion) -> tuple[dict[str, Tensor], Place] | None:
+        """A version that was kept; None if it is not there, or does not fit."""
+        return self._read(self._file(version))
+
+    def drop_after(self, version: PipelineVersion) -> None:
+        """Remove the versions that were made after this one, which was gone back to."""
+        for other in self.versions():
+            if other.number > version.number:
+                self._file(other).unlink(missing_ok=True)
+
+    def _file(self, version: PipelineVersion) -> Path:
+        return self._folder / f"layers-{version}.safetensors"
+
+    def _write(self, path: Path, tensors: Tensors, place: Place) -> None:
+        make_private(path.parent)
+        metadata = {**self._metadata, "place": str(place)}
+        write_private(path, safetensors.torch.save(dict(tensors), metadata))
+
+    def _read(self, path: Path) -> tuple[dict[str, Tensor], Place] | None:
         try:
-            with safe_open(self._path, framework="pt") as file:
-                fits = file.metadata() == self._metadata
-                tensors = {name: file.get_tensor(name) for name in file.keys()} if fits else {}  # noqa: SIM118 - it is no mapping
-            if not fits:
-                return False
-            set_checkpoint_tensors(decoder, tensors)
-            # Should the node end now, the layers would begin with the model's weights, as after any
-            # end while training is on.
-            self._path.unlink()
+            with safe_open(path, framework="pt") as file:
+                metadata = dict(file.metadata() or {})
+                # Absent from a file of an earlier version of this node.
+                place = place_in(metadata.pop("place", "")) or Place(Position())
+                if metadata != self._metadata:
+                    return None
+                return {name: file.get_tensor(name) for name in file.keys()}, place  # noqa: SIM118 - it is no mapping
         except FileNotFoundError:
-            return False
-        except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-            log.warning("training: %s cannot be used: %s", self._path.name, type(error).__name__)
-            return False
-        return True
+            return None
+        except (OSError, SafetensorError, InvalidRequest) as error:
+            log.warning("training: %s cannot be used: %s", path.name, type(error).__name__)
+            return None

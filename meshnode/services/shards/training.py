@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -40,11 +40,12 @@ from meshnode.domain.errors import (
     LayerNotHeld,
 )
 from meshnode.domain.training.message import MAX_NORM
+from meshnode.domain.training.position import PipelineVersion, Place, Position
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import ComputationError
 from meshnode.model.loading import LoadedModel
 from meshnode.model.training import Recipe
-from meshnode.rpc.errors import CallFailed, CallRefused, Code
+from meshnode.rpc.errors import CallRefused, Code
 from meshnode.services.executor import Executor
 from meshnode.services.shards.graphs import (
     Gradients,
@@ -57,16 +58,13 @@ from meshnode.services.shards.graphs import (
     square_of,
 )
 from meshnode.services.shards.kept_graphs import KeptGraphs, Key, TrainingLimits
-from meshnode.services.shards.messages import (
-    BESIDE_BYTES,
-    ForwardAnswer,
-    bounded,
-    off_loop,
-)
-from meshnode.services.shards.relay import time_for_next_hop
+from meshnode.services.shards.layer_versions import Compute, LayerVersions
+from meshnode.services.shards.messages import ForwardAnswer, bounded, off_loop
 from meshnode.services.shards.senders import UpstreamHolder, sender_at
-from meshnode.services.shards.stepping import GRADIENT_SQUARE, Stepper, square_in
+from meshnode.services.shards.stepping import Stepper
+from meshnode.services.shards.strangers import StrangersTurns
 from meshnode.services.shards.training_call import TrainingCall, unpack_training
+from meshnode.services.shards.way_back import send_back
 from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, unpack_floats
@@ -74,7 +72,6 @@ from meshnode.wire.tensors import pack_floats, unpack_floats
 if TYPE_CHECKING:
     from meshnode.services.peers import PeerBook
     from meshnode.services.shards.members import TrainingMembers
-    from meshnode.services.shards.trained_layers import TrainedLayers
     from meshnode.services.stub_pool import StubPool
 
 log = logging.getLogger(__name__)
@@ -95,18 +92,18 @@ async def serve_training(
     members: TrainingMembers,
     learning_rate: Callable[[], float] = lambda: Recipe().learning_rate,
     changed: Wakeup | None = None,
-    file: TrainedLayers | None = None,
+    versions: LayerVersions | None = None,
     freed: Callable[[], None] = lambda: None,
     task_status: trio.TaskStatus[ShardTrainer],
 ) -> None:
     """Keep graphs for peers until cancelled; starts with the :class:`ShardTrainer`.
 
     ``load`` reads the held layers, trainable; it is called in a thread, when they are needed.
-    ``changed`` is set when ``enabled`` may have changed: then what was trained goes to ``file``,
-    its memory is freed, and ``freed`` is called.
+    ``changed`` is set when ``enabled`` may have changed: then what was trained goes to the disk of
+    ``versions``, its memory is freed, and ``freed`` is called.
     """
     training = ShardTrainer(
-        executor, load, limits, enabled, pool, peers, members, learning_rate, file
+        executor, load, limits, enabled, pool, peers, members, learning_rate, versions
     )
     changed = changed or Wakeup()
     task_status.started(training)
@@ -134,7 +131,7 @@ class ShardTrainer:
         peers: PeerBook,
         members: TrainingMembers,
         learning_rate: Callable[[], float],
-        file: TrainedLayers | None = None,
+        versions: LayerVersions | None = None,
     ) -> None:
         """Made by :func:`serve_training`."""
         self._executor = executor
@@ -144,7 +141,7 @@ class ShardTrainer:
         self._peers = peers
         self.members = members
         self.learning_rate = learning_rate
-        self._file = file
+        self.versions = versions or LayerVersions()
         self._decoder: Decoder | None = None
         self._stepper = Stepper()
         self.stepped = Wakeup()
@@ -153,6 +150,7 @@ class ShardTrainer:
         """Held while the weights must not change: by the backward pass of a message that steps,
         and at the last holder by both passes of a member's message."""
         self._kept = KeptGraphs(limits)
+        self._strangers = StrangersTurns(lambda: bool(executor.requesters()), limits.graph_bytes)
 
     @property
     def enabled(self) -> bool:
@@ -174,6 +172,11 @@ class ShardTrainer:
         """Updates of the weights."""
         return self._stepper.steps
 
+    @property
+    def position(self) -> Position:
+        """Where the layers are in the training of their pipeline (decision 0201)."""
+        return self.versions.position
+
     def gradients(self, session_id: str) -> Gradients | None:
         """Remove and return the sum of a session's gradients; None if there are none."""
         return self._kept.pop_sum(session_id)
@@ -182,6 +185,16 @@ class ShardTrainer:
         """The layer whose holder sends the gradients of a message; None unless it steps."""
         kept = self._kept.get((session_id, request_id))
         return kept.graph.layers.stop if kept is not None and kept.step else None
+
+    async def place(self, round_steps: int) -> Place:
+        """What this node, as the driver, says with the next step (decision 0201)."""
+        await self._trainable()
+        return self.versions.next_place(round_steps)
+
+    async def agree(self, others: Sequence[Sequence[PipelineVersion]]) -> None:
+        """Go, as the driver, where the holders can follow that were elsewhere."""
+        async with self._turn:
+            self._replaced(await self.versions.agree(others, *await self._tools()))
 
     def discard(self, session_id: str, request_id: str) -> bool:
         """Drop the graph of a message that its driver gave up. Returns whether there was one."""
@@ -198,9 +211,9 @@ class ShardTrainer:
                 return True
             if self.enabled or self._kept.busy:
                 return False
-            if self._file is not None and self._stepper.changed:
+            if self._stepper.changed:
                 try:
-                    await trio.to_thread.run_sync(self._file.save, self._decoder)
+                    await trio.to_thread.run_sync(self.versions.pause, self._decoder)
                 except OSError as error:
                     log.warning("training: the layers stay in memory: %s", error.strerror)
                     return False
@@ -221,7 +234,7 @@ class ShardTrainer:
         if not self._enabled():
             raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         call = message.call
-        sender = self._sender(message)
+        sender = sender_at(message.sender_url, message.source_shard, self._peers.knows)
         is_last = call.layers.stop == self._executor.card.num_layers
         card = self._executor.card
         read = partial(
@@ -230,9 +243,14 @@ class ShardTrainer:
         inputs, targets = await off_loop(call.nbytes, read)
         key = (call.session_id, call.request_id)
         size = graph_bytes(self._executor.config, call.layers, inputs.shape[0], inputs.shape[1])
+        if not message.member:
+            self._strangers.validate_size(size)
         with self._kept.making(key, size, message.member, trio.current_time()):
             # The last holder's backward pass must use the weights of its forward pass. Nobody but
             # members may let others wait for that.
+            if message.place is not None:
+                async with self._turn:
+                    self._replaced(await self.versions.meet(message.place, *await self._tools()))
             in_turn = is_last and message.backward and message.member
             async with self._turn if in_turn else nullcontext():
                 return await self._answer(message, inputs, targets, sender, size)
@@ -253,7 +271,7 @@ class ShardTrainer:
             return forward_graph(decoder, call.layers, inputs, targets), self._stepper.steps
 
         begun = trio.current_time()
-        graph, steps_before = await self._compute(run)
+        graph, steps_before = await self._compute(run, message.member)
         now = trio.current_time()
         compute_ms = (now - begun) * 1e3
         kept = KeptGraph(graph, size, sender, now, message.step, message.member, steps_before)
@@ -311,7 +329,7 @@ class ShardTrainer:
                 raise GraphUnknown
             return backward_graph(decoder, kept.graph, gradient)
 
-        of_inputs, gradients = await self._compute(run)
+        of_inputs, gradients = await self._compute(run, kept.member)
         square = 0.0
         if kept.step:
             gradients = self._kept.sum_with(key[0], gradients, kept.member)
@@ -331,14 +349,15 @@ class ShardTrainer:
                 grad_shape=of_inputs.shape,
                 target_shard=source_shard,
             )
-            square = await self._call(kept.sender, request, square)
+            square = await send_back(self._pool, self.members, kept.sender, request, square)
         if kept.step:
             rate = self.learning_rate()
             step = partial(self._stepper.update, decoder, gradients, square, rate)
             # The holders before this one have stepped, so this one must, even if it is cancelled.
             # It waits for the torch thread only.
             with trio.CancelScope(shield=kept.sender is not None):
-                await self._compute(step)
+                await self._compute(step, kept.member)
+            self.versions.stepped()
             self.stepped.set()
             self._kept.pop_sum(key[0])
             # These graphs were made from the weights before the step.
@@ -347,52 +366,34 @@ class ShardTrainer:
             self._kept.add(key[0], gradients, kept.member, trio.current_time())
         return square
 
-    async def _call(
-        self, sender: UpstreamHolder, request: pb.PipelineBackwardRequest, square: float
-    ) -> float:
-        """Send gradients to the sender of a message.
+    async def _compute_for_members(self, function: Callable[[], Result]) -> Result:
+        return await self._compute(function, self.members.node_id)
 
-        Returns the sum of squares of all holders, or the part of it that is known here.
-        """
-        with trio.move_on_after(time_for_next_hop()):
-            stub = await self._pool.stub(sender.host, sender.grpc_port)
-            told = self.members.signed_gradient(request, repr(square) if square else "")
-            answer = await stub.PipelineBackward.ask(
-                request, metadata=told, most_bytes=BESIDE_BYTES
-            )
-            if not answer.message.success:
-                raise CallFailed(Code.INTERNAL, answer.message.error_message[:200])
-            try:
-                return max(square, square_in(answer.metadata.get(GRADIENT_SQUARE, "0")))
-            except InvalidRequest:
-                # Treated like a missing one: this node steps by the part that it knows.
-                return square
-        raise CallFailed(Code.DEADLINE_EXCEEDED, "no answer in time")
-
-    async def _compute(self, function: Callable[[], Result]) -> Result:
+    async def _compute(self, function: Callable[[], Result], member: str) -> Result:
         try:
+            if not member:
+                return await self._strangers.compute(self._executor.compute, function)
             return await self._executor.compute(function)
         except ComputationError as error:
             log.error("training: %r", error)
             raise ComputationFailed from None
+
+    async def _tools(self) -> tuple[Decoder, Compute]:
+        return await self._trainable(), self._compute_for_members
+
+    def _replaced(self, changed: bool) -> None:
+        """Note that the weights are others now, if they are: nothing of before belongs to them."""
+        if changed:
+            self._stepper.forget()
+            self._stepper.changed = True
+            self._kept.clear()
 
     async def _trainable(self) -> Decoder:
         async with self._loading:
             if self._decoder is None:
                 log.info("reading the weights for training")
                 decoder = (await trio.to_thread.run_sync(self._load)).decoder
-                if self._file is not None and await trio.to_thread.run_sync(
-                    self._file.restore, decoder
-                ):
+                if await trio.to_thread.run_sync(self.versions.restore, decoder):
                     self._stepper.changed = True
                 self._decoder = decoder
             return self._decoder
-
-    def _sender(self, message: TrainingCall) -> UpstreamHolder | None:
-        """The holder that gets the gradients. Raises InvalidRequest unless it is a peer."""
-        if not message.sender_url:
-            return None
-        sender = sender_at(message.sender_url, message.source_shard)
-        if not self._peers.knows(sender.host, sender.grpc_port):
-            raise InvalidRequest("sender_url", "is not a peer of this node")
-        return sender

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.training.position import Place
 from meshnode.model.config import DecoderConfig
 from meshnode.services.shards.messages import POSITIONS, ForwardCall, unpack, validate_mask
 from meshnode.wire.tensors import unpack_integers
@@ -27,8 +28,10 @@ class TrainingCall:
     """Whether gradients are wanted; otherwise only the loss is."""
     step: bool = False
     """Whether the weights are to be updated after the backward pass."""
+    place: Place | None = None
+    """Where its driver says that it steps from."""
     member: str = ""
-    """The node id of the member that signed it; empty for this node, and if nobody did."""
+    """The node id of the member that signed it, which may be this node's; empty if nobody did."""
 
 
 def unpack_training(

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from meshnode.domain.errors import MeshnodeError, StartupError, public_reason
 from meshnode.domain.metering import TrainingFigures
+from meshnode.domain.training.position import Position
 from meshnode.model.data import Shuffled, TokenData
 from meshnode.model.training import Batch
 from meshnode.services.settings import LiveSettings
@@ -42,6 +43,10 @@ class LayerUpdates(Protocol):
     @property
     def steps(self) -> int:
         """How many there were."""
+
+    @property
+    def position(self) -> Position:
+        """Where the layers are (decision 0201)."""
 
     @property
     def stepped(self) -> Wakeup:
@@ -93,7 +98,6 @@ class PipelinePart:
         self._seed = seed
         self._data: TokenData | None = None
         self._window: list[float] = []
-        self._epochs = 0
         self._stepped_at = -math.inf
 
     @property
@@ -115,12 +119,15 @@ class PipelinePart:
         return self._updates.steps
 
     def figures(self) -> TrainingFigures:
-        """For ``GET /status`` and ``/metrics``. An epoch is ``diloco_steps`` steps of the
-        driver."""
+        """For ``GET /status`` and ``/metrics``. The epoch is the version of the pipeline's weights.
+
+        All its nodes say the same, and go on with it after a restart.
+        """
+        position = self._updates.position
         hours = max(trio.current_time() - self.progress.begun_at, 1.0) / 3600
         return TrainingFigures(
-            epoch=self._epochs,
-            step=len(self._window),
+            epoch=position.version.number,
+            step=position.steps,
             loss=self.progress.loss,
             steps_total=self.steps,
             steps_per_hour=round(self.steps / hours),
@@ -188,7 +195,6 @@ class PipelinePart:
         self._window.append(loss)
         if len(self._window) >= self._settings.current.training.diloco_steps:
             self.losses = [*self.losses, fmean(self._window)][-MAX_LOSSES:]
-            self._epochs += 1
             self._window.clear()
 
     async def _pause(self, problem: str, detail: str = "") -> None:

@@ -26,7 +26,7 @@ from meshnode.domain.units import GIBIBYTE
 from meshnode.memory import give_back_memory
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.engine import Engine
-from meshnode.model.loading import LoadedModel, float32_bytes
+from meshnode.model.loading import LoadedModel, packed_bytes
 from meshnode.services.executor import Executor, ServedVersion
 from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.services.wakeup import Wakeup, wait_any
@@ -152,7 +152,7 @@ class VersionSwitch:
 
     async def _load(self, chosen: VersionFiles) -> None:
         versions, begun = self._executor.versions, trio.current_time()
-        expected = self._expected_bytes()
+        expected = await self._thread(partial(self._expected_bytes, chosen))
         beside = versions.weight_bytes + expected - self._first_bytes
         if beside <= self._executor.spare_beside(USER):
             self._executor.reserve(USER, max(0, beside))
@@ -225,12 +225,13 @@ class VersionSwitch:
             raise ValueError("it rounds differently from the version that is served")
         return version
 
-    def _expected_bytes(self) -> int:
-        """What another version will take, by estimate. Trained weights are float32 in ``auto``."""
+    def _expected_bytes(self, chosen: VersionFiles) -> int:
+        """What another version will take, by estimate. Blocks. Raises ModelUnreadable."""
         current = self._executor.versions.current.model
-        if self._needs.dtype != AUTO_DTYPE:
+        form = chosen.files.auto_format if self._needs.dtype == AUTO_DTYPE else None
+        if form is None:
             return current.weight_bytes
-        return max(current.weight_bytes, float32_bytes(current.config, current.card.layers))
+        return max(current.weight_bytes, packed_bytes(current.config, current.card.layers, form))
 
     def _reserve(self) -> None:
         """Reserve what the versions in memory take beyond what the first one took."""

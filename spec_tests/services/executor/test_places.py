@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
+import trio
 
+from meshnode.domain.batching import Scheduler
 from meshnode.domain.errors import Overloaded, RateLimited
 from meshnode.domain.shares import Requester, Standing
+from meshnode.model.engine import Outcome, Session
 from meshnode.model.loading import LoadedModel
 from meshnode.services.admission import STARVING_FOR_S, Starvation
 from meshnode.services.executor import Executor, SessionEvicted
@@ -54,6 +58,48 @@ async def test_a_suspended_generation_goes_on_with_the_tokens_that_it_would_have
         assert (text, finished.usage) == (alone[0], alone[1].usage)
 
     await with_executor(model, use, replace(LIMITS, max_batch=1))
+
+
+async def test_what_a_suspended_generation_has_computed_is_kept(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = replace(LONG, prompt="x" * 40, max_tokens=60, requester=BOB)
+
+    async def use(executor: Executor) -> None:
+        engine = executor.versions.current.engine
+        if not engine.seamless:
+            pytest.skip("chunks round differently here: nothing is kept")
+        text, ended = await complete(executor, request)
+        # Nothing of that run is found by the next one.
+        executor.prefixes.shrink(0)
+        computed: list[tuple[int, int]] = []
+        prefill = engine.prefill_together
+
+        def noting(parts: Sequence[tuple[Session, int, int]]) -> list[Outcome | None]:
+            computed.extend((start, stop) for _, start, stop in parts)
+            return prefill(parts)
+
+        monkeypatch.setattr(engine, "prefill_together", noting)
+        async with (
+            await executor.open(replace(request, max_tokens=30, temperature=1.5)) as other,
+            await executor.open(request) as suspended,
+        ):
+            await anext(other)
+            tokens = [await anext(suspended) for _ in range(7)]
+            hit = executor.prefixes.hit
+            async with await executor.open(replace(LONG, max_tokens=30, requester=ALICE)) as paying:
+                await anext(paying)
+                assert executor.queued == 1
+                computed.clear()
+                await read(paying)
+            more, finished = await read(suspended)
+            # One position: its logits give the next token.
+            assert [stop - start for start, stop in computed] == [1]
+            assert executor.prefixes.hit == hit
+        again = "".join(event.text for event in [*tokens, *more] if hasattr(event, "text"))
+        assert (again, finished.usage) == (text, ended.usage)
+
+    await with_executor(model, use, replace(LIMITS, max_batch=2))
 
 
 async def test_a_suspended_generation_can_be_left(model: LoadedModel) -> None:
@@ -128,3 +174,36 @@ def test_starvation_ends_by_itself() -> None:
     assert not starvation.lasts(40.0 + STARVING_FOR_S)
     starvation.placed(41.0)
     assert not starvation.lasts(41.0)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_who_is_ahead_waits_for_the_event_loop_but_not_for_ever(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    turns = 0
+    turn = Scheduler.turn
+
+    def is_ahead(scheduler: Scheduler[object], now: float = 0.0) -> bool:
+        nonlocal turns
+        turns += 1
+        turn(scheduler, now)
+        return False
+
+    async def use(executor: Executor) -> None:
+        alone = await complete(executor, replace(GREEDY, requester=BOB))
+        monkeypatch.setattr(Scheduler, "turn", is_ahead)
+        async with trio.open_nursery() as nursery:
+            if busy:
+                nursery.start_soon(stay_busy)
+            answer = await complete(executor, replace(GREEDY, requester=BOB))
+            nursery.cancel_scope.cancel()
+        assert (answer[0], answer[1].usage) == (alone[0], alone[1].usage)
+        assert turns >= GREEDY.max_tokens - 1
+
+    await with_executor(model, use)
+
+
+async def stay_busy() -> None:
+    """Give the event loop something to do all the time."""
+    while True:
+        await trio.lowlevel.checkpoint()

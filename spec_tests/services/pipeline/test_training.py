@@ -58,7 +58,9 @@ def of_one_process(directory: Path) -> tuple[float, list[torch.Tensor]]:
     return float(loss.detach()), [gradient for gradient in gradients if gradient is not None]
 
 
-async def driver_of(nodes: Cluster, own: range) -> tuple[TrainingDriver, Holder]:
+async def driver_of(
+    nodes: Cluster, own: range, round_steps: int = 500
+) -> tuple[TrainingDriver, Holder]:
     """Return a driver, and the holder of its own layers, which other holders can call."""
     mine = await start_member(nodes.nursery, nodes.directory, own, DRIVER, nodes.book, nodes.pool)
     nodes.book.peers.append(mine.peer)
@@ -68,6 +70,7 @@ async def driver_of(nodes: Cluster, own: range) -> tuple[TrainingDriver, Holder]
         routes=Routes(nodes.book.as_peer_book, own.stop, NUM_LAYERS),
         pool=nodes.pool,
         address=lambda: f"127.0.0.1:{mine.relay.port}",
+        round_steps=lambda: round_steps,
     )
     return driver, mine
 

@@ -12,6 +12,7 @@ import trio
 
 from meshnode.domain.identity import key_from_seed
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.shards.layer_versions import LayerVersions
 from meshnode.services.shards.members import (
     MEMBER,
     NUMBER,
@@ -185,7 +186,7 @@ async def test_layers_are_freed_when_training_is_switched_off(
     async with shards(directory, [2, 3]) as (node,):
         training, enabled = node.training, True
         training._enabled = lambda: enabled
-        training._file = TrainedLayers(tmp_path, "a" * 64, range(2, 4))
+        training.versions = LayerVersions(TrainedLayers(tmp_path, "a" * 64, range(2, 4)))
         assert await send(node, step_of(), signed(node, step_of())) == ""
         answer = await (await node.stub()).PipelineForward(step_of(1))
         later = signed(node, step_of(1))

@@ -18,6 +18,7 @@ from meshnode.model.trained_model import TrainedModel
 from meshnode.model.training import Batch
 from meshnode.services.executor import Executor
 from meshnode.services.settings import Settings
+from meshnode.services.shards.layer_versions import LayerVersions
 from meshnode.services.shards.trained_layers import LAYERS_FILE, TrainedLayers
 from meshnode.services.training import memory as module
 from meshnode.services.training.memory import TrainingMemory, TrainingShape
@@ -145,15 +146,15 @@ def test_trained_layers_wait_on_the_disk(directory: Path, tmp_path: Path) -> Non
     with torch.no_grad():
         for parameter in decoder.parameters():
             parameter.add_(1.0)
-    TrainedLayers(tmp_path, "a" * 64, held).save(decoder)
+    LayerVersions(TrainedLayers(tmp_path, "a" * 64, held)).pause(decoder)
     again = load_model(directory, held, trainable=True).decoder
     # Weights of another model or of other layers are left alone.
     for other in (
         TrainedLayers(tmp_path, "b" * 64, held),
         TrainedLayers(tmp_path, "a" * 64, range(2)),
     ):
-        assert not other.restore(again)
-    file = TrainedLayers(tmp_path, "a" * 64, held)
+        assert not LayerVersions(other).restore(again)
+    file = LayerVersions(TrainedLayers(tmp_path, "a" * 64, held))
     assert file.restore(again)
     for one, two in zip(decoder.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, two)

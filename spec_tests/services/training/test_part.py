@@ -11,6 +11,7 @@ from torch import Tensor
 
 from meshnode.config import build_config
 from meshnode.domain.errors import StartupError, Unavailable
+from meshnode.domain.training.position import PipelineVersion, Position
 from meshnode.domain.training.trend import IMPROVING
 from meshnode.edges.http_training import verdict
 from meshnode.model.data import TokenData
@@ -58,6 +59,11 @@ class Updates:
     @property
     def steps(self) -> int:
         return self.script.done
+
+    @property
+    def position(self) -> Position:
+        number, steps = divmod(self.script.done, 2)
+        return Position(PipelineVersion(number, "ab" * 8), steps)
 
 
 class Node:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.model.checkpoint import dump_anchor
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.files import open_files
+from meshnode.model.kernels.formats import Format, rounded
+from meshnode.model.kv import KVCache
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import manifest_of
+from meshnode.model.trained_files import TrainedFiles
 from meshnode.model.trained_model import Anchor, TrainedModel
 from meshnode.services.model_source import ModelSource
 from meshnode.services.versions.store import VersionStore
@@ -103,3 +108,50 @@ def test_a_choice_belongs_to_the_model_that_was_trained(directory: Path, tmp_pat
     choice["origin"] = "0" * 64
     (store.folder / "served.json").write_text(json.dumps(choice))
     assert store.chosen() is store.origin
+
+
+def exact_in(weight: torch.Tensor, form: Format) -> torch.Tensor:
+    """A matrix that a format holds exactly, and no smaller one does."""
+    if form is not Format.INT4:
+        return rounded(weight, form)
+    quants = (weight * 40).round().clamp(-8, 7)
+    quants[:, ::32] = -8
+    return quants / 64
+
+
+@pytest.mark.parametrize(
+    ("stored", "form"),
+    [
+        ([Format.FLOAT32], Format.FLOAT32),
+        ([Format.BFLOAT16], Format.BFLOAT16),
+        ([Format.INT8, Format.BFLOAT16], Format.BFLOAT16),
+        ([Format.FLOAT16, Format.BFLOAT16], Format.FLOAT32),
+        ([Format.INT8], Format.INT8),
+        ([Format.INT4, Format.INT8], Format.INT8),
+    ],
+)
+def test_trained_weights_take_the_memory_that_the_origin_takes(
+    directory: Path, tmp_path: Path, stored: list[Format], form: Format
+) -> None:
+    origin = tmp_path / "origin"
+    shutil.copytree(directory, origin)
+    tensors = load_file(origin / "model.safetensors")
+    for number, (name, tensor) in enumerate(tensors.items()):
+        if tensor.dim() == 2:
+            tensors[name] = exact_in(tensor, stored[number % len(stored)])
+    save_file(tensors, origin / "model.safetensors", metadata={"format": "pt"})
+    path, anchor = trained(origin, tmp_path, 1, 1e-4)
+    files = TrainedFiles(open_files(origin), path)
+    assert files.auto_format is form
+
+    auto, named = (load_model(files, dtype=name) for name in ("auto", form.name.lower()))
+    assert auto.weight_bytes == named.weight_bytes
+    tokens = torch.arange(20)[None]
+    results = [
+        each.decoder(tokens, [KVCache.allocate(each.config, 4, 20, each.decoder.cache_dtype)])
+        for each in (auto, named)
+    ]
+    assert torch.equal(*results)
+    # Peers compare the class of the setting.
+    assert auto.numeric_class == load_model(origin, dtype="auto").numeric_class
+    assert anchor.model_hash != TrainedModel(origin).anchor.model_hash

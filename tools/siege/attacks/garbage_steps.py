@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Sequence
 
 import h2.config
@@ -12,12 +11,12 @@ import h2.events
 import h2.exceptions
 import trio
 
-from meshnode.wire import node_pb2 as pb
+from meshnode.rpc.framing import PREFIX
 from tools.siege.attack import Attack, Target
 from tools.siege.crowd import Crowd, hold
+from tools.siege.training_message import step
 
 CONNECTIONS = 4
-TOKENS, VOCABULARY = 64, 3000
 HEADERS = (
     (":method", "POST"),
     (":scheme", "http"),
@@ -29,26 +28,9 @@ HEADERS = (
 )
 
 
-def step(number: int) -> bytes:
-    """A step over the whole model, as the body of a request."""
-    draw = random.Random(number)
-    tokens, labels = (
-        struct.pack(f"<{TOKENS}q", *(draw.randrange(VOCABULARY) for _ in range(TOKENS)))
-        for _ in range(2)
-    )
-    message = pb.PipelineForwardRequest(
-        session_id=f"garbage {number}",
-        request_id=f"{number}",
-        hidden_states=tokens,
-        hidden_shape=[1, TOKENS],
-        training_labels=labels,
-    ).SerializeToString()
-    return struct.pack(">BI", 0, len(message)) + message
-
-
 async def attack(target: Target, sources: Sequence[str]) -> None:
     """Attack until cancelled: one step after another on each connection."""
-    bodies = [step(number) for number in range(256)]
+    bodies = [PREFIX.pack(0, len(each)) + each for each in map(step, range(256))]
 
     async def visit(stream: trio.SocketStream) -> None:
         connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))

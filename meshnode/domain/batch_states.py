@@ -1,0 +1,29 @@
+"""The states of a session in the engine, and how one follows another (``batching``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+
+class State(Enum):
+    """The state of a session."""
+
+    ABSENT = "absent"
+    WAITING = "waiting"
+    PREFILLING = "prefilling"
+    RESTING = "resting"
+    STEPPING = "stepping"
+    DECODING = "decoding"
+
+
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.ABSENT: frozenset({State.WAITING}),
+    State.WAITING: frozenset({State.PREFILLING, State.RESTING, State.ABSENT}),
+    State.RESTING: frozenset({State.PREFILLING, State.STEPPING, State.ABSENT}),
+    State.PREFILLING: frozenset(
+        {State.PREFILLING, State.DECODING, State.RESTING, State.WAITING, State.ABSENT}
+    ),
+    State.STEPPING: frozenset({State.RESTING, State.ABSENT}),
+    State.DECODING: frozenset({State.WAITING, State.ABSENT}),
+}
