@@ -43,12 +43,12 @@ class Scene:
 
 @contextmanager
 def watched(context: Context) -> Iterator[Scene]:
-    """Watch the node during a check, and judge what it has asked at the end."""
+    """Watch the node during a check, and judge at the end what it has asked since the last one."""
     scene = Scene(context.peer)
     try:
         yield scene
     finally:
-        requests.judge(context, [call for call in scene.calls if call.code])
+        requests.judge(context, context.peer.answered(), context.peer.known)
 
 
 def shown(calls: list[Call]) -> tuple[Shown, ...]:

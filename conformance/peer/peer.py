@@ -101,6 +101,9 @@ class Peer:
         self.patience = setup.patience
         self.watch = Watch(self.time.now)
         self._conduct: Conduct | None = None
+        # The IDs that nodes have given in the DHT, by their hosts and ports.
+        self.known: dict[tuple[str, int], bytes] = {}
+        self._judged: set[int] = set()
         # What makes the node use its peers, instead of an inference request over HTTP.
         self.stimulus: Stimulus | None = None
         # Whether it uses the peer's layers; None while nobody has tried.
@@ -213,6 +216,8 @@ class Peer:
         """Return whether the tested node has called the peer, waiting for it if need be."""
         return self.wait(lambda: bool(self.watch.calls), self.patience.first_s)
 
-    def works(self) -> bool:
-        """Return whether the tested node has ever had the peer compute something."""
-        return any(call.works for call in self.watch.calls)
+    def answered(self) -> list[Call]:
+        """Return the calls that have been answered since the last time that anybody asked."""
+        found = [call for call in self.watch.calls if call.code and id(call) not in self._judged]
+        self._judged |= {id(call) for call in found}
+        return found

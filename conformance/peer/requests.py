@@ -58,10 +58,12 @@ PROVES = (
 )  # fmt: skip
 
 
-def judge(findings: Findings, calls: Iterable[Call]) -> None:
-    """Judge calls of the tested node."""
-    # An ID by the host and the port that go with it: several nodes may call from one host.
-    known: dict[tuple[str, int], bytes] = {}
+def judge(findings: Findings, calls: Iterable[Call], known: dict[tuple[str, int], bytes]) -> None:
+    """Judge calls of the tested node.
+
+    `known` holds the IDs so far, by the host and the port that go with them: several nodes may call
+    from one host.
+    """
     for call in calls:
         shown = (call.exchange,) if call.exchange else ()
         if call.post == BYSTANDER:

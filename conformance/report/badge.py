@@ -28,7 +28,11 @@ def render(document: dict[str, Any]) -> str:
     text = (
         f"edition {document['target']['edition']}{draft}: {asked['proved']} of {asked['must']} MUST"
     )
-    scored = {item["profile"] for item in document["requirements"] if item["scored"]}
+    scored = {
+        item["profile"]
+        for item in document["requirements"]
+        if item["scored"] and item["level"] == "MUST"
+    }
     # A profile that the edition does not have cannot be missing from what it asks for.
     if missing := sorted(set(asked["left_out"]) & scored):
         text += f", without {', '.join(missing)}"

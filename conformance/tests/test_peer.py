@@ -99,7 +99,7 @@ class Found(Findings):
 def judged(operation: str, body: bytes) -> Found:
     found = Found()
     call = Call(PEER, operation, body, 0.0, "192.0.2.1", 5.0, (), None, code="OK")
-    requests.judge(found, [call])
+    requests.judge(found, [call], {})
     return found
 
 
