@@ -49,6 +49,8 @@ class Profile(StrEnum):
     DHT = "dht"
     PIPELINE = "pipeline"
     OPENAI = "openai"
+    # What a node does as a client of others, which only a peer sees.
+    PEER = "peer"
 
 
 class Effect(IntEnum):
@@ -72,7 +74,7 @@ class Effect(IntEnum):
 NEEDS = frozenset(
     {
         "token", "expired_token", "grpc", "legacy_paths", "pipeline", "field_map", "reference",
-        "public_key", "request_id", "artifact", "gradient",
+        "public_key", "request_id", "artifact", "gradient", "peer",
     }
 )  # fmt: skip
 SCALARS = frozenset({"string", "bytes", "bool", "int32", "int64", "double"})
@@ -133,6 +135,8 @@ class Requirement:
     source: str
     # Why a SHOULD is not a MUST.
     why: str | None = None
+    # The first edition that scores it, where older ones list it without a check.
+    since: int = 1
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -153,7 +157,7 @@ _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _map
 _FILE_KEYS = {"section", "defaults", "requirements"}
 _ENTRY_KEYS = {
     "id", "section", "level", "origin", "text", "profile", "effect", "needs",
-    "check", "unchecked", "shown_when", "field", "message", "why",
+    "check", "unchecked", "shown_when", "field", "message", "why", "since",
 }  # fmt: skip
 
 
@@ -193,6 +197,7 @@ def _entry(item: Mapping[str, Any], source: str) -> Requirement:
             message=MessageRule(**item["message"]) if "message" in item else None,
             source=source,
             why=item.get("why"),
+            since=item.get("since", 1),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise CatalogueError(f"{where}: {error!r}") from None

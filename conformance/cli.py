@@ -1,4 +1,4 @@
-"""`meshnode-conformance`: run, list, explain, probe, report, baseline, replay, proto.
+"""`meshnode-conformance`: run, peer, list, explain, probe, report, baseline, replay, proto.
 
 Invariants: the exit code is one of `verdict.Exit`; results go to standard output, everything else
 to standard error; no token is ever printed.
@@ -17,8 +17,17 @@ from typing import Any
 from conformance import __version__, baseline, catalogue, replay
 from conformance.catalogue import Effect, Profile
 from conformance.interface import page
-from conformance.options import add_target_options
+from conformance.options import add_report_options, add_target_options
+from conformance.peer.command import (
+    add_options,
+    invitation,
+    judged_as_client,
+    make_setup,
+    open_peer,
+)
+from conformance.peer.peer import Peer
 from conformance.probe import probe, propose
+from conformance.progress import no_progress, show_progress
 from conformance.report import badge, compare, document, html, junit, text
 from conformance.run import Runner
 from conformance.suite import checks
@@ -26,6 +35,7 @@ from conformance.target import BadConfiguration, Target, make_target, read_file
 from conformance.verdict import EXIT_CODES, Exit, Outcome
 
 LOG = "exchanges.jsonl"
+AS_A_CLIENT = {Profile.PEER: "`meshnode-conformance peer` judges a node as a client"}
 NOT_ASKED = "the configuration or --profile leaves this profile out"
 DEFAULT_FILE = Path("conformance.toml")
 STORAGE = "HYPOTHESIS_STORAGE_DIRECTORY"
@@ -50,7 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     # argparse accepts no ids after an option that follows the URL.
-    if rest and (options.command is not _run or any(word.startswith("-") for word in rest)):
+    if rest and (
+        options.command not in (_run, _peer) or any(word.startswith("-") for word in rest)
+    ):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.ids += rest
@@ -87,12 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("url", nargs="?", help="http://HOST:PORT of the node")
     command.add_argument("ids", nargs="*", metavar="ID", help="requirements to judge; default: all")
     add_target_options(command)
-    command.add_argument("--out", type=Path, metavar="DIR", help="folder for the reports")
-    command.add_argument("--baseline", type=Path, metavar="FILE", help="known failures")
-    command.add_argument("--notes", action="store_true", help="also show what was only observed")
-    command.add_argument(
-        "--quiet", action="store_true", help="show only the figures, and no progress"
-    )
+    add_report_options(command)
     command.add_argument(
         "-n",
         type=int,
@@ -105,6 +112,11 @@ def _parser() -> argparse.ArgumentParser:
         "--shuffle", action="store_true", help="run the checks in an order derived from --seed"
     )
     command.set_defaults(command=_run)
+
+    command = commands.add_parser("peer", help="judge a node as a client, being its peer")
+    add_options(command)
+    add_report_options(command)
+    command.set_defaults(command=_peer, parallel=1, shuffle=False)
 
     command = commands.add_parser("list", help="list the requirements")
     command.add_argument("--profile", choices=[item.value for item in Profile])
@@ -150,6 +162,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def target_from(options: Any, environment: Mapping[str, str]) -> Target:
+    """Make the target from the options, then the environment, then the file; probe if need be."""
+    target = declared(options, environment)
+    if target.profiles:
+        return replace(target, absent={**dict.fromkeys(Profile, NOT_ASKED), **AS_A_CLIENT})
+    return with_probe(target)
+
+
+def declared(options: Any, environment: Mapping[str, str]) -> Target:
     """Make the target from the options, then the environment, then the file."""
     path = Path(options.config) if options.config else DEFAULT_FILE
     settings = read_file(path) if options.config or path.exists() else {}
@@ -173,10 +193,7 @@ def target_from(options: Any, environment: Mapping[str, str]) -> Target:
         "require_profiles": options.require_profile,
     }
     settings.update({name: value for name, value in given.items() if value is not None})
-    target = make_target(settings)
-    if target.profiles:
-        return replace(target, absent=dict.fromkeys(Profile, NOT_ASKED))
-    return with_probe(target)
+    return make_target(settings)
 
 
 def with_probe(target: Target) -> Target:
@@ -187,7 +204,12 @@ def with_probe(target: Target) -> Target:
             f"nothing at {target.url} answers as the document describes: "
             + "; ".join(proposal.looks[:2])
         )
-    return replace(target, profiles=proposal.profiles, grpc=proposal.grpc, absent=proposal.absent)
+    return replace(
+        target,
+        profiles=proposal.profiles,
+        grpc=proposal.grpc,
+        absent={**proposal.absent, **AS_A_CLIENT},
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -195,10 +217,25 @@ def _run(options: argparse.Namespace) -> int:
     if options.url and not set(":/") & set(options.url):
         options.ids.insert(0, options.url)
         options.url = None
-    unknown = [ident for ident in options.ids if ident not in catalogue.load()]
+    _known(options.ids)
+    return _judge(options, target_from(options, os.environ))
+
+
+def _peer(options: argparse.Namespace) -> int:
+    _known(options.ids)
+    target = judged_as_client(declared(options, os.environ))
+    with open_peer(make_setup(options, target)) as peer:
+        print(invitation(peer), file=sys.stderr, flush=True)
+        return _judge(options, target, peer)
+
+
+def _known(idents: list[str]) -> None:
+    unknown = [ident for ident in idents if ident not in catalogue.load()]
     if unknown:
         raise BadConfiguration(f"no such requirement: {', '.join(unknown)}")
-    target = target_from(options, os.environ)
+
+
+def _judge(options: argparse.Namespace, target: Target, peer: Peer | None = None) -> int:
     known = baseline.read(options.baseline) if options.baseline else None
     out: Path | None = options.out
     if out:
@@ -208,9 +245,10 @@ def _run(options: argparse.Namespace) -> int:
         log=out / LOG if out else None,
         only=options.ids,
         baseline=known,
-        progress=_no_progress if options.quiet or not sys.stderr.isatty() else _progress,
+        progress=no_progress if options.quiet or not sys.stderr.isatty() else show_progress,
         parallel=max(1, options.parallel),
         shuffle=options.shuffle,
+        peer=peer,
     )
     finished = runner.run()
     built = document.build(finished)
@@ -233,16 +271,6 @@ def write_reports(built: dict[str, Any], out: Path) -> None:
     }
     for name, content in files.items():
         (out / name).write_text(content, encoding="utf-8")
-
-
-def _no_progress(done: int, total: int, name: str) -> None:
-    pass
-
-
-def _progress(done: int, total: int, name: str) -> None:
-    bar = "#" * (30 * done // max(total, 1))
-    end = "\n" if done == total else ""
-    print(f"\r\033[K[{bar:30}] {done}/{total} {name}", end=end, file=sys.stderr, flush=True)
 
 
 def _list(options: argparse.Namespace) -> int:

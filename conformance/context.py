@@ -7,6 +7,7 @@ from conformance import passive
 from conformance.findings import Findings, Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
+from conformance.peer.peer import Peer
 from conformance.strictjson import Json, is_int, is_number
 from conformance.target import Target, documented_grpc_address
 
@@ -98,8 +99,9 @@ class Context(Findings):
         budget: Budget,
         residue: list[str],
         service: Service,
+        peer: Peer | None = None,
     ) -> None:
-        """`residue` collects what a check could not restore."""
+        """`residue` collects what a check could not restore. `peer` is the suite's own node."""
         # Every answer is also judged by the passive checks.
         super().__init__(check, proves | passive.PROVES, target.edition)
         self.target = target
@@ -108,6 +110,14 @@ class Context(Findings):
         self.budget = budget
         self.residue = residue
         self.service = service
+        self._peer = peer
+
+    @property
+    def peer(self) -> Peer:
+        """The suite's own node; the check is skipped if the run has none."""
+        if self._peer is None:
+            raise Skipped("the suite runs no peer in this run")
+        return self._peer
 
     @property
     def exchanges_made(self) -> int:

@@ -1,5 +1,6 @@
 """The options for a target, which the command line and the pytest plugin share."""
 
+from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import Profile
@@ -49,6 +50,15 @@ def add_target_options(parser: Any) -> None:
         choices=[item.value for item in Profile],
         help="a profile of which something must be proved; can be repeated",
     )
+
+
+def add_report_options(parser: Any) -> None:
+    """Add the options for the reports of a run."""
+    add = parser.add_argument
+    add("--out", type=Path, metavar="DIR", help="folder for the reports")
+    add("--baseline", type=Path, metavar="FILE", help="known failures")
+    add("--notes", action="store_true", help="also show what was only observed")
+    add("--quiet", action="store_true", help="show only the figures, and no progress")
 
 
 def _share(text: str) -> float:

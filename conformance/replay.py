@@ -35,6 +35,8 @@ def send(record: Mapping[str, Any], tokens: Mapping[str, str | None], timeout_s:
     secrets = {name: token for name, token in tokens.items() if token}
     journal = Journal(Redactor(secrets))
     request = record["request"]
+    if record["kind"] == "call":
+        raise BadConfiguration("the tested node made this call, so that nobody else can repeat it")
     try:
         if record["kind"] == "grpc":
             return _send_grpc(request, journal, timeout_s)

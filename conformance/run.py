@@ -23,6 +23,7 @@ from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
 from conformance.journal import Exchange, Journal
+from conformance.peer.peer import Peer
 from conformance.registry import Check
 from conformance.secrecy import Redactor
 from conformance.suite import checks
@@ -131,13 +132,15 @@ class Runner:
         shuffle: bool = False,
         names: Container[str] | None = None,
         first_violation: bool = False,
+        peer: Peer | None = None,
     ) -> None:
         """`only` holds requirement ids; empty means all. `log` is the JSONL file of exchanges.
 
         `parallel` is the number of reading checks that run at a time; if it is above 1, the others
         run after all of these. `shuffle` runs the checks in an order derived from the target's
         seed, instead of by their effect. `names` holds the checks to run; None means all. With
-        `first_violation` the run ends after the first check that finds a MUST violated.
+        `first_violation` the run ends after the first check that finds a MUST violated. `peer` is a
+        node of the suite that serves already.
         """
         self.target = target
         self.redactor = Redactor(target.secrets)
@@ -149,6 +152,9 @@ class Runner:
         self._shuffle = shuffle
         self._names = names
         self._first_violation = first_violation
+        self._peer = peer
+        if peer is not None:
+            peer.watch.journal = self._journal
         self._clients = threading.local()
         self._opened: list[GrpcClient] = []
         self._budget = Budget(target.budget)
@@ -173,6 +179,8 @@ class Runner:
         finally:
             for client in self._opened:
                 client.close()
+            if self._peer is not None:
+                self._peer.watch.journal = None
             self._journal.close()
         found: dict[str, list[Finding]] = {}
         for finding in self._findings:
@@ -258,7 +266,7 @@ class Runner:
         return not reason
 
     def _withheld(self, needs: frozenset[str], check: Check) -> str | None:
-        missing = needs - self.target.has
+        missing = needs - self.target.has - ({"peer"} if self._peer else set())
         if missing:
             return "the target declares no " + " and no ".join(map(_with_option, sorted(missing)))
         if not self.target.allows(check.effect):
@@ -271,11 +279,13 @@ class Runner:
         http, grpc = self._own_clients()
         context = Context(
             check.name, check.proves, self.target, http, grpc, self._budget, self._residue,
-            self._service,
+            self._service, self._peer,
         )  # fmt: skip
         http.check = check.name
         if grpc:
             grpc.check = check.name
+        if self._peer:
+            self._peer.watch.check = check.name
 
         def limited(answer: Answer) -> None:
             if API in answer.exchange.request["url"]:
@@ -306,7 +316,8 @@ class Runner:
 
     def _result(self, requirement: Requirement, found: tuple[Finding, ...]) -> Result:
         stands, reason = self._standing(requirement, found)
-        level = levels(self.target.edition).get(requirement.id)
+        edition = self.target.edition
+        level = levels(edition).get(requirement.id) if edition >= requirement.since else None
         if level is None and requirement.origin is not Origin.SILENT:
             outcome = Outcome.SKIP if OUTCOMES[stands][requirement.level] is Outcome.SKIP else (
                 Outcome.NOTE)  # fmt: skip
@@ -348,7 +359,7 @@ class Runner:
 
 
 # Needs whose option is hard to guess from their name.
-_OPTIONS = {"gradient": "--gradient FILE"}
+_OPTIONS = {"gradient": "--gradient FILE", "peer": "meshnode-conformance peer"}
 
 
 def _with_option(need: str) -> str:

@@ -210,8 +210,8 @@ def make_target(settings: Mapping[str, Any]) -> Target:
         known["gradient"] = _gradient(settings["gradient"])
     target = Target(**known)
     if target.edition not in (*EDITIONS, DRAFT):
-        numbers = ", ".join(map(str, EDITIONS))
-        raise BadConfiguration(f"edition: there are only {numbers}, and the draft of {DRAFT}")
+        frozen = ", ".join(map(str, EDITIONS))
+        raise BadConfiguration(f"edition: there are only {frozen}, and the draft of {DRAFT}")
     if target.require is not None and not 0 <= target.require <= 1:
         raise BadConfiguration("require: must be a share from 0 to 1, such as 0.9")
     for name in ("timeout_s", "inference_timeout_s", "examples"):

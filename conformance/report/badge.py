@@ -28,8 +28,14 @@ def render(document: dict[str, Any]) -> str:
     text = (
         f"edition {document['target']['edition']}{draft}: {asked['proved']} of {asked['must']} MUST"
     )
-    if asked["left_out"]:
-        text += f", without {', '.join(sorted(asked['left_out']))}"
+    scored = {
+        item["profile"]
+        for item in document["requirements"]
+        if item["scored"] and item["level"] == "MUST"
+    }
+    # A profile that the edition does not have cannot be missing from what it asks for.
+    if missing := sorted(set(asked["left_out"]) & scored):
+        text += f", without {', '.join(missing)}"
     left, right = (round(len(words) * LETTER + 12) for words in (LABEL, text))
     return _SVG.format(
         label=LABEL,

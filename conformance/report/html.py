@@ -200,7 +200,7 @@ def _exchange(exchange: dict[str, Any], note: str) -> str:
     response = exchange["response"]
     if response is None:
         answer = exchange["fault"] or "no answer"
-    elif exchange["kind"] == "grpc":
+    elif exchange["kind"] in ("grpc", "call"):
         answer = f"{response['code']} {response['details']}\n{response['hex']}"
     else:
         answer = f"{response['status']}\n{response['body']['text']}"

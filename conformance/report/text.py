@@ -16,6 +16,9 @@ def render(document: dict[str, Any], *, colour: bool = False, notes: bool = Fals
         for item in document["requirements"]:
             if item["outcome"] == outcome:
                 lines += _item(item, title, exchanges, COLOURS[outcome] if colour else None)
+    for item in document["requirements"]:
+        if not item["scored"] and item["standing"] == "violated":
+            lines += _item(item, "VIOLATED, NOT SCORED", exchanges, None)
     if notes:
         lines += _notes(document)
     for fault in document["faults"]:

@@ -1,0 +1,143 @@
+"""The faults of the toy client: each sentence for clients broken once, and each field of its calls.
+
+A fault names the requirement that has to notice it. Those of the fields are derived from the
+catalogue: every documented field of every request, at a number that the document does not have,
+and of another type on the wire.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from conformance import messages
+from conformance.catalogue import MessageRule, load
+from conformance.judging.client.manners import Manners
+from conformance.messages import FIXED64, LENGTH, VARINT, WireField
+from conformance.peer.requests import EXPECTED, RULES, WHOLE
+
+# Far from every documented number.
+ELSEWHERE = 77
+# The empty request and those that the toy does not make.
+OPERATION_OF = {asked: name for name, (asked, _) in messages.OPERATIONS.items() if asked in WHOLE}
+# A check that the catalogue does not name brings about what the requirement is about.
+SHOWN_BY = {"CL-MSG-003": "peer-gossip"}
+ALL = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, the requirement that it violates, and the check that shows it."""
+
+    requirement: str
+    name: str
+    manners: Manners
+
+    @property
+    def check(self) -> str:
+        """The check that makes the toy do what is wrong."""
+        return SHOWN_BY.get(self.requirement, load()[self.requirement].check or "")
+
+
+def rules() -> Iterator[Fault]:
+    """Return a fault for each sentence that is not about a field."""
+    sound = Manners()
+    repeating = (*ALL, "NOT_FOUND", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED")
+    for requirement, name, manners in (
+        ("CL-PORT-001", "calls the HTTP port", replace(sound, port_offset=0)),
+        ("CL-DHT-001", "an ID of 16 bytes", replace(sound, id_bytes=16)),
+        ("CL-DHT-002", "another ID at each beat", replace(sound, same_id=False)),
+        ("CL-DHT-003", "a target of 8 bytes", replace(sound, target_bytes=8)),
+        ("CL-DHT-004", "a port at which nobody answers", replace(sound, reachable=False)),
+        ("CL-NAMES-001", "asks who is named", replace(sound, asks_who_is_named=True)),
+        ("CL-SHAPE-001", "two dimensions", replace(sound, shape=(2, 8))),
+        ("CL-SHAPE-001", "four dimensions", replace(sound, shape=(1, 1, 2, 8))),
+        ("CL-CALL-001", "no deadline", replace(sound, deadline_s=None)),
+        ("CL-CALL-002", "ten attempts", replace(sound, attempts=10)),
+        ("CL-CODE-001", "no pause", replace(sound, attempts=20, pauses_for=ALL[1:])),
+        ("CL-CODE-001", "no pause, and a new request each time",
+         replace(sound, attempts=20, pauses_for=ALL[1:], new_request_id=True)),
+        ("CL-CODE-001", "a pause of a hundredth", replace(sound, attempts=30, pause_s=0.001)),
+        ("CL-CODE-003", "no pause", replace(sound, attempts=20, pauses_for=ALL[:1])),
+        ("CL-CODE-004", "the same again", replace(sound, repeats=(*ALL, "NOT_FOUND"))),
+        ("CL-CODE-004", "the same layer in a new request",
+         replace(sound, repeats=(*ALL, "NOT_FOUND"), new_request_id=True)),
+        ("CL-CODE-005", "the same again", replace(sound, repeats=(*ALL, "INVALID_ARGUMENT"))),
+        ("CL-CODE-002", "the same deadline",
+         replace(sound, repeats=repeating, raises_deadline=False)),
+        ("CL-LIE-001", "believes another shape", replace(sound, checks_shapes=False)),
+        ("CL-LIE-002", "believes what is no number", replace(sound, checks_numbers=False)),
+        ("LIM-001", "receives 4 MiB", replace(sound, max_receive=4 * 1024 * 1024)),
+        ("LIM-002", "no pings", replace(sound, ping_every_s=None)),
+        ("LIM-002", "a ping every minute", replace(sound, ping_every_s=60)),
+        ("LIM-002", "a ping every 5 s", replace(sound, ping_every_s=5)),
+        ("LIM-003", "waits for a ping for ever", replace(sound, ping_timeout_s=None)),
+        ("LIM-003", "waits 60 s for a ping", replace(sound, ping_timeout_s=60)),
+        ("LIM-003", "waits 2 s for a ping", replace(sound, ping_timeout_s=2)),
+        ("CL-GOSSIP-001", "the same ttl", replace(sound, ttl_step=0)),
+        ("CL-GOSSIP-001", "a higher ttl", replace(sound, ttl_step=-1)),
+        ("CL-GOSSIP-001", "a ttl below 0", replace(sound, ttl_step=3)),
+        ("CL-GOSSIP-002", "passes it back", replace(sound, passes_back=True)),
+        ("CL-URL-001", "nobody at sender_url", replace(sound, sender_url="127.0.0.1:1")),
+        ("CL-URL-001", "sender_url is no address", replace(sound, sender_url="me")),
+        ("PL-BWD-002", "keeps the gradients", replace(sound, passes_gradients=False)),
+    ):  # fmt: skip
+        yield Fault(requirement, name, manners)
+
+
+def fields() -> Iterator[Fault]:
+    """Return a fault for each field that the toy sends and for each way to get it wrong."""
+    for asked, operation in OPERATION_OF.items():
+        for _, rule in RULES[asked]:
+            if asked in EXPECTED and rule.field in EXPECTED[asked]:
+                yield _field(asked, operation, rule, "at another number", _moved)
+            change = _retyped_numbers if rule.repeated and rule.type == "int64" else _retyped
+            yield _field(asked, operation, rule, "of another type", change)
+
+
+def _field(
+    asked: str,
+    operation: str,
+    rule: MessageRule,
+    how: str,
+    change: Callable[[WireField], WireField],
+) -> Fault:
+    def rewrite(called: str, body: bytes) -> bytes:
+        if called != operation:
+            return body
+        return b"".join(
+            encoded(change(field) if field.number == rule.number else field)
+            for field in messages.wire_fields(body)
+        )
+
+    return Fault(WHOLE[asked], f"{asked}.{rule.field} {how}", Manners(rewrite=rewrite))
+
+
+def _moved(field: WireField) -> WireField:
+    return WireField(ELSEWHERE, field.wire_type, field.value)
+
+
+def _retyped(field: WireField) -> WireField:
+    if field.wire_type == VARINT:
+        return WireField(field.number, FIXED64, bytes(8))
+    return WireField(field.number, VARINT, 1)
+
+
+def _retyped_numbers(field: WireField) -> WireField:
+    # A varint would be one of them, not packed.
+    return WireField(field.number, FIXED64, bytes(8))
+
+
+def encoded(field: WireField) -> bytes:
+    """Return a field as it is on the wire."""
+    head = varint(field.number << 3 | field.wire_type)
+    if isinstance(field.value, int):
+        return head + varint(field.value)
+    return head + (varint(len(field.value)) if field.wire_type == LENGTH else b"") + field.value
+
+
+def varint(number: int) -> bytes:
+    """Return a number in the base 128 of protobuf."""
+    made = b""
+    while number > 0x7F:
+        made += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return made + bytes([number])
