@@ -34,7 +34,7 @@ export function training() {
     if (!now.enabled && !now.nodes && !now.losses.length) {
       put(figures, empty("Nobody trains here yet",
         h("p", {}, now.problem || "This node is not training, and knows no other node that is."),
-        h("p", {}, "To begin, switch ", h("code", {}, "training.enabled"), " on, on the page ", h("a", { href: "#node" }, "Node"), ". It can be switched off again at any time.")));
+        h("p", {}, "To begin, start the node with ", h("code", {}, "training_text"), ", a folder of text, and switch ", h("code", {}, "training.enabled"), " on, on the page ", h("a", { href: "#node" }, "Node"), ". It can be switched off again at any time.")));
       put(chart);
       put(makers);
       return;
