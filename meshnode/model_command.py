@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 import safetensors.torch
 from safetensors import safe_open
-from torch import Tensor
 
 from meshnode.assembly.shards import TRAINING_FOLDER
 from meshnode.config import NETWORK_MODEL, Config
@@ -29,9 +28,9 @@ from meshnode.model.files import (
     locate_model,
     open_files,
 )
+from meshnode.model.joined_layers import Weights, joined
 from meshnode.model.loading import DEFAULT_MODEL
 from meshnode.model.manifest import FILES, Manifest, manifest_of
-from meshnode.model.naming import EMBEDDING, HEAD
 from meshnode.services.model_source import CACHE_FILE, CURRENT_FILE, MODELS_FOLDER
 from meshnode.services.shards.trained_layers import kept_files
 from meshnode.services.training.resting import RestingTraining
@@ -135,32 +134,10 @@ def _export_layers(
     print(f"written: {options.out}, version {version} of {len(parts)} nodes")
 
 
-def joined(paths: Sequence[Path]) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """The tensors of several files, and the changes that they make to the configuration.
-
-    Where the head shares its weights with the embedding, and another node holds it, training has
-    made two matrices of the one.
-    """
-    weights: dict[str, Tensor] = {}
-    changes: dict[str, object] = {}
-    for path in sorted(paths, key=_first_layer):
-        for name, tensor in safetensors.torch.load_file(path).items():
-            if name == EMBEDDING and name in weights:
-                weights[HEAD], changes = tensor, {"tie_word_embeddings": False}
-            else:
-                weights[name] = tensor
-    return weights, changes
-
-
-def _first_layer(path: Path) -> int:
-    with safe_open(path, framework="pt") as file:
-        return int(file.metadata()["layers"].partition("-")[0])
-
-
 def _write(
     out: Path,
     files: ModelFiles,
-    tensors: Mapping[str, Tensor],
+    tensors: Weights,
     changes: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Write a model's directory. Raises InvalidRequest or StartupError."""
