@@ -289,6 +289,13 @@ def _add_model_actions(parser: argparse.ArgumentParser, common: argparse.Argumen
         "--version", type=int, metavar="N", help="the version (default: the newest)"
     )
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="new directory")
+    export.add_argument(
+        "--join",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="data folder of another node of a pipeline that trained; one for each of them",
+    )
 
 
 def _add_train(commands: Commands, common: argparse.ArgumentParser) -> None:

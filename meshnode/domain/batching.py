@@ -271,9 +271,10 @@ class Scheduler(Generic[Key]):
         self._time.spend(requesters, seconds)
 
     def owe(self, requester: Requester, seconds: float) -> None:
-        """Count time that a requester has wasted: the others of its standing go first for as much.
+        """Count time that a requester has cost beside its steps, or has wasted.
 
-        It has no effect while nobody else wants to compute.
+        The others of its standing go first for as much. It has no effect while nobody else wants to
+        compute.
         """
         self._time.owe(requester, seconds)
 

@@ -185,7 +185,7 @@ class TrainingApi:
             "node_id": training.node_id,
             "enabled": training.enabled,
             "problem": training.problem,
-            "steps_done": rounds.learner.progress.inner_step if rounds else 0,
+            "steps_done": training.figures().step,
             "steps_in_round": training.inner_steps,
             "dropped_rounds": judged.dropped if judged else 0,
             "losses": [loss for loss in training.losses if math.isfinite(loss)],

@@ -27,7 +27,6 @@ from meshnode.rpc.decoding import decode
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.headers import sent_timeout
 from meshnode.rpc.limits import ByteCount, RpcLimits
-from meshnode.rpc.message_limits import limits_of
 from meshnode.rpc.metadata import NONE, sent_metadata
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.transport import Transport
@@ -142,8 +141,7 @@ class ClientCall(Generic[Takes, Gives]):
         stream = self._channel.begin(
             self._path, self._request_type.DESCRIPTOR.full_name, self._deadline, self.metadata
         )
-        most_bytes = limits_of(self._response_type).size
-        stream.most_bytes = min(most_bytes, self.most_bytes or most_bytes)
+        stream.response_type, stream.most_bytes = self._response_type, self.most_bytes
         return stream
 
     async def _in_time(self, step: Awaitable[T]) -> T:

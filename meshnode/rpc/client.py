@@ -8,6 +8,7 @@ UNAVAILABLE.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import h2.events
 import trio
@@ -23,6 +24,9 @@ from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.transport import Transport
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
 CANCEL = 8
 """HTTP/2 error code of a call that its caller abandons."""
 
@@ -35,10 +39,12 @@ class ClientStream(MessageStream):
     """The metadata that the peer has sent so far."""
     most_bytes: int | None = None
     """The largest message to accept, if less than the limits allow."""
+    response_type: type[Message]
+    """Set before the peer can answer."""
 
     def set_encoding(self, encoding: str) -> None:
         """The message encoding, known only when the response begins."""
-        self.expect(encoding, self.most_bytes)
+        self.expect(encoding, self.response_type, self.most_bytes)
 
 
 class ClientConnection(Connection):

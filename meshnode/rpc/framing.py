@@ -10,10 +10,14 @@ arrived.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from meshnode.rpc.errors import Code
 
 PREFIX = struct.Struct(">BI")
+FIRST_LOOK, LOOK_AGAIN = 64 * 1024, 4
+"""Bytes after which a message is looked at before its end, and the factor to the next look. Each
+look begins anew, and takes some milliseconds at most (decision 0130)."""
 
 
 class FramingError(Exception):
@@ -28,7 +32,15 @@ class FramingError(Exception):
 class MessageReader:
     """The receiving half of one call."""
 
-    def __init__(self, max_bytes: int, encoding: str = "identity") -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        encoding: str = "identity",
+        is_excessive: Callable[[bytearray, int], bool] = lambda begin, size: False,
+    ) -> None:
+        """``is_excessive`` judges a message by its size and by as much of it as has arrived."""
+        self._is_excessive = is_excessive
+        self._look_at = FIRST_LOOK
         self._max_bytes = max_bytes
         self._encoding = encoding
         self._buffer = bytearray()
@@ -56,6 +68,8 @@ class MessageReader:
         if self.problem is None:
             self._buffer += data
             self._read_prefix()
+            if len(self._buffer) >= self._look_at:
+                self._look()
 
     def take(self) -> bytearray:
         """Return the next message, or raise the problem. Call it only when :attr:`ready`."""
@@ -70,7 +84,7 @@ class MessageReader:
         else:
             message = self._buffer[:length]
             del self._buffer[:length]
-        self._length = None
+        self._length, self._look_at = None, FIRST_LOOK
         self._read_prefix()
         return message
 
@@ -89,6 +103,17 @@ class MessageReader:
             return
         del self._buffer[: PREFIX.size]
         self._length = length
+
+    def _look(self) -> None:
+        """Refuse a message that is beyond its limits, without waiting for its end."""
+        self._look_at = LOOK_AGAIN * len(self._buffer)
+        if self._length is None or len(self._buffer) >= self._length:
+            # What is complete is judged when it is parsed.
+            return
+        if self._is_excessive(self._buffer, self._length):
+            text = "message with too many entries, or too much beside its tensors"
+            self.problem = FramingError(Code.INVALID_ARGUMENT, text)
+            self.discard()
 
     def _judge(self, flags: int, length: int) -> FramingError | None:
         if length > self._max_bytes:

@@ -35,7 +35,6 @@ from meshnode.rpc.connection import ENHANCE_YOUR_CALM, NO_ERROR, Connection
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.rpc.headers import BadHead, RequestHead, parse_request
 from meshnode.rpc.limits import RpcLimits
-from meshnode.rpc.message_limits import limits_of
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.refusal import HttpRefusal
 from meshnode.rpc.streams import MessageStream
@@ -293,7 +292,7 @@ class ServerConnection(Connection):
         stream = MessageStream(self, stream_id, head.encoding, CallRefused)
         if operation is not None:
             stream.operation = operation.name
-            stream.expect(head.encoding, limits_of(operation.request_type).size)
+            stream.expect(head.encoding, operation.request_type)
         peer = self._peer
         caller = Caller(peer.ip, peer.port, head.metadata, peer.here)
         self._begin(stream, ServerCall(self, stream, operation, head.timeout_s, caller))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -27,8 +28,11 @@ from h2.exceptions import ProtocolError
 from meshnode.domain.held_bytes import Pace
 from meshnode.rpc.errors import Code, RpcError
 from meshnode.rpc.framing import PREFIX, MessageReader, prefix
+from meshnode.rpc.message_limits import limits_of
+from meshnode.wire.scan import is_excessive
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
     from h2.connection import H2Connection
 
     from meshnode.rpc.limits import RpcLimits
@@ -129,10 +133,12 @@ class MessageStream:
 
     # -- fed by the connection --------------------------------------------------------------------
 
-    def expect(self, encoding: str, most_bytes: int | None) -> None:
-        """Expect messages in this encoding, at most ``most_bytes`` long if that is given."""
-        limit = self._connection.limits.message_bytes
-        self._reader = MessageReader(min(most_bytes or limit, limit), encoding)
+    def expect(self, encoding: str, kind: type[Message], most_bytes: int | None = None) -> None:
+        """Expect messages of a kind in this encoding, no longer than ``most_bytes`` if given."""
+        limits = limits_of(kind)
+        limit = min(limits.size, self._connection.limits.message_bytes)
+        look = partial(is_excessive, kind=kind, limits=limits)
+        self._reader = MessageReader(min(most_bytes or limit, limit), encoding, look)
 
     def data_arrived(self, data: bytes, flow_controlled: int) -> None:
         """Accept message bytes; ``flow_controlled`` is their count including padding."""

@@ -84,14 +84,29 @@ def scan(data: Buffer, kind: type[Message], limits: MessageLimits) -> list[int]:
     Malformed for some of what protobuf cannot parse either.
     """
     try:
-        return _scan(data, _plan(kind.DESCRIPTOR), limits)
+        return _scan(data, len(data), _plan(kind.DESCRIPTOR), limits)
     except IndexError:
         raise Malformed from None
 
 
-def _scan(data: Buffer, plan: Plan, limits: MessageLimits) -> list[int]:
+def is_excessive(begin: Buffer, size: int, kind: type[Message], limits: MessageLimits) -> bool:
+    """Whether a message of ``size`` bytes must be beyond ``limits``, as far as it has arrived.
+
+    False for what protobuf cannot parse, since that shows when the message is complete.
+    """
+    try:
+        _scan(begin, size, _plan(kind.DESCRIPTOR), limits)
+    except TooMany:
+        return True
+    except (Malformed, IndexError):
+        return False
+    return False
+
+
+def _scan(data: Buffer, size: int, plan: Plan, limits: MessageLimits) -> list[int]:
+    """Scan a message of ``size`` bytes; IndexError where ``data`` has no more of it."""
     # One loop without calls for the common kinds: a hostile message costs the whole limit.
-    at, end, left, overhead = 0, len(data), limits.entries, len(data)
+    at, end, left, overhead = 0, size, limits.entries, size
     outer: list[tuple[int, Plan]] = []  # the ends and plans of the messages around this one
     groups = 0  # how many unknown groups are open; what is in them is unknown too
     begins: list[int] = []

@@ -171,3 +171,55 @@ def text_by_transformers(directory: Path) -> str:
         found = model.generate(inputs, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False)
     text: str = tokenizer.decode(found[0, inputs.shape[1] :], skip_special_tokens=True)
     return text
+
+
+SHARDS = {"a": "0-2", "b": "3-5", "c": "6-7"}
+
+
+def start_shards(stack: ExitStack, folder: Path, text: Path) -> list[Node]:
+    """Start three nodes that hold a third of the layers each, and train them as one pipeline."""
+    nodes: list[Node] = []
+    for name, layers in SHARDS.items():
+        tracker = ["--tracker", f"http://127.0.0.1:{nodes[0].port}"] if nodes else []
+        options = {
+            **SETTINGS,
+            "MESHNODE_TRAINING_TEXT": str(text),
+            "MESHNODE_TRAINING_ENABLED": "true",
+        }
+        node = running_node(folder / name, "--layers", layers, *tracker, **options)
+        nodes.append(stack.enter_context(node))
+    return nodes
+
+
+def epoch_of(node: Node) -> int:
+    return int(node.ask("GET", "/api/v1/status").json["training"]["epoch"])
+
+
+def test_what_a_pipeline_learns_survives_and_can_be_served(tmp_path: Path) -> None:
+    text = write_text(tmp_path / "text")
+    with ExitStack() as stack:
+        nodes = start_shards(stack, tmp_path, text)
+        wait_until(lambda: all(epoch_of(node) >= 1 for node in nodes), WITHIN_S)
+        # One holder dies; all go on together from the round that they have kept.
+        nodes[1].process.kill()
+        nodes[1].process.wait()
+        reached = epoch_of(nodes[0])
+    with ExitStack() as stack:
+        nodes = start_shards(stack, tmp_path, text)
+        # It went on: a node that had begun anew would be at 0.
+        wait_until(lambda: all(epoch_of(node) >= reached + 1 for node in nodes), WITHIN_S)
+        for node in nodes:
+            node.signal(signal.SIGTERM)
+            assert node.wait()[0] == 0
+            assert "Traceback" not in node.log()
+    out = tmp_path / "exported"
+    joined = [word for name in "bc" for word in ("--join", str(tmp_path / name))]
+    data_dir = str(tmp_path / "a")
+    done = run("model", "export", "--data-dir", data_dir, *joined, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    with running_node(tmp_path / "d", "--model", str(out), "--dtype", "float32") as node:
+        body = {"model": "exported", "prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0}
+        answer = node.ask("POST", "/v1/completions", body)
+        found = answer.json["choices"][0]["text"]
+    assert any(name in found for name in NAMES)
+    assert text_by_transformers(out) == found

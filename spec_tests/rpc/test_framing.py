@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnode.rpc.errors import Code
-from meshnode.rpc.framing import FramingError, MessageReader, prefix
+from meshnode.rpc.framing import FIRST_LOOK, LOOK_AGAIN, FramingError, MessageReader, prefix
 from meshnode.rpc.headers import (
     BadHead,
     RequestHead,
@@ -56,6 +56,28 @@ def test_a_missing_end_is_noticed(message: bytes, data: st.DataObject) -> None:
     reader.feed(whole[: data.draw(st.integers(1, len(whole) - 1))])
     assert reader.partial
     assert not reader.ready
+
+
+def test_a_message_is_judged_while_it_arrives() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def is_excessive(begin: bytearray, size: int) -> bool:
+        seen.append((len(begin), size))
+        return len(seen) == 3
+
+    size = 100 * FIRST_LOOK
+    reader = MessageReader(size, is_excessive=is_excessive)
+    reader.feed(prefix(b"a") + b"a" + struct.pack(">BI", 0, size))
+    assert reader.take() == b"a"
+    while not reader.ready:
+        reader.feed(b"x" * 1000)
+    assert [length for _, length in seen] == [size] * 3
+    assert seen[0][0] < FIRST_LOOK + 1000
+    assert seen[2][0] < LOOK_AGAIN**2 * (FIRST_LOOK + 2000)
+    with pytest.raises(FramingError) as refusal:
+        reader.take()
+    assert refusal.value.code is Code.INVALID_ARGUMENT
+    assert len(reader._buffer) == 0
 
 
 @given(st.lists(st.binary(max_size=50), max_size=3), st.integers(LIMIT + 1, 2**32 - 1))

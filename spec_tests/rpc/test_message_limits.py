@@ -6,13 +6,14 @@ from typing import Any
 
 import grpc
 import pytest
+import trio
 from google.protobuf.message import Message
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.channel import open_channel
 from meshnode.rpc.decoding import IN_PLACE_BYTES, PIECE_BYTES, decode
 from meshnode.rpc.errors import CallFailed, CallRefused, Code
-from meshnode.rpc.framing import PREFIX, prefix
+from meshnode.rpc.framing import FIRST_LOOK, PREFIX, prefix
 from meshnode.rpc.message_limits import LIMITS, limits_of
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.wire import health_pb2, reflection_pb2, reflection_v1alpha_pb2
@@ -116,6 +117,20 @@ async def test_a_request_of_many_entries_is_refused() -> None:
     async with running(probe) as port, raw_peer(port) as peer:
         hostile = b"\x3a\0" * 5000
         stream_id = await peer.request(body=prefix(hostile) + hostile)
+        assert await peer.status(stream_id) == INVALID
+        assert not probe.started.is_set()
+        assert await peer.forward(b"still served")
+
+
+@pytest.mark.wire
+async def test_a_request_of_many_entries_is_refused_while_it_arrives() -> None:
+    probe = Probe()
+    async with running(probe) as port, raw_peer(port) as peer:
+        # After this the peer knows the node's windows.
+        assert await peer.forward(b"first")
+        probe.started = trio.Event()
+        begin = PREFIX.pack(0, 90 * MIB) + EMPTY_HOP * FIRST_LOOK
+        stream_id = await peer.request(body=begin, end=False)
         assert await peer.status(stream_id) == INVALID
         assert not probe.started.is_set()
         assert await peer.forward(b"still served")

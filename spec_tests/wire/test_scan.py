@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.scan import Malformed, MessageLimits, TooMany, scan
+from meshnode.wire.scan import Malformed, MessageLimits, TooMany, is_excessive, scan
 
 MIB = 1024 * 1024
 FEW = MessageLimits(100 * MIB, 50, 4096)
@@ -137,3 +137,24 @@ def test_what_is_cut_off_is_malformed(data: bytes) -> None:
         scan(data, pb.SwarmForwardRequest, MANY)
     with pytest.raises(DecodeError):
         pb.SwarmForwardRequest.FromString(data)
+
+
+@given(
+    st.sampled_from(KINDS), st.lists(PARTS, max_size=12).map(b"".join), st.integers(0, 8), st.data()
+)
+def test_a_message_within_its_limits_is_never_refused_while_it_arrives(
+    kind: type[Message], data: bytes, most: int, draw: st.DataObject
+) -> None:
+    limits = MessageLimits(MIB, most, 1 << 30)
+    begin = data[: draw.draw(st.integers(0, len(data)))]
+    if is_excessive(begin, len(data), kind, limits):
+        with pytest.raises((TooMany, Malformed)):
+            scan(data, kind, limits)
+
+
+def test_entries_that_have_arrived_are_enough() -> None:
+    assert is_excessive(EMPTY_HOP * 51, 90 * MIB, pb.SwarmForwardRequest, FEW)
+    assert not is_excessive(EMPTY_HOP * 49, 90 * MIB, pb.SwarmForwardRequest, FEW)
+    tensor = sized(b"\x1a", bytes(9 * MIB))
+    for arrived in (1, 5, MIB, len(tensor)):
+        assert not is_excessive(tensor[:arrived], len(tensor), pb.PipelineForwardRequest, FEW)

@@ -231,11 +231,19 @@ class GenerationSteps:
         requesters = [generation.request.requester for generation in batch]
         self._scheduler.spend(requesters, trio.current_time() - begun)
         self.failed = all(isinstance(outcome, Exception) for outcome in outcomes)
-        for generation, outcome in zip(batch, outcomes, strict=True):
+        taken_s: dict[Requester, float] = {}
+        before = trio.current_time()
+        for requester, generation, outcome in zip(requesters, batch, outcomes, strict=True):
             if not generation.ended:
                 self._take(generation, outcome)
             if generation.ended:
                 self._drop(generation)
+            now = trio.current_time()
+            taken_s[requester] = taken_s.get(requester, 0.0) + now - before
+            before = now
+        for requester, seconds in taken_s.items():
+            # Tokens cost the event loop's time too, those with log probabilities most of all.
+            self._scheduler.owe(requester, seconds)
 
     def _take(self, generation: Generation, outcome: Outcome | None) -> None:
         """Hand one outcome to its generation; None stands for a prompt that has more chunks."""

@@ -98,3 +98,22 @@ class TrainedLayers:
         except (OSError, SafetensorError, InvalidRequest) as error:
             log.warning("training: %s cannot be used: %s", path.name, type(error).__name__)
             return None
+
+
+def kept_files(folder: Path, model_hash: str) -> dict[PipelineVersion, Path]:
+    """The versions of layers of a model in a training folder, whichever layers these are. Blocks.
+
+    Files of other models, and those that cannot be read, are left out.
+    """
+    found: dict[PipelineVersion, Path] = {}
+    for path in folder.glob("layers-*"):
+        match = _VERSION_FILE.fullmatch(path.name)
+        if match is None:
+            continue
+        try:
+            with safe_open(path, framework="pt") as file:
+                if (file.metadata() or {}).get("model_hash") == model_hash:
+                    found[PipelineVersion(int(match[1]), match[2])] = path
+        except (OSError, SafetensorError):
+            log.warning("%s cannot be read", path)
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from meshnode.domain.training.position import (
     versions_in,
     versions_text,
 )
+from meshnode.domain.training.steps import StepStatement, Turn
 
 names = st.text("0123456789abcdef", min_size=16, max_size=16)
 numbers = st.integers(1, 10**9 - 1)
@@ -73,3 +76,24 @@ def test_a_missed_step_does_not_part_nodes() -> None:
     assert Position(version, 7).is_near(Position(version, 9))
     assert not Position(version, 7).is_near(Position(version, 10))
     assert not Position(version, 7).is_near(Position(PipelineVersion(3, "b" * 16), 7))
+
+
+def test_the_drivers_signature_covers_the_place() -> None:
+    """Statements without a place are those of earlier versions."""
+    statement = StepStatement(
+        driver="d",
+        holder="h",
+        turn=Turn("r", 1),
+        update=True,
+        session_id="s",
+        request_id="q",
+        source_shard=0,
+        target_shard=2,
+        sender_url="",
+        shape=(1, 2, 3),
+        states=b"",
+        labels=b"",
+    )
+    said = [replace(statement, place=str(Place(Position(steps=n)))).encode() for n in range(2)]
+    assert len({*said, statement.encode()}) == 3
+    assert b"place" not in statement.encode()

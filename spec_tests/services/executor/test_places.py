@@ -203,6 +203,24 @@ async def test_who_is_ahead_waits_for_the_event_loop_but_not_for_ever(
     await with_executor(model, use)
 
 
+async def test_the_event_loops_time_for_tokens_counts_for_their_customer(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owed: dict[Requester, float] = {}
+
+    def note(scheduler: Scheduler[object], requester: Requester, seconds: float) -> None:
+        owed[requester] = owed.get(requester, 0.0) + seconds
+
+    monkeypatch.setattr(Scheduler, "owe", note)
+
+    async def use(executor: Executor) -> None:
+        await complete(executor, replace(GREEDY, requester=ALICE))
+
+    await with_executor(model, use)
+    assert set(owed) == {ALICE}
+    assert owed[ALICE] > 0
+
+
 async def stay_busy() -> None:
     """Give the event loop something to do all the time."""
     while True:

@@ -138,13 +138,17 @@ async def test_a_new_node_joins_with_what_it_has(
     """Nobody has a version of these layers any more; the others keep theirs."""
     async with pipeline(directory, tmp_path) as line:
         await line.step(2 * ROUND)
-        weights = [p.detach().clone() for p in (await line.nodes[0].training._trainable()).parameters()]
+        weights = [
+            p.detach().clone() for p in (await line.nodes[0].training._trainable()).parameters()
+        ]
         line.start(1, "new")
         await line.step()
         assert "no version in common" in caplog.text
         assert len({str(position) for position in line.positions}) == 1
         after = (await line.nodes[0].training._trainable()).parameters()
-        moved = max(float((a - b).detach().abs().max()) for a, b in zip(weights, after, strict=True))
+        moved = max(
+            float((a - b).detach().abs().max()) for a, b in zip(weights, after, strict=True)
+        )
         assert 0 < moved < 0.01
         # From now on it takes part in what is kept.
         await line.step(ROUND)
@@ -156,11 +160,15 @@ async def test_a_new_driver_keeps_what_the_others_have_learned(
 ) -> None:
     async with pipeline(directory, tmp_path) as line:
         await line.step(2 * ROUND)
-        weights = [p.detach().clone() for p in (await line.nodes[2].training._trainable()).parameters()]
+        weights = [
+            p.detach().clone() for p in (await line.nodes[2].training._trainable()).parameters()
+        ]
         line.start(0, "new")
         await line.step()
         after = (await line.nodes[2].training._trainable()).parameters()
-        moved = max(float((a - b).detach().abs().max()) for a, b in zip(weights, after, strict=True))
+        moved = max(
+            float((a - b).detach().abs().max()) for a, b in zip(weights, after, strict=True)
+        )
         assert 0 < moved < 0.01
         assert line.kept[0][0] == line.kept[1][0] == line.kept[2][0]
         assert line.kept[0][0].number == 2
