@@ -23,7 +23,7 @@ from meshnode.http.exchange import error_message, new_request_id
 from meshnode.http.websocket import PATH, is_handshake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from hypercorn.events import Event
     from hypercorn.protocol.events import Event as StreamEvent
@@ -89,9 +89,14 @@ class Http1(H11Protocol):
         self,
         errors_for: Callable[[str], ErrorForm],
         admits: Callable[[Iterable[tuple[bytes, bytes]]], bool],
+        turn: Callable[[], Awaitable[None]],
         *arguments: Any,
     ) -> None:
+        """``turn`` waits until the client may use more of the event loop."""
         super().__init__(*arguments)
+        self._turn = turn
+        self._pipelined = False
+        """Whether a request has come with what was received last."""
         self._admits = admits
         self._errors_for = errors_for
         self._parser = _Parser(h11.SERVER, self.config.h11_max_incomplete_size)
@@ -104,6 +109,7 @@ class Http1(H11Protocol):
 
     async def handle(self, event: Event) -> None:
         """Take bytes, or the end of the connection."""
+        self._pipelined = False
         try:
             await super().handle(event)
         except _HeadRefused as refused:
@@ -139,6 +145,10 @@ class Http1(H11Protocol):
         await self._pass_on(event)
 
     async def _check_protocol(self, event: h11.Request) -> None:
+        if self._pipelined:
+            # One read may bring a thousand requests; the client had its turn for the first.
+            await self._turn()
+        self._pipelined = True
         if not self._admits(event.headers):
             raise _HeadRefused(429)
         if event.http_version not in (b"1.0", b"1.1"):

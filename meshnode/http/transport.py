@@ -191,7 +191,7 @@ class Connection:
         if isinstance(self._socket, TlsSocket) and self._socket.protocol == "h2":
             meter = shared.frames.meter(self.ip)
             return Http2(self._admits, meter, shared.streams, *common)
-        return Http1(self._errors_for, self._admits, *common)
+        return Http1(self._errors_for, self._admits, self._turns.wait, *common)
 
     def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Count a request against its client, which may be behind a proxy."""

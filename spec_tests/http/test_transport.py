@@ -10,6 +10,7 @@ from meshnode.domain.errors import StartupError
 from meshnode.http import app as app_module
 from meshnode.http import server, transport
 from meshnode.http.server import serve_http
+from meshnode.turns import ClientTurns
 from spec_tests.edges.http_server import (
     TOKEN,
     FakeExecutor,
@@ -97,6 +98,25 @@ async def test_pipelined_requests_are_answered_in_order(
     last = b"GET /nothing HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
     response = await raw(node, HEALTH_REQUEST * 2 + last)
     assert [part[:3] for part in response.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"404"]
+
+
+async def test_each_pipelined_request_waits_for_its_turn(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read of 64 KiB may bring a thousand of them (decision 0141)."""
+    turns = 0
+
+    async def wait(client: ClientTurns) -> None:
+        nonlocal turns
+        turns += 1
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(ClientTurns, "wait", wait)
+    node = await start_node(nursery, tmp_path)
+    last = b"GET /nothing HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+    response = await raw(node, HEALTH_REQUEST * 9 + last)
+    assert response.count(b"HTTP/1.1 ") == 10
+    assert turns >= 10
 
 
 async def test_nothing_is_served_after_connection_close(

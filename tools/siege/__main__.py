@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,8 @@ def main() -> None:
             print(f"{name:28} {load_attack(name).description}")
         return
     enter(sys.argv[1:])
+    # However it is ended, its nodes end with it.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     chosen = options.names or attack_names()
     attacks = {name: load_attack(name) for name in chosen}
     numbers = (options.addresses,) if options.addresses else (1, 2)
