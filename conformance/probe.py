@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from conformance import messages
 from conformance.catalogue import Profile
+from conformance.compiled import AVAILABLE, NO_GRPC
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import ANONYMOUS, Credential, HttpClient, Unanswered
 from conformance.journal import Journal
@@ -112,6 +113,9 @@ def probe(target: Target) -> Proposal:
         outcome = next(look for look in looks if look.startswith(f"GET {first}:"))
         why = f"{len(shown)} of {len(asks)} routes tried answer in its way; {outcome}"
         absent.update(dict.fromkeys(family.profiles, why))
+    if not AVAILABLE:
+        absent.update(dict.fromkeys(SERVICE_PROFILES, NO_GRPC))
+        return Proposal(frozenset(found), None, tuple(looks), absent)
     address = target.grpc or documented_grpc_address(target.url)
     grpc = GrpcClient(address, journal, timeout_s=TIMEOUT_S)
     if _look(looks, f"{address} GetCheckpointInfo", _speaks(grpc)):

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from conformance import messages
+from conformance.compiled import grpc
 from conformance.grpcwire import CHANNEL_OPTIONS
 from conformance.messages import SERVICE
 from conformance.peer.watch import DHT, Call

@@ -4,10 +4,9 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-import grpc
-
 from conformance import messages
 from conformance.catalogue import Profile
+from conformance.compiled import grpc
 from conformance.options import add_target_options
 from conformance.peer.peer import Patience, Peer, Setup
 from conformance.peer.watch import PEER

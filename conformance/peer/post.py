@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import grpc
-
+from conformance.compiled import AVAILABLE, grpc
 from conformance.messagefile import MAX_MESSAGE_BYTES
 from conformance.messages import SERVICE
 from conformance.peer.answers import Answer, Refusal, Reply
@@ -33,7 +32,10 @@ class PortsTaken(OSError):
     """The address is not free."""
 
 
-class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+_Handler: Any = grpc.GenericRpcHandler if AVAILABLE else object
+
+
+class _Rpc(_Handler):  # type: ignore[misc]  # grpc has no types
     """Serves every operation of the service; its messages stay bytes."""
 
     def __init__(self, post: "Post") -> None:

@@ -43,6 +43,7 @@ def build(run: Run, finished: datetime | None = None) -> dict[str, Any]:
             "spent": run.spent,
             "seed": target.seed,
             "examples": target.examples,
+            "declared": target.declared,
             "edition": target.edition,
             "draft": target.edition not in EDITIONS,
             "require": target.require,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance import cli
+from conformance import session
 from conformance.catalogue import Effect, Profile
 from conformance.checks import wallet
 from conformance.editions import DRAFT
@@ -80,5 +80,5 @@ def judge(target: Target) -> Judge:
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Run in an empty folder, without tokens in the environment."""
     monkeypatch.chdir(tmp_path)
-    for variable in cli.ENVIRONMENT.values():
+    for variable in session.ENVIRONMENT.values():
         monkeypatch.delenv(variable, raising=False)
