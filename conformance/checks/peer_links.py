@@ -15,6 +15,7 @@ from conformance.peer.keepalive import (
     regular,
     rests,
 )
+from conformance.peer.peer import Peer
 from conformance.peer.tap import ACK, DATA, PING, RST_STREAM, Link
 from conformance.peer.watch import Call
 from conformance.registry import requirement
@@ -22,6 +23,7 @@ from conformance.registry import requirement
 EVERY, TIMEOUT, WITHOUT_CALLS, LARGE = "LIM-002", "LIM-003", "LIM-004", "LIM-001"
 # An unknown field of any message, which every reader skips.
 PADDING = 2047
+MAX_HEAD_BYTES = 10
 # Only their answers have a size that whoever asks cannot know.
 OF_ANY_SIZE = ("GetWeights", "GetCheckpoint")
 LARGE_WITHIN_S = 60.0
@@ -32,7 +34,7 @@ def peer_keepalive(context: Context) -> None:
     """Leave a connection of the node alone until a ping is due."""
     peer = context.peer
     with watched(context):
-        peer.came()
+        _need_company(peer)
 
         def shown() -> bool:
             return any(map(_telling, _rests(context))) or any(map(regular, peer.links))
@@ -54,6 +56,11 @@ def peer_keepalive(context: Context) -> None:
             raise Skipped(f"no connection of the node rested for {LATEST_S:.0f} s")
 
 
+def _need_company(peer: Peer) -> None:
+    if not peer.came():
+        raise Skipped("nobody called")
+
+
 def _rests(context: Context) -> list[Rest]:
     now = context.peer.time.now()
     return [rest for link in context.peer.links if link.http2 for rest in rests(link, now)]
@@ -69,6 +76,7 @@ def peer_silent_pings(context: Context) -> None:
     peer = context.peer
     longest = TIMEOUT_S * (1 + SLACK)
     with watched(context), peer.silent_pings():
+        _need_company(peer)
         begins = peer.time.now()
 
         def over() -> bool:
@@ -122,17 +130,19 @@ def peer_large(context: Context) -> None:
         if not isinstance(answer, Reply):
             return None
         sent[call.operation] = call
-        return Reply(answer.body + _padding(size), answer.metadata)
+        return Reply(_padded(answer.body, size), answer.metadata)
+
+    def telling() -> bool:
+        return any(call.operation in OF_ANY_SIZE or _passed(call, size) for call in sent.values())
 
     def over() -> bool:
-        return any(_passed(call, size) for call in sent.values()) or any(
-            _refused(call) for call in sent.values() if call.operation in OF_ANY_SIZE
-        )
+        return all(_passed(call, size) or _refused(call) for call in sent.values())
 
     with watched(context), peer.answering(conduct):
         if can_stimulate(context):
             uses_the_peer(context)
-        peer.wait(over, peer.patience.first_s)
+        peer.wait(telling, peer.patience.first_s)
+        peer.wait(over, LARGE_WITHIN_S)
         if not sent:
             raise Skipped("the node made no call whose answer could be large")
         for call in sent.values():
@@ -152,7 +162,9 @@ def _judge_large(context: Context, call: Call, size: int) -> None:
         context.observe(LARGE, f"{call.operation}: {size} bytes were not read", *exchanges)
 
 
-def _padding(size: int) -> bytes:
+def _padded(body: bytes, size: int) -> bytes:
+    """Return a message of this size, or of what it has already: with a field that nobody knows."""
+    size = max(0, size - len(body) - MAX_HEAD_BYTES)
     key, length = PADDING << 3 | 2, size
     head = b""
     for number in (key, length):
@@ -160,7 +172,7 @@ def _padding(size: int) -> bytes:
             head += bytes([number & 0x7F | 0x80])
             number >>= 7
         head += bytes([number])
-    return head + bytes(size)
+    return body + head + bytes(size)
 
 
 def _refused(call: Call) -> bool:
@@ -179,4 +191,4 @@ def _passed(call: Call, size: int) -> bool:
     for mark in list(call.link.marks) if call.link else ():
         if mark.kind == DATA and not mark.from_caller and mark.at >= call.at:
             taken[mark.stream] = taken.get(mark.stream, 0) + mark.size
-    return any(found >= size for found in taken.values())
+    return any(found >= size - MAX_HEAD_BYTES for found in taken.values())

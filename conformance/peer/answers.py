@@ -71,7 +71,11 @@ class Behind:
         """Return its ID in the DHT. Raises `grpc.RpcError`."""
         me = info(node_id("a client of the suite"), "127.0.0.1", 1)
         asked = messages.make("DHTPingRequest", sender=me).SerializeToString()
-        answer = self._channel.unary_unary(f"/{SERVICE}/DHTPing")(asked, timeout=timeout_s)
+        try:
+            answer = self._channel.unary_unary(f"/{SERVICE}/DHTPing")(asked, timeout=timeout_s)
+        except grpc.RpcError:
+            self.close()
+            raise
         return bytes(messages.parse("DHTPingResponse", answer).responder.node_id)
 
     def ask(self, call: Call) -> Answer:
