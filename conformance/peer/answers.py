@@ -124,7 +124,7 @@ def reply(call: Call, **fields: Any) -> Reply:
     return Reply(made.SerializeToString())
 
 
-def alone(call: Call) -> Answer:
+def alone(call: Call, checkpoint: bytes = b"") -> Answer:
     """Answer what is not about the DHT, without a node behind."""
     request: Any = call.message
     if call.operation == "PipelineForward" and request is not None:
@@ -140,6 +140,8 @@ def alone(call: Call) -> Answer:
     if call.operation == "GossipGradient" and request is not None:
         reason = "the conformance peer takes no gradients"
         return reply(call, accepted=False, reason=reason, current_round=request.round_id)
+    if call.operation == "GetCheckpoint" and checkpoint:
+        return reply(call, success=True, checkpoint_data=checkpoint, total_size=len(checkpoint))
     if call.operation == "GetCheckpoint":
         return reply(call, success=False, error_message="the conformance peer has no checkpoint")
     return UNIMPLEMENTED

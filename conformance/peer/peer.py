@@ -87,6 +87,8 @@ class Setup:
     large_bytes: int = 99 * 1024 * 1024
     # The ID to have in the DHT; else that of the node behind, or one of its own.
     ident: bytes = b""
+    # What the peer has as a checkpoint, if no node is behind it.
+    checkpoint: bytes = b""
     # Whether no other node holds what this one does, so that an answer needs it.
     sole: bool = False
 
@@ -193,7 +195,7 @@ class Peer:
         if call.operation in OWN:
             return UNIMPLEMENTED
         if self._behind is None or call.post != PEER:
-            return alone(call)
+            return alone(call, self.setup.checkpoint)
         return self._behind.ask(call)
 
     @contextmanager

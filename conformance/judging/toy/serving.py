@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from conformance import messages
-from conformance.catalogue import Effect, Profile
+from conformance.catalogue import SERVED, Effect
 from conformance.editions import DRAFT
 from conformance.judging.toy.answers import Response, Sent
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN, ToyNode
@@ -129,7 +129,7 @@ def toy_target(served: Serving) -> Target:
     """Return the toy as a target that allows and declares everything."""
     return Target(
         served.url,
-        profiles=frozenset(Profile),
+        profiles=SERVED,
         **NATIVE_SETTINGS,
         grpc=served.grpc,
         token=TOKEN,
