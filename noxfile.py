@@ -102,6 +102,14 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def onefile(session: nox.Session) -> None:
+    """Write the conformance suite as one file: dist/meshnode-conformance.pyz."""
+    session.install("./conformance")
+    Path("dist").mkdir(exist_ok=True)
+    session.run("python", "-m", "conformance.onefile", "dist/meshnode-conformance.pyz")
+
+
+@nox.session
 def judge(session: nox.Session) -> None:
     """Judge the conformance suite: mutants, variants and hostile behaviour of real nodes."""
     install(session, "test")

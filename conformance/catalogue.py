@@ -53,6 +53,10 @@ class Profile(StrEnum):
     PEER = "peer"
 
 
+# What a run judges from outside, without a node of its own.
+SERVED = frozenset(Profile) - {Profile.PEER}
+
+
 class Effect(IntEnum):
     """What testing a statement does to the target, from harmless to unpleasant."""
 

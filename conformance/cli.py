@@ -1,4 +1,4 @@
-"""`meshnode-conformance`: run, peer, list, explain, probe, report, baseline, replay, proto.
+"""`meshnode-conformance`: run, peer, sut, list, explain, probe, report, baseline, replay, proto.
 
 Invariants: the exit code is one of `verdict.Exit`; results go to standard output, everything else
 to standard error; no token is ever printed.
@@ -8,15 +8,14 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from conformance import __version__, baseline, catalogue, replay
+from conformance import __version__, baseline, catalogue, replay, results, session
 from conformance.catalogue import Effect, Profile
-from conformance.interface import page
+from conformance.compiled import AVAILABLE, NO_GRPC
 from conformance.options import add_report_options, add_target_options
 from conformance.peer.command import (
     add_options,
@@ -25,25 +24,14 @@ from conformance.peer.command import (
     make_setup,
     open_peer,
 )
-from conformance.peer.peer import Peer
 from conformance.probe import probe, propose
-from conformance.progress import no_progress, show_progress
 from conformance.report import badge, compare, document, html, junit, text
-from conformance.run import Runner
 from conformance.suite import checks
-from conformance.target import BadConfiguration, Target, make_target, read_file
+from conformance.sut import command as sut_command
+from conformance.target import BadConfiguration, make_target
 from conformance.verdict import EXIT_CODES, Exit, Outcome
 
-LOG = "exchanges.jsonl"
-AS_A_CLIENT = {Profile.PEER: "`meshnode-conformance peer` judges a node as a client"}
-NOT_ASKED = "the configuration or --profile leaves this profile out"
-DEFAULT_FILE = Path("conformance.toml")
 STORAGE = "HYPOTHESIS_STORAGE_DIRECTORY"
-ENVIRONMENT = {
-    "token": "CONFORMANCE_TOKEN",
-    "expired_token": "CONFORMANCE_EXPIRED_TOKEN",
-    "second_token": "CONFORMANCE_SECOND_TOKEN",
-}
 FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "text": text.render,
     "junit": junit.render,
@@ -72,6 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"meshnode-conformance: {error}", file=sys.stderr)
         fault = isinstance(error, catalogue.CatalogueError)
         return EXIT_CODES[Exit.SUITE_FAULT if fault else Exit.CONFIGURATION]
+    except results.BadResult as error:
+        print(f"meshnode-conformance: not published: {error}", file=sys.stderr)
+        return EXIT_CODES[Exit.CONFIGURATION]
     except KeyboardInterrupt:
         return EXIT_CODES[Exit.INTERRUPTED]
     except BrokenPipeError:
@@ -99,24 +90,17 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("url", nargs="?", help="http://HOST:PORT of the node")
     command.add_argument("ids", nargs="*", metavar="ID", help="requirements to judge; default: all")
     add_target_options(command)
-    add_report_options(command)
-    command.add_argument(
-        "-n",
-        type=int,
-        default=1,
-        metavar="N",
-        dest="parallel",
-        help="how many reading checks run at a time",
-    )
-    command.add_argument(
-        "--shuffle", action="store_true", help="run the checks in an order derived from --seed"
-    )
+    session.add_run_options(command)
     command.set_defaults(command=_run)
 
     command = commands.add_parser("peer", help="judge a node as a client, being its peer")
     add_options(command)
     add_report_options(command)
     command.set_defaults(command=_peer, parallel=1, shuffle=False)
+
+    command = commands.add_parser("sut", help="install, start and judge a known implementation")
+    sut_command.add_options(command)
+    command.set_defaults(command=sut_command.run)
 
     command = commands.add_parser("list", help="list the requirements")
     command.add_argument("--profile", choices=[item.value for item in Profile])
@@ -140,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--against", type=Path, metavar="OLD", help="show what has changed since that report"
     )
+    command.add_argument(
+        "--publish", type=Path, metavar="FOLDER", help="add the report to a table of results"
+    )
+    command.add_argument("--name", default="", help="of the implementation, to publish it")
+    command.add_argument("--version", default="", help="of the implementation, to publish it")
+    command.add_argument("--how", default="", help="how it was started, to publish it")
     command.set_defaults(command=_report)
 
     command = commands.add_parser("replay", help="send exchanges of a run again")
@@ -161,116 +151,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def target_from(options: Any, environment: Mapping[str, str]) -> Target:
-    """Make the target from the options, then the environment, then the file; probe if need be."""
-    target = declared(options, environment)
-    if target.profiles:
-        return replace(target, absent={**dict.fromkeys(Profile, NOT_ASKED), **AS_A_CLIENT})
-    return with_probe(target)
-
-
-def declared(options: Any, environment: Mapping[str, str]) -> Target:
-    """Make the target from the options, then the environment, then the file."""
-    path = Path(options.config) if options.config else DEFAULT_FILE
-    settings = read_file(path) if options.config or path.exists() else {}
-    for name, variable in ENVIRONMENT.items():
-        if environment.get(variable):
-            settings[name] = environment[variable]
-    given = {
-        "url": options.url,
-        "token": options.token,
-        "expired_token": options.expired_token,
-        "gradient": options.gradient,
-        "grpc": options.grpc,
-        "profiles": options.profile,
-        "allow": [name for name in options.allow.split(",") if name] if options.allow else None,
-        "budget": options.budget,
-        "timeout_s": options.timeout,
-        "examples": options.examples,
-        "seed": options.seed,
-        "edition": options.edition,
-        "require": options.require,
-        "require_profiles": options.require_profile,
-    }
-    settings.update({name: value for name, value in given.items() if value is not None})
-    return make_target(settings)
-
-
-def with_probe(target: Target) -> Target:
-    """Return the target with the profiles and the gRPC address that a probe finds."""
-    proposal = probe(target)
-    if not proposal.profiles:
-        raise BadConfiguration(
-            f"nothing at {target.url} answers as the document describes: "
-            + "; ".join(proposal.looks[:2])
-        )
-    return replace(
-        target,
-        profiles=proposal.profiles,
-        grpc=proposal.grpc,
-        absent={**proposal.absent, **AS_A_CLIENT},
-    )
-
-
 def _run(options: argparse.Namespace) -> int:
     # `run ID` works if conformance.toml has the URL. No id contains a colon or a slash.
     if options.url and not set(":/") & set(options.url):
         options.ids.insert(0, options.url)
         options.url = None
     _known(options.ids)
-    return _judge(options, target_from(options, os.environ))
+    target = session.target_from(options, os.environ)
+    return session.conclude(session.judge(target, options))
 
 
 def _peer(options: argparse.Namespace) -> int:
     _known(options.ids)
-    target = judged_as_client(declared(options, os.environ))
+    target = judged_as_client(session.declared(options, os.environ))
+    if not AVAILABLE:
+        raise BadConfiguration(NO_GRPC)
     with open_peer(make_setup(options, target)) as peer:
         print(invitation(peer), file=sys.stderr, flush=True)
-        return _judge(options, target, peer)
+        return session.conclude(session.judge(target, options, peer))
 
 
 def _known(idents: list[str]) -> None:
     unknown = [ident for ident in idents if ident not in catalogue.load()]
     if unknown:
         raise BadConfiguration(f"no such requirement: {', '.join(unknown)}")
-
-
-def _judge(options: argparse.Namespace, target: Target, peer: Peer | None = None) -> int:
-    known = baseline.read(options.baseline) if options.baseline else None
-    out: Path | None = options.out
-    if out:
-        out.mkdir(parents=True, exist_ok=True)
-    runner = Runner(
-        target,
-        log=out / LOG if out else None,
-        only=options.ids,
-        baseline=known,
-        progress=no_progress if options.quiet or not sys.stderr.isatty() else show_progress,
-        parallel=max(1, options.parallel),
-        shuffle=options.shuffle,
-        peer=peer,
-    )
-    finished = runner.run()
-    built = document.build(finished)
-    if out:
-        write_reports(built, out)
-    shown = text.render(built, colour=sys.stdout.isatty(), notes=options.notes)
-    print(shown if not options.quiet else "\n".join(shown.splitlines()[-5:]))
-    code: int = built["conclusion"]["exit"]
-    return code
-
-
-def write_reports(built: dict[str, Any], out: Path) -> None:
-    """Write all formats of the report into a folder."""
-    files = {
-        "report.json": json.dumps(built, indent=1, ensure_ascii=False) + "\n",
-        "junit.xml": junit.render(built),
-        "report.html": html.render(built),
-        "badge.svg": badge.render(built),
-        page.FILE: page.render(),
-    }
-    for name, content in files.items():
-        (out / name).write_text(content, encoding="utf-8")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -358,6 +262,13 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 def _report(options: argparse.Namespace) -> int:
     built = read_report(options.folder)
+    if options.publish:
+        of = results.Implementation(options.name, options.version, options.how)
+        if not all((of.name, of.version, of.how)):
+            raise BadConfiguration("--publish needs --name, --version and --how")
+        for path in results.publish(built, of, options.publish):
+            print(path)
+        return 0
     if options.against:
         print(compare.render(read_report(options.against), built), end="")
     else:
@@ -368,13 +279,14 @@ def _report(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     tokens = {
-        "TOKEN": options.token or os.environ.get(ENVIRONMENT["token"]),
-        "EXPIRED_TOKEN": options.expired_token or os.environ.get(ENVIRONMENT["expired_token"]),
-        "SECOND_TOKEN": os.environ.get(ENVIRONMENT["second_token"]),
+        "TOKEN": options.token or os.environ.get(session.ENVIRONMENT["token"]),
+        "EXPIRED_TOKEN": options.expired_token
+        or os.environ.get(session.ENVIRONMENT["expired_token"]),
+        "SECOND_TOKEN": os.environ.get(session.ENVIRONMENT["second_token"]),
     }
     answered = True
     for number in options.numbers:
-        recorded = replay.find(options.folder / LOG, number)
+        recorded = replay.find(options.folder / session.LOG, number)
         again = replay.send(recorded, tokens, options.timeout)
         answered &= again.fault is None
         print(f"#{number}  {recorded['reproduce']}")
@@ -384,7 +296,14 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _proto(options: argparse.Namespace) -> int:
-    print(resources.files("conformance") / "proto")
+    name = "node.proto"
+    folder = resources.files("conformance") / "proto"
+    if not isinstance(folder, Path):
+        # grpcurl reads no file within another file.
+        text, folder = (folder / name).read_text(encoding="utf-8"), sut_command.cache() / "proto"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    print(folder)
     return 0
 
 

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from conformance.compiled import grpc
 from conformance.httpwire import Unanswered
 from conformance.journal import Exchange, Journal
 from conformance.messagefile import MAX_MESSAGE_BYTES, MessageFile

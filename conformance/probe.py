@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from conformance import messages
 from conformance.catalogue import Profile
+from conformance.compiled import AVAILABLE, NO_GRPC
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import ANONYMOUS, Credential, HttpClient, Unanswered
 from conformance.journal import Journal
@@ -32,8 +33,8 @@ class Family:
     profiles: frozenset[Profile]
     routes: dict[str, tuple[str, ...]]
     guarded: tuple[str, ...] = ()
-    # Routes that refuse an empty object, which no request is.
-    refusing: tuple[str, ...] = ()
+    # Routes that are there, but not for GET.
+    posted: tuple[str, ...] = ()
     # Whether its routes, even those that only list something, ask for the token.
     with_token: bool = False
 
@@ -54,7 +55,7 @@ FAMILIES = (
     Family(
         frozenset({Profile.OPENAI}),
         {"/v1/models": ("data",)},
-        refusing=("/v1/chat/completions",),
+        posted=("/v1/chat/completions",),
         with_token=True,
     ),
     Family(
@@ -71,8 +72,7 @@ ENOUGH = 2
 SERVICE_PROFILES = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 TIMEOUT_S = 3.0
 UNAUTHORIZED = 401
-# What is answered to a request that lacks what it needs.
-REFUSED = (400, 422)
+NOT_ALLOWED = 405
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,8 @@ def probe(target: Target) -> Proposal:
         credential = target.valid if family.with_token else ANONYMOUS
         asks = {path: _get(http, path, keys, credential) for path, keys in family.routes.items()}
         asks.update({path: _guarded(http, path) for path in family.guarded})
-        asks.update({path: _refusing(http, path, credential) for path in family.refusing})
-        shown = [
-            path
-            for path, ask in asks.items()
-            if _look(looks, f"{'POST' if path in family.refusing else 'GET'} {path}", ask)
-        ]
+        asks.update({path: _posted(http, path, credential) for path in family.posted})
+        shown = [path for path, ask in asks.items() if _look(looks, f"GET {path}", ask)]
         if len(shown) >= ENOUGH:
             found |= family.profiles
             continue
@@ -112,6 +108,9 @@ def probe(target: Target) -> Proposal:
         outcome = next(look for look in looks if look.startswith(f"GET {first}:"))
         why = f"{len(shown)} of {len(asks)} routes tried answer in its way; {outcome}"
         absent.update(dict.fromkeys(family.profiles, why))
+    if not AVAILABLE:
+        absent.update(dict.fromkeys(SERVICE_PROFILES, NO_GRPC))
+        return Proposal(frozenset(found), None, tuple(looks), absent)
     address = target.grpc or documented_grpc_address(target.url)
     grpc = GrpcClient(address, journal, timeout_s=TIMEOUT_S)
     if _look(looks, f"{address} GetCheckpointInfo", _speaks(grpc)):
@@ -167,13 +166,10 @@ def _guarded(http: HttpClient, path: str) -> Callable[[], tuple[bool, str]]:
     return ask
 
 
-def _refusing(
-    http: HttpClient, path: str, credential: Credential
-) -> Callable[[], tuple[bool, str]]:
+def _posted(http: HttpClient, path: str, credential: Credential) -> Callable[[], tuple[bool, str]]:
     def ask() -> tuple[bool, str]:
-        answer = http.call("POST", path, credential=credential, json_body={})
-        fits = answer.status in REFUSED and answer.json_object() is not None
-        return fits, f"status {answer.status}"
+        answer = http.call("GET", path, credential=credential)
+        return answer.status == NOT_ALLOWED, f"status {answer.status}"
 
     return ask
 

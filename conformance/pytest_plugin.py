@@ -15,9 +15,9 @@ import pytest
 
 from conformance import baseline
 from conformance.catalogue import CatalogueError
-from conformance.cli import LOG, target_from, write_reports
 from conformance.report import document, text
 from conformance.run import Runner
+from conformance.session import LOG, target_from, write_reports
 from conformance.target import BadConfiguration
 
 # The name of the installed entry point, so that the plugin is not registered twice.

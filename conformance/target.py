@@ -58,6 +58,8 @@ class Target:
     # The share of the MUSTs that has to be proved, and the profiles that have to be served.
     require: float | None = None
     require_profiles: frozenset[Profile] = frozenset()
+    # Whether settings beyond the address and the token are declared for it.
+    declared: bool = False
     # Why a profile is not applicable, where a probe has found it out.
     absent: Mapping[Profile, str] = field(default_factory=dict)
 

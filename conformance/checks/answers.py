@@ -38,7 +38,8 @@ OF_AUTHENTICATION = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 SHOWING = ("DHTPing", "GetCheckpointInfo", "DHTFindNode", "GetWeights")
 OTHER_NAMES = (
     "NodeService", "node.Node", "node.v1.NodeService", "node.NodeServicer", "nodeservice",
-    "neuroshard.NodeService", "meshnode.NodeService", "grpc.NodeService",
+    "neuroshard.NodeService", "neuroshard.NeuroShardService", "meshnode.NodeService",
+    "grpc.NodeService",
 )  # fmt: skip
 
 

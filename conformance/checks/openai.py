@@ -208,7 +208,7 @@ def openai_refusals(context: Context) -> None:
     name = model_of(context)
     good: dict[str, Any] = {"model": name, **CHAT, "max_tokens": 1}
 
-    def refused(ident: str, body: Json = None, content: bytes | None = None) -> None:
+    def refused(ident: str, what: str, body: Json = None, content: bytes | None = None) -> None:
         if context.budget.exhausted:
             raise Skipped(f"the budget of {context.budget.limit:g} is used up")
         answer = ask(context, "POST", CHATS, body, content=content)
@@ -217,21 +217,26 @@ def openai_refusals(context: Context) -> None:
         if answer.status in (*REFUSED_KEY, *NOT_NOW):
             context.unclear(ident, f"status {answer.status}", answer)
             return
-        shown = brief(body) if content is None else repr(content)
-        why = f"status {answer.status} to {shown}"
+        why = f"status {answer.status} to a chat with {what}"
         if context.judge(ident, 400 <= answer.status < 500, why, answer):
             context.observe("OA-REFUSE-007", f"status {answer.status}", answer)
             _judge_error(context, answer)
 
-    refused("OA-REFUSE-001", {key: value for key, value in good.items() if key != "messages"})
-    refused("OA-REFUSE-002", {key: value for key, value in good.items() if key != "model"})
+    refused(
+        "OA-REFUSE-001",
+        "no messages",
+        {key: value for key, value in good.items() if key != "messages"},
+    )
+    refused(
+        "OA-REFUSE-002", "no model", {key: value for key, value in good.items() if key != "model"}
+    )
     for key, value in OUT_OF_RANGE:
-        refused("OA-REFUSE-003", {**good, key: value})
+        refused("OA-REFUSE-003", f"{key} {brief(value)}", {**good, key: value})
     for key, value in OF_ANOTHER_TYPE:
-        refused("OA-REFUSE-004", {**good, key: value})
+        refused("OA-REFUSE-004", f"{key} {brief(value)}", {**good, key: value})
     for content in BROKEN:
-        refused("OA-REFUSE-005", content=content)
-    refused("OA-REFUSE-006", {**good, "model": UNKNOWN_MODEL})
+        refused("OA-REFUSE-005", f"the body {content.decode()}", content=content)
+    refused("OA-REFUSE-006", "another model", {**good, "model": UNKNOWN_MODEL})
 
 
 def _judge_error(context: Context, answer: Answer) -> None:

@@ -98,7 +98,8 @@ def _judge_chunks(context: Context, chunks: Chunks, asked: Asked, answer: Answer
 def _judge_choices(context: Context, chunks: Chunks, asked: Asked, answer: Answer) -> None:
     choices = [choice for chunk in chunks for choice in choices_of(chunk)]
     indices = {choice["index"] for choice in choices if is_int(choice.get("index"))}
-    if not indices:
+    none = not choices and all(isinstance(chunk.get("choices"), list) for chunk in chunks)
+    if not indices and not none:
         # The shapes are wrong, which other rules say.
         return
     why = f"indices {sorted(indices)} with n {asked.n}"

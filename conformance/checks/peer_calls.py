@@ -1,9 +1,8 @@
 """Interface 1, 2.3 and 8: the node comes to the peer that it is told; what its calls look like."""
 
-import grpc
-
 from conformance import messages
 from conformance.checks.peering import shown, stimulate, watched
+from conformance.compiled import grpc
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient

@@ -5,7 +5,7 @@ from typing import Any
 
 from conformance import messages
 from conformance.checks import pipeline
-from conformance.checks.peering import Scene, need_work, settle, shown, watched
+from conformance.checks.peering import AGAIN_S, Scene, need_work, settle, shown, watched
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
@@ -18,6 +18,7 @@ from conformance.strictjson import brief
 from conformance.target import GRPC_PORT_OFFSET
 
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
+REFUSED = ("INVALID_ARGUMENT", "PERMISSION_DENIED", "NOT_FOUND")
 ONWARDS, ANSWERED = "PL-BWD-002", "CL-URL-001"
 
 
@@ -65,10 +66,21 @@ def peer_backward(context: Context) -> None:
     ids = {"session_id": f"conformance-{uuid.uuid4().hex}", "request_id": uuid.uuid4().hex}
     with watched(context) as scene:
         peer.came()
-        reply = pipeline.send_forward(context, metadata, sender_url=sender, **ids)
-        passed = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
+        ends = peer.time.now() + peer.patience.recover_s
+        while True:
+            reply = pipeline.send_forward(context, metadata, sender_url=sender, **ids)
+            passed = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
+            # A node may take such a pass only from those that it has known for a while.
+            refused = reply.code in REFUSED or (passed is not None and not passed.success)
+            if not refused or peer.time.now() >= ends:
+                break
+            peer.wait(lambda: False, AGAIN_S)
         if passed is None or not passed.success or not passed.hidden_states:
-            why = reply.code if passed is None else passed.error_message or "no hidden states"
+            why = (
+                f"{reply.code} {reply.details}"
+                if passed is None
+                else (passed.error_message or "no hidden states")
+            )
             raise Skipped(f"the pass whose gradients would go back was not made: {why}")
         back = messages.make(
             "PipelineBackwardRequest",

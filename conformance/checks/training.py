@@ -81,6 +81,8 @@ def training_agreement(context: Context) -> None:
     if before is None or verify is None or after is None:
         raise Skipped("one of the two training-verification routes returned no object")
     rates = [before.get("hash_agreement_rate"), after.get("hash_agreement_rate")]
+    if not isinstance(verify.get("is_working"), bool):
+        raise Skipped("is_working is no bool, which TR-VERIFY-002 reports")
     apart = all(is_number(rate) and rate < 1 for rate in rates)
     # The document rules only on a target that neither converges nor agrees to 100%.
     if apart and before.get("is_converging") is after.get("is_converging") is False:

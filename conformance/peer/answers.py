@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from conformance import messages
+from conformance.compiled import grpc
 from conformance.grpcwire import CHANNEL_OPTIONS
 from conformance.messages import SERVICE
 from conformance.peer.watch import DHT, Call
@@ -72,7 +71,11 @@ class Behind:
         """Return its ID in the DHT. Raises `grpc.RpcError`."""
         me = info(node_id("a client of the suite"), "127.0.0.1", 1)
         asked = messages.make("DHTPingRequest", sender=me).SerializeToString()
-        answer = self._channel.unary_unary(f"/{SERVICE}/DHTPing")(asked, timeout=timeout_s)
+        try:
+            answer = self._channel.unary_unary(f"/{SERVICE}/DHTPing")(asked, timeout=timeout_s)
+        except grpc.RpcError:
+            self.close()
+            raise
         return bytes(messages.parse("DHTPingResponse", answer).responder.node_id)
 
     def ask(self, call: Call) -> Answer:
@@ -121,7 +124,7 @@ def reply(call: Call, **fields: Any) -> Reply:
     return Reply(made.SerializeToString())
 
 
-def alone(call: Call) -> Answer:
+def alone(call: Call, checkpoint: bytes = b"") -> Answer:
     """Answer what is not about the DHT, without a node behind."""
     request: Any = call.message
     if call.operation == "PipelineForward" and request is not None:
@@ -137,6 +140,8 @@ def alone(call: Call) -> Answer:
     if call.operation == "GossipGradient" and request is not None:
         reason = "the conformance peer takes no gradients"
         return reply(call, accepted=False, reason=reason, current_round=request.round_id)
+    if call.operation == "GetCheckpoint" and checkpoint:
+        return reply(call, success=True, checkpoint_data=checkpoint, total_size=len(checkpoint))
     if call.operation == "GetCheckpoint":
         return reply(call, success=False, error_message="the conformance peer has no checkpoint")
     return UNIMPLEMENTED

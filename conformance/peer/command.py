@@ -2,12 +2,12 @@
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
-
-import grpc
 
 from conformance import messages
 from conformance.catalogue import Profile
+from conformance.compiled import grpc
 from conformance.options import add_target_options
 from conformance.peer.peer import Patience, Peer, Setup
 from conformance.peer.watch import PEER
@@ -39,6 +39,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--sole", action="store_true",
         help="no other node holds what the peer holds, so no answer can do without it",
     )  # fmt: skip
+    add("--checkpoint", type=Path, metavar="FILE", help="what the peer answers to GetCheckpoint")
     add("--wait", type=float, default=60.0, metavar="S", help="how long to wait for the node")
 
 
@@ -55,7 +56,15 @@ def make_setup(options: argparse.Namespace, target: Target) -> Setup:
         patience=replace(Patience(), first_s=options.wait, recover_s=max(90.0, options.wait)),
         ident=_ident(target),
         sole=options.sole,
+        checkpoint=_content(options.checkpoint),
     )
+
+
+def _content(path: Path | None) -> bytes:
+    try:
+        return path.read_bytes() if path else b""
+    except OSError as error:
+        raise BadConfiguration(f"--checkpoint: {error}") from None
 
 
 def _ident(target: Target) -> bytes:

@@ -87,6 +87,8 @@ class Setup:
     large_bytes: int = 99 * 1024 * 1024
     # The ID to have in the DHT; else that of the node behind, or one of its own.
     ident: bytes = b""
+    # What the peer has as a checkpoint, if no node is behind it.
+    checkpoint: bytes = b""
     # Whether no other node holds what this one does, so that an answer needs it.
     sole: bool = False
 
@@ -111,12 +113,12 @@ class Peer:
         self._behind = Behind(setup.behind[1]) if setup.behind else None
         own = setup.ident or node_id("peer")
         ident = own if self._behind is None else self._behind.node_id(10)
-        http = urlsplit(setup.behind[0]) if setup.behind else None
-        to = (http.hostname or "", http.port or 80) if http else None
         self.posts: dict[str, Post] = {}
-        for name, port in ((PEER, setup.port), (NEIGHBOUR, 0), (BYSTANDER, 0)):
-            relayed = to if name == PEER else None
-            self.posts[name] = self._post(name, port, relayed)
+        try:
+            self._take_ports()
+        except OSError:
+            self._stop()
+            raise
         infos = {
             name: info(ident if name == PEER else node_id(name), setup.host, post.port)
             for name, post in self.posts.items()
@@ -124,6 +126,12 @@ class Peer:
         self._tables = {
             name: Table(infos[name], [infos[n] for n in infos if n != name]) for name in infos
         }
+
+    def _take_ports(self) -> None:
+        http = urlsplit(self.setup.behind[0]) if self.setup.behind else None
+        to = (http.hostname or "", http.port or 80) if http else None
+        for name, port in ((PEER, self.setup.port), (NEIGHBOUR, 0), (BYSTANDER, 0)):
+            self.posts[name] = self._post(name, port, to if name == PEER else None)
 
     def _post(self, name: str, port: int, http: tuple[str, int] | None) -> Post:
         def answer(call: Call) -> Answer:
@@ -145,6 +153,9 @@ class Peer:
 
     def __exit__(self, *error_info: object) -> None:
         """Stop serving."""
+        self._stop()
+
+    def _stop(self) -> None:
         for post in self.posts.values():
             post.stop()
         if self._behind is not None:
@@ -184,7 +195,7 @@ class Peer:
         if call.operation in OWN:
             return UNIMPLEMENTED
         if self._behind is None or call.post != PEER:
-            return alone(call)
+            return alone(call, self.setup.checkpoint)
         return self._behind.ask(call)
 
     @contextmanager

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import grpc
-
+from conformance.compiled import AVAILABLE, grpc
 from conformance.messagefile import MAX_MESSAGE_BYTES
 from conformance.messages import SERVICE
 from conformance.peer.answers import Answer, Refusal, Reply
@@ -33,7 +32,10 @@ class PortsTaken(OSError):
     """The address is not free."""
 
 
-class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+_Handler: Any = grpc.GenericRpcHandler if AVAILABLE else object
+
+
+class _Rpc(_Handler):  # type: ignore[misc]  # grpc has no types
     """Serves every operation of the service; its messages stay bytes."""
 
     def __init__(self, post: "Post") -> None:
@@ -91,24 +93,23 @@ class Post:
         self.name = name
         self._watch = watch
         self._answer = answer
-        self._pool = ThreadPoolExecutor(CALLS)
-        self._grpc = grpc.server(self._pool, handlers=[_Rpc(self)], options=_OPTIONS)
-        inner = self._grpc.add_insecure_port("127.0.0.1:0")
-        self._nothing = ThreadingHTTPServer(("127.0.0.1", 0), _Nothing)
-        self._nothing.daemon_threads = True
-        elsewhere = http or ("127.0.0.1", int(self._nothing.server_address[1]))
-        self.http = Tap(host, port, lambda: elsewhere, watch.clock, watch.noticed)
+        self.http = Tap(host, port, lambda: http or self._nothing_at, watch.clock, watch.noticed)
         self.port = self.http.port
         try:
             self.rpc = Tap(
-                host, self.port + GRPC_PORT_OFFSET, lambda: ("127.0.0.1", inner),
+                host, self.port + GRPC_PORT_OFFSET, lambda: self._grpc_at,
                 watch.clock, watch.noticed,
             )  # fmt: skip
         except (OSError, OverflowError) as error:
             self.http.stop()
-            self._nothing.server_close()
-            self._pool.shutdown()
             raise PortsTaken(f"port {self.port + GRPC_PORT_OFFSET}: {error}") from None
+        self._pool = ThreadPoolExecutor(CALLS)
+        self._grpc = grpc.server(self._pool, handlers=[_Rpc(self)], options=_OPTIONS)
+        self._grpc_at = ("127.0.0.1", self._grpc.add_insecure_port("127.0.0.1:0"))
+        self._nothing = ThreadingHTTPServer(("127.0.0.1", 0), _Nothing)
+        self._nothing.daemon_threads = True
+        self._nothing_at = ("127.0.0.1", int(self._nothing.server_address[1]))
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Serve."""
@@ -124,9 +125,10 @@ class Post:
         self.rpc.stop()
         self._grpc.stop(0).wait()
         self._pool.shutdown()
-        self._nothing.shutdown()
+        if self._thread is not None:
+            self._nothing.shutdown()
+            self._thread.join()
         self._nothing.server_close()
-        self._thread.join()
 
     def take(self, operation: str, body: bytes, context: Any) -> bytes:
         """Record a call, and answer it."""

@@ -46,6 +46,8 @@ class Call:
     exchange: Exchange | None = None
     # What the peer answered, which a scene may change.
     answer: bytes = b""
+    # Whether the peer has made that larger than it was.
+    filled: bool = False
 
     @property
     def message(self) -> Any | None:

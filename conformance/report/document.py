@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from conformance import __version__
-from conformance.catalogue import Profile
-from conformance.editions import EDITIONS
+from conformance.catalogue import Profile, load
+from conformance.editions import EDITIONS, levels
 from conformance.interface import page
 from conformance.run import Result, Run
 from conformance.verdict import EXIT_CODES, Outcome, Standing
@@ -43,6 +43,7 @@ def build(run: Run, finished: datetime | None = None) -> dict[str, Any]:
             "spent": run.spent,
             "seed": target.seed,
             "examples": target.examples,
+            "declared": target.declared,
             "edition": target.edition,
             "draft": target.edition not in EDITIONS,
             "require": target.require,
@@ -55,7 +56,7 @@ def build(run: Run, finished: datetime | None = None) -> dict[str, Any]:
             "left_out": {
                 profile.value: run.target.absent.get(profile, "not declared")
                 for profile in Profile
-                if profile not in target.profiles
+                if profile not in target.profiles and profile in _profiles_of(target.edition)
             },
         },
         "counts": {
@@ -72,6 +73,12 @@ def build(run: Run, finished: datetime | None = None) -> dict[str, Any]:
     }
     cleaned: dict[str, Any] = run.redactor.value(document)
     return cleaned
+
+
+def _profiles_of(edition: int) -> set[Profile]:
+    """Return the profiles of which the edition scores anything."""
+    catalogue = load()
+    return {catalogue[ident].profile for ident in levels(edition)}
 
 
 def _result(result: Result) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from conformance import cli
-from conformance.catalogue import Effect, Profile
+from conformance import session
+from conformance.catalogue import SERVED, Effect
 from conformance.checks import wallet
 from conformance.editions import DRAFT
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
@@ -49,7 +49,7 @@ def target(toy: Serving) -> Target:
     """Return the toy as a target that allows everything, with few generated inputs."""
     return Target(
         toy.url,
-        profiles=frozenset(Profile),
+        profiles=SERVED,
         burst_s=0.2,
         **NATIVE_SETTINGS,
         grpc=toy.grpc,
@@ -80,5 +80,5 @@ def judge(target: Target) -> Judge:
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Run in an empty folder, without tokens in the environment."""
     monkeypatch.chdir(tmp_path)
-    for variable in cli.ENVIRONMENT.values():
+    for variable in session.ENVIRONMENT.values():
         monkeypatch.delenv(variable, raising=False)

@@ -8,12 +8,12 @@ from threading import Thread
 from typing import Any
 
 from conformance.catalogue import Profile
-from conformance.cli import with_probe
 from conformance.judging.hooks import gone
 from conformance.judging.toy.node import TOKEN
 from conformance.judging.toy.serving import Serving
 from conformance.probe import probe
 from conformance.run import Runner
+from conformance.session import with_probe
 from conformance.target import make_target
 from conformance.tests.conftest import Judge
 from conformance.verdict import Outcome, Standing

@@ -5,19 +5,21 @@ from typing import Any
 
 import pytest
 
-from conformance import messages
+from conformance import cli, messages
 from conformance.catalogue import Level, Profile, load
 from conformance.editions import DRAFT
 from conformance.findings import Findings
 from conformance.judging.client.faults import Fault, fields, rules
-from conformance.judging.client.judge import judge
+from conformance.judging.client.judge import judge as judge_client
 from conformance.judging.client.manners import Manners
+from conformance.judging.toy.serving import Serving, Toy
 from conformance.peer import requests
 from conformance.peer.keepalive import fault, proof, regular, rests
 from conformance.peer.tap import ACK, DATA, END_STREAM, HEADERS, PING, Link, Mark
 from conformance.peer.watch import PEER, Call
 from conformance.report import document, text
 from conformance.run import Run
+from conformance.tests.conftest import Judge
 from conformance.verdict import Exit, Outcome, Ruling, Standing
 
 # What else has to fail, because the fault violates it as well.
@@ -52,7 +54,7 @@ def violated(run: Run) -> set[str]:
 
 @pytest.mark.parametrize("row", RULES, ids=[f"{row.requirement}-{row.name}" for row in RULES])
 def test_a_fault_of_a_client_is_noticed_by_the_requirement_that_it_violates(row: Fault) -> None:
-    run = judge(row.manners, {row.check}, edition=DRAFT)
+    run = judge_client(row.manners, {row.check}, edition=DRAFT)
     assert run.faults == {}
     allowed = {row.requirement, OFTEN, *TOGETHER.get(row.requirement, ())}
     assert row.requirement in violated(run)
@@ -62,7 +64,7 @@ def test_a_fault_of_a_client_is_noticed_by_the_requirement_that_it_violates(row:
 
 
 def test_a_sound_client_is_proved_in_everything() -> None:
-    run = judge(Manners(), edition=DRAFT)
+    run = judge_client(Manners(), edition=DRAFT)
     assert run.faults == {}
     assert run.ended() is Exit.CONFORMS
     of_clients = [item for item in run.results if item.requirement.profile is Profile.PEER]
@@ -121,7 +123,7 @@ def test_a_field_at_another_number_or_of_another_type_is_noticed(row: Fault) -> 
 
 
 def test_an_edition_that_has_no_clients_reports_their_faults_and_fails_nothing() -> None:
-    run = judge(Manners(id_bytes=16), {"peer-watch"}, edition=2)
+    run = judge_client(Manners(id_bytes=16), {"peer-watch"}, edition=2)
     assert run.ended() is Exit.CONFORMS
     result = next(item for item in run.results if item.requirement.id == "CL-DHT-001")
     assert (result.standing, result.outcome, result.scored) == (
@@ -194,3 +196,43 @@ def test_a_connection_knows_its_calls_in_flight() -> None:
     begun.note(Mark(2, False, HEADERS, END_STREAM, 1, 10))
     assert begun.streams == set()
     assert all(a.ends == b.begins for a, b in pairwise(rests(begun, 50)))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_peer_that_nobody_calls_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    port = str(free_port())
+    listen = ("--listen", f"127.0.0.1:{port}")
+    assert cli.main(["peer", "http://127.0.0.1:1", *listen, "--wait", "0.1"]) == 5
+    said = capsys.readouterr()
+    assert f"The peer is at http://127.0.0.1:{port}, its gRPC at 127.0.0.1:" in said.err
+    assert "MUST   0 proved, 0 violated" in said.out
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("address", ["8400", "127.0.0.1:http", "127.0.0.1:65000", "taken"])
+def test_an_address_at_which_no_peer_can_be_is_refused(
+    address: str, toy: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listen = toy.url.removeprefix("http://") if address == "taken" else address
+    assert cli.main(["peer", toy.url, "--listen", listen]) == 4
+    assert "--listen" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_nobody_behind_the_peer_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    behind = ("--behind", "http://127.0.0.1:1")
+    assert cli.main(["peer", "http://127.0.0.1:1", *listen, *behind]) == 4
+    assert "--behind: 127.0.0.1:1001: UNAVAILABLE" in capsys.readouterr().err
+
+
+def free_port() -> int:
+    with Toy() as served:
+        return int(served.url.rpartition(":")[2])
+
+
+def test_a_run_without_a_peer_says_which_command_has_one(judge: Judge) -> None:
+    run = judge("CL-CODE-004", "CL-PORT-001", edition=DRAFT, profiles=frozenset(Profile))
+    reasons = {item.requirement.id: item.reason for item in run.results}
+    assert "meshnode-conformance peer" in reasons["CL-PORT-001"]
+    assert "meshnode-conformance peer" in reasons["CL-CODE-004"]

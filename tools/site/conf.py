@@ -21,6 +21,7 @@ include_patterns = [
     "decisions/*.md",
     "bench/README.md",
     "conformance/*.md",
+    "conformance/results/README.md",
     "tools/*/README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",

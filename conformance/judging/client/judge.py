@@ -36,6 +36,7 @@ def company(manners: Manners) -> Iterator[tuple[Peer, ToyClient]]:
         large_bytes=LARGE_BYTES,
         sole=True,
         ident=MAKER,
+        checkpoint=bytes(LARGE_BYTES),
     )
     with Peer(setup) as peer:
         told = Known("127.0.0.1", peer.posts[PEER].port)

@@ -30,7 +30,9 @@ def answer(asked: Asked) -> Response:
         return Response(json={"object": "list", "data": [_model()]})
     if asked.method == "GET" and path == f"/models/{MODEL}":
         return Response(json=_model())
-    if asked.method == "POST" and path in ("/chat/completions", "/completions"):
+    if path in ("/chat/completions", "/completions"):
+        if asked.method != "POST":
+            return refused(405, "this route takes POST")
         fault = _fault(asked.body, "messages" if path.startswith("/chat") else "prompt")
         return fault or _made(asked.body, chat=path.startswith("/chat"))
     return refused(404, "no such model or path")

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from conformance import messages
-from conformance.catalogue import Effect, Profile
+from conformance.catalogue import SERVED, Effect
 from conformance.editions import DRAFT
 from conformance.judging.toy.answers import Response, Sent
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN, ToyNode
@@ -129,7 +129,7 @@ def toy_target(served: Serving) -> Target:
     """Return the toy as a target that allows and declares everything."""
     return Target(
         served.url,
-        profiles=frozenset(Profile),
+        profiles=SERVED,
         **NATIVE_SETTINGS,
         grpc=served.grpc,
         token=TOKEN,
@@ -144,9 +144,10 @@ def toy_target(served: Serving) -> Target:
 class Toy:
     """Serves a toy node on two free loopback ports, 1000 apart, as a context manager."""
 
-    def __init__(self, node: ToyNode | None = None) -> None:
-        """Serve this node, or a new one."""
+    def __init__(self, node: ToyNode | None = None, port: int = 0) -> None:
+        """Serve this node, or a new one, on this HTTP port, or on any."""
         self._node = node or ToyNode()
+        self._port = port
 
     def __enter__(self) -> Serving:
         """Start both servers."""
@@ -162,7 +163,7 @@ class Toy:
     def _bind(self, node: ToyNode) -> int:
         # A free port for which the port plus 1000 is free as well.
         for _ in range(20):
-            self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(node))
+            self._http = ThreadingHTTPServer(("127.0.0.1", self._port), _handler(node))
             port = int(self._http.server_address[1])
             # Without this option two servers could share a port silently.
             options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
