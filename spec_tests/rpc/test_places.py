@@ -90,8 +90,9 @@ async def test_a_stream_without_a_message_ends_after_a_while() -> None:
 async def half_send(peer: RawPeer, sent: int) -> int:
     """Begin a message of 1 MiB and stop after ``sent`` bytes; return the stream's id."""
     await until(lambda: peer.h2.remote_settings.initial_window_size > MIB, "the node's settings")
-    stream_id = await peer.request(body=b"\0" + MIB.to_bytes(4, "big"), end=False)
-    peer.h2.send_data(stream_id, bytes(sent))
+    body = pb.PipelineForwardRequest(hidden_states=bytes(MIB)).SerializeToString()
+    stream_id = await peer.request(body=prefix(body), end=False)
+    peer.h2.send_data(stream_id, body[:sent])
     await peer.flush()
     return stream_id
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,7 +114,8 @@ async def test_a_gateway_sees_queue_batch_and_cache_at_every_moment(model: Loade
     async def use(executor: Executor) -> None:
         monitor = Monitor(monitored(executor, driven=lambda: 2))
         for _ in range(6):
-            await executor.open(GREEDY)
+            # Long enough that none ends before the look.
+            await executor.open(replace(GREEDY, max_tokens=100))
         await trio.testing.wait_all_tasks_blocked()
         found = samples(monitor)
         running = found["vllm:num_requests_running model_name=small"]

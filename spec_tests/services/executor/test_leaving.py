@@ -111,10 +111,11 @@ async def test_a_prompt_that_is_computed_for_nobody_counts_several_times(
     async def use(executor: Executor) -> None:
         async with await executor.open(replace(GREEDY, requester=ALICE)) as generation:
             await anext(generation)
-        assert not owed
         # The step that was in progress counts too.
         await executor.wait_idle()
         await wait_all_tasks_blocked()
+        # What the event loop took for the token that was read.
+        owed.clear()
         steps = executor.steps
         async with await executor.open(replace(LONG, prompt=LONG.prompt * 20, requester=ALICE)):
             while executor.steps == steps:
