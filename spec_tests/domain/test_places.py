@@ -2,87 +2,30 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from meshnode.domain.batching import EngineLimits, Scheduler, State
+from meshnode.domain.batching import EngineLimits, Scheduler
 from meshnode.domain.places import RESTS_S
 from meshnode.domain.shares import (
-    RECENT_S,
-    SLACK_S,
-    ComputingTime,
     Requester,
     Standing,
     kept,
     largest_above,
 )
-
-PAYING, PEER, FREE = Standing.PAYING, Standing.PEER, Standing.FREE
-ALICE, BOB = Requester(PAYING, "alice"), Requester(PAYING, "bob")
-NEAR, FAR = Requester(PEER, "10.0.0.1"), Requester(PEER, "10.0.0.2")
-ANY = Requester(FREE, "10.0.0.3")
-LIMITS = EngineLimits(max_batch=16, max_queue=16, kv_bytes=1600, prefill_chunk=4)
-
-
-class Batch:
-    """A scheduler that is driven as the executor drives it."""
-
-    def __init__(self, limits: EngineLimits = LIMITS) -> None:
-        self.scheduler: Scheduler[str] = Scheduler(limits)
-        self.now = 0.0
-        self.requesters: dict[str, Requester] = {}
-        self.lost: list[str] = []
-        """Sessions that gave up their place."""
-
-    def submit(self, requester: Requester, count: int = 1, kv_bytes: int = 10) -> list[str]:
-        """Let a requester submit sessions; returns those that the queue took."""
-        taken = []
-        for _ in range(count):
-            name = f"{requester.name}-{len(self.requesters)}"
-            refused = self.scheduler.refused_for(requester)
-            if refused is not None:
-                self.scheduler.leave(refused)
-                self.requesters[refused] = Requester(FREE, "refused")
-            if requester.standing is PEER:
-                done = self.scheduler.submit_resting(name, kv_bytes, requester, self.now)
-            else:
-                done = self.scheduler.submit(name, 4, kv_bytes, requester, self.now)
-            if done:
-                self.requesters[name] = requester
-                taken.append(name)
-        return taken
-
-    def admit(self) -> list[str]:
-        """Give places as a step does."""
-        admitted: list[str] = []
-        while True:
-            victim = self.scheduler.victim(self.now)
-            if victim is not None:
-                self.lost.append(victim)
-                if self.requesters[victim].standing is PEER:
-                    self.scheduler.leave(victim)
-                else:
-                    self.scheduler.suspend(victim, 5, 4, self.now)
-            elif more := self.scheduler.admit(self.now):
-                admitted += more
-            else:
-                return admitted
-
-    def step(self) -> None:
-        """Compute all chunks of prompts."""
-        while (chunk := self.scheduler.next_chunk()) is not None:
-            self.scheduler.prefilled(chunk, self.now)
-
-    def places(self, requester: Requester) -> int:
-        waiting = set(self.scheduler._in[_waiting()])
-        keys = self.scheduler.sessions()
-        return sum(self.requesters[key] == requester for key in keys if key not in waiting)
-
-
-def _waiting() -> State:
-    return State.WAITING
+from spec_tests.domain.batches import (
+    ALICE,
+    ANY,
+    BOB,
+    FAR,
+    FREE,
+    NEAR,
+    PAYING,
+    PEER,
+    Batch,
+    waiting_state,
+)
 
 
 def test_what_is_kept_adds_up() -> None:
@@ -247,77 +190,6 @@ def test_who_waits_too_long_is_named() -> None:
     assert batch.scheduler.overdue(31.0) == [late]
 
 
-def test_computing_time_is_shared_by_weight() -> None:
-    shares = ComputingTime()
-    used = dict.fromkeys([ALICE, NEAR, ANY], 0.0)
-    for _ in range(4000):
-        held_back = shares.held_back(used)
-        assert ALICE not in held_back
-        for requester in set(used) - held_back:
-            shares.spend([requester], 0.01)
-            used[requester] += 0.01
-    whole = sum(used.values())
-    assert used[ALICE] / whole == pytest.approx(0.8, abs=0.01)
-    assert used[NEAR] / whole == pytest.approx(0.15, abs=0.01)
-    assert used[ANY] / whole == pytest.approx(0.05, abs=0.01)
-
-
-def test_accounts_share_the_time_equally_however_many_requests_each_has() -> None:
-    shares, steps = ComputingTime(), dict.fromkeys([ALICE, BOB], 0)
-    used = dict.fromkeys([ALICE, BOB], 0.0)
-    for _ in range(4000):
-        rows = {ALICE: 15, BOB: 1}
-        taking = [one for one in rows if one not in shares.held_back(rows)]
-        computed = [one for one in taking for _ in range(rows[one])]
-        shares.spend(computed, 0.001 * len(computed))
-        for one in taking:
-            steps[one] += 1
-            used[one] += 0.001 * rows[one]
-    assert steps[BOB] == 4000
-    assert used[ALICE] == pytest.approx(used[BOB], abs=0.1)
-
-
-def test_equals_compute_in_one_step() -> None:
-    shares = ComputingTime()
-    for _ in range(100):
-        assert shares.held_back({ALICE, BOB}) == frozenset()
-        shares.spend([ALICE, BOB], 1.0)
-
-
-def test_who_computes_alone_is_never_held_back_and_owes_nothing_for_it() -> None:
-    shares = ComputingTime()
-    for _ in range(100):
-        assert shares.held_back({ANY}) == frozenset()
-        shares.spend([ANY], 1.0)
-    assert shares.held_back({ALICE}) == frozenset()
-    shares.spend([ALICE], 1.0)
-    steps = 0
-    while ANY in shares.held_back({ALICE, ANY}):
-        shares.spend([ALICE], 1.0)
-        steps += 1
-    assert steps <= 16
-
-
-def test_resting_between_two_steps_saves_up_nothing() -> None:
-    shares = ComputingTime()
-    used = 0.0
-    for step in range(2000):
-        working = {ALICE, NEAR} if step % 2 else {ALICE}
-        for requester in working - shares.held_back(working):
-            shares.spend([requester], 1.0)
-            used += requester is NEAR
-    assert used <= 2000 * 3 / 16 + 1
-
-
-def test_clocks_of_those_who_left_are_forgotten() -> None:
-    shares = ComputingTime()
-    for number in range(100):
-        one = Requester(FREE, str(number))
-        assert shares.held_back({one}) == frozenset()
-        shares.spend([one], 1.0)
-    assert len(shares._requesters[FREE]._clocks) <= 2
-
-
 def test_the_largest_above() -> None:
     assert largest_above([], 0) is None
     assert largest_above("aab", 0) == "a"
@@ -358,7 +230,7 @@ class Contested(RuleBasedStateMachine):
         assert self.batch.admit() == []
         self.batch.step()
         scheduler = self.batch.scheduler
-        waiting = {self.batch.requesters[key].standing for key in scheduler._in[_waiting()]}
+        waiting = {self.batch.requesters[key].standing for key in scheduler._in[waiting_state()]}
         if PAYING in waiting and scheduler.computing == 8:
             free = sum(self.batch.places(r) for r in (ANY,))
             peers = sum(self.batch.places(r) for r in (NEAR, FAR))
@@ -367,7 +239,7 @@ class Contested(RuleBasedStateMachine):
 
     def short_of_memory(self) -> bool:
         """Whether some session that waits might be too large for what others may give."""
-        waiting = self.batch.scheduler._in[_waiting()].values()
+        waiting = self.batch.scheduler._in[waiting_state()].values()
         return max(claim.kv_bytes for claim in waiting) + kept(PAYING, 80) > 80
 
     @invariant()
@@ -379,6 +251,8 @@ class Contested(RuleBasedStateMachine):
 
 
 TestContested = Contested.TestCase
+
+
 TestContested.settings = settings(max_examples=25, stateful_step_count=30)
 
 
@@ -393,67 +267,3 @@ def test_what_a_suspended_generation_computes_again_comes_in_small_pieces() -> N
         stops.append(chunk.stop)
         scheduler.prefilled(chunk)
     assert stops == [128, 130, 144, 160, 176, 180]
-
-
-def test_who_wastes_computing_time_waits_for_as_much() -> None:
-    shares = ComputingTime()
-    shares.held_back({ALICE, BOB})
-    shares.owe(ALICE, 1.0)
-    steps = 0
-    while ALICE in shares.held_back({ALICE, BOB}):
-        shares.spend([BOB], 0.01)
-        steps += 1
-    assert steps == pytest.approx(95, abs=2)
-
-
-def test_who_is_ahead_of_somebody_expected_back_is_told_so() -> None:
-    shares = ComputingTime()
-    shares.held_back({ALICE, BOB}, 0.0)
-    shares.spend([BOB], 2 * SLACK_S)
-    shares.held_back({ALICE, BOB}, 0.0)
-    assert not shares.is_ahead
-    # Alice's answer is complete, and she may ask again.
-    assert shares.held_back({BOB}, 1.0) == frozenset()
-    assert shares.is_ahead
-    shares.held_back({BOB}, 1.0 + RECENT_S)
-    assert not shares.is_ahead
-
-
-def test_who_is_not_ahead_computes_while_others_are_away() -> None:
-    shares = ComputingTime()
-    shares.held_back({ALICE, BOB}, 0.0)
-    shares.spend([BOB], SLACK_S / 2)
-    shares.held_back({BOB}, 1.0)
-    assert not shares.is_ahead
-
-
-def test_lower_standings_are_ahead_of_higher_ones_that_are_expected_back() -> None:
-    shares = ComputingTime()
-    shares.held_back({ALICE, ANY}, 0.0)
-    shares.held_back({ANY}, 1.0)
-    assert shares.is_ahead
-    shares.held_back({ANY}, 1.0 + RECENT_S)
-    assert not shares.is_ahead
-
-
-@pytest.mark.parametrize(("sessions", "computes"), [(1, True), (2, False)])
-def test_only_a_step_for_several_sessions_waits_for_the_event_loop(
-    sessions: int, computes: bool
-) -> None:
-    scheduler: Scheduler[str] = Scheduler(EngineLimits())
-    scheduler.submit("a", 4, 1, ALICE)
-    for number in range(sessions):
-        scheduler.submit(f"b{number}", 4, 1, BOB)
-    scheduler.admit()
-    assert scheduler.turn(0.0)
-    scheduler.spend([BOB], 2 * SLACK_S)
-    assert scheduler.turn(0.0)
-    scheduler.leave("a")
-    assert scheduler.turn(0.1) == computes
-    assert scheduler.turn(0.1 + RECENT_S)
-
-
-def test_waste_costs_nothing_where_nobody_else_computes() -> None:
-    shares = ComputingTime()
-    shares.owe(ALICE, 1.0)
-    assert shares.held_back({ALICE}) == frozenset()
