@@ -44,7 +44,8 @@ NUM_LAYERS = 6
 LIMITS = EngineLimits(max_batch=8, max_queue=8, kv_bytes=1 << 23, prefill_chunk=16)
 PIPELINE = PipelineLimits(max_sessions=8, max_queue=8, prefill_chunk=16, call_s=900.0)
 """With this long call timeout a slow holder is never treated as frozen."""
-HOLDER = HolderLimits(sessions=8)
+HOLDER = HolderLimits(sessions=8, open_s=20.0)
+"""On a busy machine a place comes late."""
 PROMPT = "A node serves text inference, takes part in distributed training: café."
 """Takes several prefill chunks, of which the last is not full."""
 GREEDY = GenerationRequest(PROMPT, max_tokens=24, temperature=0.0)
