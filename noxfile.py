@@ -189,6 +189,15 @@ def clients(session: nox.Session) -> None:
 
 
 @nox.session
+def stranger(session: nox.Session) -> None:
+    """Judge a node that was written from the interface alone, with its faults. Needs Node.js."""
+    install(session, "test")
+    folder = Path("conformance/judging/stranger/node")
+    session.run("npm", "install", "--prefix", str(folder), "--no-fund", "--no-audit", external=True)
+    session.run("python", "-m", "conformance.judging.stranger", *session.posargs)
+
+
+@nox.session
 def siege(session: nox.Session) -> None:
     """Attack a real node beside paying clients; fails when they lose more than they may."""
     install(session, "test")

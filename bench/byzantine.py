@@ -23,14 +23,22 @@ from torch import Tensor
 
 from bench.plot import Chart, Line, render
 from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.training.opinions import Opinion, Opinions, condemned
 from meshnode.model.config import DecoderConfig
 from meshnode.model.data import TokenData, shards_of
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import Contribution, Rule, SparseTensor
+from meshnode.model.diloco import Contribution, Rule, SparseTensor, tolerated
 from meshnode.model.feedback import contribute
 from meshnode.model.loading import DEFAULT_MODEL, save_model
-from meshnode.model.trained_model import TrainedModel
-from meshnode.services.training.messages import packed, unpack_gradients, unpacked
+from meshnode.model.overlap import alike
+from meshnode.model.trained_model import Samples, TrainedModel
+from meshnode.services.training.jury import copies_among
+from meshnode.services.training.messages import (
+    PackedGradients,
+    check_gradients,
+    packed,
+    unpacked,
+)
 from meshnode.wire.gradients import Format
 
 OUT = Path(__file__).parent / "plots"
@@ -39,6 +47,10 @@ ROUNDS, STEPS, BATCH = 6, 5, 8
 RATE = 2e-3
 MAX_SHOWN_LOSS = 20.0
 """Higher losses are cut off, since nothing is learned there any more."""
+
+JUDGED = "judged"
+"""The trimmed mean of what is left after the nodes have judged each other: what nodes do."""
+COLUMNS = (*map(str, Rule), JUDGED)
 
 Gradients = Mapping[str, Tensor]
 Lie = Callable[[Gradients, Sequence[Gradients], "Memory"], Gradients]
@@ -130,14 +142,20 @@ def losses(
     lie: Lie | None,
     rounds: int = ROUNDS,
     kind: Format = Format.FLOAT32,
+    *,
+    judged: bool = False,
 ) -> list[float]:
-    """Return the held-out loss before the first round and after each round."""
+    """Return the held-out loss before the first round and after each round.
+
+    ``judged``: the nodes measure each other's contributions and leave some out, as real ones do.
+    """
     data, model = small_data(), TrainedModel(directory)
     names = [f"{node:02}" for node in range(NODES)]
     batches = [data.batches(shards_of(n, names, data.shards), BATCH, seed=1) for n in names]
     feedback: list[Mapping[str, Tensor]] = [{}] * NODES
     memory, measured = Memory(), [model.validate(data.validation_batches(BATCH)).loss]
-    for _ in range(rounds):
+    court = Court(model, data, names) if judged else None
+    for number in range(rounds):
         honest: list[Gradients] = []
         for node in range(NODES):
             model.rewind()
@@ -145,17 +163,62 @@ def losses(
                 model.inner_step(next(batches[node]).batch, RATE)
             honest.append(model.pseudo_gradient())
         sent = honest if lie is None else [*honest[:-1], lie(honest[-1], honest, memory)]
-        received = []
+        received = {}
         for node, gradients in enumerate(sent):
             try:
-                values, feedback[node] = _as_received(gradients, feedback[node], model, kind)
+                received[names[node]], feedback[node] = _as_received(
+                    gradients, feedback[node], model, kind
+                )
             except InvalidRequest:
                 continue
-            received.append(values)
-        model.adopt(model.applied(received, rule))
+        if lie is copy:
+            # The very message, and not only what it was made from.
+            received[names[-1]] = received[names[0]]
+        counted = received if court is None else court.counted(received, number)
+        model.adopt(model.applied(list(counted.values()), rule))
         loss = model.validate(data.validation_batches(BATCH)).loss
         measured.append(min(loss, MAX_SHOWN_LOSS) if math.isfinite(loss) else MAX_SHOWN_LOSS)
     return measured
+
+
+class Court:
+    """The judgement of all nodes on each other (decisions 0209, 0212). The liar has no opinions."""
+
+    def __init__(self, model: TrainedModel, data: TokenData, names: Sequence[str]) -> None:
+        self._model = model
+        self._data = data
+        self._opinions = {name: Opinions() for name in names[:-1]}
+        self.left_out: list[frozenset[str]] = []
+        """The nodes whose contributions did not count, by rounds."""
+
+    def counted(self, received: Mapping[str, Contribution], number: int) -> dict[str, Contribution]:
+        """Return what counts of a round, and measure all for the next one."""
+        statements = {name: self._held(name) for name in received}
+        spare = tolerated(len(received))
+        refused = condemned(statements, spare)
+        heard = [name for name in received if name not in refused]
+        copies = copies_among(heard, alike([received[name] for name in heard]))
+        left_out = refused | (copies if len(refused | copies) <= spare else frozenset())
+        self.left_out.append(left_out)
+        for seed, (judge, opinions) in enumerate(self._opinions.items()):
+            others = [name for name in received if name != judge]
+            samples = [self._sample(name, [*received], number * NODES + seed) for name in others]
+            given = [received[name] for name in others]
+            effects = self._model.effects(self._model.anchor, given, samples, 1 / len(received))
+            opinions.measured(dict(zip(others, effects, strict=True)))
+        return {name: values for name, values in received.items() if name not in left_out}
+
+    def _held(self, name: str) -> dict[str, Opinion]:
+        return self._opinions[name].current() if name in self._opinions else {}
+
+    def _sample(self, name: str, names: Sequence[str], seed: int) -> Samples:
+        shards = self._data.shards
+        own = shards_of(name, names, shards)
+        rest = [shard for shard in range(shards) if shard not in own]
+        assigned, others = (self._data.sample(each, BATCH, seed) for each in (own, rest))
+        if assigned is None or others is None:
+            raise ValueError("too few sequences")
+        return assigned, others
 
 
 def _as_received(
@@ -169,7 +232,16 @@ def _as_received(
         return data, unpacked(data, shapes[name], name)
 
     frames, left = contribute(gradients, feedback, encode)
-    return unpack_gradients(frames, shapes), left
+    received = PackedGradients(frames, shapes)
+    check_gradients(received)
+    return received, left
+
+
+def row_of(directory: Path, lie: Lie | None, kind: Format) -> dict[str, list[float]]:
+    """Return the losses with each rule, and with judging as nodes do it by default."""
+    row = {str(rule): losses(directory, rule, lie, kind=kind) for rule in Rule}
+    row[JUDGED] = losses(directory, Rule.TRIMMED_MEAN, lie, kind=kind, judged=True)
+    return row
 
 
 def main() -> None:
@@ -179,16 +251,13 @@ def main() -> None:
     kind = Format[parser.parse_args().gradients.upper()]
     with tempfile.TemporaryDirectory() as folder:
         directory = small_model(Path(folder))
-        honest = losses(directory, Rule.MEAN, None, kind=kind)
-        table = {
-            name: {str(rule): losses(directory, rule, lie, kind=kind) for rule in Rule}
-            for name, lie in LIES.items()
-        }
-    print(f"{'':14} " + " ".join(f"{rule!s:>13}" for rule in Rule))
-    print(f"{'nobody lies':14} {'':>13} {'':>13} {'':>13} {honest[-1]:13.3f}")
+        table = {name: row_of(directory, lie, kind) for name, lie in LIES.items()}
+        table = {"nobody lies": row_of(directory, None, kind)} | table
+    print(f"{'':14} " + " ".join(f"{column:>13}" for column in COLUMNS))
     for name, row in table.items():
-        print(f"{name:14} " + " ".join(f"{row[str(rule)][-1]:13.3f}" for rule in Rule))
+        print(f"{name:14} " + " ".join(f"{row[column][-1]:13.3f}" for column in COLUMNS))
     OUT.mkdir(exist_ok=True)
+    honest = table.pop("nobody lies")
     result = {"honest": honest, "lies": table}
     (OUT / f"byzantine-{kind.name.lower()}.json").write_text(json.dumps(result, indent=1) + "\n")
     charts = [
@@ -196,7 +265,7 @@ def main() -> None:
             f"One of five: {name}",
             "round",
             [
-                Line("nobody lies", list(enumerate(honest)), dashed=True),
+                Line("nobody lies", list(enumerate(honest[Rule.MEAN])), dashed=True),
                 *(Line(rule, list(enumerate(found))) for rule, found in row.items()),
             ],
         )

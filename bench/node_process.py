@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -39,16 +40,32 @@ class RunningNode:
     memory_bytes: int
     """Resident set size when the node became ready."""
     pid: int
+    data_dir: Path
 
 
 @contextmanager
 def running_node(
-    model: str = "", threads: int = 2, *arguments: str, **settings: str
+    model: str = "",
+    threads: int = 2,
+    *arguments: str,
+    program: str = "meshnode",
+    **settings: str,
 ) -> Iterator[RunningNode]:
-    """Run a node on a free port and kill it at the end; ``settings`` are environment variables."""
+    """Run a node on a free port and kill it at the end; ``settings`` are environment variables.
+
+    ``program`` is a module that runs a node, and its own arguments, which come before the node's.
+    """
     port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "meshnode", "--port", str(port), "--data-dir", folder]
+        command = [
+            sys.executable,
+            "-m",
+            *program.split(),
+            "--port",
+            str(port),
+            "--data-dir",
+            folder,
+        ]
         command += ["--model", model] if model else []
         command += arguments
         variables = {"MESHNODE_TOKEN": TOKEN, "MESHNODE_RESOURCES_CPU_THREADS": str(threads)}
@@ -66,7 +83,12 @@ def running_node(
             memory = process.memory_info().rss
             _wait_ready(f"http://127.0.0.1:{port}")
             yield RunningNode(
-                f"http://127.0.0.1:{port}", TOKEN, float(found[1]), memory, process.pid
+                f"http://127.0.0.1:{port}",
+                TOKEN,
+                float(found[1]),
+                memory,
+                process.pid,
+                Path(folder),
             )
         finally:
             process.kill()

@@ -43,7 +43,7 @@ def pipeline(model: str, *layers: str, **settings: str) -> Iterator[list[Running
         for held in layers[1:]:
             joining = ("--layers", held, "--tracker", driver.url)
             nodes.append(stack.enter_context(running_node(model, THREADS, *joining)))
-        _wait_joined(driver, len(layers) - 1)
+        wait_joined(driver, len(layers) - 1)
         yield nodes
 
 
@@ -78,7 +78,8 @@ def rate(node: RunningNode, sessions: int) -> Callable[[], float]:
     return partial(trio.run, tokens_per_second, Node(node.url, node.token), load, sessions)
 
 
-def _wait_joined(driver: RunningNode, peers: int) -> None:
+def wait_joined(driver: RunningNode, peers: int) -> None:
+    """Wait until the driver knows so many peers."""
     request = urllib.request.Request(  # noqa: S310 - our own node
         f"{driver.url}/api/v1/peers", headers={"Authorization": f"Bearer {driver.token}"}
     )

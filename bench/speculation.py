@@ -48,21 +48,30 @@ def run(model: str = "", layers: tuple[str, ...] = ("0-2", "3-5", "6-7")) -> lis
     return rows
 
 
+PLAIN = {"MESHNODE_PIPELINE_SPECULATE": "false"}
+
+
 @contextmanager
 def network(
-    model: str, layers: tuple[str, ...], delay_ms: float, mbit: float
+    model: str,
+    layers: tuple[str, ...],
+    delay_ms: float,
+    mbit: float,
+    settings: tuple[dict[str, str], dict[str, str]] = ({}, PLAIN),
 ) -> Iterator[tuple[Host, tuple[str, str]]]:
-    """A driver that guesses, one that does not, and their holders; the host and URLs of both."""
+    """Two drivers with these settings, and their holders; the host and URLs of both drivers.
+
+    By default the first one guesses and the second one does not.
+    """
     with ExitStack() as stack:
         made = stack.enter_context(hosts(len(layers), delay_ms, mbit))
         first = made[0]
         urls = f"http://{first.address}:{PORT}", f"http://{first.address}:{PORT + 10}"
         first_half = ("--layers", layers[0])
-        nodes = [stack.enter_context(node(first, model, PORT, *first_half))]
+        nodes = [stack.enter_context(node(first, model, PORT, *first_half, **settings[0]))]
         joining = ("--tracker", urls[0])
-        off = {"MESHNODE_PIPELINE_SPECULATE": "false"}
         nodes.append(
-            stack.enter_context(node(first, model, PORT + 10, *first_half, *joining, **off))
+            stack.enter_context(node(first, model, PORT + 10, *first_half, *joining, **settings[1]))
         )
         for host, held in zip(made[1:], layers[1:], strict=True):
             nodes.append(stack.enter_context(node(host, model, PORT, "--layers", held, *joining)))
@@ -100,12 +109,12 @@ def node(
             process.wait()
 
 
-def rates(host: Host, urls: tuple[str, str]) -> tuple[float, float]:
-    """Tokens a second of each driver, in turn; raises if a text differs."""
+def rates(host: Host, urls: tuple[str, str], most: int = TOKENS) -> tuple[float, float]:
+    """Tokens a second of each driver, in turn, for texts of so many; raises if a text differs."""
     seconds: dict[str, list[float]] = {url: [] for url in urls}
     for round_ in range(ROUNDS + 1):
         for prompt in PROMPTS:
-            body = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
+            body = {"prompt": prompt, "max_tokens": most, "temperature": 0}
             answers = {url: ask(host, url, body) for url in urls}
             texts = {answer["text"] for answer in answers.values()}
             if len(texts) > 1:

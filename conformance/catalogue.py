@@ -78,7 +78,7 @@ class Effect(IntEnum):
 NEEDS = frozenset(
     {
         "token", "expired_token", "grpc", "legacy_paths", "pipeline", "field_map", "reference",
-        "public_key", "request_id", "artifact", "gradient", "peer",
+        "public_key", "request_id", "artifact", "gradient", "peer", "restart",
     }
 )  # fmt: skip
 SCALARS = frozenset({"string", "bytes", "bool", "int32", "int64", "double"})

@@ -3,9 +3,11 @@
 Invariant: spending stops once the budget is used up.
 """
 
+from typing import Any
+
 from conformance import passive
 from conformance.findings import Findings, Skipped
-from conformance.grpcwire import GrpcClient
+from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
 from conformance.peer.peer import Peer
 from conformance.strictjson import Json, is_int, is_number
@@ -55,6 +57,10 @@ class Service:
         self.running: bool | None = None
         # The node's own ID in the DHT; empty if it gives none.
         self.node_id: bytes | None = None
+        # A forward pass that the node accepts, or why none is known, and how it was looked for.
+        self.found_pass: dict[str, Any] | None = None
+        self.no_pass: str | None = None
+        self.tries: list[Reply] = []
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.

@@ -14,6 +14,11 @@ def add_target_options(parser: Any) -> None:
     add("--token", metavar="T", help="bearer token; better: CONFORMANCE_TOKEN in the environment")
     add("--expired-token", metavar="T", help="expired token; better: CONFORMANCE_EXPIRED_TOKEN")
     add("--gradient", metavar="FILE", help="a signed GossipGradientRequest that the node accepts")
+    add(
+        "--restart-command",
+        metavar="CMD",
+        help="restarts the node, for what has to outlive that; run once, with --allow intrusive",
+    )
     add("--grpc", metavar="HOST:PORT", help="default: the HTTP port plus 1000")
     add(
         "--profile",

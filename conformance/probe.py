@@ -15,10 +15,10 @@ from conformance import messages
 from conformance.catalogue import Profile
 from conformance.compiled import AVAILABLE, NO_GRPC
 from conformance.grpcwire import GrpcClient
-from conformance.httpwire import ANONYMOUS, Credential, HttpClient, Unanswered
+from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
 from conformance.journal import Journal
 from conformance.secrecy import Redactor
-from conformance.strictjson import is_int
+from conformance.strictjson import Json, is_int
 from conformance.target import Target, documented_grpc_address
 
 
@@ -150,10 +150,31 @@ def _get(
         answer = http.call("GET", path, credential=credential)
         document = answer.json_object() or {}
         # An unhealthy node may give its report with an error status.
-        fits = bool(set(keys) & set(document)) if keys else answer.ok and bool(document)
-        return fits and (answer.ok or "healthy" in document), f"status {answer.status}"
+        fits = bool(set(keys) & _shown(document)) if keys else answer.ok and bool(document)
+        spoilt = bool(keys) and answer.ok and _is_spoilt(answer)
+        return spoilt or (fits and (answer.ok or "healthy" in document)), f"status {answer.status}"
 
     return ask
+
+
+def _shown(document: dict[str, Json]) -> set[str]:
+    """The keys of an object, and those of objects in it: the resource may be in an envelope."""
+    inner = [value for value in document.values() if isinstance(value, dict)]
+    return set(document).union(*inner)
+
+
+def _is_spoilt(answer: Answer) -> bool:
+    """Whether a success that calls itself JSON has a body that is none.
+
+    A node that spoils all its bodies alike has the routes all the same.
+    """
+    if answer.media_type != "application/json" or not answer.body:
+        return False
+    try:
+        json.loads(answer.body)
+    except ValueError:
+        return True
+    return False
 
 
 def _guarded(http: HttpClient, path: str) -> Callable[[], tuple[bool, str]]:

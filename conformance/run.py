@@ -11,14 +11,14 @@ import time
 import traceback
 from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance import passive
 from conformance.baseline import Baseline
 from conformance.catalogue import Effect, Level, Origin, Requirement, load
 from conformance.context import API, Budget, Context, Service
-from conformance.editions import levels
+from conformance.editions import as_scored, levels
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
@@ -315,15 +315,13 @@ class Runner:
     # -- results ----------------------------------------------------------------------------
 
     def _result(self, requirement: Requirement, found: tuple[Finding, ...]) -> Result:
+        scored = as_scored(requirement, self.target.edition)
+        requirement = scored or requirement
         stands, reason = self._standing(requirement, found)
-        edition = self.target.edition
-        level = levels(edition).get(requirement.id) if edition >= requirement.since else None
-        if level is None and requirement.origin is not Origin.SILENT:
+        if scored is None and requirement.origin is not Origin.SILENT:
             outcome = Outcome.SKIP if OUTCOMES[stands][requirement.level] is Outcome.SKIP else (
                 Outcome.NOTE)  # fmt: skip
             return Result(requirement, stands, outcome, reason, _examples(found), scored=False)
-        if level is not None and level is not requirement.level:
-            requirement = replace(requirement, level=level)
         outcome = OUTCOMES[stands][requirement.level]
         known = outcome is Outcome.FAIL and requirement.id in self._baseline.known
         return Result(requirement, stands, outcome, reason, _examples(found), known)
@@ -359,7 +357,11 @@ class Runner:
 
 
 # Needs whose option is hard to guess from their name.
-_OPTIONS = {"gradient": "--gradient FILE", "peer": "meshnode-conformance peer"}
+_OPTIONS = {
+    "gradient": "--gradient FILE",
+    "peer": "meshnode-conformance peer",
+    "restart": "--restart-command CMD",
+}
 
 
 def _with_option(need: str) -> str:

@@ -22,6 +22,9 @@ any_prompts = st.text(
 ).filter(lambda text: bool(text.strip()))
 
 
+# What programs that put texts together by hand get wrong.
+PROMPTS = ('He said "yes",\nand left.\t{0} %s \\n', "Größe 日本語 🙂")
+
 _OPTIONAL: dict[str, st.SearchStrategy[Json]] = {
     "temperature": st.one_of(
         st.sampled_from([1, 0, 0.0, 2, 2.0]), st.floats(0.0, 2.0, allow_subnormal=False)
@@ -37,8 +40,9 @@ EDGES: tuple[dict[str, Json], ...] = tuple(
     {"prompt": "Hello", "max_tokens": 2, key: value}
     for key, value in (
         ("max_tokens", 1), ("max_tokens", 100),
-        ("temperature", 0), ("temperature", 2), ("temperature", 1.5),
-        ("top_p", 1), ("top_p", 0.5), ("top_k", 1), ("top_k", 50), ("stream", False),
+        ("temperature", 0), ("temperature", 2), ("temperature", 1.5), ("temperature", 0.2),
+        ("top_p", 1), ("top_p", 0.5), ("top_p", 0.1), ("top_k", 1), ("top_k", 50),
+        ("stream", False),
         ("stop", []), ("stop", ["\n", "END"]),
     )
 )  # fmt: skip

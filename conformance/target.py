@@ -3,6 +3,7 @@
 Invariant: what a target does not declare is not applicable, never failed. Flags override the file.
 """
 
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,8 @@ class Target:
     request_id: str | None = None
     artifact: str | None = None
     gradient: MessageFile | None = None
+    # How the operator restarts the node: a program and its arguments, without a shell.
+    restart_command: str | None = field(default=None, repr=False)
     rpc: str | None = None
     field_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pipeline: Mapping[str, Any] = field(default_factory=dict)
@@ -103,8 +106,14 @@ class Target:
             "request_id": self.request_id,
             "artifact": self.artifact,
             "gradient": self.gradient,
+            "restart": self.restart_words,
         }
         return frozenset(need for need, value in met.items() if value)
+
+    @property
+    def restart_words(self) -> list[str]:
+        """Return the words of the command that restarts the node; none without one."""
+        return shlex.split(self.restart_command or "")
 
     def allows(self, effect: Effect) -> bool:
         """Return whether a check with this effect may run."""
@@ -137,6 +146,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "request_id": str,
     "artifact": str,
     "gradient": str,
+    "restart_command": str,
     "rpc": str,
     "model": str,
     "field_map": dict,
@@ -208,6 +218,7 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     except (KeyError, ValueError, AttributeError) as error:
         raise BadConfiguration(f"profiles or allow: {error}") from None
     _validate_tables(settings)
+    _validate_command(settings.get("restart_command"))
     if "gradient" in settings:
         known["gradient"] = _gradient(settings["gradient"])
     target = Target(**known)
@@ -226,6 +237,15 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     if target.profiles & {Profile.GRPC, Profile.DHT, Profile.PIPELINE} and not target.grpc:
         target = replace(target, grpc=documented_grpc_address(target.url))
     return target
+
+
+def _validate_command(command: str | None) -> None:
+    try:
+        words = shlex.split(command) if command is not None else ["none"]
+    except ValueError as error:
+        raise BadConfiguration(f"restart_command: {error}") from None
+    if not words:
+        raise BadConfiguration("restart_command: is empty")
 
 
 def _gradient(path: str) -> MessageFile:

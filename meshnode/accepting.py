@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 import resource
+import select
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -98,6 +99,19 @@ async def _accept_on(
             else:
                 sock.close()
         await trio.lowlevel.checkpoint()
+
+
+def has_left(descriptor: int) -> bool:
+    """Whether the peer of a connected socket has closed it, or its sending side.
+
+    Bytes that it sent before hide nothing. Only Linux tells; elsewhere this is False until the
+    connection has been reset.
+    """
+    if descriptor < 0:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
 
 
 def _is_among_last(sock: socket.socket) -> bool:

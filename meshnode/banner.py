@@ -64,7 +64,7 @@ def print_banner(facts: BannerFacts, out: TextIO | None = None) -> None:
             """    -d '{"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.7}'""",
         ]
     else:
-        # Only a node with the first layer can answer a prompt.
+        # A prompt can be answered only once a node with the first layer is known.
         lines.append(f'  curl {url}/api/v1/layers -H "Authorization: Bearer {credential}"')
     print("\n".join(lines), file=out, flush=True)
 

@@ -145,9 +145,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("chain.snapshot_every", int, 1000, Between(0, 1_000_000_000)),
     Setting("pipeline.chain", bool, True, Anything()),
     Setting("pipeline.mixed", bool, True, Anything()),
-    Setting("pipeline.checks", float, 0.0, Between(0, 1)),
+    Setting("pipeline.checks", float, 1 / 128, Between(0, 1)),
     Setting("pipeline.call_s", float, 5.0, AboveZero(600)),
     Setting("pipeline.speculate", bool, True, Anything()),
+    Setting("pipeline.forward", bool, True, Anything()),
+    Setting("pipeline.short_cut", bool, True, Anything()),
     Setting("limits.requests_per_second_per_address", float, 100.0, AboveZero(1_000_000)),
     Setting("limits.burst_per_address", int, 200, Between(1, 1_000_000)),
     Setting("limits.requests_per_second_per_token", float, 50.0, AboveZero(1_000_000)),
@@ -204,6 +206,11 @@ class PipelineConfig:
     """Deadline of one call to a holder, in seconds (interface 8: 5 s)."""
     speculate: bool
     """Whether tokens are guessed ahead where that is quicker; it never changes a token."""
+    forward: bool
+    """Whether requests go on to a node with the first layer, and are taken from nodes without it
+    (decision 0218)."""
+    short_cut: bool
+    """Whether the last holder may answer this driver straight, where that is quicker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from meshnode.domain.errors import StartupError
@@ -22,10 +23,15 @@ def make_private(folder: Path) -> None:
 
 def write_private(path: Path, data: bytes) -> None:
     """Replace the file's contents by ``data``, durably and atomically. OSError if that fails."""
+    write_private_parts(path, [data])
+
+
+def write_private_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Like :func:`write_private`, with contents in parts, which are never in memory together."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

@@ -58,6 +58,7 @@ from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.chat import ChatPrompts, serve_chat
 from meshnode.services.executor import Executor, ServedVersion, engine_limits, serve_executor
+from meshnode.services.forwarding import Forwarding
 from meshnode.services.health import Health, serve_storage_probe
 from meshnode.services.inventory import require_whole, serve_inventory
 from meshnode.services.keystore import (
@@ -342,13 +343,13 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def uncovered_layers(generations: Executor | Pipeline) -> str:
+def uncovered_layers(generations: Executor | Pipeline | Forwarding) -> str:
     """Why this node could not answer now, if it drives; empty if it could, or never does."""
     return generations.uncovered if isinstance(generations, Pipeline) else ""
 
 
 async def finish_streams(
-    generations: Executor | Pipeline, executor: Executor, deadline_s: float
+    generations: Executor | Pipeline | Forwarding, executor: Executor, deadline_s: float
 ) -> None:
     """Wait until every generation in flight has ended, for ``deadline_s`` seconds at most.
 

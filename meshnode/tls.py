@@ -171,6 +171,10 @@ class TlsSocket:
             trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
 
+    def fileno(self) -> int:
+        """The descriptor; negative once it is closed."""
+        return self._sock.fileno()
+
     def getpeername(self) -> Any:
         """The client's address."""
         return self._sock.getpeername()

@@ -123,14 +123,22 @@ class ClientTurns:
         """Count what the running task does from now on, and the tasks that it starts."""
         _whose.set(self._address)
 
-    async def wait(self) -> None:
-        """Wait until the address may use more time. The caller goes on without a checkpoint."""
+    async def wait(self, left: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until the address may use more time. The caller goes on without a checkpoint.
+
+        False if the client has ``left`` meanwhile: then nothing need be done for it, and the next
+        connection has its turn at once. A client that need not wait is not looked at.
+        """
         if self._address is not None and self._turns.rivals:
             async with self._turns.queue(self._address):
                 # Let tasks run that the connection before this one has started.
                 await trio.lowlevel.checkpoint()
+                if left():
+                    return False
                 # Once: waking up takes time too.
                 await trio.sleep(self._turns.wait_s(self._address))
+                return not left()
+        return True
 
 
 def counted(function: Callable[[], Result]) -> Callable[[], Result]:

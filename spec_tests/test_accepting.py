@@ -16,7 +16,7 @@ from functools import partial
 import pytest
 import trio
 
-from meshnode.accepting import AddressRate, accept_connections
+from meshnode.accepting import AddressRate, accept_connections, has_left
 from meshnode.domain.ratelimit import Rate
 
 HERE, STRANGER, OTHER = "127.0.0.1", "192.0.2.1", "192.0.2.2"
@@ -112,3 +112,14 @@ async def test_the_last_descriptors_are_for_files(
         monkeypatch.undo()
         assert await says(listener) == b"welcome"
         nursery.cancel_scope.cancel()
+
+
+async def test_who_has_left_is_seen_behind_unread_bytes() -> None:
+    here, there = socket.socketpair()
+    with here:
+        with there:
+            assert not has_left(here.fileno())
+            there.send(b"unread")
+            assert not has_left(here.fileno())
+        assert has_left(here.fileno())
+    assert has_left(here.fileno())

@@ -97,6 +97,32 @@ def test_connections_of_an_address_share_its_time() -> None:
     run(scenario, {CUSTOMER})
 
 
+def test_connections_that_have_left_keep_nobody_waiting() -> None:
+    async def one(turns: Turns, *, left: bool) -> None:
+        assert await turns.of(STRANGER).wait(lambda: left) is not left
+
+    async def scenario(turns: Turns) -> None:
+        await read(turns, STRANGER, 20)
+        begun = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(500):
+                nursery.start_soon(partial(one, turns, left=True))
+        assert trio.current_time() == begun
+        await one(turns, left=False)
+        assert trio.current_time() > begun
+
+    run(scenario, {CUSTOMER})
+
+
+def test_who_leaves_while_it_waits_is_noticed() -> None:
+    async def scenario(turns: Turns) -> None:
+        await read(turns, STRANGER, 20)
+        looks = iter((False, True))
+        assert not await turns.of(STRANGER).wait(lambda: next(looks))
+
+    run(scenario, {CUSTOMER})
+
+
 def test_tasks_that_a_connection_starts_are_counted() -> None:
     async def work(steps: int) -> None:
         for _ in range(steps):

@@ -31,7 +31,9 @@ keys = st.binary(min_size=NODE_ID_BYTES, max_size=NODE_ID_BYTES)
 
 
 # Port 9 is the discard port, in case the target calls back.
-SENDER = messages.make("DHTNodeInfo", node_id=os.urandom(NODE_ID_BYTES), ip="127.0.0.1", port=9)
+SENDER: Any = messages.make(
+    "DHTNodeInfo", node_id=os.urandom(NODE_ID_BYTES), ip="127.0.0.1", port=9
+)
 
 
 def _call(context: Context, ident: str, operation: str, **fields: Any) -> tuple[Reply, Any]:
@@ -102,7 +104,9 @@ def dht_ping(context: Context) -> None:
     first_reply, first = _call(context, "GR-OP-015", "DHTPing")
     second_reply, second = _call(context, "GR-OP-015", "DHTPing")
     present = first.HasField("responder")
-    if context.judge("DH-001", present, "there is no responder", first_reply):
+    itself = present and first.responder.node_id != SENDER.node_id
+    why = "the responder is the sender" if present else "there is no responder"
+    if context.judge("DH-001", itself, why, first_reply):
         _judge_ids(context, "LIM-010", [first.responder, second.responder], second_reply)
         context.judge(
             "DH-002",
@@ -204,10 +208,16 @@ def _judge_both_list(context: Context, key: bytes, answer: Any, reply: Reply) ->
         after = messages.parse("DHTFindValueResponse", again.body)
     except messages.BadMessage:
         return
-    if not other_reply.ok or not again.ok or len(after.nodes) != len(answer.nodes):
+    searched = [{node.node_id for node in each.nodes} for each in (answer, after)]
+    if not other_reply.ok or not again.ok or searched[0] != searched[1]:
+        # The node has learned of others meanwhile.
         return
-    both = bool(nodes) == bool(answer.nodes)
+    both = set(nodes) <= searched[0] or searched[0] <= set(nodes)
+    both = both and bool(nodes) == bool(answer.nodes)
+    only = [sorted(each)[0].hex() for each in (set(nodes) - searched[0], searched[0] - set(nodes))
+            if each]  # fmt: skip
     why = f"DHTFindNode lists {len(nodes)} nodes, DHTFindValue {len(answer.nodes)}"
+    why += f"; only one of them lists {' and '.join(only)}" if only else ""
     context.judge("DH-020", both, why, other_reply, reply)
     for name, listed, shown in (
         ("DHTFindNodeResponse", nodes, other_reply), ("DHTFindValueResponse", answer.nodes, reply),
@@ -248,7 +258,7 @@ _REQUESTS = _STORE_IDS[2:]
 _STORE_FIELDS = fields_of_message("DHTStoreResponse", "DHTFindValueResponse")
 
 
-@requirement("GR-OP-016", "DH-019", *_EVERY, *_STORE_IDS, *_INFO, *_STORE_FIELDS)
+@requirement("GR-OP-016", "DH-007", "DH-019", *_EVERY, *_STORE_IDS, *_INFO, *_STORE_FIELDS)
 def dht_store(context: Context) -> None:
     """Call DHTStore with generated values and fresh keys, twice with one key; look each up."""
 
@@ -261,11 +271,20 @@ def dht_store(context: Context) -> None:
         st.integers(1, 65535),
     )
     explore(context, addresses, store, examples=max(3, context.target.examples // 2))
+    store("A value, with Capitals: and spaces")
     key = os.urandom(NODE_ID_BYTES)
     _store_and_find(context, key, "192.0.2.1:9000")
+    _judge_neighbour(context, key)
     stored, _ = _store(context, key, "192.0.2.2:9000")
     reply, found = find_value(context, key)
     context.observe("DH-010", f"afterwards it is {brief(found.value)}", stored, reply)
+
+
+def _judge_neighbour(context: Context, key: bytes) -> None:
+    """Look up the key that differs from a stored one in its last bit."""
+    reply, found = find_value(context, key[:-1] + bytes([key[-1] ^ 1]))
+    why = f"found {brief(found.value)} under a key that only resembles a stored one"
+    context.judge("DH-007", not found.found, why, reply)
 
 
 def _store(context: Context, key: bytes, value: str) -> tuple[Reply, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from conformance import messages
 from conformance.catalogue import fields_of_message
 from conformance.checks.answers import judge_failure_reason, judge_message, judge_operation
+from conformance.checks.numbers import judge_necessary
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -14,7 +15,9 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 
-@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
+@requirement(
+    "GR-OP-004", "GR-GOSSIP-001", "GR-NUM-001", *fields_of_message("GossipGradientResponse")
+)
 def gossip_gradient(context: Context) -> None:
     """Gossip a gradient that no receiver can use: another model, a far round, no data."""
     reply = context.grpc.call(
@@ -33,7 +36,9 @@ def gossip_gradient(context: Context) -> None:
         _judge_gossip(context, reply)
 
 
-@requirement("GR-OP-004", "GR-GOSSIP-001", *fields_of_message("GossipGradientResponse"))
+@requirement(
+    "GR-OP-004", "GR-GOSSIP-001", "GR-NUM-001", *fields_of_message("GossipGradientResponse")
+)
 def gossip_accepted(context: Context) -> None:
     """Gossip the declared gradient, byte for byte as it is in its file."""
     gradient = context.target.gradient
@@ -60,6 +65,9 @@ def _judge_gossip(context: Context, reply: Reply) -> Any | None:
             reason=answer.reason,
             key="reason",
         )
+        if not answer.accepted:
+            needed = {"reason": bool(answer.reason)}
+            judge_necessary(context, "GossipGradientResponse", needed, reply.body, reply)
     return answer
 
 

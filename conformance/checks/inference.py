@@ -135,6 +135,8 @@ def inference_parameters(context: Context) -> None:
         answer = context.infer({"prompt": prompt, "max_tokens": 1})
         result_of(context, answer, ["NA-INF-030"])
 
+    for prompt in strategies.PROMPTS:
+        ask_prompt(prompt)
     explore(
         context, strategies.any_prompts, ask_prompt, examples=max(3, context.target.examples // 3)
     )
@@ -275,10 +277,11 @@ def inference_stop(context: Context) -> None:
 
 @requirement("NA-INF-032")
 def inference_prompts(context: Context) -> None:
-    """POST /inference with a short prompt and a long one, and compare their prompt tokens."""
+    """POST /inference with a word, a sentence and four sentences, and compare their tokens."""
     counts: list[float] = []
     answers: list[Answer] = []
-    for prompt in ("Hello", "Once upon a time there was a node. " * 4):
+    sentence = "Once upon a time there was a node. "
+    for prompt in ("Hello", sentence, sentence * 4):
         answer = context.infer({"prompt": prompt, "max_tokens": 1})
         found = lookup(answer.json_object() or {}, "usage.prompt_tokens")
         if not answer.ok or not found or not is_int(found[0]):
@@ -287,8 +290,8 @@ def inference_prompts(context: Context) -> None:
         answers.append(answer)
     context.judge(
         "NA-INF-032",
-        0 < counts[0] < counts[1],
-        f"prompt_tokens {counts[0]} for a word, {counts[1]} for four sentences",
+        0 < counts[0] < counts[1] < counts[2],
+        f"prompt_tokens {brief(counts)} for a word, a sentence and four sentences",
         *answers,
     )
 

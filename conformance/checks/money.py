@@ -65,11 +65,12 @@ def still(context: Context, *credentials: Credential) -> list[Money] | None:
     return after if same else None
 
 
-def _near(found: float, expected: float) -> bool:
+def near(found: float, expected: float) -> bool:
+    """Whether two amounts are equal but for rounding."""
     return abs(found - expected) <= EXACT * max(1.0, abs(expected))
 
 
-def _eventually(hold: Callable[[], bool]) -> bool:
+def eventually(hold: Callable[[], bool]) -> bool:
     """Return whether it holds within the time in which a transfer is listed."""
     deadline = time.monotonic() + wallet.LISTED_WITHIN_S
     while not hold():
@@ -142,6 +143,8 @@ def _send_once(
     address, own = payee.document.get("address"), payer.document.get("address")
     if not isinstance(address, str) or address == own or payer.available < 3 * AMOUNT:
         raise Skipped("there are no two accounts, or too little is available")
+    if context.budget.left < AMOUNT:
+        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
     sent = _post(context, "/wallet/send", {"to": address, "amount": AMOUNT, "memo": MEMO}, first)
     if sent.status in (400, 403, 422):
         body = {"to": address, "amount": AMOUNTS[-1], "memo": MEMO}
@@ -162,16 +165,16 @@ def _send_once(
 
     def arrived() -> bool:
         now["payer"], now["payee"] = read_money(context, first), read_money(context, second)
-        return _near(now["payer"].available, payer.available - cost) and _near(
+        return near(now["payer"].available, payer.available - cost) and near(
             now["payee"].available, payee.available + AMOUNT)  # fmt: skip
 
-    _eventually(arrived)
+    eventually(arrived)
     left, got = now["payer"], now["payee"]
     less = (payer.available - left.available, payer.total - left.total)
-    compared.note("NA-WALLET-010", _near(less[0], cost) and _near(less[1], cost),
+    compared.note("NA-WALLET-010", near(less[0], cost) and near(less[1], cost),
                   f"sending {cost:g} took {less[0]:g} of available and {less[1]:g} of total",
                   payer.answer, sent, left.answer)  # fmt: skip
-    compared.note("NA-WALLET-011", _near(got.available, payee.available + AMOUNT),
+    compared.note("NA-WALLET-011", near(got.available, payee.available + AMOUNT),
                   f"{payee.available:g} before receiving {AMOUNT:g}, {got.available:g} afterwards",
                   payee.answer, sent, got.answer)  # fmt: skip
     _follow_listed(context, compared, sent, result, address, cost)
@@ -194,12 +197,12 @@ def _follow_listed(
         listed["rows"] = [row for row in rows if row.get("id") == ident]
         return bool(listed["rows"])
 
-    _eventually(found)
+    eventually(found)
     rows = listed["rows"]
     good = len(rows) == 1 and rows[0].get("type") == "send" and rows[0].get("to") == address
     # The document does not say whether the entry includes the fee.
     amount = rows[0].get("amount") if rows else None
-    fits = is_number(amount) and (_near(amount, -AMOUNT) or _near(amount, -cost))
+    fits = is_number(amount) and (near(amount, -AMOUNT) or near(amount, -cost))
     if rows:
         judge_now(context, "timestamp", rows[0].get("timestamp"), listed["answer"])
     why = f"a send of {AMOUNT:g} to {brief(address)} is listed as {brief(rows, 160)}"
@@ -246,20 +249,20 @@ def _follow_stake(
 
     def arrived() -> bool:
         now["after"] = read_money(context, account)
-        return _near(now["after"].staked, before.staked + amount)
+        return near(now["after"].staked, before.staked + amount)
 
-    _eventually(arrived)
+    eventually(arrived)
     after = now["after"]
     shown = (before.answer, answer, after.answer)
     why = f"{before.staked:g} staked, then {amount:g} more, now {after.staked:g}"
-    compared.note("NA-WALLET-014", _near(after.staked, before.staked + amount), why, *shown)
+    compared.note("NA-WALLET-014", near(after.staked, before.staked + amount), why, *shown)
     # The document does not say what staking costs beyond the amount.
     spent = before.available - after.available
     compared.note("NA-WALLET-015", amount - EXACT <= spent <= amount + 2 * AMOUNT,
                   f"staking {amount:g} took {spent:g} from what is available", *shown)  # fmt: skip
     told = [lookup(result, f"new_balance.{key}") for key in ("available", "staked")]
     if all(found and is_number(found[0]) for found in told):
-        both = _near(told[0][0], after.available) and _near(told[1][0], after.staked)
+        both = near(told[0][0], after.available) and near(told[1][0], after.staked)
         why = f"new_balance is {brief(told)}, the balance has {after.figures}"
         compared.note("NA-WALLET-016", both, why, *shown)
     in_force = lookup(after.document, "staking.amount")
@@ -288,13 +291,13 @@ def money_unstaked(context: Context) -> None:
         answer, amount = _unstaked(context, account, before[0].staked)
         if amount == 0:
             after = read_money(context, account)
-            kept = _near(after.staked, before[0].staked)
+            kept = near(after.staked, before[0].staked)
             why = f"success is false, but {before[0].staked - after.staked:g} less is staked"
             compared.note("NA-WALLET-018", kept, why, before[0].answer, answer, after.answer)
             continue
         after = read_money(context, account)
         shown = (before[0].answer, answer, after.answer)
-        compared.note("NA-WALLET-018", _near(after.staked, before[0].staked - amount),
+        compared.note("NA-WALLET-018", near(after.staked, before[0].staked - amount),
                       f"{before[0].staked:g} staked, then {amount:g} less, now {after.staked:g}",
                       *shown)  # fmt: skip
         early = after.available - before[0].available
@@ -330,13 +333,13 @@ def inference_counted(context: Context) -> None:
     compared = Comparison(context)
     steps: list[tuple[float, float, float]] = []
     for _ in range(TRIES):
-        before = _counted(context)
+        before = counted(context)
         answer = context.infer({"prompt": "Hello", "max_tokens": 3})
         result = answer.json_object() or {}
         made = result.get("tokens_generated")
         if not answer.ok or not is_number(made):
             raise Skipped(f"POST /inference was answered with status {answer.status}")
-        after = _counted_after(context, before, tokens=bool(made))
+        after = counted_after(context, before, tokens=bool(made))
         asked, tokens = after[0] - before[0], after[1] - before[1]
         shown = (before[2], answer, after[2])
         compared.note("NA-COUNT-001", asked >= 1, f"requests_total rose by {asked:g}", *shown)
@@ -352,19 +355,20 @@ def inference_counted(context: Context) -> None:
     context.judge("NA-COUNT-003", not wrong, why, answer)
 
 
-def _counted_after(context: Context, before: Figures, *, tokens: bool) -> Figures:
+def counted_after(context: Context, before: Figures, *, tokens: bool) -> Figures:
     """Return the figures once they have risen, or the latest ones."""
     seen = [before]
 
     def arrived() -> bool:
-        seen.append(_counted(context))
+        seen.append(counted(context))
         return seen[-1][0] > before[0] and (seen[-1][1] > before[1] or not tokens)
 
-    _eventually(arrived)
+    eventually(arrived)
     return seen[-1]
 
 
-def _counted(context: Context) -> Figures:
+def counted(context: Context) -> Figures:
+    """Return the figures of the metrics; raise `Skipped` without them."""
     answer, document = fetch(context, METRICS)
     found = [lookup(document, f"inference.{key}") for key in ("requests_total", "tokens_generated")]
     if not all(values and is_number(values[0]) for values in found):

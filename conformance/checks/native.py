@@ -8,6 +8,7 @@ import hashlib
 import re
 from typing import Any
 
+from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT, judge_route, served
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -36,12 +37,14 @@ OK = 200
 ENDLESS = ("cut: longer", "timeout: not finished")
 
 
-def _get(context: Context, path: str, query: dict[str, object] | None = None) -> Answer:
+def native_get(context: Context, path: str, query: dict[str, object] | None = None) -> Answer:
+    """GET a native resource, a second time after an error of the server."""
     # Not `context.api`: the passive checks judge the node API, and native errors are not specified.
     return served(lambda: context.http.call("GET", path, query=query))
 
 
-def _judge_contents(context: Context, path: str, answer: Answer) -> None:
+def judge_contents(context: Context, path: str, answer: Answer) -> None:
+    """Rule on whether a resource has contents."""
     context.judge("NT-RULE-024", _has_contents(answer), f"{path}: {_shown(answer)}", answer)
 
 
@@ -67,7 +70,7 @@ def native_routes(context: Context) -> None:
     """GET every route that takes no value from the target, without a token."""
     for ident, (path, query) in READABLE.items():
         try:
-            answer = _get(context, path, query)
+            answer = native_get(context, path, query)
         except Unanswered as reason:
             # A checkpoint may be too long to read in full. That its bytes arrive is enough.
             status = (reason.exchange.response or {}).get("status")
@@ -83,7 +86,7 @@ def native_routes(context: Context) -> None:
         if not judge_route(context, ident, answer, auth=False):
             continue
         context.holds("NA-AUTH-013", answer)
-        _judge_contents(context, path, answer)
+        judge_contents(context, path, answer)
         if not answer.media_type.endswith("json"):
             continue
         try:
@@ -97,7 +100,7 @@ def native_routes(context: Context) -> None:
 @requirement("NT-ROUTE-001", "NT-RULE-001")
 def native_healthz(context: Context) -> None:
     """GET /healthz."""
-    answer = _get(context, "/healthz")
+    answer = native_get(context, "/healthz")
     if answer.status in ABSENT:
         context.fails("NT-ROUTE-001", f"the route does not exist: status {answer.status}", answer)
         return
@@ -111,10 +114,10 @@ def native_healthz(context: Context) -> None:
 def native_legacy(context: Context) -> None:
     """GET the legacy paths that the target declares."""
     for path in context.target.legacy_gone:
-        answer = _get(context, path)
+        answer = native_get(context, path)
         context.judge("NT-RULE-009", answer.status == 410, f"{path}: {answer.status}", answer)
     for path in context.target.legacy_redirected:
-        answer = _get(context, path)
+        answer = native_get(context, path)
         there = answer.header("Location").split("?")[0].rstrip("/")
         context.judge(
             "NT-RULE-010",
@@ -146,7 +149,7 @@ def _judge_mapped(context: Context, name: str, values: list[Json], answer: Answe
 
 
 def _document(context: Context, path: str, query: dict[str, object] | None = None) -> Any:
-    answer = _get(context, path, query)
+    answer = native_get(context, path, query)
     document = answer.json_object() if answer.ok else None
     return answer, document
 
@@ -163,57 +166,37 @@ def native_block(context: Context) -> None:
         if not heights:
             raise Skipped(f"no block at the mapped path, status {answer.status}")
         height = heights[0]
-    answer = _get(context, f"/api/block/{height}")
-    if answer.ok or "/api/blocks height" in context.target.field_map:
+    named = "/api/blocks height" in context.target.field_map
+    if not named and context.edition >= FOUND_SINCE:
+        _, document = _document(context, "/api/blocks", {"limit": 1})
+        heights = _called(document, "height")
+        named, height = bool(heights), heights[0] if heights else height
+    answer = native_get(context, f"/api/block/{height}")
+    if answer.ok or named or answer.status in (405, 501):
         if judge_route(context, "NT-ROUTE-007", answer, auth=False):
-            _judge_contents(context, f"/api/block/{height}", answer)
+            judge_contents(context, f"/api/block/{height}", answer)
     else:
         raise Skipped("no block at height 1, and no heights in [target.field_map]")
 
 
-@requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027")
-def native_account(context: Context) -> None:
-    """GET the account of the declared public key, and that of another key."""
-    key = context.target.public_key or ""
-    answer = _get(context, "/api/account", {"public_key": key})
-    if not judge_route(context, "NT-ROUTE-008", answer, auth=False):
-        return
-    _judge_contents(context, "/api/account", answer)
-    values = [
-        value
-        for path in context.target.field_map.get("/api/account money", ())
-        for value in lookup(answer.json_object(), path)
-    ]
-    if any(value not in (0, "0") for value in values):
-        # Nobody has the key to this one, so that it has no money.
-        other = _get(context, "/api/account", {"public_key": _other(key)})
-        same = other.ok and other.json_object() == answer.json_object()
-        context.judge("NT-RULE-027", not same, "another key has the same account", answer, other)
-
-
-def _other(text: str) -> str:
-    """Return a value of the same form that names nothing."""
-    return text[:-8] + ("0badc0de" if not text.endswith("0badc0de") else "deadbeef")
-
-
-@requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028")
-def native_request(context: Context) -> None:
-    """GET the declared inference request, which was made recently."""
-    answer = _get(context, "/api/inference/request", {"id": context.target.request_id})
-    if judge_route(context, "NT-ROUTE-011", answer, auth=False):
-        context.holds("ST-003", answer)
-        _judge_contents(context, "/api/inference/request", answer)
-        query: dict[str, object] = {"id": _other(context.target.request_id or "")}
-        other = _get(context, "/api/inference/request", query)
-        same = other.ok and other.body == answer.body
-        context.judge("NT-RULE-028", not same, "another id has the same record", answer, other)
+def _called(document: Json, name: str) -> list[int]:
+    """Return the whole numbers, or the texts of such, under keys of this name at any depth."""
+    found: list[int] = []
+    if isinstance(document, dict):
+        value = document.get(name)
+        if is_int(value) or (isinstance(value, str) and value.isdecimal()):
+            found.append(int(str(value).partition(".")[0]))
+    inner = document.values() if isinstance(document, dict) else document
+    for value in inner if isinstance(document, dict | list) else ():
+        found += _called(value, name)
+    return found
 
 
 @requirement("NT-ROUTE-014", "NT-RULE-019")
 def native_artifact(context: Context) -> None:
     """GET the declared artifact and compare its SHA-256 with the one in its path."""
     digest = context.target.artifact or ""
-    answer = _get(context, f"/artifacts/sha256/{digest}")
+    answer = native_get(context, f"/artifacts/sha256/{digest}")
     if judge_route(context, "NT-ROUTE-014", answer, auth=False):
         found = hashlib.sha256(answer.body).hexdigest()
         context.judge("NT-RULE-019", found == digest.lower(), f"its digest is {found}", answer)
@@ -223,9 +206,9 @@ def native_artifact(context: Context) -> None:
 def native_reference(context: Context) -> None:
     """GET the declared views of the earlier chain, and POST to each, which must not succeed."""
     for path in context.target.reference:
-        answer = _get(context, path)
+        answer = native_get(context, path)
         if judge_route(context, "NT-ROUTE-019", answer, auth=False):
-            _judge_contents(context, path, answer)
+            judge_contents(context, path, answer)
         written = context.http.call("POST", path, json_body={"conformance": 1})
         context.judge(
             "NT-RULE-020", not written.ok, f"POST {path}: status {written.status}", written
@@ -351,5 +334,5 @@ def native_work(context: Context) -> None:
 def native_errors(context: Context) -> None:
     """GET resources that cannot exist, to observe the body of a native error."""
     for path in ("/api/block/none", "/api/account", "/artifacts/sha256/none", "/api/no-such-path"):
-        answer = _get(context, path)
+        answer = native_get(context, path)
         context.observe("NT-SILENT-006", f"{path}: {answer.status} {brief(answer.body)}", answer)

@@ -6,6 +6,7 @@ that does not speak it only if the target declares that it does.
 
 import json
 
+from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -38,12 +39,22 @@ def _served(context: Context, method: str) -> tuple[Answer, bool]:
     return answer, False
 
 
+def _is_absent(context: Context, answer: Answer) -> bool:
+    """Return whether the answer is that to a path that does not exist, or refuses any POST."""
+    if context.edition < FOUND_SINCE or answer.status in (405, 501):
+        return context.edition >= FOUND_SINCE
+    body = {"jsonrpc": "2.0", "id": 1, "method": "status", "params": {}}
+    content = json.dumps(body).encode()
+    control = context.http.call("POST", "/no-such-route-of-the-document", content=content)
+    return (control.status, control.body) == (answer.status, answer.body)
+
+
 @requirement("NT-ROUTE-018", "NT-RULE-003", "NT-RULE-018", "NT-SILENT-003")
 def native_rpc(context: Context) -> None:
     """POST /rpc with the methods status, block and validators, in a JSON-RPC 2.0 envelope."""
     answer, served = _served(context, "status")
     context.observe("NT-SILENT-003", f"JSON-RPC 2.0 is answered with {answer.status}", answer)
-    if answer.status in ABSENT and context.target.rpc:
+    if answer.status in ABSENT and (context.target.rpc or _is_absent(context, answer)):
         context.fails("NT-ROUTE-018", f"the route does not exist: status {answer.status}", answer)
         return
     if not served and not context.target.rpc:

@@ -184,7 +184,19 @@ def _proofs(context: Context, listed: dict[str, Json], answer: Answer) -> None:
         verified = sum(lookup({"p": entry}, "p.verified") == [True] for entry in entries)
         why = f"{verified} of {len(entries)} are verified, total_verified is {good[0]}"
         context.judge("NA-SANE-018", verified == good[0], why, answer)
+        _judge_rewards(context, listed, answer)
     judge_past(context, "timestamps", lookup(listed, "proofs[].timestamp"), answer)
+
+
+def _judge_rewards(context: Context, listed: dict[str, Json], answer: Answer) -> None:
+    """Rule on the sum of the rewards of all proofs; some of them may be paid later, or never."""
+    rewards = [value for value in lookup(listed, "proofs[].reward") if is_number(value)]
+    total = lookup(listed, "stats.total_reward")
+    if total and is_number(total[0]) and len(rewards) == len(listed["proofs"]):
+        most = sum(rewards)
+        why = f"total_reward is {total[0]}, the rewards of all proofs are {most:g}"
+        held = total[0] <= most + 1e-6 * max(1.0, abs(most))
+        context.judge("NA-SANE-024", held, why, answer)
 
 
 add_shape_check(STATUS, "GEN-005", "GEN-007", "GEN-013", "GEN-014", "NA-SANE-010", extra=_status)
@@ -198,4 +210,4 @@ add_shape_check(
 add_shape_check(PEERS, "NA-SANE-007", "NA-SANE-008", "GEN-007", "GEN-019", extra=_peers)
 add_shape_check(LAYERS, "ST-006", "NA-SEEN-002", extra=_layers)
 add_shape_check(CONFIG)
-add_shape_check(PROOFS, "NA-SEEN-003", "GEN-019", "NA-SANE-018", extra=_proofs)
+add_shape_check(PROOFS, "NA-SEEN-003", "GEN-019", "NA-SANE-018", "NA-SANE-024", extra=_proofs)

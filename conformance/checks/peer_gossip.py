@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 
 from conformance import messages
-from conformance.checks import pipeline
+from conformance.checks import passes
 from conformance.checks.peering import AGAIN_S, Scene, need_work, settle, shown, watched
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -68,7 +68,7 @@ def peer_backward(context: Context) -> None:
         peer.came()
         ends = peer.time.now() + peer.patience.recover_s
         while True:
-            reply = pipeline.send_forward(context, metadata, sender_url=sender, **ids)
+            reply = passes.send_forward(context, metadata, sender_url=sender, **ids)
             passed = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
             # A node may take such a pass only from those that it has known for a while.
             refused = reply.code in REFUSED or (passed is not None and not passed.success)

@@ -1,56 +1,41 @@
 """Interface 2.3, 4.3 and 7.3: a valid forward pass, one that is too far ahead, and an absent layer.
 
-The document specifies neither the encoding of tensors nor the number of a layer; a target that
-wants to be judged declares them in `[target.pipeline]`. The suite sends small numbers, so that any
-model accepts them, and judges shapes, never values.
+The pass is the one that the target declares, or one that it accepts of the usual forms (`passes`).
+The suite sends small numbers, so that any model accepts them, and judges shapes, never values. A
+refusal of a pass that was only found is never at fault.
 """
 
 import json
 import math
 import struct
-import uuid
 from typing import Any
 
 from conformance import messages
 from conformance.catalogue import fields_of_message
-from conformance.checks.answers import UNKNOWN, is_named, judge_failure_reason, judge_message
+from conformance.checks.answers import judge_failure_reason, judge_message
+from conformance.checks.forms import WIDTHS, encode, is_framed
+from conformance.checks.numbers import judge_necessary
+from conformance.checks.passes import (
+    BUSY,
+    FOUND_SINCE,
+    Layers,
+    form_of,
+    fresh_id,
+    hidden_shape,
+    is_found,
+    pipeline_of,
+    send_forward,
+)
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.grpcwire import Metadata, Reply
+from conformance.grpcwire import Reply
 from conformance.registry import requirement
-from conformance.strictjson import brief, is_int
+from conformance.strictjson import brief
 
 _FIELDS = fields_of_message("PipelineForwardResponse")
-WIDTHS = {"float32": 4, "bfloat16": 2}
 FAR_AHEAD = 3
-BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
 # The node cannot serve the call now, or no longer has the layer: its answers are not at fault.
 ELSEWHERE = (*BUSY, "NOT_FOUND")
-
-
-def _tensor(shape: list[int], kind: str, scale: float = 1.0) -> bytes:
-    count = 1
-    for size in shape:
-        count *= size
-    values = struct.pack(f"<{count}f", *(scale * (index % 7 - 3) / 8 for index in range(count)))
-    if kind == "float32":
-        return values
-    # bfloat16 is the upper half of a float32.
-    return b"".join(values[at + 2 : at + 4] for at in range(0, len(values), 4))
-
-
-def _format(context: Context) -> str:
-    return str(context.target.pipeline.get("format", "float32"))
-
-
-def _ident() -> str:
-    return f"conformance-{uuid.uuid4().hex}"
-
-
-def tensor_of(context: Context, scale: float = 1.0) -> bytes:
-    """Make hidden states of the declared shape and format."""
-    shape = [int(size) for size in context.target.pipeline["hidden_shape"] if is_int(size)]
-    return _tensor(shape, _format(context), scale)
 
 
 def positions(count: int, first: int) -> bytes:
@@ -63,31 +48,6 @@ def labels(count: int) -> bytes:
     return struct.pack(f"<{count}q", *(1 for _ in range(count)))
 
 
-def send_forward(context: Context, metadata: Metadata = (), **fields: Any) -> Reply:
-    """Send the declared forward pass, with some fields changed."""
-    declared = context.target.pipeline
-    shape = [int(size) for size in declared["hidden_shape"] if is_int(size)]
-    request = {
-        "session_id": _ident(),
-        "request_id": _ident(),
-        "hidden_states": tensor_of(context),
-        "hidden_shape": shape,
-        "target_shard": declared["shard"],
-        "source_shard": -1,
-        **fields,
-    }
-    message = messages.make("PipelineForwardRequest", **request)
-    reply = context.grpc.call(
-        "PipelineForward",
-        message,
-        timeout_s=context.target.inference_timeout_s,
-        metadata=metadata,
-    )
-    if reply.code == UNKNOWN and context.edition > 1 and not is_named(context):
-        raise Skipped("the service has another name, which GR-NAME-001 reports")
-    return reply
-
-
 @requirement(
     "PL-FWD-001",
     "PL-FWD-002",
@@ -96,10 +56,16 @@ def send_forward(context: Context, metadata: Metadata = (), **fields: Any) -> Re
     "PL-FWD-005",
     "PL-FWD-007",
     "PL-FWD-008",
+    "PL-FWD-009",
+    "GR-NUM-001",
     *_FIELDS,
 )
 def pipeline_pass(context: Context) -> None:
-    """Send the declared tensor forward: alone, with a KV cache, and with training labels."""
+    """Send a tensor forward: alone, with a KV cache, and with training labels."""
+    try:
+        known = pipeline_of(context)
+    finally:
+        _judge_tries(context)
     reply = send_forward(context)
     answer = _answer(context, reply)
     if reply.ok and answer is None:
@@ -109,23 +75,51 @@ def pipeline_pass(context: Context) -> None:
         raise Skipped(f"the declared forward pass ends with {reply.code}")
     if answer is None or not answer.success:
         why = f"status {reply.code} {reply.details}" if answer is None else answer.error_message
+        if is_found(context):
+            raise Skipped(f"a tensor that was accepted is refused later: {brief(why, 120)}")
         context.fails("PL-FWD-004", f"the declared tensor is not accepted: {why}", reply)
         return
     _judge_result(context, answer, reply)
-    session = _ident()
+    if context.edition >= FOUND_SINCE:
+        # To the same layers, so that nothing but the tensor is at fault.
+        _judge_refusal(context, send_forward(context, hidden_states=b"not a tensor"))
+    session = fresh_id()
     _answer(context, send_forward(context, use_cache=True, session_id=session))
     _close(context, session)
-    entries = context.target.pipeline.get("past_entries")
+    entries = known.get("past_entries")
     if entries:
         # A cache without positions: an empty entry for every layer.
         _answer(context, send_forward(context, past_key_values=[b""] * entries))
-    if context.target.pipeline.get("training"):
-        rows, length = context.target.pipeline["hidden_shape"][:2]
+    if known.get("training"):
+        rows, length = hidden_shape(context)[:2]
         trained = send_forward(context, training_labels=labels(rows * length))
         found = _answer(context, trained)
-        if found is not None and found.success and context.target.pipeline.get("last"):
+        if found is not None and found.success and known.get("last"):
             good = math.isfinite(found.loss) and found.loss > 0
             context.judge("PL-FWD-008", good, f"loss is {found.loss}", trained)
+
+
+def _judge_tries(context: Context) -> None:
+    """Rule on the answers to tensors that were tried: each fails, if it does, as documented."""
+    for reply in context.service.tries:
+        _judge_refusal(context, reply)
+
+
+def _judge_reason(context: Context, answer: Any, reply: Reply) -> None:
+    judge_failure_reason(
+        context,
+        "PL-FWD-001",
+        reply,
+        refused=not answer.success,
+        reason=answer.error_message,
+        key="error_message",
+    )
+
+
+def _judge_refusal(context: Context, reply: Reply) -> None:
+    answer = _answer(context, reply)
+    if answer is not None:
+        _judge_reason(context, answer, reply)
 
 
 def _answer(context: Context, reply: Reply) -> Any | None:
@@ -139,11 +133,16 @@ def _answer(context: Context, reply: Reply) -> Any | None:
             _judge_sizes(context, answer, reply)
         held = answer.request_id == sent["request_id"]
         context.judge("PL-FWD-003", held, f"it is {brief(answer.request_id)}", reply)
+        needed = ["request_id"] if answer.success else ["request_id", "error_message"]
+        _judge_numbers(context, needed, answer, reply)
     return answer
 
 
-# How files and frames of tensors begin; their length is not that of the raw values.
-MAGIC = (b"\x04\x22\x4d\x18", b"\x93NUMPY", b"PK\x03\x04", b"\x80")
+def _judge_numbers(context: Context, needed: list[str], answer: Any, reply: Reply) -> None:
+    """Rule on the numbers of fields that this answer has to have."""
+    if context.may_rule_on("GR-NUM-001"):
+        present = {name: bool(getattr(answer, name)) for name in needed}
+        judge_necessary(context, "PipelineForwardResponse", present, reply.body, reply)
 
 
 def _judge_sizes(context: Context, answer: Any, reply: Reply) -> None:
@@ -157,10 +156,24 @@ def _judge_sizes(context: Context, answer: Any, reply: Reply) -> None:
         if not context.judge("PL-FWD-007", bool(shape), f"{named} without a shape", reply):
             continue
         count = math.prod(shape)
-        raw = count > 0 and len(data) == count * WIDTHS[_format(context)]
-        framed = bytes(data).startswith(MAGIC) or b"{" in bytes(data[8:10])
         why = f"{named} has {len(data)} bytes for the shape {list(shape)}"
-        context.judge("PL-FWD-007", raw or framed, why, reply)
+        held = count > 0 and _fits(context, bytes(data), count)
+        context.judge("PL-FWD-007", held, why, reply)
+
+
+def _fits(context: Context, data: bytes, count: int) -> bool:
+    """Return whether bytes can be a tensor of so many values."""
+    if is_framed(data):
+        return True
+    width = WIDTHS.get(form_of(context))
+    if not is_found(context):
+        return len(data) == count * (width or 0)
+    if width is None or len(data) % count == 0:
+        return True
+    # The form of the input is known, that of the output is not: too few bytes for it are wrong,
+    # and so is a value that is cut off.
+    cut = any(0 < count * known - len(data) < known for known in set(WIDTHS.values()))
+    return not cut and len(data) > count * width
 
 
 def _judge_result(context: Context, answer: Any, reply: Reply) -> None:
@@ -176,7 +189,14 @@ def _judge_result(context: Context, answer: Any, reply: Reply) -> None:
         f"success without {named}: {len(data)} bytes, shape {list(shape)}",
         reply,
     )
-    last = context.target.pipeline.get("last")
+    of_logits = answer.is_final or answer.logits
+    parts = ["logits", "logits_shape"] if of_logits else ["hidden_states", "hidden_shape"]
+    _judge_numbers(context, parts, answer, reply)
+    if not answer.is_final and answer.hidden_shape and context.may_rule_on("PL-FWD-009"):
+        shape = hidden_shape(context)
+        why = f"hidden_states of {shape} became {list(answer.hidden_shape)}"
+        context.judge("PL-FWD-009", list(answer.hidden_shape) == shape, why, reply)
+    last = pipeline_of(context).get("last")
     if isinstance(last, bool):
         context.judge(
             "PL-FWD-005", answer.is_final == last, f"is_final is {answer.is_final}", reply
@@ -192,20 +212,13 @@ def _close(context: Context, ident: str) -> None:
 @requirement("PL-FWD-006", "PL-FWD-007", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
 def pipeline_ahead(context: Context) -> None:
     """Continue a session that was never started, at a position far ahead."""
-    count = int(context.target.pipeline["hidden_shape"][1])
+    count = hidden_shape(context)[1]
     reply = send_forward(context, use_cache=True, position_ids=positions(count, FAR_AHEAD))
     answer = _answer(context, reply)
     if answer is None:
         context.observe("PL-FWD-006", f"status {reply.code}", reply)
         return
-    judge_failure_reason(
-        context,
-        "PL-FWD-001",
-        reply,
-        refused=not answer.success,
-        reason=answer.error_message,
-        key="error_message",
-    )
+    _judge_reason(context, answer, reply)
     context.observe("PL-FWD-006", f"success {answer.success}: {answer.error_message}", reply)
 
 
@@ -218,7 +231,7 @@ def pipeline_back(context: Context) -> None:
     declared = context.target.pipeline.get("backward_metadata")
     if not declared:
         raise Skipped("[target.pipeline] declares no backward_metadata")
-    session, ident = _ident(), _ident()
+    session, ident = fresh_id(), fresh_id()
     metadata = tuple((str(name), str(value)) for name, value in declared.items())
     reply = send_forward(context, metadata, session_id=session, request_id=ident)
     answer = _answer(context, reply)
@@ -230,7 +243,7 @@ def pipeline_back(context: Context) -> None:
         "PipelineBackwardRequest",
         session_id=session,
         request_id=ident,
-        grad_output=_tensor(list(answer.hidden_shape), _format(context)),
+        grad_output=encode(form_of(context), list(answer.hidden_shape)),
         grad_shape=answer.hidden_shape,
         target_shard=context.target.pipeline["shard"],
     )
@@ -257,11 +270,52 @@ def pipeline_back(context: Context) -> None:
 
 @requirement("GR-CODE-004")
 def pipeline_absent(context: Context) -> None:
-    """Send a forward pass to a layer that no node holds, according to the target's declaration."""
-    shard = context.target.pipeline.get("absent_shard")
+    """Send a forward pass to a layer that the node does not hold, by what is declared or shown."""
+    known = pipeline_of(context)
+    shard = known.get("absent_shard")
     if shard is None:
         raise Skipped("[target.pipeline] declares no absent_shard")
     reply = send_forward(context, target_shard=shard)
     if reply.code in BUSY:
         raise Skipped(f"the peer is overloaded: {reply.code}")
-    context.judge("GR-CODE-004", reply.code == "NOT_FOUND", f"status {reply.code}", reply)
+    if not is_found(context):
+        context.judge("GR-CODE-004", reply.code == "NOT_FOUND", f"status {reply.code}", reply)
+        return
+    layers = known["layers"]
+    first = layers.absent if isinstance(layers, Layers) else None
+    others = [] if first is None else [send_forward(context, target_shard=first)]
+    _judge_far(context, int(shard), reply, [*context.service.tries, *others])
+    if others and others[0].code not in BUSY and not _served(others[0]):
+        # Where it serves the number, this is that of a part of the model.
+        why = f"layer {first}, which the node does not list, ends with {_ended(others[0])}"
+        context.judge("GR-CODE-004", others[0].code == "NOT_FOUND", why, others[0])
+
+
+def _judge_far(context: Context, shard: int, reply: Reply, others: list[Reply]) -> None:
+    """Rule on the answer for a number that no model has; `others` were for other numbers."""
+    # It may be called a bad request, and a node may read no number at all.
+    if reply.code == "INVALID_ARGUMENT":
+        return
+    reads = [other for other in others if other.code == "NOT_FOUND"]
+    if not _served(reply) or reads:
+        why = f"target_shard {shard} ends with {_ended(reply)}"
+        context.judge("GR-CODE-004", reply.code == "NOT_FOUND", why, reply, *reads[:1])
+
+
+def _served(reply: Reply) -> bool:
+    """Return whether a forward pass was answered with success."""
+    try:
+        answer = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
+    except messages.BadMessage:
+        return False
+    return answer is not None and bool(answer.success)
+
+
+def _ended(reply: Reply) -> str:
+    if not reply.ok:
+        return f"status {reply.code}"
+    try:
+        answer = messages.parse("PipelineForwardResponse", reply.body)
+    except messages.BadMessage:
+        return "OK and no answer"
+    return f"OK and success {answer.success}"

@@ -15,14 +15,15 @@ from typing import Any
 from conformance import messages
 from conformance.catalogue import load
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
-from conformance.checks.pipeline import (
+from conformance.checks.passes import (
     BUSY,
-    FAR_AHEAD,
-    labels,
-    positions,
+    fresh_id,
+    hidden_shape,
+    pipeline_of,
     send_forward,
     tensor_of,
 )
+from conformance.checks.pipeline import FAR_AHEAD, labels, positions
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
@@ -128,13 +129,13 @@ _TRIED = tuple(_FORWARD.format(number) for number in (2, 3, 4, 6, 7, 10, 11))
 
 @requirement(*_TRIED)
 def forward_request(context: Context) -> None:
-    """Send the declared tensor forward, with one field changed at a time."""
-    declared = context.target.pipeline
-    ident = f"conformance-{uuid.uuid4().hex}"
+    """Send an accepted tensor forward, with one field changed at a time."""
+    known = pipeline_of(context)
+    ident = fresh_id()
     base_reply = send_forward(context, request_id=ident)
     base = _outcome(base_reply)
     if not base.success:
-        raise Skipped(f"the declared forward pass ends with {base.code}")
+        raise Skipped(f"the forward pass ends with {base.code}")
     if base.request_id == ident:
         # The session id has another value, so the target must have read the id from this field.
         context.holds(_FORWARD.format(2), base_reply)
@@ -151,14 +152,14 @@ def forward_request(context: Context) -> None:
         other = tensor_of(context, scale=2.0)
         changed(3, lambda found: bool(found.tensor) and found.tensor != base.tensor,
                 hidden_states=other)  # fmt: skip
-    shape = [int(size) for size in declared["hidden_shape"]]
+    shape = hidden_shape(context)
     changed(4, refused, hidden_shape=[*shape[:-1], shape[-1] + 1])
     if _outcome(send_forward(context, position_ids=positions(shape[1], 0))).success:
         changed(6, refused, position_ids=positions(shape[1], FAR_AHEAD), use_cache=True)
-    entries = int(declared.get("past_entries", 0))
+    entries = int(known.get("past_entries", 0))
     if entries and _outcome(send_forward(context, past_key_values=[b""] * entries)).success:
         changed(7, refused, past_key_values=[b""] * (entries + 1))
-    if "absent_shard" in declared:
-        changed(10, lambda found: found.code == "NOT_FOUND", target_shard=declared["absent_shard"])
-    if declared.get("training") and not base.loss:
+    if "absent_shard" in known:
+        changed(10, lambda found: found.code == "NOT_FOUND", target_shard=known["absent_shard"])
+    if known.get("training") and not base.loss:
         changed(11, lambda found: found.loss > 0, training_labels=labels(shape[0] * shape[1]))

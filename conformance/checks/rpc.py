@@ -78,7 +78,7 @@ def grpc_service(context: Context) -> None:
 _INFO = fields_of_message("GetCheckpointInfoResponse")
 _CHECKPOINT = (
     *fields_of_message("GetCheckpointRequest", "GetCheckpointResponse"),
-    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10)),
+    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12)),
     "GR-NUM-001",
     "GR-SANE-001",
 )
@@ -141,8 +141,10 @@ def get_checkpoint(context: Context) -> None:
             "GR-CKPT-006", f"total_size {checkpoint.total_size}, {size} bytes of data", reply
         )
         if checkpoint.model_hash:
-            _by_hash(context, checkpoint.model_hash)
-        _by_version(context, checkpoint.version)
+            same = _by_hash(context, checkpoint.model_hash)
+            _judge_given(context, checkpoint, same, f"model_hash {checkpoint.model_hash}")
+        same = _by_version(context, checkpoint.version)
+        _judge_given(context, checkpoint, same, f"min_version {checkpoint.version}")
     _by_hash(context, uuid.uuid4().hex)
     _by_version(context, FAR_ROUND)
 
@@ -173,7 +175,25 @@ def _checkpoint(context: Context, **fields: object) -> tuple[Reply, Any | None]:
     return reply, checkpoint
 
 
-def _by_hash(context: Context, model_hash: str) -> None:
+def _judge_given(
+    context: Context, known: Any, asked: tuple[Reply, Any | None], condition: str
+) -> None:
+    """Rule on a request whose condition the checkpoint fulfils that the node has just returned."""
+    reply, found = asked
+    served = found is not None and found.success
+    if not served and (found is not None or reply.code == "NOT_FOUND"):
+        # It may have been replaced by another one in between.
+        _, again = _checkpoint(context)
+        if again is None or not again.success:
+            return
+        if (again.model_hash, again.version) != (known.model_hash, known.version):
+            return
+    elif not served:
+        return
+    context.judge("GR-CKPT-012", served, f"the checkpoint with {condition} is refused", reply)
+
+
+def _by_hash(context: Context, model_hash: str) -> tuple[Reply, Any | None]:
     reply, checkpoint = _checkpoint(context, model_hash=model_hash)
     if checkpoint is not None and checkpoint.success:
         held = checkpoint.model_hash == model_hash
@@ -183,9 +203,10 @@ def _by_hash(context: Context, model_hash: str) -> None:
     elif checkpoint is not None or reply.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
         context.holds("GR-CKPT-002", reply)
         context.holds("GR-GET-CHECKPOINT-REQUEST-01", reply)
+    return reply, checkpoint
 
 
-def _by_version(context: Context, version: int) -> None:
+def _by_version(context: Context, version: int) -> tuple[Reply, Any | None]:
     reply, checkpoint = _checkpoint(context, min_version=version)
     if checkpoint is not None and checkpoint.success:
         held = checkpoint.version >= version
@@ -195,33 +216,7 @@ def _by_version(context: Context, version: int) -> None:
     elif checkpoint is not None or reply.code in ("NOT_FOUND", "INVALID_ARGUMENT"):
         context.holds("GR-CKPT-001", reply)
         context.holds("GR-GET-CHECKPOINT-REQUEST-02", reply)
-
-
-# Notations of the first layer that a target may read.
-RANGES = ("0", "0-0", "0:1", "0-1", "[0]", "layer_0", "0,")
-
-
-@requirement(
-    "GR-OP-003", "GR-SILENT-005", "GR-WEIGHT-001", "GR-NUM-001",
-    *fields_of_message("WeightResponse"),
-)  # fmt: skip
-def get_weights(context: Context) -> None:
-    """Call GetWeights with usual notations of a range; the document specifies none."""
-    for notation in RANGES:
-        request = messages.make("WeightRequest", shard_range=notation)
-        reply = context.grpc.call("GetWeights", request, timeout_s=60)
-        shown = f"{notation!r} ends with {reply.code}, {len(reply.body)} bytes"
-        context.observe("GR-SILENT-005", shown, reply)
-        if not judge_operation(context, "GR-OP-003", reply):
-            if reply.code == UNKNOWN:
-                return
-            continue
-        answer = judge_message(context, "WeightResponse", reply)
-        if answer is not None:
-            data = bool(answer.weights_data)
-            context.judge("GR-WEIGHT-001", data, f"{notation!r}: weights_data is empty", reply)
-            judge_necessary(context, "WeightResponse", {"weights_data": data}, reply.body, reply)
-        return
+    return reply, checkpoint
 
 
 @requirement("GR-CODE-001")
@@ -350,7 +345,7 @@ def pipeline_forward(context: Context) -> None:
     )
 
 
-@requirement("GR-OP-013", "PL-BWD-001", *_BACKWARD)
+@requirement("GR-OP-013", "PL-BWD-001", "GR-NUM-001", *_BACKWARD)
 def pipeline_backward(context: Context) -> None:
     """Send a backward pass for a session that does not exist."""
     ident = f"conformance-{uuid.uuid4().hex}"
@@ -370,3 +365,6 @@ def pipeline_backward(context: Context) -> None:
             reason=answer.error_message,
             key="error_message",
         )
+        if not answer.success:
+            needed = {"error_message": bool(answer.error_message)}
+            judge_necessary(context, "PipelineBackwardResponse", needed, reply.body, reply)

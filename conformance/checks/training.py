@@ -2,6 +2,7 @@
 
 import re
 
+from conformance.checks.node_reads import STATUS
 from conformance.checks.reading import Resource, add_shape_check, fetch
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -132,3 +133,20 @@ def _share(text: Json) -> float | None:
     if not isinstance(text, str) or not _PERCENTAGE.match(text):
         return None
     return float(text.strip().rstrip("%").strip().replace(",", ".")) / 100
+
+
+@requirement("TR-RULE-015")
+def training_local(context: Context) -> None:
+    """Compare the node_id of the global verification's local part with that of the status."""
+    status_answer, status = fetch(context, STATUS)
+    answer, found = fetch(context, GLOBAL)
+    local = found.get("local") if found else None
+    ids = [
+        holder.get("node_id") if isinstance(holder, dict) else None for holder in (status, local)
+    ]
+    if all(isinstance(ident, str) and ident for ident in ids):
+        # One of them may be shortened for display.
+        one, other = sorted((str(ident).rstrip(".\u2026") for ident in ids), key=len)
+        why = f"node_id {brief(ids)}"
+        held = bool(one) and other.startswith(one)
+        context.judge("TR-RULE-015", held, why, status_answer, answer)

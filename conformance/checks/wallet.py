@@ -50,6 +50,8 @@ def _balance(context: Context) -> dict[str, Json]:
 
 
 def _available(context: Context, least: float) -> float:
+    if least and context.budget.left < AMOUNT:
+        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
     found = lookup(_balance(context), "balances.available")
     if not found or not is_number(found[0]) or found[0] < least:
         raise Skipped(f"less than {least:g} is available")
@@ -94,6 +96,13 @@ def _same(reported: Json, requested: Json) -> bool:
     if is_number(requested) and is_number(reported):
         return abs(reported - requested) <= 1e-9
     return bool(reported == requested)
+
+
+def _nearly(one: Json, other: Json) -> bool:
+    """Return whether two values are the same, but for how a number is rounded for display."""
+    if is_number(one) and is_number(other):
+        return abs(one - other) <= 1e-3 * max(1.0, abs(other))
+    return bool(one == other)
 
 
 def answer_amount(answer: Answer) -> float:
@@ -186,11 +195,14 @@ def _judge_cooldown(
         )
 
 
-@requirement(*_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005", "NA-WALLET-020")
+@requirement(
+    *_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005", "NA-WALLET-020", "NA-WALLET-022"
+)
 def wallet_stake(context: Context) -> None:
     """POST /wallet/stake a hundredth of a unit for thirty days, or a little more."""
     _available(context, 2 * AMOUNT)
     # A stake may lock everything that is staked already, so a second account is used if declared.
+    before = lookup(_of_second(context)[1], "balances.staked")
     answer, result = _stake(context, context.target.second)
     judge_resource(context, "stake", result, answer)
     stake = result.get("stake")
@@ -205,10 +217,39 @@ def wallet_stake(context: Context) -> None:
     if start:
         why = f"start_date is {start}, and today is {today}"
         context.judge("NA-WALLET-020", start <= today + timedelta(days=1), why, answer)
+    if before and before[0] == 0:
+        _judge_in_force(context, stake, answer)
     staked = stake.get("amount")
     if is_number(staked):
         held = staked >= answer_amount(answer) - 1e-9
         context.judge("NA-WALLET-002", held, f"stake is {brief(stake)}", answer)
+
+
+# What a stake result and the balance both say of a stake.
+IN_FORCE = ("amount", "duration_days", "start_date", "unlock_date", "multiplier")
+
+
+def _of_second(context: Context) -> tuple[Answer, dict[str, Json]]:
+    """GET the balance of the account that stakes."""
+    answer = context.api("GET", BALANCE.path, credential=context.target.second)
+    return answer, (answer.json_object() or {}) if answer.ok else {}
+
+
+def _judge_in_force(context: Context, stake: dict[str, Json], answer: Answer) -> None:
+    """Rule on the balance after the first stake of an account, which is all that is staked."""
+    ends = time.monotonic() + LISTED_WITHIN_S
+    while True:
+        balance_answer, balance = _of_second(context)
+        kept, staked = balance.get("staking"), lookup(balance, "balances.staked")
+        if (staked and staked[0] != 0) or time.monotonic() > ends:
+            break
+        time.sleep(0.2)
+    if not isinstance(kept, dict) or not staked or not _same(staked[0], stake.get("amount")):
+        return
+    shared = [key for key in IN_FORCE if key in stake and key in kept]
+    other = [key for key in shared if not _nearly(kept[key], stake[key])]
+    why = f"stake is {brief(stake)}, the balance has other values for {other}: {brief(kept)}"
+    context.judge("NA-WALLET-022", not other, why, answer, balance_answer)
 
 
 @requirement("NA-ERR-008", "NA-ERR-020", "NA-ERR-021")

@@ -13,7 +13,7 @@ from conformance.editions import CURRENT
 def render() -> str:
     """Return the lines of an edition that has the catalogue as it is now."""
     scored = (item for item in load().values() if item.origin is not Origin.SILENT)
-    return "".join(f"{item.id} {item.level.value}\n" for item in scored)
+    return "".join(f"{item.id} {item.level.value} {item.profile.value}\n" for item in scored)
 
 
 def main() -> int:

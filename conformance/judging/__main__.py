@@ -16,6 +16,8 @@ from typing import Any
 from conformance.catalogue import Level, Profile, load
 from conformance.editions import DRAFT
 from conformance.judging import acceptance, hostile, matrix
+from conformance.judging.client import table as clients
+from conformance.judging.derived.fault import Fault
 from conformance.judging.derived.judge import (
     CAUGHT,
     DerivedJudge,
@@ -38,6 +40,8 @@ from conformance.verdict import Outcome
 MUSTS = [item.id for item in load().values() if item.level is Level.MUST and item.check]
 # How many derived faults are judged by whole runs too.
 SAMPLE = 20
+# Operations with messages whose contents the document does not show.
+UNSHOWN = frozenset({"rpc PipelineForward", "rpc GetWeights"})
 HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API, Profile.OPENAI})
 RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 
@@ -121,17 +125,23 @@ def each(
 
 
 def derived_of_toy(within_s: float) -> list[NodeTable]:
-    """Judge the derived faults of the small node."""
+    """Judge the derived faults of the small node, and those of a client."""
     with Toy() as served:
         target = replace(toy_target(served), examples=1)
         impatient = replace(target, burst_s=0.0, timeout_s=6.0, inference_timeout_s=6.0)
         judge = DerivedJudge(served.node, impatient, served.node.reset)
-        return [tabulate("the small node", judge, within_s)]
+        found = [tabulate("the small node", judge, spread(every_fault()), within_s)]
+        # What a node that declares nothing shows of its pipeline and of its weights.
+        bare = DerivedJudge(
+            served.node, replace(impatient, pipeline={}, field_map={}), served.node.reset
+        )
+        faults = [fault for fault in spread(every_fault()) if fault.touches & UNSHOWN]
+        found.append(tabulate("the small node, which declares nothing", bare, faults, within_s))
+    return [*found, clients.tabulate(clients.every_fault(), within_s)]
 
 
-def tabulate(name: str, judge: DerivedJudge, within_s: float) -> NodeTable:
+def tabulate(name: str, judge: DerivedJudge, faults: list[Fault], within_s: float) -> NodeTable:
     """Judge as many derived faults as fit into the time, then a sample by whole runs."""
-    faults = spread(every_fault())
     ended = judge.judge_all(faults, within_s=within_s)
     sample = [item for item in ended if item.how == CAUGHT][:: max(1, len(ended) // SAMPLE)]
     again = [judge.judge(item.fault, whole=True) for item in sample]
@@ -166,7 +176,8 @@ def through_layer(
         tables: list[NodeTable] = []
         if derived_s:
             judge = DerivedJudge(layer, replace(impatient(behind), timeout_s=10.0))
-            tables.append(tabulate("the reference node", judge, derived_s))
+            faults = spread(every_fault())
+            tables.append(tabulate("the reference node", judge, faults, derived_s))
     layer.close()
     return tables
 

@@ -5,12 +5,14 @@ four more are against the same node while it trains, and one during a round that
 a gradient from a peer. The other runs are against nodes in states that exclude these.
 """
 
+import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.catalogue import Level, load
+from conformance.catalogue import Level, Profile, load
+from conformance.editions import DRAFT
 from conformance.judging.nodes import (
     FIRST_ABSENT_SHARD,
     TOKEN,
@@ -22,6 +24,7 @@ from conformance.judging.nodes import (
     rig,
     train,
 )
+from conformance.judging.restarting import command
 from conformance.judging.states import (
     accept_updates,
     hold,
@@ -32,7 +35,7 @@ from conformance.judging.states import (
     strangers,
 )
 from conformance.run import Result, Run, Runner
-from conformance.target import make_target
+from conformance.target import Target, make_target
 from conformance.verdict import Standing
 
 # MUSTs that no run can prove, and why. The mutants exercise all of them.
@@ -40,6 +43,7 @@ NOT_SHOWN: dict[str, str] = {}
 ORDERS = 3
 MEETINGS, MEETING_S = 3, 90.0
 ACCEPTED = "GR-GOSSIP-GRADIENT-RESPONSE-01"
+RESTARTED = ("NA-PATCH-111", "NA-PATCH-112", "ST-009", "NA-SANE-022", "NA-WALLET-021")
 DIVERGED = ("TR-RULE-001", "TR-VERIFY-013", "TR-VERIFY-014")
 
 
@@ -57,6 +61,7 @@ def run(folder: Path, port: int) -> list[Accepted]:
         *_whole(folder / "whole", port),
         _paid(folder / "paid", port + 4),
         _diverged(folder / "diverged", port + 6),
+        _restarted(folder / "restarted", port + 8),
     ]
 
 
@@ -74,6 +79,7 @@ def _whole(folder: Path, port: int) -> list[Accepted]:
             shuffled = Runner(replace(target, seed=seed), shuffle=True).run()
             runs.append(Accepted(f"a node that trains, order {seed}", shuffled))
         runs.append(Accepted("the same, four checks at a time", Runner(target, parallel=4).run()))
+        runs.append(_undeclared(target))
         runs.append(_handed(running, folder, settings))
         layers = f"0-{_layers(running.settings['url']) // 2 - 1}"
         options = ("--tracker", running.urls[0], "--layers", layers)
@@ -91,6 +97,15 @@ def _whole(folder: Path, port: int) -> list[Accepted]:
             )
             runs.append(Accepted("a node of the first half", Runner(make_target(half)).run()))
     return runs
+
+
+def _undeclared(target: Target) -> Accepted:
+    """Run against a node that declares nothing but its address and its tokens."""
+    profiles = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
+    bare = replace(
+        target, profiles=profiles, pipeline={}, field_map={}, edition=max(target.edition, DRAFT)
+    )
+    return Accepted("a node that declares nothing", Runner(bare).run())
 
 
 def _handed(running: Rig, folder: Path, settings: dict[str, Any]) -> Accepted:
@@ -139,6 +154,19 @@ def _meet(folder: Path, port: int) -> tuple[Run, bool]:
             shown = proved.issuperset(DIVERGED)
             if shown or time.monotonic() > ends:
                 return finished, shown
+
+
+def _restarted(folder: Path, port: int) -> Accepted:
+    """Run against a node that is restarted in the middle, with what has to outlive that."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keeper = folder / "keeper"
+    with node(folder / "node", port, keeper=keeper) as url:
+        settings = {
+            **described(url), "url": url, "token": TOKEN, "profiles": ["node-api"],
+            "allow": ["mutate", "intrusive"], "restart_command": shlex.join(command(keeper)),
+        }  # fmt: skip
+        finished = Runner(make_target({**settings, "edition": DRAFT}), only=RESTARTED).run()
+    return Accepted("a node that is restarted", finished)
 
 
 def _layers(url: str) -> int:

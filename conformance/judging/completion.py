@@ -29,13 +29,19 @@ def complete(method: str, target: str, authorization: str | None, response: Resp
         _listed(response.json, "proofs", [PROOF, {**PROOF, "id": "p2"}], query)
         response.json.setdefault("stats", STATS)
     if parts.path == "/api/v1/wallet/transactions" and response.status == 200:
-        entries = response.json["transactions"]
-        if not any(entry["type"] == "reward" for entry in entries):
-            _listed(response.json, "transactions", [REWARD, *entries], query)
+        _with_reward(response.json)
     if parts.path == "/api/training" and response.status == 200 and not response.json["records"]:
         before = int(query.get("before", ROUNDS + 1))
         rounds = [{"round": number} for number in range(before - 1, 0, -1)]
         _listed(response.json, "records", rounds, query)
+
+
+def _with_reward(page: dict[str, Any]) -> None:
+    """Add a reward behind the last entry of the whole list, so that pages still fit together."""
+    entries, total = page["transactions"], page["total"]
+    if page["offset"] + len(entries) == total and len(entries) < page["limit"]:
+        page["transactions"] = [*entries, copy.deepcopy(REWARD)]
+    page["total"] = total + 1
 
 
 def _listed(document: dict[str, Any], key: str, entries: list[Any], query: dict[str, str]) -> None:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from conformance.judging import restarting
 from conformance.target import GRPC_PORT_OFFSET
 
 TOKEN = "judge-operator-token-0123456789"  # noqa: S105 - of nodes that live for minutes
@@ -112,10 +113,16 @@ def node(
     *arguments: str,
     past: bool = False,
     variables: Mapping[str, str] | None = None,
+    keeper: Path | None = None,
 ) -> Iterator[str]:
-    """Run one node and yield its URL; the node is stopped at the end."""
+    """Run one node and yield its URL; the node is stopped at the end.
+
+    With a `keeper`, a file for `restarting`, the node can be restarted meanwhile.
+    """
     program = ["-c", PAST] if past else ["-m", "meshnode"]
     command = [sys.executable, *program, "--port", str(port), "--data-dir", str(folder), *arguments]
+    if keeper is not None:
+        command = [*restarting.command(keeper), *command]
     url = f"http://127.0.0.1:{port}"
     if ask(url, "GET", "/api/v1/status") is not None:
         raise NotReady(f"another node is still running at {url}")

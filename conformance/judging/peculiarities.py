@@ -203,6 +203,14 @@ class Unused:
                 response.__dict__.update(error(409, "LOCKED", "not yet").__dict__)
 
 
+def reads_done(body: Any, response: Response) -> None:
+    """Let every token read [DONE]; the stream stops there if it is asked to."""
+    values = response.events or []
+    if "[DONE]" in (body.get("stop") or []):
+        values = [values[0], values[-1]]
+    response.events = [{**value, "token": "[DONE]"} for value in values]
+
+
 def plain_missing(asked: Asked, response: Response) -> None:
     """Answer a missing path with an HTML page."""
     if response.status == 404:
@@ -224,7 +232,7 @@ VARIANTS: dict[str, Http] = {
     "another status word": on(STATUS, put("status", "syncing")),
     "another role": on(STATUS, put("role", "archivist")),
     "no layers": without_layers,
-    "layers out of order": on(STATUS, put("layers", [1, 0])),
+    "layers out of order": on(STATUS, put("layers", [3, 2])),
     "an odd version": on(STATUS, put("version", "nightly")),
     "an unhealthy node": on(
         HEALTH, lambda r: r.__dict__.update(
@@ -270,7 +278,6 @@ VARIANTS: dict[str, Http] = {
         usage={**r.json["usage"], "completion_tokens": 0,
                "total_tokens": r.json["usage"]["prompt_tokens"]})),
     "another finish reason": inference(lambda body, r: r.json.update(finish_reason="length")),
-    "free inference": inference(lambda body, r: r.json["cost"].update(amount=0)),
     "the stop sequence is kept": inference(
         lambda body, r: r.json.update(text=r.json["text"] + (body.get("stop") or [""])[0])),
     "comments in the stream": raw_events(": keep-alive\n\ndata: {}\n\n"),
@@ -280,15 +287,15 @@ VARIANTS: dict[str, Http] = {
     "no space after the colon": raw_events("data:{}\n\n"),
     "no blank line at the end": unended,
     "many blank lines": raw_events("\n\ndata: {}\n\n\n\n"),
-    "no token at all": events(lambda values: [{
-        **values[-1], "usage": {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}}]),
+    "no token at all": events(lambda values: [{**values[-1], "usage": {
+        "prompt_tokens": values[-1]["usage"]["prompt_tokens"], "completion_tokens": 0,
+        "total_tokens": values[-1]["usage"]["prompt_tokens"]}}]),
     "indices with gaps": events(
         lambda values: [{**v, **({"index": 2 * i} if "index" in v else {})}
                         for i, v in enumerate(values)]),
     "the final event has an index": events(
         lambda values: [*values[:-1], {**values[-1], "index": 99}]),
-    "a token that reads [DONE]": events(
-        lambda values: [{**v, "token": "[DONE]"} for v in values]),
+    "a token that reads [DONE]": inference(reads_done, stream=True),
     "empty tokens": events(lambda values: [
         {**v, "token": ""} if "index" in v else v for v in values]),
 }  # fmt: skip

@@ -57,6 +57,7 @@ message = GossipGradientRequest.FromString(Path(values).read_bytes())
 message.node_id, message.round_id, message.model_hash = key.node_id, int(round_id), model_hash
 message.timestamp, message.ttl = time.time(), MAX_TTL
 message.ClearField("held_out")
+message.ClearField("opinions")
 message.signature = sign(key.seed, contribution_in(message).statement())
 Path(out).write_bytes(message.SerializeToString())
 """

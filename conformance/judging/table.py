@@ -174,6 +174,8 @@ ALSO = {
     "INTERNAL for an absent layer": {"PL-FWD-004"},
     # All three say that a final answer has logits, and one answer violates all of them.
     "logits before the last shard": {"PL-FWD-004", "PL-FWD-005"},
+    # Its hidden states have another shape than those of the request.
+    "the last shard is not final": {"PL-FWD-009"},
     "no request": {"ST-003"},
     "before is not a height": {"NT-PAGE-001", "NT-PAGE-004"},
     "pages of blocks longer than limit": {"NT-PAGE-004"},

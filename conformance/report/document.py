@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from conformance import __version__
-from conformance.catalogue import Profile, load
-from conformance.editions import EDITIONS, levels
+from conformance.catalogue import Profile
+from conformance.editions import EDITIONS, scored
 from conformance.interface import page
 from conformance.run import Result, Run
 from conformance.verdict import EXIT_CODES, Outcome, Standing
@@ -77,8 +77,7 @@ def build(run: Run, finished: datetime | None = None) -> dict[str, Any]:
 
 def _profiles_of(edition: int) -> set[Profile]:
     """Return the profiles of which the edition scores anything."""
-    catalogue = load()
-    return {catalogue[ident].profile for ident in levels(edition)}
+    return {item.profile for item in scored(edition).values()}
 
 
 def _result(result: Result) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.catalogue import Effect, Level, Profile, load
-from conformance.editions import DRAFT, EDITIONS, levels
+from conformance import editions
+from conformance.catalogue import Effect, Level, Profile
+from conformance.editions import DRAFT, EDITIONS
 from conformance.verdict import Standing
 
 FORMAT = 1
@@ -51,11 +52,10 @@ class Implementation:
 
 def scored(edition: int, profile: str) -> dict[str, Level]:
     """Return the requirements that an edition scores in a profile, with their levels."""
-    catalogue = load()
     return {
-        ident: level
-        for ident, level in levels(edition).items()
-        if catalogue[ident].profile.value == profile
+        ident: item.level
+        for ident, item in editions.scored(edition).items()
+        if item.profile.value == profile
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance import session
 from conformance.catalogue import SERVED, Effect
-from conformance.checks import wallet
+from conformance.checks import node_sanity, wallet
 from conformance.editions import DRAFT
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
@@ -21,10 +21,11 @@ Judge = Callable[..., Run]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def listed_at_once() -> Iterator[None]:
-    """Wait a moment for a transaction to be listed: the toy lists it at once or never."""
+def seen_at_once() -> Iterator[None]:
+    """Wait a moment for a transaction or another second: the toy shows both at once or never."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wallet, "LISTED_WITHIN_S", 0.5)
+        patch.setattr(node_sanity, "STANDS_STILL_S", 1.5)
         yield
 
 

@@ -7,8 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+import pytest
+
 from conformance.catalogue import Profile
 from conformance.judging.hooks import gone
+from conformance.judging.toy.answers import error
 from conformance.judging.toy.node import TOKEN
 from conformance.judging.toy.serving import Serving
 from conformance.probe import probe
@@ -133,3 +136,42 @@ def test_a_stream_that_is_always_cut_is_violated(toy: Serving, judge: Judge) -> 
     run = judge("NA-INF-011", examples=1)
     result = next(item for item in run.results if item.requirement.id == "NA-INF-011")
     assert (result.standing, result.reason) == (Standing.VIOLATED, "the stream is cut twice")
+
+
+@pytest.mark.parametrize(
+    ("ident", "method", "path"),
+    [
+        ("NT-ROUTE-007", "GET", "/api/block/7"),
+        ("NT-ROUTE-008", "GET", "/api/account"),
+        ("NT-ROUTE-018", "POST", "/rpc"),
+    ],
+)
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_native_route_is_missed_without_any_declaration(
+    ident: str, method: str, path: str, status: int, toy: Serving, judge: Judge
+) -> None:
+    bare: dict[str, Any] = {"public_key": None, "rpc": None, "field_map": {}}
+
+    def hook(asked: Any, response: Any) -> None:
+        gone = (asked.method, asked.path) == (method, path)
+        if gone or "no-such" in asked.path:
+            response.__dict__.update(error(status if gone else 404, "NOT_FOUND", "no").__dict__)
+
+    def standing() -> Standing:
+        run = judge(ident, **bare)
+        return next(item.standing for item in run.results if item.requirement.id == ident)
+
+    assert standing() is Standing.PROVED
+    toy.node.http_hook = hook
+    assert standing() is Standing.VIOLATED
+
+
+def test_an_account_that_is_missing_is_no_missing_route(toy: Serving, judge: Judge) -> None:
+    def hook(asked: Any, response: Any) -> None:
+        if asked.path == "/api/account":
+            response.__dict__.update(error(404, "NOT_FOUND", "no such account").__dict__)
+
+    toy.node.http_hook = hook
+    run = judge("NT-ROUTE-008", public_key=None)
+    result = next(item for item in run.results if item.requirement.id == "NT-ROUTE-008")
+    assert result.standing is Standing.NOT_EXERCISED

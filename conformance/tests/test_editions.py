@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from conformance import editions
-from conformance.catalogue import Level, load
-from conformance.editions import CURRENT, EDITIONS, levels
+from conformance.catalogue import CatalogueError, Level, Profile, load
+from conformance.editions import CURRENT, EDITIONS, as_scored, levels
 from conformance.editions.__main__ import main
 from conformance.judging.hooks import on, put
 from conformance.judging.toy.node import SECOND, TOKEN
@@ -22,7 +23,9 @@ FOLDER = Path(editions.__file__).parent
 RELEASED = {
     1: "77cf095ed82caa20714e40a18b0a84d1a97901231827ee27b53cb862a2041366",
     2: "dfe8810b9b1d315d4c5048c58fb9d240da19a5cecfd3a9956cae4e7c4ba8b0b3",
+    3: "2c901323494dbe87fc9da2195fd828b585180aba261abfe253c1ec54071011d1",
 }  # fmt: skip
+PROFILES = "daff11a8b193755773ef1efca971ca7b4f1b76104f2a1891f4ba584629f996a0"
 
 
 def test_released_editions_never_change() -> None:
@@ -30,6 +33,37 @@ def test_released_editions_never_change() -> None:
     for number, digest in RELEASED.items():
         found = hashlib.sha256((FOLDER / f"{number}.txt").read_bytes()).hexdigest()
         assert found == digest, f"edition {number} has been released: add to the next one"
+
+
+def test_the_profiles_of_the_first_editions_never_change() -> None:
+    found = hashlib.sha256((FOLDER / "profiles.txt").read_bytes()).hexdigest()
+    assert found == PROFILES
+    assert {ident for number in (1, 2) for ident in levels(number)} == {
+        line.partition(" ")[0] for line in (FOLDER / "profiles.txt").read_text().splitlines()
+    }
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_an_edition_keeps_level_and_profile_of_a_requirement(edition: int) -> None:
+    now = load()["DH-001"]
+    moved = replace(now, level=Level.SHOULD, profile=Profile.GRPC, why="it has changed")
+    kept = as_scored(moved, edition)
+    assert kept is not None
+    assert (kept.level, kept.profile) == (now.level, now.profile)
+    assert as_scored(now, edition) is now
+
+
+def test_an_edition_scores_nothing_that_came_later() -> None:
+    later = replace(load()["DH-001"], since=3)
+    assert as_scored(later, 2) is None
+    assert as_scored(later, 3) is later
+    assert as_scored(load()["PL-FWD-009"], 2) is None
+
+
+def test_a_line_that_is_not_of_an_edition_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(editions, "WITHOUT_PROFILES", ())
+    with pytest.raises(CatalogueError, match=r"1\.txt:1: 1 words after 'NA-AUTH-001'"):
+        editions.scored.__wrapped__(1)
 
 
 def test_every_edition_names_requirements_that_exist() -> None:
@@ -78,10 +112,10 @@ def test_a_required_share_and_a_required_profile_are_asked_for(
     assert run(toy, "--token", TOKEN, "--require", "99%", "--out", str(out)) == 8
     said = capsys.readouterr().out
     assert "99.0% are required" in said
-    assert "edition 2:" in said
+    assert f"edition {CURRENT}:" in said
     built = json.loads((out / "report.json").read_text())
     assert built["asked"]["proved"] < built["asked"]["must"]
-    assert "edition 2: " in (out / "badge.svg").read_text()
+    assert f"edition {CURRENT}: " in (out / "badge.svg").read_text()
     arguments = ("--profile", "training", "--require-profile", "grpc")
     assert run(toy, *arguments) == 8
     said = capsys.readouterr().out

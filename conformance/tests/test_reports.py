@@ -96,7 +96,8 @@ def test_a_report_is_shown_again(
     capsys.readouterr()
     assert cli.main(["report", str(tmp_path), "--format", form]) == 0
     shown = capsys.readouterr().out
-    assert (toy.url if form != "badge" else "MUST</text>") in shown
+    # A run never judges a node as a client.
+    assert (toy.url if form != "badge" else " MUST, without openai, peer</text>") in shown
 
 
 def test_two_reports_are_compared(

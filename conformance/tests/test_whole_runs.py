@@ -60,6 +60,8 @@ def test_a_conforming_target_passes_everything(whole: Run) -> None:
 NEEDS_ANOTHER_TARGET = {
     "TR-VERIFY-013", "TR-VERIFY-014", "TR-RULE-001",  # training that does not work
     "NA-ERR-006", "NA-ERR-007",  # 429
+    "NA-PATCH-111",  # a restart
+    "PL-FWD-009",  # a node without the last layer
 }  # fmt: skip
 
 
@@ -81,8 +83,8 @@ def test_every_check_finds_something(whole: Run) -> None:
         if check.profiles & whole.target.profiles
         and not any(item.requirement.id in check.proves and item.findings for item in whole.results)
     }
-    # The toy's training is healthy, so there is nothing to compare.
-    assert silent == {"training-agreement"}
+    # The toy's training is healthy, so there is nothing to compare, and no command restarts it.
+    assert silent == {"training-agreement", "restart-kept"}
 
 
 def test_the_order_of_the_checks_does_not_change_their_results(whole: Run) -> None:
@@ -91,9 +93,14 @@ def test_the_order_of_the_checks_does_not_change_their_results(whole: Run) -> No
     assert orders[0] != orders[1] != orders[2]
     for run in runs:
         assert run.faults == {}
-        assert {item.requirement.id: item.outcome for item in run.results} == {
-            item.requirement.id: item.outcome for item in whole.results
-        }
+        assert outcomes(run) == outcomes(whole)
+
+
+def outcomes(run: Run) -> dict[str, Outcome]:
+    """Return the outcomes, without that of what only an account's first stake shows."""
+    found = {item.requirement.id: item.outcome for item in run.results}
+    del found["NA-WALLET-022"]
+    return found
 
 
 def test_silent_requirements_are_never_judged(whole: Run) -> None:

@@ -13,6 +13,7 @@ from meshnode.assembly.chain import ChainSlot
 from meshnode.assembly.events import LiveEvents
 from meshnode.assembly.monitoring import node_monitor
 from meshnode.assembly.network import NetworkHandles
+from meshnode.assembly.peers import peers_check
 from meshnode.config import Config
 from meshnode.domain.amounts import units
 from meshnode.domain.chain.errors import Rejected
@@ -66,6 +67,7 @@ from meshnode.rpc.stubs import Service
 from meshnode.services.chat import ChatPrompts
 from meshnode.services.events.feed import Audience
 from meshnode.services.executor import Executor
+from meshnode.services.forwarding import Forwarding
 from meshnode.services.health import Health
 from meshnode.services.ledger.asking import ChainLedger, ask
 from meshnode.services.model_source import ModelSource
@@ -125,8 +127,11 @@ class EdgeDependencies:
 def grpc_services(needs: EdgeDependencies) -> list[Service]:
     """Everything that the gRPC port serves."""
     network, drain = needs.network, needs.drain
+    takes = needs.config.pipeline.forward and not isinstance(network.generations, Forwarding)
     access = CallerAccess(
         source=network.generations,
+        driving=network.generations if takes else None,
+        by_peer=peers_check(needs.facts.node_id, network.book).by_peer,
         serving=_serving(needs),
         authenticate=needs.tokens.authenticate,
         limits=needs.rates,
@@ -142,6 +147,7 @@ def grpc_services(needs: EdgeDependencies) -> list[Service]:
             relay=network.relay,
             training=network.shard_training,
             held=tuple(needs.source.held),
+            short_cuts=network.hops.short_cuts,
         ),
         WeightsServicer(network.weights, network.checkpoints),
         TrainingServicer(training=network.training, checkpoints=network.checkpoints),

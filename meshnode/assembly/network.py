@@ -19,6 +19,7 @@ from meshnode.assembly.training import start_training, start_training_memory
 from meshnode.assembly.versions import start_versions
 from meshnode.services.dht.handle import Dht
 from meshnode.services.executor import Executor
+from meshnode.services.forwarding import Forwarding
 from meshnode.services.peers import PeerBook
 from meshnode.services.pipeline.records import HopRecorder
 from meshnode.services.pipeline.service import Pipeline
@@ -42,8 +43,9 @@ class NetworkHandles:
     holder: Holder
     relay: ShardRelay
     shard_training: ShardTrainer
-    generations: Executor | Pipeline
-    """Opens generations: the executor on a node that holds all layers, else the pipeline."""
+    generations: Executor | Pipeline | Forwarding
+    """Opens generations: the executor on a node that holds all layers, the pipeline on others with
+    the first one; the rest pass them on."""
     hops: HopRecorder
     training: TrainingService
     checkpoints: Checkpoints

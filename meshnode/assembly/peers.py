@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from meshnode.assembly.dependencies import NetworkDependencies
 from meshnode.config import Config
 from meshnode.domain.addresses import grpc_addresses
 from meshnode.domain.kademlia.node_id import parse_id
+from meshnode.domain.peer_session import CallerCheck
 from meshnode.domain.peers import MAX_VERSIONS, Capacity, ShardInfo
 from meshnode.domain.units import GIBIBYTE
 from meshnode.services.dht.handle import Dht
@@ -50,6 +52,15 @@ async def start_peers(
     serve = partial(serve_peers, dht, needs.pool, info, timings=needs.timings.peers)
     book: PeerBook = await nursery.start(run, "peers", serve)
     return book
+
+
+def peers_check(node_id: str, book: PeerBook) -> CallerCheck:
+    """Tells calls of peers from those of strangers (decision 0164). ``node_id`` is this node's."""
+
+    def is_peer(other: str) -> bool:
+        return any(peer.node_id == other for peer in book.peers())
+
+    return CallerCheck(node_id, is_peer, time.time)
 
 
 def bootstrap_urls(config: Config, dht: Dht, book: PeerBook) -> list[str]:

@@ -1,4 +1,4 @@
-"""The branch that generates over the holders of all layers (interface 4.3)."""
+"""The branch that generates over the holders of all layers, or has it done (interface 4.3)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from meshnode.config import Config
 from meshnode.model.draft import DraftModel, load_draft
 from meshnode.model.loading import ModelFacts
 from meshnode.services.executor import Executor
+from meshnode.services.forwarding import Forwarding, ForwardingLimits, serve_forwarding
 from meshnode.services.peers import PeerBook
 from meshnode.services.pipeline.evidence import Evidence
 from meshnode.services.pipeline.records import HopRecorder
@@ -28,10 +29,15 @@ async def start_generations(
     book: PeerBook,
     ordering: OrderingPool,
     hops: HopRecorder,
-) -> Executor | Pipeline:
-    """Start the pipeline. A node that holds all layers needs none: its executor generates alone."""
+) -> Executor | Pipeline | Forwarding:
+    """Start the pipeline, or on a node without the first layer what passes requests on.
+
+    A node that holds all layers needs neither: its executor generates alone.
+    """
     if needs.executor.card.complete:
         return needs.executor
+    if 0 not in needs.executor.card.layers and needs.config.pipeline.forward:
+        return await _start_forwarding(nursery, run, needs, book=book, hops=hops)
     hops.checks.told = Evidence(Path(needs.config.data_dir), needs.key.seed).note
     serve = partial(
         serve_pipeline,
@@ -46,6 +52,31 @@ async def start_generations(
     )
     pipeline: Pipeline = await nursery.start(run, "pipeline", serve)
     return pipeline
+
+
+async def _start_forwarding(
+    nursery: trio.Nursery,
+    run: Supervisor,
+    needs: NetworkDependencies,
+    *,
+    book: PeerBook,
+    hops: HopRecorder,
+) -> Forwarding:
+    limits = needs.config.limits
+    serve = partial(
+        serve_forwarding,
+        needs.model,
+        needs.executor,
+        book,
+        needs.pool,
+        ForwardingLimits(
+            most=limits.max_batch + limits.max_queue, call_s=needs.config.pipeline.call_s
+        ),
+        key=needs.key,
+        recorder=hops,
+    )
+    forwarding: Forwarding = await nursery.start(run, "forwarding", serve)
+    return forwarding
 
 
 def own_draft(config: Config, model: ModelFacts, directory: Path) -> DraftModel | None:
@@ -66,4 +97,5 @@ def pipeline_limits(config: Config) -> PipelineLimits:
         mixed=config.pipeline.mixed,
         checks=config.pipeline.checks,
         speculate=config.pipeline.speculate,
+        short_cut=config.pipeline.short_cut,
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 
 import trio
 
 from meshnode.assembly.dependencies import NetworkDependencies
-from meshnode.domain.peer_session import CallerCheck
+from meshnode.assembly.peers import peers_check
 from meshnode.model.loading import load_model
 from meshnode.services.peers import PeerBook
 from meshnode.services.proofs.orders import OrderingPool
@@ -37,11 +36,7 @@ async def start_holder(
     book: PeerBook,
 ) -> Holder:
     """Start the sessions of other nodes in this node's layers. ``proofs`` sees their work."""
-
-    def is_peer(node_id: str) -> bool:
-        return any(peer.node_id == node_id for peer in book.peers())
-
-    by_peer = CallerCheck(needs.key.node_id, is_peer, time.time).by_peer
+    by_peer = peers_check(needs.key.node_id, book).by_peer
     observers = [proofs.observe]
     if needs.tracing is not None:
         needs.tracing.by_peer = by_peer
@@ -96,6 +91,7 @@ async def start_shard_training(
         learning_rate=learning_rate,
         changed=needs.settings.changed,
         versions=LayerVersions(layers),
+        make_room=memory.make_room,
         freed=memory.freed,
     )
     trainer: ShardTrainer = await nursery.start(run, "shard training", serve)

@@ -21,8 +21,9 @@ from meshnode.services.pipeline.routes import Routes
 from meshnode.services.pipeline.training import TrainingDriver
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.training import ShardTrainer
+from meshnode.services.training.footprint import TrainingShape
 from meshnode.services.training.gossip import GradientGossip
-from meshnode.services.training.memory import TrainingMemory, TrainingShape
+from meshnode.services.training.memory import TrainingMemory
 from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.trainer import TrainingService, serve_training
 from meshnode.services.work.execution import Execution
@@ -61,6 +62,7 @@ async def start_training(
         origin=needs.source.manifest.weights_hash,
     )
     memory.users.append(lambda: training.loaded)
+    memory.stays = lambda: training.anchor_bytes
     serve = partial(serve_training, training)
     await nursery.start(partial(run, restarts=Restarts()), "training", serve)
     return training
@@ -74,7 +76,6 @@ async def start_training_memory(
     shape = TrainingShape(
         config=needs.source.config,
         held=needs.source.held,
-        weight_bytes=needs.model.weight_bytes,
         sequence=ROW_TOKENS - 1 if text else SEQUENCE_LENGTH,
         graph_bytes=TrainingLimits().graph_bytes,
     )

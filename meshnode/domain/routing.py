@@ -26,6 +26,8 @@ _RELUCTANCE_MS = {Standing.PROVEN: 0.0, Standing.NEWCOMER: 1e8, Standing.DISTRUS
 SLOW_TIMES = 3
 SLOW_MS = 50.0
 """A path is slow if a position takes this many times as long as on another, and so much longer."""
+SHORT_CUT_MS = 3.0
+"""What an answer straight to the driver costs the two: one more call, and that to another node."""
 REPLAY_SPEED = 2
 """How many replayed positions are taken to cost as much as one that is generated."""
 
@@ -47,10 +49,13 @@ class Holder:
         """The time that one position is expected to take in ``layers`` layers, without load."""
         return HOP_MS + max(0.0, self.latency_ms) + layers * max(0.0, self.layer_ms)
 
+    def loaded_ms(self, layers: int) -> float:
+        """The time that one position is expected to take in ``layers`` layers, under load."""
+        return self.expected_ms(layers) + LOAD_MS * max(0, self.load)
+
     def cost_ms(self, layers: int) -> float:
         """The cost of one hop at this holder."""
-        reluctance = _RELUCTANCE_MS[self.standing]
-        return reluctance + min(1e4, self.expected_ms(layers) + LOAD_MS * max(0, self.load))
+        return _RELUCTANCE_MS[self.standing] + min(1e4, self.loaded_ms(layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,15 @@ def choose_path(
                 best[layer] = candidate
     found = best[first]
     return None if found is None else found[3]
+
+
+def saved_by_short_cut(latencies_ms: Sequence[float]) -> float:
+    """The milliseconds that a message saves if its answer comes straight from the last hop.
+
+    ``latencies_ms`` has the driver's latency to each hop of the path. A driver does not know those
+    between hops, and takes its own for them: then the answer is spared a way for each hop but one.
+    """
+    return sum(max(0.0, each) for each in latencies_ms[:-1]) / 2
 
 
 def is_worth_leaving(position_ms: float, other_ms: float, length: int, left: int) -> bool:

@@ -4,16 +4,22 @@ Terms: a *generation* is one request and its answer. ``UnaryInference`` answers 
 ``StreamInference`` answers one message for each token and a final one. A stream may carry several
 requests; each is answered to its end before the next is read.
 
+A request may come from another node that does not hold the first layer and passes it on
+(decision 0218). Its answers are messages of their own: the first one says that it was taken, others
+that the driver is still at work, the last one why it failed.
+
 Checks come in the order of the node API: rate limit of the address, bearer token if there is one,
 rate limit of the token, then whether the node drains, and the rules of the request.
 
-Invariants: a request is validated by the same rules as over HTTP; a call that is cancelled frees
-its place in the batch within one step; while the node drains, no generation begins.
+Invariants: a request that was passed on is not passed on again; a request is validated by the same
+rules as over HTTP; a call that is cancelled frees its place in the batch within one step; while the
+node drains, no generation begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +29,7 @@ from meshnode.domain.connections import is_here
 from meshnode.domain.errors import (
     ComputationFailed,
     InvalidRequest,
+    LayersUnavailable,
     MeshnodeError,
     Unauthorized,
     Unavailable,
@@ -35,6 +42,13 @@ from meshnode.domain.tokens import Scope, TokenRecord, bearer_secret
 from meshnode.rpc.caller import answer_metadata, caller
 from meshnode.rpc.metadata import MAX_VALUE_CHARS
 from meshnode.rpc.node_grpc import NodeServiceServicer
+from meshnode.services.forwarding.messages import (
+    failed_answer,
+    forwarded_request,
+    logprobs_message,
+    waiting_answer,
+)
+from meshnode.services.shards.decoding import CREDENTIAL
 from meshnode.services.wallet.charging import ChargedGeneration
 from meshnode.wire import node_pb2 as pb
 
@@ -50,6 +64,8 @@ TRACE = "meshnode-trace"
 """Metadata: ``1`` in a request asks for the hops' times, which come with the answer's status."""
 AUTHORIZATION = "authorization"
 """Metadata: a bearer token, as in the header of this name (interface 5)."""
+BEAT_S = 1.0
+"""A peer that passed a request on hears at least so often that the driver is at work."""
 OPTIONAL_FIELDS = ("max_tokens", "temperature", "top_p", "top_k", "seed")
 
 
@@ -68,6 +84,10 @@ class CallerAccess:
     currency: str
     free_to: str = "loopback"
     """The setting ``free_inference``."""
+    driving: GenerationSource | None = None
+    """Opens those that peers pass on; None on a node that takes none."""
+    by_peer: Callable[[str, str], bool] = lambda credential, ip: False
+    """Whether a peer has signed a credential, for an address (decision 0164)."""
 
     def admit(self) -> TokenRecord | None:
         """Count one request of the current call's caller; the record of its token, if it has one.
@@ -95,6 +115,23 @@ class CallerAccess:
         whose = Requester(Standing.FREE, address_key(caller().ip))
         return await self.source.open(replace(request, requester=whose))
 
+    def admit_peer(self) -> None:
+        """Count one request that the current call's caller passes on.
+
+        Raises RateLimited, and Unauthorized unless the caller is a peer that signs.
+        """
+        who = caller()
+        self.limits.per_address.check(address_key(who.ip), trio.current_time())
+        if not self.by_peer(who.metadata.get(CREDENTIAL, ""), who.ip):
+            raise Unauthorized("requests of other nodes' clients are taken from peers that sign")
+
+    async def open_forwarded(self, message: pb.InferenceRequest) -> OpenedGeneration:
+        """Open a generation for an admitted peer; raises what its source raises."""
+        if self.driving is None:
+            raise LayersUnavailable("this node takes no requests of other nodes' clients")
+        request = forwarded_request(message, address_key(caller().ip))
+        return await self.driving.open(request)
+
 
 class InferenceServicer(NodeServiceServicer):
     """UnaryInference and StreamInference."""
@@ -109,6 +146,8 @@ class InferenceServicer(NodeServiceServicer):
         self, input_message: pb.InferenceRequest
     ) -> pb.InferenceResponse:
         """Generate, and answer with the whole text."""
+        if input_message.HasField("forwarded"):
+            raise InvalidRequest("forwarded", "comes by StreamInference only")
         text: list[str] = []
         async with await self._open(input_message) as generation:
             async for event in generation:
@@ -127,6 +166,11 @@ class InferenceServicer(NodeServiceServicer):
         """Generate for each request in turn, with one message for each token."""
         async for request in input_messages:
             failure: MeshnodeError | None = None
+            if request.HasField("forwarded"):
+                async with aclosing(self._forwarded(request)) as answers:
+                    async for answer in answers:
+                        yield answer
+                continue
             async with await self._open(request) as generation:
                 try:
                     async for event in generation:
@@ -141,13 +185,60 @@ class InferenceServicer(NodeServiceServicer):
             if failure is not None:
                 raise failure
 
+    async def _forwarded(
+        self, message: pb.InferenceRequest
+    ) -> AsyncGenerator[pb.InferenceResponse, None]:
+        """Generate for a client of a peer. A failure is a message, so that the peer can tell it."""
+        self._access.admit_peer()
+        name, failure = message.request_id, None
+        try:
+            self._check(message)
+            generation = await self._access.open_forwarded(message)
+        except MeshnodeError as error:
+            yield failed_answer(error, name)
+            return
+        async with generation:
+            yield waiting_answer(generation, name)
+            try:
+                ended = False
+                while not ended:
+                    event = None
+                    with trio.move_on_after(BEAT_S):
+                        event = await anext(generation)
+                    ended = isinstance(event, Finished)
+                    yield self._passed(generation, name, event)
+            except MeshnodeError as error:
+                failure = error
+        if failure is not None:
+            yield failed_answer(failure, name)
+
+    def _passed(
+        self, generation: OpenedGeneration, name: str, event: TokenEvent | Finished | None
+    ) -> pb.InferenceResponse:
+        """One answer to a request that was passed on; without an event it says that it waits."""
+        if event is None:
+            return waiting_answer(generation, name)
+        if isinstance(event, TokenEvent):
+            answer = _token(name, generation.id, event)
+            answer.forwarded.SetInParent()
+            if event.logprobs is not None:
+                answer.forwarded.logprobs.CopyFrom(logprobs_message(event.logprobs))
+            return answer
+        answer = _final(name, generation.id, event)
+        answer.forwarded.notes.extend(generation.notes)
+        answer.forwarded.trace = self._hops.line(generation.id) or ""
+        return answer
+
     async def _open(self, message: pb.InferenceRequest) -> OpenedGeneration | ChargedGeneration:
         record = self._access.admit()
+        self._check(message)
+        return await self._access.open(record, generation_request(_fields(message)))
+
+    def _check(self, message: pb.InferenceRequest) -> None:
         if self._drain.draining:
             raise Unavailable("the node is draining")
         if len(message.request_id) > MAX_REQUEST_ID_CHARS:
             raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID_CHARS} characters")
-        return await self._access.open(record, generation_request(_fields(message)))
 
     def _final(
         self,

@@ -17,6 +17,7 @@ from meshnode.domain.training.steps import RoundOver
 from meshnode.rpc.caller import Caller, answer_metadata, caller
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.node_grpc import NodeServiceServicer
+from meshnode.services.pipeline.short_cuts import ShortCuts
 from meshnode.services.shards.decoding import (
     COMPUTE_MS,
     QUEUE_MS,
@@ -41,9 +42,16 @@ class PipelineServicer(NodeServiceServicer):
     """PipelineForward, PipelineBackward and SwarmForward."""
 
     def __init__(
-        self, *, holder: Holder, relay: ShardRelay, training: ShardTrainer, held: tuple[int, ...]
+        self,
+        *,
+        holder: Holder,
+        relay: ShardRelay,
+        training: ShardTrainer,
+        held: tuple[int, ...],
+        short_cuts: ShortCuts | None = None,
     ) -> None:
-        """``held`` are the layers of this node."""
+        """``held`` are the layers of this node; ``short_cuts`` has what its driver expects."""
+        self._short_cuts = short_cuts or ShortCuts()
         self._holder = holder
         self._training = training
         self._relay = relay
@@ -118,6 +126,11 @@ class PipelineServicer(NodeServiceServicer):
     async def SwarmForward(  # noqa: N802 - the document's name
         self, input_message: pb.SwarmForwardRequest
     ) -> pb.SwarmForwardResponse:
-        """Run the first hop of the route in this node's layers, and relay to the next hop."""
+        """Run the first hop of the route in this node's layers, and relay to the next hop.
+
+        A message with an ``answer`` is one to this node's own request (decision 0219).
+        """
+        if input_message.HasField("answer"):
+            return self._short_cuts.take(input_message)
         call = decode_swarm_forward(input_message, caller())
         return await self._relay.forward(input_message, call)

@@ -43,6 +43,7 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from meshnode.accepting import has_left
 from meshnode.domain.forwarded import TrustedProxies
 from meshnode.domain.frames import AddressFrames
 from meshnode.http.http1 import Http1
@@ -191,7 +192,7 @@ class Connection:
         if isinstance(self._socket, TlsSocket) and self._socket.protocol == "h2":
             meter = shared.frames.meter(self.ip)
             return Http2(self._admits, meter, shared.streams, *common)
-        return Http1(self._errors_for, self._admits, self._turns.wait, *common)
+        return Http1(self._errors_for, self._admits, self._next_turn, *common)
 
     def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Count a request against its client, which may be behind a proxy."""
@@ -225,13 +226,22 @@ class Connection:
         data = await self._receive()
         while data:
             if not self._closing and not self._ignoring:
-                await self._turns.wait()
+                if not await self._turns.wait(self._left):
+                    break
                 await self._protocol.handle(RawData(data))
             data = await self._receive()
         # The client has left, or the connection is drained. The application gets the disconnect
         # event and ends; one that does not is cancelled at the deadline.
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_S)
         await self._protocol.handle(Closed())
+
+    async def _next_turn(self) -> None:
+        """Wait for the turn of a request that came with another; nobody answers who has left."""
+        if not await self._turns.wait(self._left):
+            self._scope.cancel()
+
+    def _left(self) -> bool:
+        return has_left(self._socket.fileno())
 
     async def _receive(self) -> bytes:
         """The next bytes; nothing at the end, at the deadline, or after an error."""

@@ -10,7 +10,9 @@ shapes and type, are finite, and the weights have the announced hash.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 
 import safetensors.torch
 import torch
@@ -18,7 +20,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest
-from meshnode.model.trained_model import Anchor
+from meshnode.model.tensor_file import file_parts
+from meshnode.model.trained_model import Anchor, Tensors
 
 VELOCITY = "velocity."
 FIELD = "checkpoint_data"
@@ -31,10 +34,14 @@ HEADER_BYTES = 1 << 20
 
 def dump_anchor(anchor: Anchor, version: int) -> bytes:
     """Serialise an anchor as safetensors, without the LZ4 frame."""
+    return b"".join(anchor_parts(anchor, version))
+
+
+def anchor_parts(anchor: Anchor, version: int) -> Iterator[bytes | memoryview]:
+    """The same in parts, which take no memory of their own."""
     momentum = {VELOCITY + name: tensor for name, tensor in anchor.velocity.items()}
-    tensors = {**anchor.weights, **momentum}
     metadata = {"version": str(version), "model_hash": anchor.model_hash}
-    return safetensors.torch.save(dict(tensors), metadata)
+    return file_parts({**anchor.weights, **momentum}, metadata)
 
 
 def largest(shapes: Mapping[str, tuple[int, ...]], *, momentum: bool) -> int:
@@ -45,8 +52,22 @@ def largest(shapes: Mapping[str, tuple[int, ...]], *, momentum: bool) -> int:
 
 def read_anchor(data: bytes, shapes: Mapping[str, tuple[int, ...]], model_hash: str) -> Anchor:
     """Parse an anchor whose weights have ``model_hash``. Raises InvalidRequest otherwise."""
+    return _read(partial(safetensors.torch.load, data), shapes, model_hash)
+
+
+def map_anchor(path: Path, shapes: Mapping[str, tuple[int, ...]], model_hash: str) -> Anchor:
+    """The same from a file, which is mapped: the anchor takes no private memory.
+
+    Raises OSError as well. The file may be removed meanwhile, but not changed.
+    """
+    return _read(partial(safetensors.torch.load_file, path), shapes, model_hash)
+
+
+def _read(
+    load: Callable[[], Tensors], shapes: Mapping[str, tuple[int, ...]], model_hash: str
+) -> Anchor:
     try:
-        tensors = safetensors.torch.load(data)
+        tensors = load()
     except (SafetensorError, ValueError, KeyError, RuntimeError):
         raise InvalidRequest(FIELD, "is not a safetensors file") from None
     weights = _checked(tensors, shapes, "")

@@ -102,6 +102,13 @@ class TokenData:
                 read = frozenset(row % self.shards for row in rows)
                 yield Shuffled(batch_of(self.train[rows]), read)
 
+    def sample(self, shards: Sequence[int], rows: int, seed: int) -> Batch | None:
+        """So many sequences of ``shards``, chosen by ``seed``; None if there are none."""
+        own = [row for row in range(len(self.train)) if row % self.shards in shards]
+        order = torch.randperm(len(own), generator=torch.Generator().manual_seed(seed))
+        chosen = [own[int(place)] for place in order[:rows]]
+        return batch_of(self.train[chosen]) if chosen else None
+
     def validation_batches(self, batch_size: int, most_rows: int | None = None) -> list[Batch]:
         """All held-out sequences, or ``most_rows`` of them, spread evenly."""
         rows = self.validation

@@ -24,7 +24,7 @@ from torch import Tensor
 
 Gradients = Mapping[str, Tensor]
 """Float32 tensors by parameter name."""
-WINDOW = 1 << 20
+WINDOW = 1 << 18
 """Elements that are combined at a time, so that many contributions take little memory."""
 
 
@@ -110,8 +110,8 @@ def aggregate(rule: Rule, contributions: Sequence[Contribution]) -> dict[str, Te
     spare = tolerated(len(contributions))
     if rule is Rule.KRUM and spare:
         chosen = contributions[_krum(contributions, spare)]
-        return {name: _dense(tensor).clone() for name, tensor in chosen.items()}
-    scales = _clips(contributions) if is_sparse(contributions) else [1.0] * len(contributions)
+        return {name: dense(tensor).clone() for name, tensor in chosen.items()}
+    scales = clips(contributions) if is_sparse(contributions) else [1.0] * len(contributions)
     return {
         name: _combined(rule, [contribution[name] for contribution in contributions], scales)
         for name in contributions[0]
@@ -130,7 +130,8 @@ def norm(contribution: Contribution) -> float:
     return float(torch.tensor(square).sqrt())
 
 
-def _clips(contributions: Sequence[Contribution]) -> list[float]:
+def clips(contributions: Sequence[Contribution]) -> list[float]:
+    """By what each is scaled down, so that none has a norm above the median of all."""
     norms = [norm(contribution) for contribution in contributions]
     # The lower median: of two, the smaller one.
     median = sorted(norms)[(len(norms) - 1) // 2]
@@ -202,7 +203,8 @@ _COMBINE: Mapping[Rule, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _dense(tensor: Tensor | SparseTensor) -> Tensor:
+def dense(tensor: Tensor | SparseTensor) -> Tensor:
+    """The whole tensor, with zeros for what was not sent."""
     return tensor.dense() if isinstance(tensor, SparseTensor) else tensor
 
 
@@ -224,5 +226,5 @@ def _krum(contributions: Sequence[Contribution], spare: int) -> int:
 def _squared_distance(a: Contribution, b: Contribution) -> float:
     # In float64, so that a machine's order of summation can matter only in an exact tie.
     return sum(
-        float((_dense(a[name]).double() - _dense(b[name]).double()).square().sum()) for name in a
+        float((dense(a[name]).double() - dense(b[name]).double()).square().sum()) for name in a
     )

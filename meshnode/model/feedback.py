@@ -47,11 +47,6 @@ def contribute(
     return frames, left if any(bool(tensor.any()) for tensor in left.values()) else {}
 
 
-def dump_feedback(feedback: Mapping[str, Tensor]) -> bytes:
-    """Serialise as safetensors."""
-    return safetensors.torch.save(dict(feedback))
-
-
 def read_feedback(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Read a feedback of a model of these shapes. Raises FeedbackUnreadable."""
     try:

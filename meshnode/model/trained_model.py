@@ -23,6 +23,8 @@ from meshnode.model.diloco import (
     OuterStep,
     Rule,
     aggregate,
+    clips,
+    dense,
     is_sparse,
 )
 from meshnode.model.loading import load_model
@@ -35,7 +37,11 @@ from meshnode.model.training import (
     StepReport,
     evaluate,
 )
-from meshnode.model.weights import checkpoint_tensors, set_checkpoint_tensors
+from meshnode.model.weights import (
+    checkpoint_tensors,
+    checkpoint_views,
+    set_checkpoint_tensors,
+)
 
 Tensors = dict[str, Tensor]
 
@@ -61,6 +67,22 @@ class Anchor:
 def hash_of(tensors: Mapping[str, Tensor]) -> str:
     """The hash of tensors by name: 64 lowercase hex characters."""
     return hash_of_tensors(facts_of_tensors(tensors.items()))
+
+
+def moved(weights: Mapping[str, Tensor], contribution: Contribution, part: float) -> Tensors:
+    """The weights after one contribution, scaled to ``part``."""
+    return {
+        name: weight.sub(dense(contribution[name]), alpha=part) for name, weight in weights.items()
+    }
+
+
+def _fall(earlier: float, later: float) -> float:
+    """How much lower a loss is, relatively."""
+    return (earlier - later) / max(abs(earlier), 1e-12)
+
+
+Samples = tuple[Batch, Batch]
+"""Sequences that were assigned to a node, and others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +138,7 @@ class TrainedModel:
 
     def pseudo_gradient(self) -> Tensors:
         """The result of the inner steps: the anchor minus the inner weights."""
-        inner = checkpoint_tensors(self._loaded().decoder)
+        inner = checkpoint_views(self._loaded().decoder)
         return {name: anchor - inner[name] for name, anchor in self.anchor.weights.items()}
 
     def applied(self, contributions: Sequence[Contribution], rule: Rule) -> Anchor:
@@ -136,6 +158,35 @@ class TrainedModel:
         set_checkpoint_tensors(decoder, weights)
         try:
             return evaluate(decoder, batches)
+        finally:
+            self.rewind()
+
+    def effects(
+        self,
+        before: Anchor,
+        contributions: Sequence[Contribution],
+        samples: Sequence[Samples],
+        part: float,
+    ) -> list[tuple[float, float]]:
+        """How much each contribution by itself lowers the loss of ``before``, relatively.
+
+        It is scaled by ``part``, and to the median norm, and measured on the samples at its place.
+        Resets the inner weights to the anchor's.
+        """
+        decoder = self._loaded().decoder
+        parts = [part * scale for scale in clips(contributions)]
+        try:
+            set_checkpoint_tensors(decoder, before.weights)
+            losses = [[evaluate(decoder, [batch]).loss for batch in pair] for pair in samples]
+            found = []
+            for contribution, part, pair, earlier in zip(
+                contributions, parts, samples, losses, strict=True
+            ):
+                set_checkpoint_tensors(decoder, moved(before.weights, contribution, part))
+                later = [evaluate(decoder, [batch]).loss for batch in pair]
+                assigned, others = map(_fall, earlier, later)
+                found.append((assigned, others))
+            return found
         finally:
             self.rewind()
 

@@ -173,6 +173,8 @@ class InnerTrainer:
             self._optimizer.zero_grad(set_to_none=True)
             raise FloatingPointError(f"gradient is not finite at step {self.step_count}")
         self._optimizer.step()
+        # Gradients are as large as the weights, and nothing needs them between two steps.
+        self._optimizer.zero_grad(set_to_none=True)
         report = StepReport(self.step_count, loss.item(), norm, rate, batch.tokens)
         self.step_count += 1
         return report

@@ -251,11 +251,16 @@ def save_weights(decoder: Decoder, directory: Path) -> None:
 
 def checkpoint_tensors(decoder: Decoder) -> dict[str, Tensor]:
     """Copies of an unpacked decoder's weights, float32, by their checkpoint names."""
+    return {name: view.clone() for name, view in checkpoint_views(decoder).items()}
+
+
+def checkpoint_views(decoder: Decoder) -> dict[str, Tensor]:
+    """An unpacked decoder's weights, float32, by their checkpoint names; they follow its steps."""
     own = dict(decoder.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = {}
     for name, parts in decoder_parameters(decoder.config, decoder.held):
         rows = torch.split(own[name].detach(), [part.shape[0] for part in parts])
-        tensors |= {part.name: row.clone() for part, row in zip(parts, rows, strict=True)}
+        tensors |= {part.name: row for part, row in zip(parts, rows, strict=True)}
     return tensors
 
 

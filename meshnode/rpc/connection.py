@@ -105,8 +105,8 @@ class Connection:
         size = SMALL_READ
         try:
             while data := await self.transport.receive(size):
-                if self._turns is not None:
-                    await self._turns.wait()
+                if self._turns is not None and not await self._turns.wait(self._left):
+                    return
                 try:
                     events = self.h2.receive_data(data)
                 except BROKEN as error:
@@ -135,6 +135,9 @@ class Connection:
                 await self.transport.wait_room(BACKLOG_BYTES)
         finally:
             self.lost("connection lost")
+
+    def _left(self) -> bool:
+        return self.transport.left
 
     def complain(self, level: int, text: str) -> None:
         """Log the peer's fault with its address, at most once a minute for each address."""

@@ -175,9 +175,17 @@ class StreamUnary(_Stub, Generic[Takes, Gives]):
 class StreamStream(_Stub, Generic[Takes, Gives]):
     """Many messages each way."""
 
-    def __call__(self) -> ClientCall[Takes, Gives]:
-        """``async with stub.Operation() as call:``, then ``send`` and iterate in any order."""
-        return self._call()
+    def __call__(
+        self, *, metadata: Mapping[str, str] = NONE, most_bytes: int | None = None
+    ) -> ClientCall[Takes, Gives]:
+        """``async with stub.Operation() as call:``, then ``send`` and iterate in any order.
+
+        A response message above ``most_bytes`` is refused.
+        """
+        call: ClientCall[Takes, Gives] = self._call()
+        call.metadata = metadata
+        call.most_bytes = most_bytes
+        return call
 
 
 class Client:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from meshnode.accepting import has_left
 from meshnode.domain.kademlia.address import canonical
 from meshnode.domain.kademlia.refusals import NotAnAddress
 from meshnode.tls import handshake, say_goodbye, wrap
@@ -87,6 +88,11 @@ class Transport:
     def secure(self) -> bool:
         """Whether the connection is encrypted."""
         return self._tls is not None
+
+    @property
+    def left(self) -> bool:
+        """Whether the peer has closed the connection, as far as that can be seen unread."""
+        return has_left(self._sock.fileno())
 
     async def shake_hands(self) -> None:
         """Shake hands if there is TLS; the caller sets the deadline. Raises OSError."""

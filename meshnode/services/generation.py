@@ -11,6 +11,7 @@ QUEUED     ``admit``: it has a place                       COMPUTING
 QUEUED     ``fail``: no place can be had                   FAILED
 QUEUED     ``cancel``: the reader left                     CANCELLED
 COMPUTING  ``advance`` with the last token, or a stop      FINISHED
+COMPUTING  ``finish``                                      FINISHED
 COMPUTING  ``fail``                                        FAILED
 COMPUTING  ``cancel``: the reader left                     CANCELLED
 =========  ==============================================  =========
@@ -183,24 +184,37 @@ class Generation:
     ) -> None:
         """Count one token and emit its event; emit ``Finished`` too if it was the last."""
         index = self._completion_tokens
-        self._completion_tokens += 1
-        last = end_of_text or self._completion_tokens == self.most_tokens
+        last = end_of_text or index + 1 == self.most_tokens
         text = self._text.push(b"" if end_of_text else piece)
         if last:
             text += self._text.finish()
         stopped = end_of_text or self._text.stopped
+        self.relay(TokenEvent(text, index, None if end_of_text else logprobs), now)
         if last or stopped:
-            self._enter(GenerationState.FINISHED)
-            self._ended_at = now
+            self.finish(FinishReason.STOP if stopped else FinishReason.LENGTH, now)
+
+    def relay(self, event: TokenEvent, now: float) -> None:
+        """Count one token and emit its event, which may come from another node."""
+        if self.ended:
+            checked(TRANSITIONS, self.state, GenerationState.COMPUTING)
+        self._completion_tokens += 1
         if self.first_emitted_at is None:
             self.first_emitted_at = now
         self.emitted_at = now
-        self._emit(TokenEvent(text, index, None if end_of_text else logprobs))
-        if self.ended:
-            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
-            self.finish_reason = reason
-            self._emit(Finished(reason, self.usage, self.timing(now)))
-            self._send.close()
+        self._emit(event)
+
+    def finish(self, reason: FinishReason, now: float) -> None:
+        """End after the latest token, and emit ``Finished``."""
+        self._enter(GenerationState.FINISHED)
+        self._ended_at = now
+        self.finish_reason = reason
+        self._emit(Finished(reason, self.usage, self.timing(now)))
+        self._send.close()
+
+    def waited(self, seconds: float) -> None:
+        """Count the first ``seconds`` since it was admitted as waiting: its driver had a queue."""
+        if self.admitted_at is not None and self.first_emitted_at is not None:
+            self.admitted_at = min(self.first_emitted_at, self.admitted_at + seconds)
 
     def fail(self, failure: MeshnodeError, now: float) -> None:
         """End without ``Finished``: the reader gets the failure after the events so far."""

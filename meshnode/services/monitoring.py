@@ -177,6 +177,8 @@ class Monitor(Collector):
         guesses = hops.speculation
         yield counter("pipeline_guesses", "Tokens that were guessed ahead.", guesses.proposed)
         yield counter("pipeline_guesses_right", "Those that were right.", guesses.accepted)
+        text, taken = "Answers straight from the last holder.", hops.short_cuts.taken
+        yield counter("pipeline_short_cuts", text, taken)
         checks = hops.checks
         yield counter("pipeline_checks_agreed", "Results computed twice alike.", checks.agreed)
         text = "Results that a second computation contradicts."

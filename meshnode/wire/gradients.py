@@ -106,6 +106,14 @@ def kept_of(parameters: int) -> int:
     return max(KEPT, min(MOST_KEPT, fits))
 
 
+def contribution_bytes(kind: Format, parameters: int) -> int:
+    """What this node sends of a model of so many parameters, about."""
+    if kind is not Format.SPARSE:
+        return math.ceil(BYTES[kind] * parameters)
+    # Two magnitudes for each block, and 14 bits for each value.
+    return math.ceil(parameters / BLOCK * (4 + kept_of(parameters) * 14 / 8))
+
+
 def pack_float32(values: Floats) -> bytes:
     """A tensor as one LZ4 frame without a header, which every node reads."""
     return frame(values.astype("<f4", copy=False).tobytes())

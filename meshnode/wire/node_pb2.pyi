@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class InferenceRequest(_message.Message):
-    __slots__ = ("request_id", "prompt", "max_tokens", "temperature", "top_p", "top_k", "stop", "seed")
+    __slots__ = ("request_id", "prompt", "max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "forwarded")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class InferenceRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt: str
     max_tokens: int
@@ -24,10 +25,29 @@ class InferenceRequest(_message.Message):
     top_k: int
     stop: _containers.RepeatedScalarFieldContainer[str]
     seed: int
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., seed: _Optional[int] = ...) -> None: ...
+    forwarded: ForwardedRequest
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., seed: _Optional[int] = ..., forwarded: _Optional[_Union[ForwardedRequest, _Mapping[str, object]]] = ...) -> None: ...
+
+class ForwardedRequest(_message.Message):
+    __slots__ = ("paid", "frequency_penalty", "presence_penalty", "logprobs", "json_schema", "bare", "end_tokens")
+    PAID_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    BARE_FIELD_NUMBER: _ClassVar[int]
+    END_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    paid: bool
+    frequency_penalty: float
+    presence_penalty: float
+    logprobs: int
+    json_schema: str
+    bare: bool
+    end_tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, paid: _Optional[bool] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., logprobs: _Optional[int] = ..., json_schema: _Optional[str] = ..., bare: _Optional[bool] = ..., end_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InferenceResponse(_message.Message):
-    __slots__ = ("request_id", "id", "text", "index", "is_final", "finish_reason", "tokens_generated", "usage", "timing", "cost")
+    __slots__ = ("request_id", "id", "text", "index", "is_final", "finish_reason", "tokens_generated", "usage", "timing", "cost", "forwarded")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +58,7 @@ class InferenceResponse(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     id: str
     text: str
@@ -48,7 +69,52 @@ class InferenceResponse(_message.Message):
     usage: InferenceUsage
     timing: InferenceTiming
     cost: InferenceCost
-    def __init__(self, request_id: _Optional[str] = ..., id: _Optional[str] = ..., text: _Optional[str] = ..., index: _Optional[int] = ..., is_final: _Optional[bool] = ..., finish_reason: _Optional[str] = ..., tokens_generated: _Optional[int] = ..., usage: _Optional[_Union[InferenceUsage, _Mapping[str, object]]] = ..., timing: _Optional[_Union[InferenceTiming, _Mapping[str, object]]] = ..., cost: _Optional[_Union[InferenceCost, _Mapping[str, object]]] = ...) -> None: ...
+    forwarded: ForwardedAnswer
+    def __init__(self, request_id: _Optional[str] = ..., id: _Optional[str] = ..., text: _Optional[str] = ..., index: _Optional[int] = ..., is_final: _Optional[bool] = ..., finish_reason: _Optional[str] = ..., tokens_generated: _Optional[int] = ..., usage: _Optional[_Union[InferenceUsage, _Mapping[str, object]]] = ..., timing: _Optional[_Union[InferenceTiming, _Mapping[str, object]]] = ..., cost: _Optional[_Union[InferenceCost, _Mapping[str, object]]] = ..., forwarded: _Optional[_Union[ForwardedAnswer, _Mapping[str, object]]] = ...) -> None: ...
+
+class ForwardedAnswer(_message.Message):
+    __slots__ = ("waits", "model_hash", "logprobs", "notes", "trace", "failure")
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_HASH_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    waits: bool
+    model_hash: str
+    logprobs: TokenProbabilities
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    trace: str
+    failure: InferenceFailure
+    def __init__(self, waits: _Optional[bool] = ..., model_hash: _Optional[str] = ..., logprobs: _Optional[_Union[TokenProbabilities, _Mapping[str, object]]] = ..., notes: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ..., failure: _Optional[_Union[InferenceFailure, _Mapping[str, object]]] = ...) -> None: ...
+
+class TokenProbabilities(_message.Message):
+    __slots__ = ("chosen", "top")
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    chosen: TokenProbability
+    top: _containers.RepeatedCompositeFieldContainer[TokenProbability]
+    def __init__(self, chosen: _Optional[_Union[TokenProbability, _Mapping[str, object]]] = ..., top: _Optional[_Iterable[_Union[TokenProbability, _Mapping[str, object]]]] = ...) -> None: ...
+
+class TokenProbability(_message.Message):
+    __slots__ = ("piece", "logprob")
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    piece: bytes
+    logprob: float
+    def __init__(self, piece: _Optional[bytes] = ..., logprob: _Optional[float] = ...) -> None: ...
+
+class InferenceFailure(_message.Message):
+    __slots__ = ("kind", "message", "field", "retry_after")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    message: str
+    field: str
+    retry_after: int
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retry_after: _Optional[int] = ...) -> None: ...
 
 class InferenceUsage(_message.Message):
     __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -153,7 +219,7 @@ class PipelineBackwardResponse(_message.Message):
     def __init__(self, success: _Optional[bool] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class GossipGradientRequest(_message.Message):
-    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl", "held_out")
+    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl", "held_out", "opinions")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +237,7 @@ class GossipGradientRequest(_message.Message):
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
     HELD_OUT_FIELD_NUMBER: _ClassVar[int]
+    OPINIONS_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     round_id: int
     model_hash: str
@@ -181,7 +248,8 @@ class GossipGradientRequest(_message.Message):
     signature: str
     ttl: int
     held_out: HeldOut
-    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ..., held_out: _Optional[_Union[HeldOut, _Mapping[str, object]]] = ...) -> None: ...
+    opinions: _containers.RepeatedCompositeFieldContainer[Opinion]
+    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ..., held_out: _Optional[_Union[HeldOut, _Mapping[str, object]]] = ..., opinions: _Optional[_Iterable[_Union[Opinion, _Mapping[str, object]]]] = ...) -> None: ...
 
 class HeldOut(_message.Message):
     __slots__ = ("previous_hash", "before", "after")
@@ -192,6 +260,16 @@ class HeldOut(_message.Message):
     before: float
     after: float
     def __init__(self, previous_hash: _Optional[str] = ..., before: _Optional[float] = ..., after: _Optional[float] = ...) -> None: ...
+
+class Opinion(_message.Message):
+    __slots__ = ("node_id", "assigned", "others")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    assigned: float
+    others: float
+    def __init__(self, node_id: _Optional[str] = ..., assigned: _Optional[float] = ..., others: _Optional[float] = ...) -> None: ...
 
 class GossipGradientResponse(_message.Message):
     __slots__ = ("accepted", "reason", "current_round")
@@ -542,7 +620,7 @@ class NodeCapacity(_message.Message):
     def __init__(self, memory_total: _Optional[int] = ..., memory_used: _Optional[int] = ..., kv_total: _Optional[int] = ..., kv_used: _Optional[int] = ..., queue_depth: _Optional[int] = ..., active_sessions: _Optional[int] = ..., max_batch: _Optional[int] = ..., tokens_per_second: _Optional[float] = ..., session_messages: _Optional[int] = ...) -> None: ...
 
 class SwarmForwardRequest(_message.Message):
-    __slots__ = ("session_id", "request_id", "hidden_states", "hidden_shape", "attention_mask", "position_ids", "use_cache", "route")
+    __slots__ = ("session_id", "request_id", "hidden_states", "hidden_shape", "attention_mask", "position_ids", "use_cache", "route", "answer_to", "reports", "answer")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_STATES_FIELD_NUMBER: _ClassVar[int]
@@ -551,6 +629,9 @@ class SwarmForwardRequest(_message.Message):
     POSITION_IDS_FIELD_NUMBER: _ClassVar[int]
     USE_CACHE_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TO_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     request_id: str
     hidden_states: bytes
@@ -559,7 +640,10 @@ class SwarmForwardRequest(_message.Message):
     position_ids: bytes
     use_cache: bool
     route: _containers.RepeatedCompositeFieldContainer[SwarmHop]
-    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., hidden_states: _Optional[bytes] = ..., hidden_shape: _Optional[_Iterable[int]] = ..., attention_mask: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., use_cache: _Optional[bool] = ..., route: _Optional[_Iterable[_Union[SwarmHop, _Mapping[str, object]]]] = ...) -> None: ...
+    answer_to: str
+    reports: _containers.RepeatedCompositeFieldContainer[SwarmHopReport]
+    answer: SwarmForwardResponse
+    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., hidden_states: _Optional[bytes] = ..., hidden_shape: _Optional[_Iterable[int]] = ..., attention_mask: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., use_cache: _Optional[bool] = ..., route: _Optional[_Iterable[_Union[SwarmHop, _Mapping[str, object]]]] = ..., answer_to: _Optional[str] = ..., reports: _Optional[_Iterable[_Union[SwarmHopReport, _Mapping[str, object]]]] = ..., answer: _Optional[_Union[SwarmForwardResponse, _Mapping[str, object]]] = ...) -> None: ...
 
 class SwarmHop(_message.Message):
     __slots__ = ("node_id", "address", "first_layer", "last_layer")
@@ -574,7 +658,7 @@ class SwarmHop(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., address: _Optional[str] = ..., first_layer: _Optional[int] = ..., last_layer: _Optional[int] = ...) -> None: ...
 
 class SwarmForwardResponse(_message.Message):
-    __slots__ = ("request_id", "success", "error_message", "logits", "logits_shape", "hops", "logit_ids")
+    __slots__ = ("request_id", "success", "error_message", "logits", "logits_shape", "hops", "logit_ids", "delivered")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -582,6 +666,7 @@ class SwarmForwardResponse(_message.Message):
     LOGITS_SHAPE_FIELD_NUMBER: _ClassVar[int]
     HOPS_FIELD_NUMBER: _ClassVar[int]
     LOGIT_IDS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     success: bool
     error_message: str
@@ -589,7 +674,8 @@ class SwarmForwardResponse(_message.Message):
     logits_shape: _containers.RepeatedScalarFieldContainer[int]
     hops: _containers.RepeatedCompositeFieldContainer[SwarmHopReport]
     logit_ids: bytes
-    def __init__(self, request_id: _Optional[str] = ..., success: _Optional[bool] = ..., error_message: _Optional[str] = ..., logits: _Optional[bytes] = ..., logits_shape: _Optional[_Iterable[int]] = ..., hops: _Optional[_Iterable[_Union[SwarmHopReport, _Mapping[str, object]]]] = ..., logit_ids: _Optional[bytes] = ...) -> None: ...
+    delivered: bool
+    def __init__(self, request_id: _Optional[str] = ..., success: _Optional[bool] = ..., error_message: _Optional[str] = ..., logits: _Optional[bytes] = ..., logits_shape: _Optional[_Iterable[int]] = ..., hops: _Optional[_Iterable[_Union[SwarmHopReport, _Mapping[str, object]]]] = ..., logit_ids: _Optional[bytes] = ..., delivered: _Optional[bool] = ...) -> None: ...
 
 class SwarmHopReport(_message.Message):
     __slots__ = ("node_id", "first_layer", "last_layer", "queue_ms", "compute_ms", "network_ms")

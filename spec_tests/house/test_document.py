@@ -164,7 +164,7 @@ def described(field: FieldDescriptor) -> str:
     return f"{field.number} {repeated}{kind} {field.name}"
 
 
-ADDED = {"GossipGradientRequest": ["10 HeldOut held_out"]}
+ADDED = {"GossipGradientRequest": ["10 HeldOut held_out", "11 repeated Opinion opinions"]}
 """Fields behind the documented ones, which others skip (decision 0226)."""
 
 

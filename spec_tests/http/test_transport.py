@@ -1,14 +1,17 @@
 """The HTTP server on real sockets: connections end when they should, and leave nothing behind."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from hypercorn.events import Event, RawData
 
 from meshnode.domain.errors import StartupError
 from meshnode.http import app as app_module
 from meshnode.http import server, transport
+from meshnode.http.http1 import Http1
 from meshnode.http.server import serve_http
 from meshnode.turns import ClientTurns
 from spec_tests.edges.http_server import (
@@ -106,10 +109,11 @@ async def test_each_pipelined_request_waits_for_its_turn(
     """One read of 64 KiB may bring a thousand of them (decision 0141)."""
     turns = 0
 
-    async def wait(client: ClientTurns) -> None:
+    async def wait(client: ClientTurns, left: Callable[[], bool]) -> bool:
         nonlocal turns
         turns += 1
         await trio.lowlevel.checkpoint()
+        return not left()
 
     monkeypatch.setattr(ClientTurns, "wait", wait)
     node = await start_node(nursery, tmp_path)
@@ -117,6 +121,35 @@ async def test_each_pipelined_request_waits_for_its_turn(
     response = await raw(node, HEALTH_REQUEST * 9 + last)
     assert response.count(b"HTTP/1.1 ") == 10
     assert turns >= 10
+
+
+async def test_a_client_that_leaves_before_its_turn_is_not_served(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, seen = trio.Event(), trio.Event()
+
+    async def wait(client: ClientTurns, left: Callable[[], bool]) -> bool:
+        waiting.set()
+        await wait_until(left)
+        seen.set()
+        return False
+
+    async def handle(protocol: Http1, event: Event) -> None:
+        assert not isinstance(event, RawData)
+        await handle_event(protocol, event)
+
+    handle_event = Http1.handle
+    node = await start_node(nursery, tmp_path)
+    monkeypatch.setattr(ClientTurns, "wait", wait)
+    monkeypatch.setattr(Http1, "handle", handle)
+    stream = await trio.open_tcp_stream(*node.address)
+    # What it sent last would hide the end from whoever reads.
+    await stream.send_all(HEALTH_REQUEST)
+    with trio.fail_after(10):
+        await waiting.wait()
+        await stream.send_all(HEALTH_REQUEST)
+        await stream.aclose()
+        await seen.wait()
 
 
 async def test_nothing_is_served_after_connection_close(

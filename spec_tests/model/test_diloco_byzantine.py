@@ -8,6 +8,7 @@ import pytest
 
 from bench.byzantine import LIES, losses, small_model
 from meshnode.model.diloco import Rule
+from meshnode.wire.gradients import Format
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,3 +42,21 @@ def test_without_liars_all_rules_learn(model: Path) -> None:
     for rule in Rule:
         found = losses(model, rule, None, ROUNDS)
         assert found[-1] < found[0] - 1.0, (rule, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", ["sign flip", "wrong way"])
+def test_what_most_find_harmful_is_left_out(model: Path, lie: str) -> None:
+    rule, kind = Rule.TRIMMED_MEAN, Format.SPARSE
+    heard = losses(model, rule, LIES[lie], ROUNDS, kind=kind)
+    judged = losses(model, rule, LIES[lie], ROUNDS, kind=kind, judged=True)
+    assert judged[-1] < heard[-1] - 0.05
+    # In the first round nobody has an opinion yet.
+    assert judged[:2] == heard[:2]
+
+
+@pytest.mark.slow
+def test_without_liars_nobody_is_left_out(model: Path) -> None:
+    rule, kind = Rule.TRIMMED_MEAN, Format.SPARSE
+    heard = losses(model, rule, None, ROUNDS, kind=kind)
+    assert losses(model, rule, None, ROUNDS, kind=kind, judged=True) == heard

@@ -14,9 +14,9 @@ from meshnode.model.feedback import (
     DECAY,
     FeedbackUnreadable,
     contribute,
-    dump_feedback,
     read_feedback,
 )
+from meshnode.model.tensor_file import file_parts
 
 SHAPES = {"w": (6,)}
 
@@ -56,7 +56,7 @@ def test_nothing_is_left_by_a_contribution_that_sends_all() -> None:
 def test_a_feedback_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "feedback.safetensors"
     for feedback in ({"w": torch.arange(6.0)}, {}):
-        path.write_bytes(dump_feedback(feedback))
+        path.write_bytes(b"".join(file_parts(feedback)))
         assert str(read_feedback(path, SHAPES)) == str(feedback)
 
 
@@ -68,7 +68,7 @@ def test_a_feedback_of_another_model_is_refused(
     tmp_path: Path, feedback: dict[str, torch.Tensor]
 ) -> None:
     path = tmp_path / "feedback.safetensors"
-    path.write_bytes(dump_feedback(feedback))
+    path.write_bytes(b"".join(file_parts(feedback)))
     with pytest.raises(FeedbackUnreadable, match="another model"):
         read_feedback(path, SHAPES)
     path.write_bytes(b"rubbish")

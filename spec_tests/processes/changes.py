@@ -27,7 +27,9 @@ from meshnode.services import weights
 from meshnode.services.dht.timings import DHT_TIMINGS
 from meshnode.services.executor import Executor
 from meshnode.services.peers import PEER_TIMINGS
+from meshnode.services.pipeline import guessing
 from meshnode.services.pipeline.driver import _Drive
+from meshnode.services.shards.holder import Holder
 from meshnode.services.training import rounds
 from meshnode.services.training.fetching import CheckpointFetcher
 from meshnode.services.training.learner import Learner
@@ -116,6 +118,40 @@ def hold_generations(file: str, held: str) -> None:
         return await choose(self, *arguments)
 
     substitute(_Drive, "_choose", choose_when_let)
+
+
+def guess_always(depth: int) -> None:
+    """Make a driver guess so many tokens ahead, whatever they cost."""
+    substitute(guessing, "best_depth", lambda costs, rate, proposal_ms=0.0: depth)
+
+
+def hold_flights(file: str, held: str) -> None:
+    """Hold the messages that a driver sends ahead as long as ``file`` says ``hold``.
+
+    The number of those that wait is written into ``held``. When ``file`` says ``forget``, the node
+    drops all sessions once, and lets the messages go on.
+    """
+    forward, gate, waiting = Holder.forward, Path(file), [0]
+
+    def word() -> str:
+        return gate.read_text() if gate.exists() else ""
+
+    def count(change: int) -> None:
+        waiting[0] += change
+        Path(held).write_text(str(waiting[0]))
+
+    async def forward_when_let(self: Holder, call: Any) -> Any:
+        if call.flight and not call.closes and word():
+            count(1)
+            while word() == "hold":  # noqa: ASYNC110 - the test that lets it go is another process
+                await trio.sleep(POLL_S)
+            count(-1)
+            if word() == "forget":
+                gate.unlink()  # noqa: ASYNC240 - once, in a test
+                self.close_all()
+        return await forward(self, call)
+
+    substitute(Holder, "forward", forward_when_let)
 
 
 def decode_slowly(seconds: float) -> None:

@@ -43,7 +43,12 @@ gets a quarter of it (decision 0134)."""
 SLOW_S = 120.0
 """Added to the pauses above because machines are shared. bench/ measures the real ones."""
 CALL_TIMEOUT_S = 120.0
-NODE: dict[str, Any] = {"MESHNODE_RESOURCES_CPU_THREADS": "1", "MESHNODE_SETTLE_EVERY_S": "0.2"}
+NODE: dict[str, Any] = {
+    "MESHNODE_RESOURCES_CPU_THREADS": "1",
+    "MESHNODE_SETTLE_EVERY_S": "0.2",
+    # A witness of results would have a session too, and tests look for the one that has it.
+    "MESHNODE_PIPELINE_CHECKS": "0",
+}
 HOLDER: dict[str, Any] = {**NODE, "MESHNODE_DRAIN_S": "0.1"}
 """The drain of a holder is too short for a stream to end in it."""
 ALL = 1 << 30
@@ -221,12 +226,17 @@ def busy(node: Node) -> pb.NodeCapacity:
         return found
 
 
-def open_network(folder: Path, stack: ExitStack) -> Network:
-    """Start a driver with the first layer, and no holders yet."""
+def open_network(folder: Path, stack: ExitStack, *more: Call) -> Network:
+    """Start a driver with the first layer, after these changes, and no holders yet."""
     gate = Gate(folder / "gate")
     gate.let(ALL)
     driver = running_node(
-        folder / "driver", "--layers", "0", changes=[PATIENT, gate.change], **PATIENCE, **NODE
+        folder / "driver",
+        "--layers",
+        "0",
+        changes=[PATIENT, gate.change, *more],
+        **PATIENCE,
+        **NODE,
     )
     return Network(folder, stack, stack.enter_context(driver), gate)
 

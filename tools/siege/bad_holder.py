@@ -6,6 +6,7 @@ and choose it like any other. Only its answers to messages of a pipeline are tho
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ SLOW_S = 4.0
 HANGS_S = 3600.0
 KNOWN_WITHIN_S = 120.0
 LOOK_EVERY_S = 0.5
+LIES_ONCE_IN = 10
+"""Of so many answers of a holder that lies rarely, one is false on average."""
 FAVOURITE = 7
 """The token that a liar makes the driver choose."""
 
@@ -54,6 +57,7 @@ FAULTS: dict[str, Fault] = {
     "dawdle": dawdle,
     "hang": hang,
     "lie": trio.lowlevel.checkpoint,
+    "lie-rarely": trio.lowlevel.checkpoint,
 }
 """What a bad holder does before it answers."""
 
@@ -67,6 +71,11 @@ def falsify(answer: Any) -> Any:
     return answer
 
 
+def lies(fault: str) -> bool:
+    """Whether the next answer is to be false."""
+    return fault == "lie" or (fault == "lie-rarely" and random.randrange(LIES_ONCE_IN) == 0)
+
+
 def main(fault: str, *arguments: str) -> None:
     """Run the node."""
     harm = FAULTS[fault]
@@ -75,12 +84,12 @@ def main(fault: str, *arguments: str) -> None:
     async def bad_forward(servicer: PipelineServicer, message: Any) -> Any:
         await harm()
         answer = await forward(servicer, message)
-        return falsify(answer) if fault == "lie" else answer
+        return falsify(answer) if lies(fault) else answer
 
     async def bad_relayed(servicer: PipelineServicer, message: Any) -> Any:
         await harm()
         answer = await relayed(servicer, message)
-        return falsify(answer) if fault == "lie" else answer
+        return falsify(answer) if lies(fault) else answer
 
     setattr(PipelineServicer, "PipelineForward", bad_forward)  # noqa: B010 - a method
     setattr(PipelineServicer, "SwarmForward", bad_relayed)  # noqa: B010 - a method

@@ -16,11 +16,19 @@ from conformance.peer.requests import EXPECTED, RULES, WHOLE
 
 # Far from every documented number.
 ELSEWHERE = 77
+AT_ANOTHER, OF_ANOTHER = "at another number", "of another type"
 # The empty request and those that the toy does not make.
 OPERATION_OF = {asked: name for name, (asked, _) in messages.OPERATIONS.items() if asked in WHOLE}
 # A check that the catalogue does not name brings about what the requirement is about.
 SHOWN_BY = {"CL-MSG-003": "peer-gossip"}
 ALL = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL")
+# What a fault is about, by the beginning of the requirement that it violates.
+KINDS = {
+    "CL-PORT": "address or id", "CL-DHT": "address or id", "CL-NAMES": "address or id",
+    "CL-SHAPE": "shape", "CL-CALL": "deadline or attempts", "CL-CODE": "action after a status",
+    "CL-LIE": "believing a wrong answer", "LIM": "limit or keepalive",
+    "CL-GOSSIP": "passing on", "CL-URL": "passing on", "PL-BWD": "passing on",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,14 @@ class Fault:
     requirement: str
     name: str
     manners: Manners
+    # Empty for the kind that its requirement has.
+    how: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What the fault is about."""
+        known = (kind for start, kind in KINDS.items() if self.requirement.startswith(start))
+        return self.how or next(known)
 
     @property
     def check(self) -> str:
@@ -88,9 +104,9 @@ def fields() -> Iterator[Fault]:
     for asked, operation in OPERATION_OF.items():
         for _, rule in RULES[asked]:
             if asked in EXPECTED and rule.field in EXPECTED[asked]:
-                yield _field(asked, operation, rule, "at another number", _moved)
+                yield _field(asked, operation, rule, AT_ANOTHER, _moved)
             change = _retyped_numbers if rule.repeated and rule.type == "int64" else _retyped
-            yield _field(asked, operation, rule, "of another type", change)
+            yield _field(asked, operation, rule, OF_ANOTHER, change)
 
 
 def _field(
@@ -108,7 +124,8 @@ def _field(
             for field in messages.wire_fields(body)
         )
 
-    return Fault(WHOLE[asked], f"{asked}.{rule.field} {how}", Manners(rewrite=rewrite))
+    name = f"{asked}.{rule.field} {how}"
+    return Fault(WHOLE[asked], name, Manners(rewrite=rewrite), f"field of a request {how}")
 
 
 def _moved(field: WireField) -> WireField:

@@ -3,7 +3,7 @@
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from itertools import combinations
 from typing import Any
 
@@ -48,6 +48,8 @@ def _changes(rule: FieldRule) -> Iterator[tuple[str, Change]]:
     if rule.aspect in NUMBERS:
         yield "number of another sign", _opposite
         yield "number off by a factor", _multiplied
+    if rule.aspect == "int":
+        yield "number off by one", _one_more
     if rule.aspect in ("string", "array", "object", "ints", "strings"):
         yield "field empty", lambda holder, key: holder.update({key: type(holder[key])()})
     if rule.aspect == "bool":
@@ -74,6 +76,8 @@ def _changes(rule: FieldRule) -> Iterator[tuple[str, Change]]:
             "date in another form",
             lambda holder, key: holder.update({key: "/".join(reversed(holder[key].split("-")))}),
         )
+        yield "date off by 3 days", _later(timedelta(days=3))
+        yield "date off by -60 days", _later(timedelta(days=-60))
         yield "date as a time", lambda holder, key: holder.update({key: f"{holder[key]}T00:00:00Z"})
 
 
@@ -91,6 +95,20 @@ def _multiplied(holder: dict[str, Any], key: str) -> None:
     value = holder[key]
     if isinstance(value, int | float):
         holder[key] = value * FACTOR
+
+
+def _one_more(holder: dict[str, Any], key: str) -> None:
+    value = holder[key]
+    if isinstance(value, int | float):
+        holder[key] = value + 1
+
+
+def _later(by: timedelta) -> Change:
+    def change(holder: dict[str, Any], key: str) -> None:
+        if isinstance(holder[key], str):
+            holder[key] = (date.fromisoformat(holder[key]) + by).isoformat()
+
+    return change
 
 
 def _shifted(by: timedelta) -> Change:

@@ -13,7 +13,16 @@ from itertools import chain, groupby
 from urllib.parse import urlsplit
 
 from conformance.journal import Exchange
-from conformance.judging.derived import effects, fields, limits, parameters, refusals, routes, wire
+from conformance.judging.derived import (
+    effects,
+    fields,
+    limits,
+    parameters,
+    refusals,
+    routes,
+    streams,
+    wire,
+)
 from conformance.judging.derived.fault import Fault, take_off, wear
 from conformance.judging.derived.limits import MESSAGE_LIMIT
 from conformance.judging.toy.node import ToyNode
@@ -43,6 +52,7 @@ def every_fault() -> list[Fault]:
             fields.field_faults(), fields.pair_faults(), wire.message_faults(),
             wire.operation_faults(), routes.route_faults(), parameters.parameter_faults(),
             effects.effect_faults(), refusals.refusal_faults(), limits.limit_faults(),
+            streams.stream_faults(),
         )
     )  # fmt: skip
 

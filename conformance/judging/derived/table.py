@@ -72,8 +72,9 @@ def render(tables: Iterable[NodeTable]) -> Iterator[str]:
         return
     yield "## Derived faults\n"
     yield "Every single fault of a kind, made from the catalogue, the messages and the routes, and"
-    yield "worn by two nodes. *Caught* means that a MUST is violated. *Allowed* means that the"
-    yield "document does not forbid it, for a reason below; *not shown*, that the node is in no"
+    yield "worn by two nodes, the small one also without any declaration; a client wears its own."
+    yield "*Caught* means that a MUST is violated, or what a client breaks. *Allowed* means that"
+    yield "the document does not forbid it, for a reason below; *not shown*, that the node is in no"
     yield "state that shows it. The share is that of caught among caught and missed.\n"
     for table in tables:
         yield from _node(table)
@@ -84,8 +85,8 @@ def _node(table: NodeTable) -> Iterator[str]:
     yield f"### {table.node}\n"
     left = f"; for {table.left} no time was left" if table.left else ""
     alike = table.confirmed - len(table.unlike)
-    yield f"{len(table.ended)} faults{left}. Whole runs ended like {alike} of {table.confirmed}"
-    yield "runs of a sample.\n"
+    yield f"{len(table.ended)} faults{left}. Of {table.confirmed} runs that were made again as a"
+    yield f"whole, or without a fault, {alike} ended as they had to.\n"
     yield "| kind | caught | missed | allowed | not shown | share |\n|---|---|---|---|---|---|"
     total: Counter[str] = Counter()
     for kind, counts in table.by_kind().items():

@@ -128,6 +128,8 @@ BODIES: list[tuple[str, Http]] = [
     ("NA-SANE-003", on(CONFIG, put("node_id", "another"))),
     ("NA-SANE-004", on("/api/v1/status", put("peer_count", -1))),
     ("NA-SANE-005", on("/api/v1/layers", put("my_layer_count", 3))),
+    ("NA-SANE-025", on("/api/v1/layers", lambda r: [
+        entry.update(index=entry["index"] + 1) for entry in r.json["layers"]])),
     ("NA-SANE-006", on("/api/v1/layers", put("total_layers", 1))),
     ("NA-SANE-007", on("/api/v1/peers", put("total", 2))),
     ("NA-SANE-008", on("/api/v1/peers", lambda r: r.json["peers"][0].update(address="nowhere"))),

@@ -4,11 +4,14 @@ The rows have the form of those in `rules.py`.
 """
 
 import os
+import re
+from collections.abc import Callable
 from typing import Any
 
 from conformance import messages
 from conformance.checks.rpc import NOT_SHOWN
-from conformance.judging.hooks import CONFIG, Drifting, Grpc, Http, grpc_status, put
+from conformance.checks.wallet import EXCESS
+from conformance.judging.hooks import CONFIG, Drifting, Grpc, Http, grpc_status, on, put
 from conformance.judging.toy.answers import Asked, Response, error, no_grpc_hook, no_http_hook
 
 TRANSACTIONS, PROOFS = "/api/v1/wallet/transactions", "/api/v1/proofs"
@@ -105,7 +108,48 @@ def small_only(called: str, request: Any, answer: Any) -> Any:
     return "RESOURCE_EXHAUSTED" if large and request.ByteSize() > LARGE_BYTES else answer
 
 
+def served(method: str, path: str, fits: Callable[[Asked], bool], body: Any = None) -> Http:
+    """Turn refusals of one route into a success."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        if (asked.method, asked.path) == (method, path) and response.status >= 400 and fits(asked):
+            response.__dict__.update(Response(200, body or {}).__dict__)
+
+    return hook
+
+
+def out_of_date(asked: Asked) -> bool:
+    """Return whether a refused request has a token that the suite has not invented."""
+    return bool(asked.authorization) and "not-a-token" not in str(asked.authorization)
+
+
+def excessive(asked: Asked) -> bool:
+    """Return whether a request asks for more than anybody has."""
+    amount = asked.body.get("amount") if isinstance(asked.body, dict) else None
+    return isinstance(amount, int | float) and amount >= EXCESS
+
+
+def forgets_its_hash(called: str, request: Any, answer: Any) -> Any:
+    """Refuse every checkpoint that is asked for by its hash."""
+    if called != "GetCheckpoint" or request is None or not request.model_hash:
+        return answer
+    return {"success": False, "error_message": "no such checkpoint"}
+
+
+def confused_weights(called: str, request: Any, answer: Any) -> Any:
+    """Call weights of a layer that no model has an error of the server."""
+    named = re.findall(r"\d+", request.shard_range) if called == "GetWeights" and request else []
+    return "INTERNAL" if any(int(number) >= 1000 for number in named) else answer
+
+
+ALL_OF_IT = {"success": True, "unstake": {
+    "amount": 10**9, "cooldown_days": 7, "available_date": "2026-01-01"}}  # fmt: skip
 HTTP: list[tuple[str, Http]] = [
+    ("NA-SANE-023", on("/api/v1/status", put("uptime_seconds", 5))),
+    ("TR-RULE-015", on("/api/training/global", put("local.node_id", "another"))),
+    ("NA-WALLET-024", served("POST", "/api/v1/wallet/unstake", excessive, ALL_OF_IT)),
+    ("NA-AUTH-018", served("POST", "/api/v1/wallet/stake", out_of_date)),
+    ("NA-AUTH-019", served("POST", "/api/v1/inference", lambda asked: not asked.authorization)),
     ("NA-QUERY-001", queried(TRANSACTIONS, refused)),
     ("NA-QUERY-002", queried(TRANSACTIONS, longer("transactions"))),
     ("NA-QUERY-004", queried(PROOFS, refused)),
@@ -116,6 +160,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-103", Drifting(CONFIG, "port", 1)),
 ]
 GRPC: list[tuple[str, Grpc]] = [
+    ("GR-CKPT-012", forgets_its_hash),
+    ("GR-WEIGHT-002", confused_weights),
     ("DH-002", renamed_responder),
     ("DH-005", found_nodes(lambda request, nodes: [*nodes, *nodes])),
     ("DH-006", found_nodes(

@@ -11,6 +11,8 @@ SIGNED = "signed by a peer of the toy"
 CHECKPOINT = {"version": 3, "model_hash": "a" * 64, "phase": "early"}
 KNOWN, CLOSEST = 7, 3
 SHAPE, VALUES_BYTES = [1, 2, 8], 64
+# The layers of the model, and those that the toy has; its parts of the model have numbers below 5.
+LAYERS, HELD, PARTS = 4, (2, 3), 5
 
 
 def trained(operation: str, request: Any) -> Any:
@@ -22,10 +24,17 @@ def trained(operation: str, request: Any) -> Any:
             return {"success": False, "error_message": "no such checkpoint"}
         return {**CHECKPOINT, "success": True, "checkpoint_data": b"data", "total_size": 4}
     if operation == "GetWeights":
-        return {"weights_data": b"weights"}
+        return _weights(request.shard_range)
     if request.signature == SIGNED:
         return {"accepted": True, "current_round": 3}
     return {"accepted": False, "reason": "another model", "current_round": 3}
+
+
+def _weights(named: str) -> Any:
+    if not named.isdecimal():
+        return "INVALID_ARGUMENT"
+    layer = int(named)
+    return {"weights_data": f"weights of {layer}".encode()} if layer in HELD else "NOT_FOUND"
 
 
 class ToyShard:
@@ -42,7 +51,7 @@ class ToyShard:
                 return {"success": False, "error_message": "no such session"}
             self._graphs.remove(key)
             return {"success": True}
-        if request.target_shard > 4:
+        if request.target_shard >= PARTS:
             return "NOT_FOUND"
         answer = {"request_id": request.request_id}
         fault = _fault(request)

@@ -30,7 +30,7 @@ from conformance.judging.toy.answers import (
     same_call,
     same_request,
 )
-from conformance.judging.toy.calls import SIGNED, ToyShard, ToyTable, trained
+from conformance.judging.toy.calls import HELD, LAYERS, SHAPE, SIGNED, ToyShard, ToyTable, trained
 from conformance.judging.toy.money import Account, balance, poor
 from conformance.judging.toy.prompts import inference_fault
 from conformance.messagefile import MessageFile
@@ -48,7 +48,7 @@ ARTIFACT = b"an artifact of the toy"
 DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
 PUBLIC_KEY, REQUEST_ID = "02" + "ab" * 32, "cd" * 32
 VIEW = "/reference/v03/api/network"
-TIP = 7
+TIP, COST = 7, 0.001
 GRADIENT = messages.make(
     "GossipGradientRequest", node_id="ab" * 20, round_id=3, model_hash="a" * 64, batch_size=1,
     layer_gradients={"embedding": b"values"}, signature=SIGNED, ttl=1,
@@ -204,7 +204,7 @@ class ToyNode:
         return Response(json={
             "node_id": self.config["node_id"], "version": "1.0",
             "uptime_seconds": int(time.monotonic() - self.began), "status": "running",
-            "role": "worker", "layers": [0, 1], "peer_count": 1,
+            "role": "validator", "layers": list(HELD), "peer_count": 1,
             "training": {"enabled": True, "epoch": 1, "step": 2, "loss": 2.5},
             "resources": {"gpu_memory_used": 0, "gpu_memory_total": 0, "cpu_percent": 3.5,
                           "ram_used": 1024},
@@ -230,7 +230,7 @@ class ToyNode:
     def _get_network(self, asked: Asked, query: Any) -> Response:
         return Response(json={
             "nodes": {"total": 3, "drivers": 1, "workers": 1, "validators": 1},
-            "architecture": {"layers": 4, "hidden_dim": 64, "parameters": "1.2M"},
+            "architecture": {"layers": LAYERS, "hidden_dim": SHAPE[-1], "parameters": "1.2M"},
             "capacity": {"total_memory_gb": 48.0, "used_memory_gb": 3.5},
             "training": {"epoch": 1, "global_step": 2, "loss": 2.5},
         })  # fmt: skip
@@ -300,16 +300,17 @@ class ToyNode:
         )
 
     def _get_peers(self, asked: Asked, query: Any) -> Response:
-        peer = {"id": "p", "address": "192.0.2.1:9000", "role": "driver", "layers": [2, 3],
+        peer = {"id": "p", "address": "192.0.2.1:9000", "role": "driver", "layers": [0, 1],
                 "latency_ms": 1.5, "connected_since": self.started}  # fmt: skip
         return Response(json={"peers": [peer], "total": 1})
 
     def _get_layers(self, asked: Asked, query: Any) -> Response:
         layers = [
             {"index": index, "type": "transformer", "memory_mb": 3, "status": "active"}
-            for index in (0, 1)
+            for index in HELD
         ]
-        return Response(json={"layers": layers, "total_layers": 4, "my_layer_count": 2})
+        count = {"total_layers": LAYERS, "my_layer_count": len(HELD)}
+        return Response(json={"layers": layers, **count})
 
     def _get_proofs(self, asked: Asked, query: dict[str, list[str]]) -> Response:
         proof = {"id": "p1", "type": "forward", "layer": 1, "timestamp": self.started,
@@ -355,9 +356,10 @@ class ToyNode:
             events: list[Any] = [{"token": token, "index": i} for i, token in enumerate(tokens)]
             events.append({"token": "[DONE]", "finish_reason": "stop", "usage": usage})
             return Response(events=events)
+        self._account(asked).available -= COST
         return Response(json={
             "id": uuid.uuid4().hex, "text": text, "tokens_generated": len(tokens),
-            "finish_reason": "stop", "usage": usage, "cost": {"amount": 0.001, "currency": "TOY"},
+            "finish_reason": "stop", "usage": usage, "cost": {"amount": COST, "currency": "TOY"},
             "timing": {"queue_ms": 0, "inference_ms": 1.5, "total_ms": 1.6},
         })  # fmt: skip
 
@@ -369,7 +371,7 @@ class ToyNode:
                 "sync_success_rate": 0.9, "global_steps": 10, "global_tokens": 1000,
                 "data_shards_covered": [1, 2], "is_converging": True, "training_verified": True,
                 "loss_trend": "improving",
-                "local": {"node_id": "toy", "training_rounds": 1, "current_loss": 2.5,
+                "local": {"node_id": NODE_ID.hex(), "training_rounds": 1, "current_loss": 2.5,
                           "is_training": True},
                 "diloco": {"enabled": True, "inner_step_count": 1, "inner_steps_total": 500,
                            "progress": 0.002, "outer_step_count": 0},

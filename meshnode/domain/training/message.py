@@ -13,12 +13,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coincurve import PublicKey
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.identity import private_key
+from meshnode.domain.training.opinions import Opinion, check_opinions
 from meshnode.domain.training.verdict import HeldOut
 
 DOMAIN = "meshnode/gossip-gradient/v1"
@@ -48,6 +49,8 @@ class Contribution:
     ttl: int = 0
     held_out: HeldOut | None = None
     """What its maker has measured of the weights (decision 0226)."""
+    opinions: Mapping[str, Opinion] = field(default_factory=dict)
+    """What its maker has found of the contributions of others, by node id (decision 0209)."""
 
     def statement(self) -> bytes:
         """The bytes that are signed."""
@@ -72,10 +75,16 @@ class Contribution:
         ).encode()
 
     def _measured(self) -> dict[str, object]:
-        if self.held_out is None:
-            return {}
-        losses = [self.held_out.before.hex(), self.held_out.after.hex()]
-        return {"held_out": {"previous": self.held_out.previous, "losses": losses}}
+        found: dict[str, object] = {}
+        if self.held_out is not None:
+            losses = [self.held_out.before.hex(), self.held_out.after.hex()]
+            found["held_out"] = {"previous": self.held_out.previous, "losses": losses}
+        if self.opinions:
+            found["opinions"] = {
+                node_id: [opinion.assigned.hex(), opinion.others.hex()]
+                for node_id, opinion in self.opinions.items()
+            }
+        return found
 
 
 def digest_of(statement: bytes) -> str:
@@ -109,6 +118,7 @@ def check(message: Contribution, names: frozenset[str], now: float) -> str:
 
     if message.held_out is not None:
         message.held_out.check()
+    check_opinions(message.opinions)
 
     # Contributions of old rounds must not be replayed.
     if abs(now - message.timestamp) > MAX_AGE_S:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,14 @@ from meshnode.domain.errors import MeshnodeError
 from meshnode.services.pipeline.logits import SeenLogits
 from meshnode.services.pipeline.policy import HopFailed
 from meshnode.services.pipeline.records import SpotChecks
+from meshnode.services.pipeline.remote import AnswersTo, RemotePath
+from meshnode.services.pipeline.short_cuts import ShortCuts
 
 if TYPE_CHECKING:
     from meshnode.domain.traces import GenerationTrace
     from meshnode.services.peers import PeerBook
-    from meshnode.services.pipeline.remote import PathAnswer, PathMessage, RemotePath
-    from meshnode.services.pipeline.routes import Routes
+    from meshnode.services.pipeline.remote import PathAnswer, PathMessage
+    from meshnode.services.pipeline.routes import RemoteHop, Routes
     from meshnode.services.stub_pool import StubPool
 
 
@@ -37,6 +39,25 @@ class DriverContext:
     """Starts a task that may outlive its generation: closing the sessions of a failed path."""
     seen: SeenLogits = field(default_factory=SeenLogits)
     checks: SpotChecks = field(default_factory=SpotChecks)
+    node_id: str = ""
+    """This node's; without one its answers come along the calls."""
+    short_cuts: ShortCuts = field(default_factory=ShortCuts)
+
+    def path(self, hops: Sequence[RemoteHop], positions: int, *, relay: bool) -> RemotePath:
+        """A session for so many ``positions`` over ``hops``. Nothing is sent yet."""
+        answers = None
+        if self.node_id and self.routes.short_cut_pays(hops):
+            answers = AnswersTo(self.node_id, self.short_cuts, self.spawn)
+        return RemotePath(
+            hops,
+            self.pool,
+            relay=relay,
+            call_s=self.call_s,
+            positions=positions,
+            vocab_size=self.vocab_size,
+            model_hash=self.routes.model_hash,
+            answers=answers,
+        )
 
 
 @dataclass(slots=True, eq=False)

@@ -45,7 +45,7 @@ from meshnode.services.pipeline.policy import (
     backoff_s,
     refused_outcome,
 )
-from meshnode.services.pipeline.remote import PathMessage, RemotePath
+from meshnode.services.pipeline.remote import PathMessage
 from meshnode.services.pipeline.spot_checks import GenerationChecks
 from meshnode.services.shards.flights import Flight
 from meshnode.services.shards.wanted import ALL, WantedLogits
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from meshnode.services.pipeline.records import HopTime, HopTrace
+    from meshnode.services.pipeline.remote import RemotePath
     from meshnode.services.pipeline.routes import RemoteHop
 
 log = logging.getLogger(__name__)
@@ -281,6 +282,7 @@ class RemoteLayers:
         self._trace.took_path(
             [PathHop(hop.node_id, hop.first, hop.last) for hop in hops],
             mixed=any(hop.mixed for hop in hops),
+            expected_ms=self._context.routes.expected_ms(hops),
         )
         self._path = self._session(hops)
         self._sent, self._epoch = 0, Flight(0, 0)
@@ -288,15 +290,7 @@ class RemoteLayers:
 
     def _session(self, hops: Sequence[RemoteHop]) -> RemotePath:
         self._context.routes.enter(hops)
-        return RemotePath(
-            hops,
-            self._context.pool,
-            relay=self._relay,
-            call_s=self._context.call_s,
-            positions=self._positions,
-            vocab_size=self._context.vocab_size,
-            model_hash=self._context.routes.model_hash,
-        )
+        return self._context.path(hops, self._positions, relay=self._relay)
 
     async def _react(self, failure: HopFailed) -> None:
         """Leave the path, and decide whether and when to try again."""

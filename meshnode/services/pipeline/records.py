@@ -20,6 +20,7 @@ from meshnode.domain.spot_checks import Contradiction
 from meshnode.domain.traces import GenerationTrace
 from meshnode.services.observing import UNOBSERVED, GenerationObserver, PathHop
 from meshnode.services.pipeline.guessing import SharedFigures
+from meshnode.services.pipeline.short_cuts import ShortCuts
 from meshnode.wire import json
 
 KEPT = 256
@@ -100,6 +101,8 @@ class HopTrace:
         """Where the calls to holders are recorded one by one, if somebody does so."""
         self.paths = 0
         """How many paths it took: one unless a hop failed."""
+        self.expected_ms: float | None = None
+        """What a position was expected to take in the remote layers of the latest path."""
         self.failures: list[str] = []
         """The failures of hops, at most ``MAX_FAILURES``."""
         self.notes: list[str] = []
@@ -120,9 +123,20 @@ class HopTrace:
             known = self._hops.setdefault(key, HopSum(*key))
             known.add(time)
 
-    def took_path(self, hops: Sequence[PathHop], *, mixed: bool = False) -> None:
-        """Count a path, over these remote hops; ``mixed`` if their numeric classes differ."""
+    def add_sum(self, hop: HopSum) -> None:
+        """Take over a hop of another node's trace."""
+        if len(self._hops) < MAX_HOPS:
+            self._hops[hop.node_id, hop.first, hop.last] = hop
+
+    def took_path(
+        self, hops: Sequence[PathHop], *, mixed: bool = False, expected_ms: float | None = None
+    ) -> None:
+        """Count a path, over these remote hops; ``mixed`` if their numeric classes differ.
+
+        ``expected_ms`` is what a position is expected to take on it, if that is known.
+        """
         self.paths += 1
+        self.expected_ms = expected_ms
         if mixed and MIXED not in self.notes:
             self.notes.append(MIXED)
         self._observer.routed(self.generation_id, hops)
@@ -140,9 +154,11 @@ class HopTrace:
 
     def fields(self) -> dict[str, object]:
         """The trace as JSON values, for the log and for the client."""
+        known = {} if self.expected_ms is None else {"expected_ms": round(self.expected_ms, 3)}
         return {
             "id": self.generation_id,
             "paths": self.paths,
+            **known,
             "hops": [
                 {
                     "node_id": hop.node_id,
@@ -185,6 +201,8 @@ class HopRecorder:
         """Is told of the paths of all generations."""
         self.failovers = 0
         self.speculation = SharedFigures()
+        self.short_cuts = ShortCuts()
+        """Answers that come straight from the last holder."""
         self.checks = SpotChecks()
         """The checks of results, and what they found."""
         self._generations = 0

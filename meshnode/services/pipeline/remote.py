@@ -1,7 +1,8 @@
 """One session over the holders of a path (interface 2.3, 4.3; decisions 0036, 0037).
 
 Terms: a *relayed* call is ``SwarmForward`` to the first holder, which calls the next one itself;
-*direct* calls are ``PipelineForward`` to each holder in turn. Both give the same bits.
+*direct* calls are ``PipelineForward`` to each holder in turn. Both give the same bits. The answer
+to a relayed call may take a *short cut* (``short_cuts``).
 
 Invariants: the session's id is random and is used on this path only; every request has an id of its
 own; each call has a deadline; an answer of the wrong shape, or with numbers that are not finite, is
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,15 +24,14 @@ from google.protobuf.message import Message
 from meshnode.domain.errors import InvalidRequest
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.metadata import NONE
+from meshnode.services.pipeline.hop_times import direct_time, relay_times, shares_of
 from meshnode.services.pipeline.logits import LogitRows, read_rows
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
 from meshnode.services.pipeline.records import HopTime
 from meshnode.services.shards.decoding import (
-    COMPUTE_MS,
     DECODE_FROM,
     FLIGHT,
     MODEL,
-    QUEUE_MS,
     RESERVE,
     WANTED,
 )
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from meshnode.rpc.node_grpc import NodeServiceStub
     from meshnode.rpc.stubs import Answer, UnaryUnary
     from meshnode.services.pipeline.routes import RemoteHop
+    from meshnode.services.pipeline.short_cuts import ShortCuts
     from meshnode.services.shards.flights import Flight
     from meshnode.services.stub_pool import StubPool
 
@@ -53,7 +54,6 @@ SESSION_BYTES = 16
 """128 random bits, so that a session's id cannot be guessed."""
 POSITIONS_A_CALL = 32
 """Every further 32 positions extend the deadline by ``call_s``: prompts wait for one another."""
-MAX_MS = 1e9
 CLOSE_S = 2.0
 """Deadline for closing a session at its holders. A holder that is not reached lets it expire."""
 
@@ -101,6 +101,17 @@ class PathAnswer:
     time that the driver measured; they never add to it."""
 
 
+@dataclass(frozen=True, slots=True)
+class AnswersTo:
+    """Where the answers of a path may come straight from the last holder (decision 0219)."""
+
+    node_id: str
+    """The driver's."""
+    short_cuts: ShortCuts
+    spawn: Callable[[Callable[[], Awaitable[None]]], None]
+    """Starts a task that outlives its message: the call along the path."""
+
+
 class RemotePath:
     """A session over ``hops``."""
 
@@ -114,11 +125,14 @@ class RemotePath:
         positions: int,
         vocab_size: int,
         model_hash: str = "",
+        answers: AnswersTo | None = None,
     ) -> None:
         """``positions`` is the most that the session will hold. Nothing is sent yet.
 
         ``model_hash`` names the weights to compute with, by default those that each holder serves.
+        ``answers`` take the last holder's answers of a relayed path, if they may come straight.
         """
+        self._answers = answers if relay else None
         self._model_hash = model_hash
         self.hops = tuple(hops)
         self.relay = relay
@@ -198,11 +212,8 @@ class RemotePath:
             route=self._route(),
         )
         began = trio.current_time()
-        answered = await self._call(
-            0, lambda stub: stub.SwarmForward, request, metadata, message, relayed=True
-        )
+        answer, short_cut = await self._first_answer(request, metadata, message)
         elapsed_ms = (trio.current_time() - began) * 1e3
-        answer = answered.message
         if not answer.success:
             place = min(len(answer.hops), len(self.hops) - 1)
             code, lost = parse_failure(answer.error_message)
@@ -210,9 +221,28 @@ class RemotePath:
         place = len(self.hops) - 1
         ids, shape = answer.logit_ids, answer.logits_shape
         rows = await self._rows(place, answer.logits, ids, shape, message)
-        times = self._relay_times(answer.hops, elapsed_ms)
-        took_ms = _shares_of(elapsed_ms, [time.total_ms for time in times], len(self.hops))
+        times = relay_times(self.hops, answer.hops, elapsed_ms, short_cut=short_cut)
+        took_ms = shares_of(elapsed_ms, [time.total_ms for time in times], len(self.hops))
         return PathAnswer(rows, times, took_ms)
+
+    async def _first_answer(
+        self, request: pb.SwarmForwardRequest, metadata: dict[str, str], message: PathMessage
+    ) -> tuple[pb.SwarmForwardResponse, bool]:
+        """The answer, and whether it came straight from the last holder."""
+
+        async def along() -> pb.SwarmForwardResponse:
+            answered = await self._call(
+                0, lambda stub: stub.SwarmForward, request, metadata, message, relayed=True
+            )
+            return answered.message
+
+        if self._answers is None:
+            return await along(), False
+        request.answer_to = self._answers.node_id
+        found = await self._answers.short_cuts.first(request, along, self._answers.spawn)
+        if found.answer is None or (found.answer.delivered and not found.short_cut):
+            raise self.failed_at_end("it has not delivered what it says that it has")
+        return found.answer, found.short_cut
 
     async def _call_each(self, message: PathMessage, metadata: dict[str, str]) -> PathAnswer:
         times: list[HopTime] = []
@@ -238,7 +268,7 @@ class RemotePath:
             if not answer.success:
                 code, lost = parse_failure(answer.error_message)
                 raise self._failed(place, code, answer.error_message, lost=lost)
-            times.append(_direct_time(hop, answered.metadata, elapsed_ms))
+            times.append(direct_time(hop, answered.metadata, elapsed_ms))
             took_ms.append(elapsed_ms)
             if answer.is_final != (place == len(self.hops) - 1):
                 raise self._failed(
@@ -322,22 +352,6 @@ class RemotePath:
         except InvalidRequest as error:
             raise self._failed(place, Code.INTERNAL, str(error)) from None
 
-    def _relay_times(self, hops: Sequence[pb.SwarmHopReport], elapsed_ms: float) -> list[HopTime]:
-        """Each hop's times. A report's network time is to the next hop; a HopTime's, to its own."""
-        if len(hops) != len(self.hops):
-            return []
-        reported = [
-            (_usable(h.queue_ms), _usable(h.compute_ms), _usable(h.network_ms)) for h in hops
-        ]
-        inside = sum(sum(figures) for figures in reported)
-        network = [max(0.0, elapsed_ms - inside), *(onward for _, _, onward in reported)]
-        return [
-            HopTime(hop.node_id, hop.first, hop.last, queue_ms, compute_ms, between)
-            for hop, (queue_ms, compute_ms, _), between in zip(
-                self.hops, reported, network, strict=False
-            )
-        ]
-
     def _failed(
         self, place: int, code: Code, message: str, *, lost: bool = False, relayed: bool = False
     ) -> HopFailed:
@@ -353,34 +367,3 @@ async def _packed(states: Tensor) -> bytes:
 def _positions(start: int, count: int) -> bytes:
     """``[1, count]`` consecutive positions as bytes."""
     return pack_integers(np.arange(start, start + count))
-
-
-def _shares_of(elapsed_ms: float, reported_ms: Sequence[float], hops: int) -> tuple[float, ...]:
-    """The elapsed time, divided over the hops as they reported, or evenly if that is no help."""
-    total = sum(reported_ms)
-    if len(reported_ms) != hops or total <= 0.0:
-        return (elapsed_ms / hops,) * hops
-    return tuple(elapsed_ms * each / total for each in reported_ms)
-
-
-def _direct_time(hop: RemoteHop, received: Mapping[str, str], elapsed_ms: float) -> HopTime:
-    queue_ms, compute_ms = (
-        _milliseconds(received, QUEUE_MS),
-        _milliseconds(received, COMPUTE_MS),
-    )
-    network_ms = max(0.0, elapsed_ms - queue_ms - compute_ms)
-    return HopTime(hop.node_id, hop.first, hop.last, queue_ms, compute_ms, network_ms)
-
-
-def _milliseconds(received: Mapping[str, str], key: str) -> float:
-    """A duration from the metadata of a peer's answer; 0.0 if missing or malformed."""
-    try:
-        value = float(received.get(key, "0"))
-    except ValueError:
-        return 0.0
-    return _usable(value)
-
-
-def _usable(milliseconds: float) -> float:
-    """The figure that a peer reported if it can be a duration, else 0.0."""
-    return milliseconds if 0.0 <= milliseconds < MAX_MS else 0.0

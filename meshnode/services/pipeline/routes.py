@@ -14,10 +14,12 @@ import trio
 from meshnode.domain.errors import LayersUnavailable
 from meshnode.domain.reputation import Reputation, Standing, choose_trial
 from meshnode.domain.routing import (
+    SHORT_CUT_MS,
     Holder,
     choose_path,
     longest_run,
     missing_layers,
+    saved_by_short_cut,
     spell_layers,
 )
 
@@ -183,6 +185,27 @@ class Routes:
                 conduct.lied(now)
             else:
                 conduct.failed(now)
+
+    def short_cut_pays(self, path: Sequence[RemoteHop]) -> bool:
+        """Whether the last holder's answer had better come straight than along the calls."""
+        peers = self._peers()
+        return (
+            saved_by_short_cut(
+                [peers[hop.node_id].latency_ms for hop in path if hop.node_id in peers]
+            )
+            >= SHORT_CUT_MS
+        )
+
+    def expected_ms(self, path: Sequence[RemoteHop]) -> float | None:
+        """The time that one more session's position is expected to take on ``path``, load included.
+
+        That is what paths are chosen by. None unless every holder has been measured.
+        """
+        peers, now = self._peers(), trio.current_time()
+        found = {holder.node_id: holder for holder in self._holders(peers)}
+        if any(self.reputation.of(hop.node_id).expected_ms(now) is None for hop in path):
+            return None
+        return sum(found[hop.node_id].loaded_ms(hop.layers) for hop in path if hop.node_id in found)
 
     def usual_ms(self, path: Sequence[RemoteHop]) -> float | None:
         """What a position would take on ``path`` if each holder were as quick as is typical.

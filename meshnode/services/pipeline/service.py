@@ -72,6 +72,8 @@ class PipelineLimits:
     """Whether holders of another numeric class may be used; called ``pipeline.mixed``."""
     speculate: bool = True
     """Whether tokens are guessed ahead; called ``pipeline.speculate``."""
+    short_cut: bool = True
+    """Whether the last holder may answer straight; called ``pipeline.short_cut``."""
     prefill_chunk: int = 128
     """The same as the executor's, because equal chunks give bit-identical results."""
     checks: float = 0.0
@@ -176,6 +178,8 @@ class Pipeline:
                 prefill_chunk=limits.prefill_chunk,
                 spawn=spawn,
                 checks=checks,
+                node_id=node_id if limits.short_cut else "",
+                short_cuts=recorder.short_cuts,
             ),
             recorder=self._recorder,
             sampling=trio.CapacityLimiter(MAX_SAMPLING),

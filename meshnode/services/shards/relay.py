@@ -1,7 +1,7 @@
 """Relaying hidden states to the next holder of a route (interface 4.3; decisions 0018, 0035).
 
 Terms: a *route* lists the hops that are left, the receiver first. A hop runs its layers and calls
-the next hop; the answer comes back along the calls.
+the next hop; the answer comes back along the calls, or straight to the driver (decision 0219).
 
 Invariants: a node calls an address of a route only if it is a peer's; a hop gives the next one less
 time than it has itself, so that the hop that hangs is the one missing in the answer; ``hops`` of an
@@ -28,6 +28,7 @@ from meshnode.services.shards.decoding import (
 )
 from meshnode.services.shards.holder import Holder
 from meshnode.services.shards.messages import ForwardAnswer, ForwardCall, SessionBehind
+from meshnode.services.shards.short_cut import Deliveries
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class ShardRelay:
         self._num_layers = num_layers
         self._pool = pool
         self._peers = peers
+        self._deliveries = Deliveries(pool, peers)
 
     async def forward(
         self, message: pb.SwarmForwardRequest, call: ForwardCall
@@ -115,8 +117,8 @@ class ShardRelay:
             answer.logits = computed.data
             answer.logits_shape.extend(computed.shape)
             answer.logit_ids = computed.ids
-            return answer
-        onward = _onward(message, computed, closes=call.closes)
+            return await self._answered(message, answer)
+        onward = _onward(message, computed, report, closes=call.closes)
         metadata = _metadata(call)
         if self._carried is not None:
             metadata.update(self._carried())
@@ -137,8 +139,27 @@ class ShardRelay:
         answer.error_message = rest.error_message
         answer.logits = rest.logits
         answer.logit_ids = rest.logit_ids
+        answer.delivered = rest.delivered
         answer.logits_shape.extend(rest.logits_shape)
         answer.hops.extend([report, *rest.hops[:MAX_HOPS]])
+        return answer
+
+    async def _answered(
+        self, message: pb.SwarmForwardRequest, answer: pb.SwarmForwardResponse
+    ) -> pb.SwarmForwardResponse:
+        """The last holder's answer, without its logits if the driver has taken them already."""
+        before = message.reports[:MAX_HOPS]
+        if not message.answer_to or not before:
+            # The caller is the driver, or wants no short cut.
+            return answer
+        whole = pb.SwarmForwardResponse()
+        whole.CopyFrom(answer)
+        del whole.hops[:]
+        whole.hops.extend([*before, *answer.hops])
+        if await self._deliveries.deliver(message.answer_to, message, whole):
+            answer.delivered = True
+            for field in ("logits", "logits_shape", "logit_ids"):
+                answer.ClearField(field)
         return answer
 
     async def _call(
@@ -188,7 +209,11 @@ class ShardRelay:
 
 
 def _onward(
-    message: pb.SwarmForwardRequest, computed: ForwardAnswer, *, closes: bool
+    message: pb.SwarmForwardRequest,
+    computed: ForwardAnswer,
+    report: pb.SwarmHopReport,
+    *,
+    closes: bool,
 ) -> pb.SwarmForwardRequest:
     """The message for the next hop. It has no states if it closes the session."""
     return pb.SwarmForwardRequest(
@@ -200,6 +225,8 @@ def _onward(
         position_ids=message.position_ids,
         use_cache=message.use_cache,
         route=message.route[1:],
+        answer_to=message.answer_to,
+        reports=[*message.reports[:MAX_HOPS], report] if message.answer_to else (),
     )
 
 

@@ -15,13 +15,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from meshnode.datadir import make_private, write_private
+from meshnode.datadir import make_private, write_private_parts
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.position import PipelineVersion, Place, Position, place_in
+from meshnode.model.tensor_file import file_parts
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class TrainedLayers:
     def _write(self, path: Path, tensors: Tensors, place: Place) -> None:
         make_private(path.parent)
         metadata = {**self._metadata, "place": str(place)}
-        write_private(path, safetensors.torch.save(dict(tensors), metadata))
+        write_private_parts(path, file_parts(tensors, metadata))
 
     def _read(self, path: Path) -> tuple[dict[str, Tensor], Place] | None:
         try:

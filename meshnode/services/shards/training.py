@@ -34,11 +34,7 @@ import torch
 import trio
 from torch import Tensor
 
-from meshnode.domain.errors import (
-    ComputationFailed,
-    InvalidRequest,
-    LayerNotHeld,
-)
+from meshnode.domain.errors import ComputationFailed, InvalidRequest, LayerNotHeld
 from meshnode.domain.training.message import MAX_NORM
 from meshnode.domain.training.position import PipelineVersion, Place, Position
 from meshnode.model.decoder import Decoder
@@ -93,17 +89,19 @@ async def serve_training(
     learning_rate: Callable[[], float] = lambda: Recipe().learning_rate,
     changed: Wakeup | None = None,
     versions: LayerVersions | None = None,
+    make_room: Callable[[], bool] = lambda: True,
     freed: Callable[[], None] = lambda: None,
     task_status: trio.TaskStatus[ShardTrainer],
 ) -> None:
     """Keep graphs for peers until cancelled; starts with the :class:`ShardTrainer`.
 
     ``load`` reads the held layers, trainable; it is called in a thread, when they are needed.
+    ``make_room`` is called before; it returns whether there is memory for them.
     ``changed`` is set when ``enabled`` may have changed: then what was trained goes to the disk of
     ``versions``, its memory is freed, and ``freed`` is called.
     """
     training = ShardTrainer(
-        executor, load, limits, enabled, pool, peers, members, learning_rate, versions
+        executor, load, limits, enabled, pool, peers, members, learning_rate, versions, make_room
     )
     changed = changed or Wakeup()
     task_status.started(training)
@@ -132,11 +130,13 @@ class ShardTrainer:
         members: TrainingMembers,
         learning_rate: Callable[[], float],
         versions: LayerVersions | None = None,
+        make_room: Callable[[], bool] = lambda: True,
     ) -> None:
         """Made by :func:`serve_training`."""
         self._executor = executor
         self._load = load
         self._enabled = enabled
+        self._make_room = make_room
         self._pool = pool
         self._peers = peers
         self.members = members
@@ -272,8 +272,7 @@ class ShardTrainer:
 
         begun = trio.current_time()
         graph, steps_before = await self._compute(run, message.member)
-        now = trio.current_time()
-        compute_ms = (now - begun) * 1e3
+        compute_ms = ((now := trio.current_time()) - begun) * 1e3
         kept = KeptGraph(graph, size, sender, now, message.step, message.member, steps_before)
         if targets is None:
             self._kept.put(key, kept)
@@ -391,6 +390,8 @@ class ShardTrainer:
     async def _trainable(self) -> Decoder:
         async with self._loading:
             if self._decoder is None:
+                if not self._make_room():
+                    raise CallRefused(Code.RESOURCE_EXHAUSTED, "this node has no memory for that")
                 log.info("reading the weights for training")
                 decoder = (await trio.to_thread.run_sync(self._load)).decoder
                 if await trio.to_thread.run_sync(self.versions.restore, decoder):

@@ -166,7 +166,8 @@ class Tracing:
         served = SERVED.get()
         parent: Span | None = None
         if served is not None:
-            known = generation.request.requester.standing is Standing.PAYING
+            # A generation has the standing of a peer if a peer that signs has passed it on.
+            known = generation.request.requester.standing is not Standing.FREE
             parent = served.span or self._open_served(served, known=known)
         clocks = Clocks()
         record = served.record if served is not None else None

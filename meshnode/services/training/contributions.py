@@ -18,7 +18,12 @@ from meshnode.domain.training.message import Contribution, check, digest_of
 from meshnode.domain.training.replica import Replica
 from meshnode.services.training.disk import TrainingDisk
 from meshnode.services.training.gossip import Wanted
-from meshnode.services.training.messages import Shapes, contribution_in, unpack_gradients
+from meshnode.services.training.messages import (
+    PackedGradients,
+    Shapes,
+    check_gradients,
+    contribution_in,
+)
 from meshnode.wire import node_pb2 as pb
 
 FORWARD_POLLS = 2
@@ -119,6 +124,6 @@ def _same(a: pb.GossipGradientRequest, b: pb.GossipGradientRequest) -> bool:
 def _judge(contribution: Contribution, shapes: Shapes, now: float) -> str:
     """Verify a contribution and return its digest. Raises InvalidRequest."""
     digest = check(contribution, frozenset(shapes), now)
-    # The tensors are dropped here and decoded again for use: a message takes less memory.
-    unpack_gradients(contribution.layer_gradients, shapes)
+    # They are decoded again for use: a message takes less memory.
+    check_gradients(PackedGradients(contribution.layer_gradients, shapes))
     return digest

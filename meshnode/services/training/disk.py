@@ -16,12 +16,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from meshnode.datadir import write_private
+from meshnode.datadir import write_private, write_private_parts
 from meshnode.domain.errors import InvalidRequest, StartupError
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.replica import Persisted
-from meshnode.model.checkpoint import dump_anchor, read_anchor
-from meshnode.model.feedback import dump_feedback, read_feedback
+from meshnode.model.checkpoint import anchor_parts, map_anchor, read_anchor
+from meshnode.model.feedback import read_feedback
+from meshnode.model.tensor_file import file_parts
 from meshnode.model.trained_model import Anchor
 from meshnode.services.training.progress import Counts
 
@@ -93,19 +94,26 @@ class TrainingDisk:
             raise StartupError(f"{path.name} is of another model's training; {BEGIN_ANEW}")
         return Saved(persisted, losses, replace(counts, shards=tuple(counts.shards)), judging)
 
-    def anchor(self, kept: WeightsVersion, shapes: Mapping[str, tuple[int, ...]]) -> Anchor | None:
-        """The anchor that was kept; None if that is the initial one. Raises StartupError."""
+    def anchor(
+        self, kept: WeightsVersion, shapes: Mapping[str, tuple[int, ...]], *, mapped: bool = False
+    ) -> Anchor | None:
+        """The anchor that was kept; None if that is the initial one. Raises StartupError.
+
+        If it is ``mapped``, it takes no private memory.
+        """
         if kept == self._initial:
             return None
         path = self._anchor(kept)
         try:
+            if mapped:
+                return map_anchor(path, shapes, kept.model_hash)
             return read_anchor(path.read_bytes(), shapes, kept.model_hash)
         except (OSError, InvalidRequest):
             raise StartupError(f"{path.name} is damaged or missing; {BEGIN_ANEW}") from None
 
     def save_anchor(self, anchor: Anchor, weights: WeightsVersion) -> None:
         """Save an anchor, before :meth:`save` names it."""
-        write_private(self._anchor(weights), dump_anchor(anchor, weights.version))
+        write_private_parts(self._anchor(weights), anchor_parts(anchor, weights.version))
 
     def save(
         self,
@@ -150,7 +158,7 @@ class TrainingDisk:
 
     def save_feedback(self, digest: str, feedback: Mapping[str, Tensor]) -> None:
         """Save what the contribution ``digest`` leaves unsent, before the contribution."""
-        write_private(self._feedback(digest), dump_feedback(feedback))
+        write_private_parts(self._feedback(digest), file_parts(feedback))
 
     def feedback(self, digest: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         """What the contribution ``digest`` left unsent. Raises FeedbackUnreadable."""

@@ -16,9 +16,10 @@ from meshnode.config import TrainingConfig
 from meshnode.model.data import Shuffled, TokenData
 from meshnode.model.diloco import Rule, SparseTensor
 from meshnode.model.feedback import contribute
+from meshnode.model.overlap import alike
 from meshnode.model.trained_model import Anchor, TrainedModel
 from meshnode.services.training.low_priority_thread import LowPriorityThread
-from meshnode.services.training.messages import packed, unpack_gradients, unpacked
+from meshnode.services.training.messages import PackedGradients, packed, unpacked
 from meshnode.services.training.progress import Counts, Progress
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.gradients import Format
@@ -109,10 +110,50 @@ class Learner:
 
         def apply() -> Anchor:
             shapes = self.model.shapes
-            gradients = [unpack_gradients(m.layer_gradients, shapes) for m in messages]
+            gradients = [PackedGradients(m.layer_gradients, shapes) for m in messages]
             return self.model.applied(gradients, self._rule)
 
         return await self._thread(apply)
+
+    async def alike(self, messages: Sequence[pb.GossipGradientRequest]) -> list[list[int]]:
+        """Groups of contributions that are alike, by their places."""
+        shapes = self.model.shapes
+
+        def compare() -> list[list[int]]:
+            return alike([PackedGradients(m.layer_gradients, shapes) for m in messages])
+
+        return await self._thread(compare)
+
+    async def effects(
+        self,
+        before: Anchor,
+        messages: Sequence[pb.GossipGradientRequest],
+        assigned: Sequence[Sequence[int]],
+        round_id: int,
+        part: float,
+    ) -> list[tuple[float, float]]:
+        """How much each contribution lowers the loss of the weights that it was made from.
+
+        First on sequences of the shards ``assigned`` to its maker, then on others; relatively, of
+        so large a ``part`` of it. Empty if there are too few sequences.
+        """
+        every = range(self.all_shards)
+
+        def measure() -> list[tuple[float, float]]:
+            shapes = self.model.shapes
+            samples = []
+            for place, shards in enumerate(assigned):
+                seed = (self._seed ^ round_id) + place
+                own = self._data.sample(shards, VALIDATION_BATCH, seed)
+                rest = [shard for shard in every if shard not in shards]
+                other = self._data.sample(rest, VALIDATION_BATCH, seed)
+                if own is None or other is None:
+                    return []
+                samples.append((own, other))
+            gradients = [PackedGradients(m.layer_gradients, shapes) for m in messages]
+            return self.model.effects(before, gradients, samples, part)
+
+        return await self._thread(measure)
 
     async def adopt(self, anchor: Anchor) -> None:
         """Go on from another anchor."""

@@ -1,62 +1,40 @@
 """The memory of training, which ``resources.max_memory_gb`` includes (decision 0138).
 
 While training is on, the cache for keys and values gives up what training needs. It gets that back
-when training has been switched off and its memory has been freed and returned to the system.
+when training has been switched off and its memory has been freed and returned to the system, except
+for what stays: the anchor of a node of rounds.
+``footprint`` says how much that is.
 
-Invariant: training is not switched on where the cache would have too little left for one request.
+Others may train the layers of a node of rounds too, by messages, in a copy of their own. Few ever
+do, so the memory of that copy is taken when the first such message comes, and the message is
+refused where there is none.
+
+Invariant: training is not switched on, and nothing is loaded for others, where the cache would have
+too little left for one request.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import trio
 
 from meshnode.config import Config
 from meshnode.domain.errors import InvalidRequest
-from meshnode.domain.units import GIBIBYTE, MEBIBYTE
+from meshnode.domain.units import GIBIBYTE
 from meshnode.memory import give_back_memory
-from meshnode.model.config import DecoderConfig
 from meshnode.services.executor import Executor
 from meshnode.services.settings import Settings
-from meshnode.services.shards.graphs import graph_bytes
+from meshnode.services.training.footprint import TrainingShape
 from meshnode.services.wakeup import Wakeup, wait_any
 
 log = logging.getLogger(__name__)
 
-LIBRARIES = 100 * MEBIBYTE
-"""What torch imports for an optimizer. It stays, but is counted only while training is on."""
 USER = "training"
 """The name under which training reserves memory of the executor."""
-ROUND_COPIES = 14
-"""The weights, two moments and gradients; anchor and momentum, both once more at the outer step;
-the pseudo-gradient, as tensors and as frames, its sum, and both tensors of a file."""
-LAYER_COPIES = 7
-"""The weights, two moments, gradients, the sums of two sessions, and a file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingShape:
-    """What the memory of training depends on, besides the settings."""
-
-    config: DecoderConfig
-    held: range
-    weight_bytes: int
-    """Of the held layers."""
-    sequence: int
-    """Tokens of a sequence of the data."""
-    graph_bytes: int
-    """The most that graphs for other nodes may take."""
-
-    def needed(self, batch_size: int) -> int:
-        """Bytes that training takes at most, by estimate."""
-        layers = LIBRARIES + LAYER_COPIES * self.weight_bytes + self.graph_bytes
-        if len(self.held) < self.config.num_layers:
-            return layers
-        rounds = ROUND_COPIES * self.weight_bytes
-        return layers + rounds + graph_bytes(self.config, self.held, batch_size, self.sequence)
+LAYERS_USER = "training for others"
+"""The name for what training these layers by messages of others takes on a node of rounds."""
 
 
 class TrainingMemory:
@@ -66,10 +44,14 @@ class TrainingMemory:
         """``settings`` are checked before each change from now on."""
         self.users: list[Callable[[], bool]] = []
         """Whether each part of training has its weights in memory."""
+        self.stays: Callable[[], int] = lambda: 0
+        """The bytes that training keeps although it is off."""
         self._settings = settings
         self._executor = executor
         self._shape = shape
         self._news = Wakeup()
+        self._for_others = False
+        """Whether the memory of training for others is taken."""
         settings.checks.append(self.check)
 
     def check(self, config: Config) -> None:
@@ -80,13 +62,25 @@ class TrainingMemory:
         allowed = int(config.resources.max_memory_gb * GIBIBYTE)
         now = int(self._settings.current.resources.max_memory_gb * GIBIBYTE)
         left = self._executor.spare_beside(USER) + min(0, allowed - now)
-        needed = self._shape.needed(config.training.batch_size)
+        needed = self._shape.needed(config.training)
         if needed > left:
             raise InvalidRequest(
                 "training.enabled",
                 f"needs {needed / GIBIBYTE:.2f} GiB; resources.max_memory_gb leaves "
                 f"{max(0, left) / GIBIBYTE:.2f} GiB beside the weights and one request",
             )
+
+    def make_room(self) -> bool:
+        """Take the memory of training these layers for others. False: there is not enough."""
+        if not self._shape.is_whole or self._for_others:
+            return True
+        needed = self._shape.layers
+        if needed > self._executor.spare_beside(LAYERS_USER):
+            log.warning("no memory to train for others: that takes %.2f GiB", needed / GIBIBYTE)
+            return False
+        self._for_others = True
+        self._executor.reserve(LAYERS_USER, needed)
+        return True
 
     def freed(self) -> None:
         """Note that a part of training has freed its memory."""
@@ -100,10 +94,12 @@ class TrainingMemory:
             news, changed = self._news.next, self._settings.changed.next
             current = self._settings.current.training
             if current.enabled:
-                taken = self._shape.needed(current.batch_size)
-            elif taken and not any(loaded() for loaded in self.users):
+                taken = self._shape.needed(current)
+            elif taken != self.stays() and not any(loaded() for loaded in self.users):
                 await trio.to_thread.run_sync(give_back_memory)
-                taken = 0
+                taken = self.stays()
+                self._for_others = False
+                self._executor.reserve(LAYERS_USER, 0)
             self._executor.reserve(USER, taken)
             if not started:
                 task_status.started()

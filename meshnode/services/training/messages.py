@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.contribution import MAX_DIGESTS
 from meshnode.domain.training.message import MAX_NORM, Contribution
+from meshnode.domain.training.opinions import Opinion
 from meshnode.domain.training.replica import Report, State
 from meshnode.domain.training.verdict import HeldOut
 from meshnode.model.data import SHARDS
@@ -55,6 +56,7 @@ def contribution_in(message: pb.GossipGradientRequest) -> Contribution:
         signature=message.signature,
         ttl=message.ttl,
         held_out=held_out_in(message),
+        opinions=opinions_in(message),
     )
 
 
@@ -64,6 +66,11 @@ def held_out_in(message: pb.GossipGradientRequest) -> HeldOut | None:
         return None
     measured = message.held_out
     return HeldOut(measured.previous_hash, measured.before, measured.after)
+
+
+def opinions_in(message: pb.GossipGradientRequest) -> dict[str, Opinion]:
+    """What the maker of a contribution has found of others, unchecked, by node id."""
+    return {one.node_id: Opinion(one.assigned, one.others) for one in message.opinions}
 
 
 def contribution_message(contribution: Contribution) -> pb.GossipGradientRequest:
@@ -76,6 +83,10 @@ def contribution_message(contribution: Contribution) -> pb.GossipGradientRequest
         )
     return pb.GossipGradientRequest(
         held_out=held_out,
+        opinions=[
+            pb.Opinion(node_id=node_id, assigned=opinion.assigned, others=opinion.others)
+            for node_id, opinion in contribution.opinions.items()
+        ],
         node_id=contribution.node_id,
         round_id=contribution.round_id,
         model_hash=contribution.model_hash,
@@ -105,17 +116,35 @@ def unpacked(data: bytes, shape: tuple[int, ...], field: str) -> Tensor | Sparse
     return torch.from_numpy(values)
 
 
-def unpack_gradients(
-    frames: Mapping[str, bytes], shapes: Shapes
-) -> dict[str, Tensor | SparseTensor]:
-    """Tensors of exactly these shapes, finite, of a bounded norm. Raises InvalidRequest."""
-    tensors = {
-        name: unpacked(frames[name], shape, f"layer_gradients[{name}]")
-        for name, shape in shapes.items()
-    }
-    if norm(tensors) > MAX_NORM:
+class PackedGradients(Mapping[str, Tensor | SparseTensor]):
+    """The gradients of a message, each decoded whenever it is asked for.
+
+    So a set of contributions takes the memory of its messages, and of one tensor of each. Asking
+    raises InvalidRequest unless the tensor has exactly its shape and is finite.
+    """
+
+    def __init__(self, frames: Mapping[str, bytes], shapes: Shapes) -> None:
+        """``frames`` has a value for each of the ``shapes``."""
+        self._frames = frames
+        self._shapes = shapes
+
+    def __getitem__(self, name: str) -> Tensor | SparseTensor:
+        """Decode a tensor."""
+        return unpacked(self._frames[name], self._shapes[name], f"layer_gradients[{name}]")
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the tensors."""
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        """The number of tensors."""
+        return len(self._shapes)
+
+
+def check_gradients(gradients: PackedGradients) -> None:
+    """Raise InvalidRequest unless all can be decoded and their norm is bounded."""
+    if norm(gradients) > MAX_NORM:
         raise InvalidRequest("layer_gradients", f"have a norm above {MAX_NORM:g}")
-    return tensors
 
 
 def report_in(message: pb.TrainingStatus) -> Report:

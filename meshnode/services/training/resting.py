@@ -47,5 +47,8 @@ class RestingTraining:
         )
 
     def anchor(self, shapes: Mapping[str, tuple[int, ...]]) -> Anchor | None:
-        """The weights; None if they are the untrained ones. Blocks. Raises StartupError."""
-        return self._disk.anchor(self.kept, shapes)
+        """The weights; None if they are the untrained ones. Blocks. Raises StartupError.
+
+        They are mapped from their file, since no memory is counted for a training that is off.
+        """
+        return self._disk.anchor(self.kept, shapes, mapped=True)

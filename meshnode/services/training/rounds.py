@@ -34,6 +34,7 @@ from meshnode.services.training.contributions import ContributionStore
 from meshnode.services.training.disk import Judging
 from meshnode.services.training.fetching import CheckpointFetcher
 from meshnode.services.training.gossip import GradientGossip
+from meshnode.services.training.jury import Jury, Messages
 from meshnode.services.training.learner import Learner
 from meshnode.services.training.messages import contribution_message, held_out_in
 from meshnode.services.training.progress import RoundProgress
@@ -83,6 +84,9 @@ class Rounds:
         self._news = Wakeup()
         self._pending: Anchor | None = None
         """The weights that the replica calls ``pending``."""
+        self._applied: Messages = ()
+        """What they were made of."""
+        self._jury = Jury(key.node_id, learner)
         self._verdict: bool | None = None
         """Whether the pending weights drop the kept ones; None if the round gave no verdict."""
         self.stopped = ""
@@ -203,6 +207,7 @@ class Rounds:
             layer_gradients=gradients,
             ttl=MAX_TTL,
             held_out=self._held_out(),
+            opinions=self._jury.opinions.current(),
         )
         statement = await trio.to_thread.run_sync(unsigned.statement)
         message = contribution_message(replace(unsigned, signature=sign(self._key.seed, statement)))
@@ -218,13 +223,16 @@ class Rounds:
 
     async def _outer_step(self, included: dict[str, str]) -> None:
         messages = self.contributions.of(included.values())
+        used = True
         anchor = await self._restored(messages)
         if anchor is None:
-            anchor = await self.learner.applied(messages)
-        self._pending = anchor
+            found = await self._jury.verdict(messages)
+            anchor = await self.learner.applied(found.counted)
+            used = self._key.node_id not in found.condemned
+        self._pending, self._applied = anchor, messages
         weights = WeightsVersion(self.replica.round_id, anchor.model_hash)
         await self.record.save_anchor(anchor, weights)
-        used = self._verdict is not True
+        used = used and self._verdict is not True
         self.replica.applied(anchor.model_hash, trio.current_time(), used=used)
 
     def _held_out(self) -> HeldOut | None:
@@ -263,9 +271,12 @@ class Rounds:
         if kept is None or self._pending is None:
             self.record.release()
         else:
+            anchor = self.learner.model.anchor
             await self.learner.adopt(self._pending)
             self._judge(before)
             await self._kept()
+            await self._jury.measure(anchor, self._applied, kept.version)
+            self._applied = ()
             self._stop_if_worse()
 
     def _judge(self, before: WeightsVersion) -> None:
@@ -303,6 +314,7 @@ class Rounds:
         if anchor is None:
             replica.fetch_failed(trio.current_time())
             return
+        self._applied = ()
         await self.record.save_anchor(anchor, wanted)
         await self.learner.adopt(anchor)
         self.record.hold()

@@ -115,6 +115,14 @@ class TrainingService:
         return ready and self._settings.current.training.enabled
 
     @property
+    def anchor_bytes(self) -> int:
+        """Memory of the weights that the rounds have kept, and of their outer momentum."""
+        if self.rounds is None:
+            return 0
+        anchor = self.rounds.learner.model.anchor
+        return sum(t.nbytes for t in (*anchor.weights.values(), *anchor.velocity.values()))
+
+    @property
     def inner_steps(self) -> int:
         """Inner steps between two outer steps, by the present settings."""
         return self._settings.current.training.diloco_steps

@@ -263,12 +263,17 @@ async def test_hops_are_recorded(directory: Path) -> None:
         trace = json.loads(nodes.hops.line(generation.id) or "")
         assert trace["id"] == generation.id
         assert trace["paths"] == 1
+        # Nobody had been measured when the first path was chosen.
+        assert "expected_ms" not in trace
         assert [hop["layers"] for hop in trace["hops"]] == ["0-1", "2-3", "4-5"]
         assert len({hop["steps"] for hop in trace["hops"]}) == 1
         assert all(hop["compute_ms"] > 0 for hop in trace["hops"])
         assert nodes.hops.line("gen-unknown") is None
+        async with await nodes.pipeline.open(GREEDY) as generation:
+            await read(generation)
+        assert json.loads(nodes.hops.line(generation.id) or "")["expected_ms"] > 0
         figures = nodes.hops.figures()
-        assert figures.generations == 1
+        assert figures.generations == 2
         assert figures.hop_compute_ms > 0
         await nodes.settled()
 

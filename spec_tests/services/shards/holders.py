@@ -184,6 +184,7 @@ async def holder_node(
     holder_limits: HolderLimits = HOLDER_LIMITS,
     training_limits: TrainingLimits = TRAINING_LIMITS,
     trains: bool = True,
+    has_room: bool = True,
 ) -> AsyncIterator[HolderNode]:
     """Serve some layers of a model; at the end all memory must be freed."""
     model = load_model(directory, layers, threads=1)
@@ -205,6 +206,7 @@ async def holder_node(
                 pool=pool,
                 peers=known.as_peer_book,
                 members=TrainingMembers(key, known),
+                make_room=lambda: has_room,
             )
         )
         relay = ShardRelay(
@@ -282,11 +284,14 @@ async def shards(
     *parts: Sequence[int],
     limits: TrainingLimits = TRAINING_LIMITS,
     trains: bool = True,
+    has_room: bool = True,
 ) -> AsyncIterator[list[HolderNode]]:
     async with AsyncExitStack() as stack:
         nodes = []
         for part in parts:
-            starting = holder_node(directory, list(part), training_limits=limits, trains=trains)
+            starting = holder_node(
+                directory, list(part), training_limits=limits, trains=trains, has_room=has_room
+            )
             nodes.append(await stack.enter_async_context(starting))
         members = {node.key.node_id: node.executor.card.layers for node in nodes}
         for node in nodes:

@@ -271,6 +271,15 @@ async def test_a_node_that_does_not_train_reads_no_weights(directory: Path) -> N
         assert not node.training.loaded
 
 
+async def test_a_node_without_memory_for_it_reads_no_weights(directory: Path) -> None:
+    async with shards(directory, range(4), has_room=False) as (node,):
+        with pytest.raises(CallFailed) as caught:
+            await pass_through([node], random_tokens(1, 4))
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        assert not node.training.loaded
+        assert node.training.bytes_in_use == 0
+
+
 @pytest.mark.parametrize(
     "fields",
     [

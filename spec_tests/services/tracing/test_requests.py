@@ -154,7 +154,10 @@ async def test_a_refused_request_has_a_span_if_its_client_is_known() -> None:
         assert len(recorded.spans) == spans
 
 
-@pytest.mark.parametrize(("standing", "joined"), [(Standing.PAYING, True), (Standing.FREE, False)])
+@pytest.mark.parametrize(
+    ("standing", "joined"),
+    [(Standing.PAYING, True), (Standing.PEER, True), (Standing.FREE, False)],
+)
 async def test_only_a_known_caller_chooses_the_trace(standing: Standing, joined: bool) -> None:
     recorded = Recorded()
     caller = Caller("192.0.2.1", 5, {"traceparent": PARENT})

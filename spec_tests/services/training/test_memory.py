@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import trio
 import trio.testing
 
-from meshnode.config import build_config
+from meshnode.config import TrainingConfig, build_config
 from meshnode.domain.batching import EngineLimits
-from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.errors import InvalidRequest, StartupError
+from meshnode.domain.training.agreement import WeightsVersion
+from meshnode.domain.training.replica import Persisted
 from meshnode.domain.units import GIBIBYTE
+from meshnode.memory import private_bytes
+from meshnode.model.config import DecoderConfig
 from meshnode.model.loading import load_model
-from meshnode.model.trained_model import TrainedModel
+from meshnode.model.trained_model import Anchor, TrainedModel
 from meshnode.model.training import Batch
 from meshnode.services.executor import Executor
 from meshnode.services.settings import Settings
 from meshnode.services.shards.layer_versions import LayerVersions
 from meshnode.services.shards.trained_layers import LAYERS_FILE, TrainedLayers
 from meshnode.services.training import memory as module
-from meshnode.services.training.memory import TrainingMemory, TrainingShape
+from meshnode.services.training.disk import TrainingDisk
+from meshnode.services.training.footprint import LIBRARIES, TrainingShape
+from meshnode.services.training.memory import TrainingMemory
+from meshnode.services.training.progress import Counts
+from meshnode.services.training.resting import RestingTraining
 from spec_tests.model.small_models import make_model, random_tokens
 from spec_tests.services.shards.holders import executor_of
 
@@ -32,14 +42,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shape_of(directory: Path, held: range) -> TrainingShape:
-    model = load_model(directory, held)
-    return TrainingShape(
-        config=model.decoder.config,
-        held=held,
-        weight_bytes=model.weight_bytes,
-        sequence=16,
-        graph_bytes=1 << 20,
-    )
+    config = DecoderConfig.read(directory / "config.json")
+    return TrainingShape(config=config, held=held, sequence=16, graph_bytes=1 << 20)
+
+
+def training(**values: Any) -> TrainingConfig:
+    return replace(build_config({"training.enabled": True}).training, **values)
 
 
 def settings_in(folder: Path, **values: float) -> Settings:
@@ -64,12 +72,13 @@ class Cache:
 async def test_training_that_does_not_fit_is_refused(directory: Path, tmp_path: Path) -> None:
     shape = shape_of(directory, range(4))
     settings = settings_in(tmp_path, resources__max_memory_gb=1.0)
-    spare = shape.needed(8)
+    spare = shape.needed(training())
     TrainingMemory(settings, Cache(spare), shape)  # type: ignore[arg-type]
     larger = {"training": {"enabled": True, "batch_size": 512}}
     with pytest.raises(InvalidRequest) as caught:
         await settings.patch(larger)
-    wanted = f"needs {shape.needed(512) / GIBIBYTE:.2f} GiB; resources.max_memory_gb leaves"
+    needed = shape.needed(training(batch_size=512))
+    wanted = f"needs {needed / GIBIBYTE:.2f} GiB; resources.max_memory_gb leaves"
     assert wanted in str(caught.value)
     assert not settings.current.training.enabled
     await settings.patch({"training": {"enabled": True}})
@@ -91,20 +100,63 @@ async def test_the_cache_gives_up_what_training_takes_until_it_is_freed(
     await nursery.start(memory.keep)
     assert cache.taken == 0
     for change, taken in (
-        ({"enabled": True}, shape.needed(8)),
-        ({"batch_size": 16}, shape.needed(16)),
-        ({"enabled": False}, shape.needed(16)),
+        ({"enabled": True}, shape.needed(training())),
+        ({"batch_size": 16}, shape.needed(training(batch_size=16))),
+        ({"enabled": False}, shape.needed(training(batch_size=16))),
     ):
         await settings.patch({"training": change})
         await trio.testing.wait_all_tasks_blocked()
         assert cache.taken == taken
     assert not returned
+    # The anchor stays in memory.
+    memory.stays = lambda: 7
     loaded = False
     memory.freed()
     with trio.fail_after(60):
-        while cache.taken:  # noqa: ASYNC110 - it tells no event
+        while cache.taken != 7:  # noqa: ASYNC110 - it tells no event
             await trio.sleep(0.001)
     assert returned == [True]
+
+
+def test_all_is_counted_in_float32_whatever_is_served(directory: Path) -> None:
+    shape = shape_of(directory, range(4))
+    narrow = load_model(directory, dtype="int8")
+    weights = TrainedModel(directory).anchor.weights.values()
+    assert shape.copy == sum(tensor.nbytes for tensor in weights) > 2 * narrow.weight_bytes
+    # Weights, both moments, anchor and gradients are there at once.
+    assert shape.rounds(training()) > 5 * shape.copy
+    # Contributions that are not sparse have an outer momentum, and larger messages.
+    sparse, dense = (shape.rounds(training(gradients=name)) for name in ("sparse", "float32"))
+    assert dense - sparse >= shape.copy
+    part = shape_of(directory, range(1, 3))
+    assert part.copy < shape.copy / 2
+    assert part.needed(training()) == LIBRARIES + part.layers
+    assert shape.needed(training()) == LIBRARIES + shape.rounds(training())
+
+
+def test_a_larger_batch_needs_memory_in_proportion(directory: Path) -> None:
+    shape = shape_of(directory, range(4))
+    sizes = [shape.rounds(training(batch_size=size)) for size in (1 << 14, 1 << 15, 1 << 16)]
+    assert sizes[2] - sizes[1] == 2 * (sizes[1] - sizes[0])
+
+
+async def test_memory_to_train_for_others_is_taken_when_they_come(
+    directory: Path, tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "give_back_memory", lambda: None)
+    shape, settings = shape_of(directory, range(4)), settings_in(tmp_path)
+    small, cache = Cache(shape.layers - 1), Cache(shape.layers)
+    assert not TrainingMemory(settings, small, shape).make_room()  # type: ignore[arg-type]
+    assert small.taken == 0
+    memory = TrainingMemory(settings, cache, shape)  # type: ignore[arg-type]
+    assert memory.make_room()
+    assert cache.taken == shape.layers
+    # It is taken once.
+    cache.spare_bytes = 0
+    assert memory.make_room()
+    # A holder of some layers has taken it with training itself.
+    part = shape_of(directory, range(2))
+    assert TrainingMemory(settings, Cache(0), part).make_room()  # type: ignore[arg-type]
 
 
 async def test_the_executor_keeps_room_for_one_request(directory: Path) -> None:
@@ -161,3 +213,24 @@ def test_trained_layers_wait_on_the_disk(directory: Path, tmp_path: Path) -> Non
     assert not file.restore(again)
     (tmp_path / LAYERS_FILE).write_bytes(b"damaged")
     assert not file.restore(again)
+
+
+def test_what_a_training_that_is_off_has_kept_takes_no_private_memory(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    # Large beside what other threads of this process take meanwhile.
+    anchor = Anchor.of({"w": torch.randn(32 << 20, generator=generator)}, {})
+    initial, kept = WeightsVersion(0, "0" * 64), WeightsVersion(3, anchor.model_hash)
+    disk = TrainingDisk(tmp_path, initial)
+    disk.save_anchor(anchor, kept)
+    disk.save(Persisted(kept, 3), [], Counts())
+    resting = RestingTraining(tmp_path, initial.model_hash)
+    before = private_bytes()
+    found = resting.anchor({"w": (32 << 20,)})
+    assert found is not None
+    assert found.weights["w"].sum() == anchor.weights["w"].sum()
+    assert private_bytes() - before < anchor.weights["w"].nbytes / 2
+    assert torch.equal(found.weights["w"], anchor.weights["w"])
+    # Other files are refused as before.
+    next(tmp_path.glob("anchor-*")).write_bytes(b"damaged")
+    with pytest.raises(StartupError, match="damaged or missing"):
+        resting.anchor({"w": (32 << 20,)})

@@ -1,0 +1,69 @@
+"""Interface 2.1 and 3: what a generation takes from a balance, and an unstake of too much.
+
+When a charge is settled is not shown. So a charge that is not seen proves nothing, and one above
+the cost in the result counts only if every try shows it: an older one may be settled in between.
+"""
+
+import math
+
+from conformance.checks.money import (
+    EXACT,
+    TRIES,
+    Comparison,
+    read_money,
+    still,
+)
+from conformance.checks.wallet import EXCESS
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import is_number
+
+
+@requirement("NA-WALLET-023")
+def money_charged(context: Context) -> None:
+    """POST /inference, and compare its cost with what the balance has lost."""
+    # A node may let its operator generate for nothing, so a second account is used if declared.
+    account = context.target.second
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        before = still(context, account)
+        if before is None:
+            continue
+        answer = context.infer({"prompt": "Hello", "max_tokens": 3}, credential=account)
+        cost = lookup(answer.json_object() or {}, "cost.amount")
+        if not answer.ok or not cost or not is_number(cost[0]):
+            raise Skipped(f"POST /inference returned no cost, status {answer.status}")
+        after = read_money(context, account)
+        lost = before[0].available - after.available
+        why = f"the cost is {cost[0]:g}, and {lost:g} less is available"
+        # Nothing lost says nothing: the charge may be settled later, or be free.
+        if abs(lost) > EXACT:
+            held = lost <= float(cost[0]) + EXACT
+            compared.note("NA-WALLET-023", held, why, before[0].answer, answer, after.answer)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+@requirement("NA-WALLET-024")
+def money_unstaked_excess(context: Context) -> None:
+    """POST /wallet/unstake more than the second account has staked."""
+    if context.target.second_token is None:
+        # Whoever gives what there is instead would end the operator's own stake.
+        raise Skipped("the target declares no second_token")
+    account = context.target.second
+    before = read_money(context, account)
+    amount = float(math.floor(before.staked) + EXCESS)
+    answer = context.api(
+        "POST", "/wallet/unstake", credential=account, json_body={"amount": amount}
+    )
+    result = answer.json_object() or {}
+    done = lookup(result, "unstake.amount")
+    if answer.ok and result.get("success") is True:
+        least = bool(done) and is_number(done[0]) and done[0] <= before.staked + EXACT
+        why = f"{amount:g} of {before.staked:g} staked: status {answer.status}"
+        context.judge("NA-WALLET-024", least, why, before.answer, answer)
+    elif 400 <= answer.status < 500 or result.get("success") is False:
+        context.holds("NA-WALLET-024", before.answer, answer)

@@ -1,0 +1,106 @@
+"""Interface 2.1, 4.1 and 6: what a default means, and where a stream has to do what a result does.
+
+Nothing here needs the same text twice. A generation is compared with another one only by counts
+that its text does not change.
+"""
+
+from conformance.checks.inference import DEFAULT_MAX_TOKENS
+from conformance.checks.money import TRIES, Comparison, counted, counted_after
+from conformance.checks.stream import is_final
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.sse import read
+from conformance.strictjson import Json, brief, is_int
+
+PROMPT = "Once upon a time"
+
+
+def _tokens(context: Context, body: dict[str, Json]) -> tuple[Answer, int]:
+    answer = context.infer({"prompt": PROMPT, "temperature": 0, **body})
+    made = (answer.json_object() or {}).get("tokens_generated")
+    if not answer.ok or not is_int(made):
+        raise Skipped(f"POST /inference was answered with status {answer.status}")
+    return answer, int(made)
+
+
+@requirement("NA-INF-035")
+def inference_default(context: Context) -> None:
+    """POST /inference without max_tokens and with its default, and compare how much is made."""
+    plain: list[tuple[Answer, int]] = []
+    named: list[tuple[Answer, int]] = []
+    for _ in range(TRIES):
+        plain.append(_tokens(context, {}))
+        named.append(_tokens(context, {"max_tokens": DEFAULT_MAX_TOKENS}))
+        if plain[-1][1] == named[-1][1]:
+            context.holds("NA-INF-035", plain[-1][0], named[-1][0])
+            return
+    # Only a node that always stops at the same two numbers has another default.
+    counts = {made for _, made in plain}, {made for _, made in named}
+    if all(len(found) == 1 for found in counts):
+        why = f"{plain[0][1]} tokens without max_tokens, {named[0][1]} with {DEFAULT_MAX_TOKENS}"
+        context.fails("NA-INF-035", why, plain[-1][0], named[-1][0])
+
+
+def _stream(context: Context, body: dict[str, Json]) -> tuple[Answer, list[dict[str, Json]]]:
+    answer = context.infer({"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "stream": True,
+                            **body})  # fmt: skip
+    values = [event.value for event in read(answer.body).events]
+    if not answer.ok or not values or not all(isinstance(value, dict) for value in values):
+        raise Skipped(f"POST /inference returned no stream, status {answer.status}")
+    return answer, values
+
+
+def _texts(values: list[dict[str, Json]]) -> list[str]:
+    tokens = [value.get("token") for value in values if not is_final(value)]
+    return [token for token in tokens if isinstance(token, str) and token.strip()]
+
+
+@requirement("NA-SSE-016")
+def stream_stop(context: Context) -> None:
+    """Repeat a stream with the text of one of its tokens as a stop sequence."""
+    first, values = _stream(context, {})
+    # A stream may leave the spaces between tokens to its reader, so none is in the sequence.
+    words = [text.strip() for text in _texts(values) if len(text.strip()) > 1]
+    if not words:
+        raise Skipped("no token to take a stop sequence from")
+    stop = words[len(words) // 2]
+    second, values = _stream(context, {"stop": [stop]})
+    texts = _texts(values)
+    # The document does not say whether the sequence itself belongs to the text.
+    behind = [texts[at + 1 :] for at, text in enumerate(texts) if stop in text]
+    why = f"{stop!r} is followed by {brief(behind[:1])}"
+    context.judge("NA-SSE-016", not any(behind), why, first, second)
+
+
+@requirement("NA-SSE-017")
+def stream_usage(context: Context) -> None:
+    """Send one prompt with a stream and without, and compare its tokens."""
+    answer, values = _stream(context, {"max_tokens": 2})
+    streamed = [found for value in values for found in lookup(value, "usage.prompt_tokens")]
+    plain = context.infer({"prompt": PROMPT, "max_tokens": 2, "temperature": 0})
+    found = lookup(plain.json_object() or {}, "usage.prompt_tokens")
+    if not plain.ok or not streamed or not found or not (is_int(streamed[0]) and is_int(found[0])):
+        raise Skipped("one of the two has no usage")
+    why = f"prompt_tokens is {streamed[0]} in the stream, and {found[0]} in the result"
+    context.judge("NA-SSE-017", streamed[0] == found[0], why, answer, plain)
+
+
+@requirement("NA-COUNT-004", "NA-COUNT-005")
+def stream_counted(context: Context) -> None:
+    """POST /inference with a stream, and read the metrics before and after it."""
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        before = counted(context)
+        answer, values = _stream(context, {"max_tokens": 3})
+        used = [found for value in values for found in lookup(value, "usage.completion_tokens")]
+        made = int(used[0]) if used and is_int(used[0]) else 0
+        after = counted_after(context, before, tokens=bool(made))
+        asked, tokens = after[0] - before[0], after[1] - before[1]
+        shown = (before[2], answer, after[2])
+        compared.note("NA-COUNT-004", asked >= 1, f"requests_total rose by {asked:g}", *shown)
+        why = f"tokens_generated rose by {tokens:g} for {made}"
+        compared.note("NA-COUNT-005", tokens >= made, why, *shown)
+    compared.conclude()

@@ -1,0 +1,58 @@
+"""Interface 5: the routes marked Auth that change something, without a token or with an old one.
+
+The bodies are good ones, of the smallest amounts. A route that refuses its body before it looks at
+the token serves nobody either; only a success shows that the guard is missing.
+"""
+
+from conformance.catalogue import Effect
+from conformance.checks.auth import judge_refusal
+from conformance.checks.node_reads import CONFIG
+from conformance.checks.reading import ABSENT, fetch
+from conformance.checks.wallet import AMOUNT, DAYS, MEMO
+from conformance.context import Context
+from conformance.httpwire import ANONYMOUS, Answer, Credential
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json
+
+_ERRORS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-005")
+
+
+def _bodies(context: Context) -> list[tuple[str, str, dict[str, Json]]]:
+    found: list[tuple[str, str, dict[str, Json]]] = [
+        ("POST", "/inference", {"prompt": "Hello", "max_tokens": 1}),
+        ("POST", "/wallet/send", {"to": "nobody", "amount": AMOUNT, "memo": MEMO}),
+        ("POST", "/wallet/stake", {"amount": AMOUNT, "duration_days": DAYS}),
+        ("POST", "/wallet/unstake", {"amount": AMOUNT}),
+    ]
+    _, config = fetch(context, CONFIG)
+    size = lookup(config, "training.batch_size")
+    if size and context.target.allows(Effect.MUTATE):
+        # The value that is in force.
+        found.append(("PATCH", "/config", {"training": {"batch_size": size[0]}}))
+    return found
+
+
+def _ask(
+    context: Context, method: str, path: str, body: dict[str, Json], credential: Credential
+) -> Answer:
+    timeout_s = context.target.inference_timeout_s
+    return context.api(method, path, credential=credential, json_body=body, timeout_s=timeout_s)
+
+
+@requirement("NA-AUTH-019", *_ERRORS)
+def guards_missing(context: Context) -> None:
+    """POST and PATCH every Auth route that changes something without a token."""
+    for method, path, body in _bodies(context):
+        answer = _ask(context, method, path, body, ANONYMOUS)
+        if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):
+            why = f"{method} {path} is served without a token"
+            context.judge("NA-AUTH-019", not answer.ok, why, answer)
+
+
+@requirement("NA-AUTH-018", *_ERRORS)
+def guards_expired(context: Context) -> None:
+    """POST and PATCH every Auth route that changes something with the declared expired token."""
+    for method, path, body in _bodies(context):
+        answer = _ask(context, method, path, body, context.target.expired)
+        judge_refusal(context, "NA-AUTH-018", answer)

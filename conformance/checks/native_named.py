@@ -1,0 +1,81 @@
+"""Interface 4.2: accounts and inference requests, which a client asks for by name.
+
+A target declares one public key and one request ID. The account is also tried without.
+"""
+
+import re
+
+from conformance.checks.native import judge_contents, native_get
+from conformance.checks.passes import FOUND_SINCE
+from conformance.checks.reading import judge_route
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.registry import requirement
+from conformance.shapes import lookup
+
+_KEY = re.compile(r"0[23][0-9a-fA-F]{64}\Z", re.ASCII)
+
+
+@requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027")
+def native_account(context: Context) -> None:
+    """GET the account of the declared public key, and that of another key."""
+    if context.target.public_key is None:
+        _any_account(context)
+        return
+    key = context.target.public_key
+    answer = native_get(context, "/api/account", {"public_key": key})
+    if not judge_route(context, "NT-ROUTE-008", answer, auth=False):
+        return
+    judge_contents(context, "/api/account", answer)
+    values = [
+        value
+        for path in context.target.field_map.get("/api/account money", ())
+        for value in lookup(answer.json_object(), path)
+    ]
+    if any(value not in (0, "0") for value in values):
+        # Nobody has the key to this one, so that it has no money.
+        other = native_get(context, "/api/account", {"public_key": _other(key)})
+        same = other.ok and other.json_object() == answer.json_object()
+        context.judge("NT-RULE-027", not same, "another key has the same account", answer, other)
+
+
+def _any_account(context: Context) -> None:
+    """Rule on the route with the wallet's own address, if it looks like a key, or another one.
+
+    An account that nobody has may be missing too, but then the route says something else than a
+    path that does not exist, at least without any key.
+    """
+    if context.edition < FOUND_SINCE:
+        raise Skipped("the target declares no public_key")
+    balance = context.http.call("GET", "/api/v1/wallet/balance", credential=context.target.valid)
+    address = (balance.json_object() or {}).get("address") if balance.ok else None
+    key = address if isinstance(address, str) and _KEY.match(address) else "02" + "ab" * 32
+    answer = native_get(context, "/api/account", {"public_key": key})
+    if answer.ok or answer.status in (405, 501):
+        if judge_route(context, "NT-ROUTE-008", answer, auth=False):
+            judge_contents(context, "/api/account", answer)
+        return
+    bare, control = native_get(context, "/api/account"), native_get(context, "/api/no-such-path")
+    same = {(one.status, one.body) for one in (answer, bare, control)}
+    if answer.status == 404 and len(same) == 1:
+        context.fails("NT-ROUTE-008", "status 404, as for no route", answer, bare, control)
+        return
+    raise Skipped(f"the target declares no public_key, and another one gives {answer.status}")
+
+
+def _other(text: str) -> str:
+    """Return a value of the same form that names nothing."""
+    return text[:-8] + ("0badc0de" if not text.endswith("0badc0de") else "deadbeef")
+
+
+@requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028")
+def native_request(context: Context) -> None:
+    """GET the declared inference request, which was made recently."""
+    answer = native_get(context, "/api/inference/request", {"id": context.target.request_id})
+    if judge_route(context, "NT-ROUTE-011", answer, auth=False):
+        context.holds("ST-003", answer)
+        judge_contents(context, "/api/inference/request", answer)
+        query: dict[str, object] = {"id": _other(context.target.request_id or "")}
+        other = native_get(context, "/api/inference/request", query)
+        same = other.ok and other.body == answer.body
+        context.judge("NT-RULE-028", not same, "another id has the same record", answer, other)

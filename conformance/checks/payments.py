@@ -1,0 +1,111 @@
+"""Interface 2.1: transfers that are easy to book wrongly, to oneself and several at the same time.
+
+As in ``money``, a difference is a violation only if every try shows it.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from conformance.checks.money import (
+    EXACT,
+    TRIES,
+    Comparison,
+    eventually,
+    near,
+    read_money,
+    still,
+)
+from conformance.checks.wallet import AMOUNT, MEMO
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import is_number
+
+AT_ONCE = 4
+
+
+def _send(context: Context, to: str) -> Answer:
+    body = {"to": to, "amount": AMOUNT, "memo": MEMO}
+    return context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
+
+
+def _has(context: Context, available: float) -> bool:
+    return near(read_money(context, context.target.valid).available, available)
+
+
+def _fee(answer: Answer) -> float:
+    fee = (answer.json_object() or {}).get("fee")
+    return float(fee) if is_number(fee) else 0.0
+
+
+def _require_budget(context: Context, amount: float) -> None:
+    if context.budget.left < amount:
+        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+
+
+@requirement("NA-WALLET-025")
+def money_returned(context: Context) -> None:
+    """POST /wallet/send to the account itself, which must not be richer by the amount."""
+    first = context.target.valid
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        before = still(context, first)
+        if before is None:
+            continue
+        address = before[0].document.get("address")
+        if not isinstance(address, str) or before[0].available < 2 * AMOUNT:
+            raise Skipped("there is no address, or too little is available")
+        _require_budget(context, AMOUNT)
+        sent = _send(context, address)
+        if not sent.ok:
+            raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+        fee = _fee(sent)
+        context.budget.charge(fee)
+        after = still(context, first)
+        if after is None:
+            continue
+        gained = after[0].available - before[0].available
+        # Anything else may be a reward.
+        held = abs(gained - AMOUNT) > fee + EXACT
+        why = f"{gained:g} more is available after sending {AMOUNT:g} to itself"
+        compared.note("NA-WALLET-025", held, why, before[0].answer, sent, after[0].answer)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+@requirement("NA-WALLET-026")
+def money_at_once(context: Context) -> None:
+    """POST /wallet/send several times at the same moment, to the second account."""
+    first, second = context.target.valid, context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        before = still(context, first)
+        if before is None:
+            continue
+        address = read_money(context, second).document.get("address")
+        if not isinstance(address, str) or address == before[0].document.get("address"):
+            raise Skipped("there are no two accounts")
+        if before[0].available < 3 * AT_ONCE * AMOUNT:
+            raise Skipped("too little is available")
+        _require_budget(context, AT_ONCE * AMOUNT)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            sent = list(pool.map(partial(_send, context), [address] * AT_ONCE))
+        taken = [answer for answer in sent if answer.ok]
+        cost = sum(AMOUNT + _fee(answer) for answer in taken)
+        context.budget.charge(cost)
+        if not taken:
+            raise Skipped(f"POST /wallet/send was answered with status {sent[0].status}")
+        wanted = before[0].available - cost
+        eventually(partial(_has, context, wanted))
+        after = read_money(context, first)
+        less = before[0].available - after.available
+        why = f"{len(taken)} transfers of {cost:g} in all took {less:g}"
+        held = near(after.available, wanted)
+        compared.note("NA-WALLET-026", held, why, before[0].answer, *taken, after.answer)
+        if compared.clean:
+            break
+    compared.conclude()

@@ -1,0 +1,113 @@
+"""Interface 2.3, 4.3 and 7.3: the weights of layers, by whatever notation of a range a node reads.
+
+The document does not show how a shard_range names its layers. Usual notations of a layer that the
+node lists are tried. Only where one of them gives other weights for another layer, and is
+therefore read, is it at fault that an absent layer is served.
+"""
+
+from collections.abc import Iterator
+
+from conformance import messages
+from conformance.catalogue import fields_of_message
+from conformance.checks.answers import UNKNOWN, judge_message, judge_operation
+from conformance.checks.numbers import judge_necessary
+from conformance.checks.passes import BUSY, FAR, FOUND_SINCE, Layers, layers_of
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+
+# Notations of a layer, with the number after it.
+NOTATIONS = (
+    "{at}", "{at}-{at}", "{at}:{after}", "{at}-{after}", "[{at}]", "layer_{at}", "{at},",
+    "layers.{at}", "{at}..{at}", "[{at}, {after}]",
+)  # fmt: skip
+TIMEOUT_S = 60
+
+
+def _named(notation: str, layer: int) -> str:
+    return notation.format(at=layer, after=layer + 1)
+
+
+def _ask(context: Context, notation: str, layer: int) -> Reply:
+    request = messages.make("WeightRequest", shard_range=_named(notation, layer))
+    return context.grpc.call("GetWeights", request, timeout_s=TIMEOUT_S)
+
+
+def _first_layer(context: Context) -> int:
+    """Return a layer that the node lists, or 0."""
+    if context.edition < FOUND_SINCE:
+        return 0
+    return min(layers_of(context).held, default=0)
+
+
+@requirement(
+    "GR-OP-003", "GR-SILENT-005", "GR-WEIGHT-001", "GR-NUM-001",
+    *fields_of_message("WeightResponse"),
+)  # fmt: skip
+def get_weights(context: Context) -> None:
+    """Call GetWeights with usual notations of a layer; the document specifies none."""
+    layer = _first_layer(context)
+    for notation in NOTATIONS:
+        reply = _ask(context, notation, layer)
+        named = _named(notation, layer)
+        shown = f"{named!r} ends with {reply.code}, {len(reply.body)} bytes"
+        context.observe("GR-SILENT-005", shown, reply)
+        if not judge_operation(context, "GR-OP-003", reply):
+            if reply.code == UNKNOWN:
+                return
+            continue
+        answer = judge_message(context, "WeightResponse", reply)
+        if answer is not None:
+            data = bool(answer.weights_data)
+            context.judge("GR-WEIGHT-001", data, f"{named!r}: weights_data is empty", reply)
+            judge_necessary(context, "WeightResponse", {"weights_data": data}, reply.body, reply)
+        return
+
+
+@requirement("GR-WEIGHT-002")
+def weights_absent(context: Context) -> None:
+    """Call GetWeights for two layers that the node lists, then for some that it does not."""
+    layers = layers_of(context)
+    if not layers.held:
+        raise Skipped("the node lists no layers")
+    first, last = min(layers.held), max(layers.held)
+    found = next(_served(context, first), None)
+    if found is None:
+        raise Skipped("no usual notation of a layer is served")
+    notation, reply = found
+    other = _ask(context, notation, last) if last != first else reply
+    # Two layers of a model differ; where they do not, the notation may mean anything.
+    is_read = other.ok and other.body != reply.body
+    for layer in _absent(layers):
+        answer = _ask(context, notation, layer)
+        if answer.code in BUSY:
+            continue
+        if answer.code == "NOT_FOUND":
+            context.holds("GR-WEIGHT-002", reply, answer)
+        elif is_read and _is_wrong(answer, layer):
+            why = f"layer {layer} ends with {answer.code}, {len(answer.body)} bytes"
+            context.fails("GR-WEIGHT-002", why, reply, other, answer)
+
+
+def _served(context: Context, layer: int) -> Iterator[tuple[str, Reply]]:
+    for notation in NOTATIONS:
+        reply = _ask(context, notation, layer)
+        if reply.ok and reply.body:
+            yield notation, reply
+
+
+def _absent(layers: Layers) -> Iterator[int]:
+    """Yield numbers of layers that the node does not list, the last of them in no model."""
+    if layers.total is not None and layers.from_zero is not None:
+        first = 0 if layers.from_zero else 1
+        lacking = set(range(first, first + layers.total)) - set(layers.held)
+        yield from sorted(lacking)[:1]
+    yield FAR
+
+
+def _is_wrong(answer: Reply, layer: int) -> bool:
+    """Return whether an answer for an absent layer can be no right one."""
+    # A node may have the weights of layers that it does not serve, and call a number that no
+    # model has a bad request.
+    return answer.code != ("OK" if layer != FAR else "INVALID_ARGUMENT")
