@@ -193,7 +193,8 @@ def stranger(session: nox.Session) -> None:
     """Judge a node that was written from the interface alone, with its faults. Needs Node.js."""
     install(session, "test")
     folder = Path("conformance/judging/stranger/node")
-    session.run("npm", "install", "--prefix", str(folder), "--no-fund", "--no-audit", external=True)
+    quiet = ("--no-fund", "--no-audit", "--no-package-lock")
+    session.run("npm", "install", "--prefix", str(folder), *quiet, external=True)
     session.run("python", "-m", "conformance.judging.stranger", *session.posargs)
 
 
