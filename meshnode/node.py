@@ -44,6 +44,7 @@ from meshnode.datadir import DataDirLock
 from meshnode.descriptors import DescriptorBudget, raise_limit, share_out
 from meshnode.domain.errors import StartupError
 from meshnode.domain.forwarded import TrustedProxies
+from meshnode.domain.kademlia.address import source_for
 from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.ratelimit import Rate
 from meshnode.domain.training.serving import OFF
@@ -117,7 +118,13 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
         pool: ChannelPool = await node.start(
             run,
             "channels",
-            partial(serve_pool, traffic, max_links=descriptors.peers, tls=peer_tls(config)),
+            partial(
+                serve_pool,
+                traffic,
+                max_links=descriptors.peers,
+                tls=peer_tls(config),
+                source=partial(source_for, config.host),
+            ),
         )
         source = await find_model(config, key, pool.stub, show_progress)
         # More threads than processors would only wait for one another.

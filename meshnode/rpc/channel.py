@@ -231,15 +231,17 @@ async def open_channel(
     limits: RpcLimits | None = None,
     peer_log: PeerLog | None = None,
     tls: ssl.SSLContext | None = None,
+    source: str | None = None,
 ) -> AsyncIterator[Channel]:
     """Connect to ``host:port``, and keep the connection inside the context.
 
+    It comes from the own address ``source``, or from the one that the operating system chooses.
     Raises CallFailed with UNAVAILABLE if nothing there answers with HTTP/2. The caller sets a
     deadline for entering. Connections may share a ``peer_log``.
     """
     limits = limits or RpcLimits()
     try:
-        sock = _detach(await trio.open_tcp_stream(host, port))
+        sock = _detach(await trio.open_tcp_stream(host, port, local_address=source))
     except OSError as error:
         raise CallFailed(Code.UNAVAILABLE, f"cannot connect to {host}:{port}") from error
     try:

@@ -34,6 +34,8 @@ from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.rpc.peer_log import PeerLog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from meshnode.domain.metering import TrafficMeter
     from meshnode.rpc.limits import RpcLimits
 
@@ -87,6 +89,7 @@ class ChannelPool:
         limits: RpcLimits | None,
         max_links: int,
         tls: ssl.SSLContext | None,
+        source: Callable[[str], str | None],
     ) -> None:
         """:func:`serve_pool` makes it, and starts ``keep`` for each link in ``to_open``."""
         self._to_open = to_open
@@ -94,6 +97,7 @@ class ChannelPool:
         self._limits = limits
         self._max_links = max_links
         self._tls = tls
+        self._source = source
         self._peer_log = PeerLog(log)
         self._links: dict[Address, _Link] = {}
         self._all: set[_Link] = set()
@@ -178,6 +182,7 @@ class ChannelPool:
             limits=self._limits,
             peer_log=self._peer_log,
             tls=self._tls,
+            source=self._source(host),
         ) as channel:
             link.scope.deadline = float("inf")
             link.channel = channel
@@ -214,17 +219,19 @@ async def serve_pool(
     limits: RpcLimits | None = None,
     max_links: int = MAX_LINKS,
     tls: ssl.SSLContext | None = None,
+    source: Callable[[str], str | None] = lambda host: None,
     task_status: trio.TaskStatus[ChannelPool] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep connections to peers until cancelled; starts with the :class:`ChannelPool`.
 
-    With ``tls``, peers are called over TLS only. When it ends, calls in flight end with
+    With ``tls``, peers are called over TLS only. ``source`` says from which own address a host is
+    called; None leaves it to the operating system. When it ends, calls in flight end with
     UNAVAILABLE.
     """
     async with trio.open_nursery() as nursery:
         # There are never more links than the channel holds, so sending never has to wait.
         to_open, opened = trio.open_memory_channel[_Link](max_links)
-        pool = ChannelPool(to_open, traffic, limits, max_links, tls)
+        pool = ChannelPool(to_open, traffic, limits, max_links, tls, source)
         task_status.started(pool)
         try:
             async for link in opened:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from meshnode.domain.kademlia.address import source_for
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc import pool as pool_module
 from meshnode.rpc.channel import Channel, open_channel
@@ -24,10 +25,13 @@ HELLO = pb.PipelineForwardRequest()
 
 
 @asynccontextmanager
-async def a_pool(max_links: int = MAX_LINKS) -> AsyncIterator[tuple[ChannelPool, TrafficMeter]]:
+async def a_pool(
+    max_links: int = MAX_LINKS, **options: Any
+) -> AsyncIterator[tuple[ChannelPool, TrafficMeter]]:
     traffic = TrafficMeter()
+    serve = partial(serve_pool, traffic, max_links=max_links, **options)
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_pool, traffic, max_links=max_links)), traffic
+        yield await nursery.start(serve), traffic
         nursery.cancel_scope.cancel()
     assert traffic.active_connections == 0
 
@@ -53,6 +57,17 @@ async def test_a_link_and_its_connection_show_address_and_state() -> None:
         assert link.channel
         connection = repr(link.channel.connection)
         assert connection == f"<ClientConnection 127.0.0.1:{port} known calls=0>"
+
+
+async def test_a_host_is_called_from_the_address_that_is_said_for_it() -> None:
+    source = partial(source_for, "127.0.2.1")
+    async with a_pool(source=source) as (pool, _), running(Probe()) as port:
+        stub = await pool.stub("127.0.0.1", port)
+        assert (await stub.PipelineForward(HELLO)).success
+        (link,) = pool._all
+        assert link.channel
+        here = link.channel.connection.transport._sock.getsockname()
+        assert here[0] == "127.0.2.1"
 
 
 async def test_nobody_there_is_unavailable_for_all_who_wait() -> None:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
-from meshnode.domain.kademlia.refusals import NotAnAddress, UnusableAddress
+from meshnode.domain.kademlia.refusals import DhtRefusal, NotAnAddress, UnusableAddress
 
 MAX_TEXT_CHARS = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
 MAX_CACHED = 16_384
@@ -67,6 +67,20 @@ def locate(ip: str) -> Place:
         raise NotAnAddress
 
     return Place(_scope(address), _subnet(address))
+
+
+def source_for(bound: str, peer: str) -> str | None:
+    """From which own address to call ``peer``, so that it sees the one where this node listens.
+
+    None leaves it to the operating system: where the node is ``bound`` to all addresses or a name,
+    and where the peer is of another scope, which the bound address may not reach.
+    """
+    try:
+        scope = locate(bound).scope
+        same = scope is locate(peer).scope and (":" in bound) is (":" in peer)
+    except DhtRefusal:
+        return None
+    return bound if same else None
 
 
 def canonical(ip: str) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from meshnode.domain.kademlia import verification
-from meshnode.domain.kademlia.address import Scope, canonical, locate
+from meshnode.domain.kademlia.address import Scope, canonical, locate, source_for
 from meshnode.domain.kademlia.contact import Contact
 from meshnode.domain.kademlia.local_node import LocalNode
 from meshnode.domain.kademlia.policy import (
@@ -276,3 +276,23 @@ def test_memory_of_pings_is_bounded() -> None:
         book.may_ping(contact_of(20_000 + number), number)
     most = verification.MAX_VERIFIED + verification.MAX_SHUNNED + verification.MAX_ASKED
     assert len(book) <= most
+
+
+@pytest.mark.parametrize(
+    ("bound", "peer", "source"),
+    [
+        ("10.1.0.2", "10.9.0.1", "10.1.0.2"),
+        ("127.0.2.1", "127.0.0.1", "127.0.2.1"),
+        ("10.1.0.2", "9.9.9.9", None),
+        ("127.0.0.1", "10.9.0.1", None),
+        ("0.0.0.0", "10.9.0.1", None),  # noqa: S104 - nothing is bound
+        ("::", "10.9.0.1", None),
+        ("::1", "127.0.0.1", None),
+        ("localhost", "127.0.0.1", None),
+        ("10.1.0.2", "tracker.example", None),
+    ],
+)
+def test_peers_of_one_scope_are_called_from_the_bound_address(
+    bound: str, peer: str, source: str | None
+) -> None:
+    assert source_for(bound, peer) == source
