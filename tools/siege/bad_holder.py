@@ -10,7 +10,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ async def bad_holders(
     processes = []
     with tempfile.TemporaryDirectory(prefix="siege-bad-") as folder:
         try:
-            before = await _peers(target)
+            before = {peer["id"] for peer in await _peers(target)}
             for source in sources:
                 command = [sys.executable, "-m", "tools.siege.bad_holder", fault]
                 command += ["--host", source, "--port", str(HTTP_PORT), "--layers", layers]
@@ -112,10 +112,7 @@ async def bad_holders(
                 command += ["--data-dir", str(Path(folder) / source)]
                 processes.append(_start(command))
             with trio.fail_after(KNOWN_WITHIN_S):
-                known = before
-                while known < before + len(sources):
-                    await trio.sleep(LOOK_EVERY_S)
-                    known = await _peers(target)
+                await _known(target, sources, before)
             yield
         finally:
             for process in processes:
@@ -127,10 +124,21 @@ def _start(command: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True)
 
 
-async def _peers(target: Target) -> int:
+async def _known(target: Target, sources: Sequence[str], before: Collection[str]) -> None:
+    """Wait until all of these addresses have peers whose ids are not those of ``before``."""
+    missing = set(sources)
+    while missing:
+        await trio.sleep(LOOK_EVERY_S)
+        for peer in await _peers(target):
+            if peer["id"] not in before:
+                missing.discard(peer["address"].rpartition(":")[0])
+
+
+async def _peers(target: Target) -> list[dict[str, Any]]:
     async with await connect(target.host, target.http_port, target.host) as stream:
-        answer = await ask(stream, request("GET", "/api/v1/status"))
-        return int(answer.json["peer_count"])
+        answer = await ask(stream, request("GET", "/api/v1/peers", token=target.token))
+        peers: list[dict[str, Any]] = answer.json["peers"]
+        return peers
 
 
 if __name__ == "__main__":
