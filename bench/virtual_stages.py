@@ -203,7 +203,7 @@ def _first_token(small: Path, cuts: tuple[int, ...], path: Sequence[Stage]) -> B
         return streams.texts[0], streams.times[0][0] - began
 
     (text, ours), (other, plain) = (
-        _in_virtual_time(small, cuts, path, use, messages=messages) for messages in (8, 0)
+        _in_virtual_time(small, cuts, path, use, messages=messages) for messages in (8, 1)
     )
     if text != other:
         raise RuntimeError("the texts differ")
