@@ -150,6 +150,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("pipeline.speculate", bool, True, Anything()),
     Setting("pipeline.forward", bool, True, Anything()),
     Setting("pipeline.short_cut", bool, True, Anything()),
+    Setting("pipeline.convoys", bool, True, Anything()),
     Setting("limits.requests_per_second_per_address", float, 100.0, AboveZero(1_000_000)),
     Setting("limits.burst_per_address", int, 200, Between(1, 1_000_000)),
     Setting("limits.requests_per_second_per_token", float, 50.0, AboveZero(1_000_000)),
@@ -200,8 +201,7 @@ class PipelineConfig:
     mixed: bool
     """Whether a generation may use holders of another numeric class if none of its own is left."""
     checks: float
-    """The part of the positions that other holders compute a second time; 0 for none
-    (decision 0211)."""
+    """The part of the positions that others compute a second time; 0 for none (decision 0211)."""
     call_s: float
     """Deadline of one call to a holder, in seconds (interface 8: 5 s)."""
     speculate: bool
@@ -211,6 +211,8 @@ class PipelineConfig:
     (decision 0218)."""
     short_cut: bool
     """Whether the last holder may answer this driver straight, where that is quicker."""
+    convoys: bool
+    """Whether positions of several generations go through the holders together."""
 
 
 @dataclass(frozen=True, slots=True)

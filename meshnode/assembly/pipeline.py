@@ -98,4 +98,5 @@ def pipeline_limits(config: Config) -> PipelineLimits:
         checks=config.pipeline.checks,
         speculate=config.pipeline.speculate,
         short_cut=config.pipeline.short_cut,
+        convoys=config.pipeline.convoys,
     )

@@ -144,6 +144,11 @@ class SpeedMeter:
         self._turn_s += weight * (seconds - self._turn_s)
 
     @property
+    def turn_s(self) -> float:
+        """Seconds of a turn; 0.0 before the first."""
+        return self._turn_s
+
+    @property
     def per_second(self) -> float:
         """0.0 before the first turn."""
         return 1 / self._turn_s if self._turn_s else 0.0

@@ -161,6 +161,9 @@ class Monitor(Collector):
         yield gauge("batch_size", "Generations and sessions with a place.", self._running)
         yield gauge("batch_limit", "Places.", executor.limits.max_batch)
         yield counter("engine_steps", "Calls into the compute thread.", executor.steps)
+        yield counter(
+            "engine_computing_seconds", "Time in which it computed.", executor.thread.computing_s
+        )
         yield gauge(
             "kv_cache_used_bytes", "Reserved for keys and values.", executor.kv_bytes_in_use
         )

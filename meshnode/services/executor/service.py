@@ -14,12 +14,12 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 import trio
 from torch import Tensor
 
 from meshnode.domain.batching import EngineLimits, Scheduler
+from meshnode.domain.convoys import ConvoyName
 from meshnode.domain.errors import MeshnodeError, Overloaded, StartupError, Unavailable
 from meshnode.domain.generation import GenerationRequest
 from meshnode.domain.metering import InferenceMeter, SpeedMeter
@@ -33,7 +33,7 @@ from meshnode.services.executor.patience import Patience
 from meshnode.services.executor.room import Gate, Reservations
 from meshnode.services.executor.sessions import ForwardJob, SessionEvicted, ShardSession
 from meshnode.services.executor.shard_steps import ShardSteps
-from meshnode.services.executor.torch_thread import TorchThread
+from meshnode.services.executor.torch_thread import Result, TorchThread
 from meshnode.services.executor.versions import ServedVersion, Versions
 from meshnode.services.generation import Generation
 from meshnode.services.observing import UNOBSERVED, GenerationObserver
@@ -48,8 +48,6 @@ STALLED_S = 30.0
 """A call into the torch thread that takes longer serves nobody; calls take milliseconds."""
 FAILING_FOR_S = 30.0
 """A failed step counts for this long: a node that is sent no work cannot prove that it works."""
-
-Result = TypeVar("Result")
 
 
 class Executor:
@@ -79,7 +77,7 @@ class Executor:
         self.versions = versions
         """What it computes with."""
         self.gate = Gate()
-        self._thread = thread
+        self.thread = thread
         self._scheduler: Scheduler[Generation | ShardSession] = Scheduler(
             limits, seamless=engine.seamless
         )
@@ -236,9 +234,10 @@ class Executor:
         self,
         session: ShardSession,
         inputs: Tensor,
-        *,
         decode_from: int | None = None,
+        *,
         rows: int = 1,
+        convoy: ConvoyName | None = None,
     ) -> ForwardJob:
         """Continue a session with ``inputs``, in one batch with other sessions. Returns the job.
 
@@ -246,7 +245,7 @@ class Executor:
         else float32 ``[1, seq, hidden]``. Positions from ``decode_from`` on (absolute) get the bits
         that one call for each would have given them, as a replay requires. The last layer gives the
         logits of the last ``rows`` positions. Memory beyond what was reserved is taken as needed.
-        Calls for one session wait for one another.
+        Calls for one session wait for one another; those of a ``convoy`` are computed in one step.
 
         Raises InvalidRequest for inputs that do not fit, RateLimited when there is no memory left,
         SessionEvicted when a peer's session has lost its place, ComputationFailed, and Unavailable
@@ -254,11 +253,11 @@ class Executor:
         cancellation, the session is as long as before.
         """
         self._refuse_if_closed()
-        return await self._shards.forward(session, inputs, decode_from, rows)
+        return await self._shards.forward(session, inputs, decode_from, rows, convoy)
 
     async def compute(self, function: Callable[[], Result]) -> Result:
         """Run a blocking function in the torch thread, between two steps."""
-        return await self._thread(function)
+        return await self.thread(function)
 
     # Versions of the weights (decision 0225).
 
@@ -306,18 +305,17 @@ class Executor:
                 return
         turn_begun = self._step_begun = trio.current_time()
         if chunks := self._scheduler.next_chunks():
-            begun = trio.current_time()
             if isinstance(chunks[0].key, ShardSession):
-                await self._shards.extend(chunks[0].key, chunks[0], self._thread)
+                await self._shards.extend(chunks[0].key, chunks[0], self.thread)
                 self._after_steps(1, failed=self._shards.failed)
             else:
-                await self._generations.extend(chunks, self._thread)
+                await self._generations.extend(chunks, self.thread)
                 self._after_steps(1, failed=self._generations.failed)
             positions = sum(chunk.stop - chunk.start for chunk in chunks)
-            self._scheduler.pace.measured(positions, trio.current_time() - begun)
-        steps = await self._generations.step(self._thread)
+            self._scheduler.pace.measured(positions, trio.current_time() - turn_begun)
+        steps = await self._generations.step(self.thread)
         self._after_steps(steps, failed=self._generations.failed)
-        groups = await self._shards.step(self._thread)
+        groups = await self._shards.step(self.thread)
         self._after_steps(groups, failed=self._shards.failed)
         if steps or groups:
             self.speed.turn(trio.current_time() - turn_begun)

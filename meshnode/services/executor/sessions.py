@@ -20,6 +20,7 @@ import torch
 import trio
 from torch import Tensor
 
+from meshnode.domain.convoys import ConvoyName
 from meshnode.domain.errors import MeshnodeError, RateLimited
 from meshnode.domain.shares import Requester
 from meshnode.model.engine import Shard
@@ -45,6 +46,8 @@ class ForwardJob:
     queued_at: float
     rows: int = 1
     """From how many of the last positions logits come out."""
+    convoy: ConvoyName | None = None
+    """The convoy that it belongs to, if it is one position of several sessions'."""
     finished: trio.Event = field(default_factory=trio.Event)
     abandoned: bool = False
     failure: MeshnodeError | None = None

@@ -1,7 +1,9 @@
 """The executor's work for sessions of pipelines: admission, chunks, and shared steps.
 
 Terms: sessions that run the same layers and have one position each to compute form a *group*, and a
-group is one call into the torch thread, whichever peers its sessions belong to.
+group is one call into the torch thread, whichever peers its sessions belong to. Different *convoys*
+of one driver (decision 0213) are in different groups: while the second is computed, the first is on
+its way to the next stage.
 
 Invariants: a session is in the scheduler from ``open`` until it is closed; a job that is abandoned
 or fails leaves its session as it was; a session's input never makes another session fail.
@@ -10,7 +12,7 @@ or fails leaves its session as it was; a session's input never makes another ses
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from meshnode.domain.batching import Scheduler
 from meshnode.domain.chunks import Chunk
+from meshnode.domain.convoys import ConvoyName
 from meshnode.domain.errors import (
     ComputationFailed,
     InvalidRequest,
@@ -102,7 +105,12 @@ class ShardSteps:
                 session.close()
 
     async def forward(
-        self, session: ShardSession, inputs: Tensor, decode_from: int | None, rows: int
+        self,
+        session: ShardSession,
+        inputs: Tensor,
+        decode_from: int | None,
+        rows: int,
+        convoy: ConvoyName | None = None,
     ) -> ForwardJob:
         """Continue a session; see ``Executor.forward``."""
         queued_at = trio.current_time()
@@ -115,7 +123,7 @@ class ShardSteps:
         start = session.length
         stepwise_from = start + inputs.shape[1] if decode_from is None else decode_from
         job = session.job = ForwardJob(
-            inputs, start, stepwise_from, self._is_last(session), queued_at, rows
+            inputs, start, stepwise_from, self._is_last(session), queued_at, rows, convoy
         )
         self._scheduler.begin(session, start, job.stop, break_at=stepwise_from)
         self._changed()
@@ -188,18 +196,32 @@ class ShardSteps:
 
     async def step(self, compute: TorchThread) -> int:
         """Compute one position for every session that was sent one; returns how many groups."""
-        groups: dict[tuple[int, range], list[ShardSession]] = {}
+        # Those that are sent one meanwhile wait for the next turn, so that others get theirs.
+        waiting = set(self._scheduler.stepping())
+        groups = 0
+        while group := self._next_group(waiting):
+            await self._step(group, compute)
+            waiting.difference_update(group)
+            groups += 1
+        return groups
+
+    def _next_group(self, waiting: Collection[Generation | ShardSession]) -> list[ShardSession]:
+        """The group of the session that has waited longest, of those ``waiting``."""
+        group: list[ShardSession] = []
+        first: dict[str, ConvoyName] = {}
         for session in self._scheduler.stepping():
-            if isinstance(session, ShardSession):
-                key = id(self._version_of[session]), session.layers
-                groups.setdefault(key, []).append(session)
-        for waiting in groups.values():
-            # Sessions may have left, or begun another job, while another group was computed.
-            still = set(self._scheduler.stepping())
-            group = [session for session in waiting if session in still]
-            if group:
-                await self._step(group, compute)
-        return len(groups)
+            if not isinstance(session, ShardSession) or session not in waiting:
+                continue
+            _, job = session.work()
+            convoy = job.convoy
+            if convoy is not None and first.setdefault(convoy.origin, convoy) != convoy:
+                continue
+            if not group or self._kind(session) == self._kind(group[0]):
+                group.append(session)
+        return group
+
+    def _kind(self, session: ShardSession) -> tuple[int, range]:
+        return id(self._version_of[session]), session.layers
 
     async def _step(self, group: list[ShardSession], compute: TorchThread) -> None:
         shards, jobs = zip(*(session.work() for session in group), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -15,7 +16,16 @@ class TorchThread:
 
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(1)
+        self.computing_s = 0.0
+        """Seconds in which it has computed, since the start."""
 
     async def __call__(self, function: Callable[[], Result]) -> Result:
         """Run ``function`` to its end, even if the caller is cancelled meanwhile."""
-        return await trio.to_thread.run_sync(function, limiter=self._limiter)
+        return await trio.to_thread.run_sync(self._timed, function, limiter=self._limiter)
+
+    def _timed(self, function: Callable[[], Result]) -> Result:
+        begun = time.perf_counter()
+        try:
+            return function()
+        finally:
+            self.computing_s += time.perf_counter() - begun

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from meshnode.domain.errors import MeshnodeError
+from meshnode.services.pipeline.convoys import Convoys
 from meshnode.services.pipeline.logits import SeenLogits
 from meshnode.services.pipeline.policy import HopFailed
 from meshnode.services.pipeline.records import SpotChecks
@@ -39,6 +40,7 @@ class DriverContext:
     """Starts a task that may outlive its generation: closing the sessions of a failed path."""
     seen: SeenLogits = field(default_factory=SeenLogits)
     checks: SpotChecks = field(default_factory=SpotChecks)
+    convoys: Convoys = field(default_factory=Convoys)
     node_id: str = ""
     """This node's; without one its answers come along the calls."""
     short_cuts: ShortCuts = field(default_factory=ShortCuts)

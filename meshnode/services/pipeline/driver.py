@@ -23,13 +23,16 @@ from typing import TYPE_CHECKING
 import torch
 import trio
 
+from meshnode.domain.convoys import Convoy, ConvoyName
 from meshnode.domain.errors import ComputationFailed
 from meshnode.model.sampler import NoTokenPossible, Sampler
 from meshnode.services.generation import GenerationState
+from meshnode.services.pipeline.convoys import Traveller
 from meshnode.services.pipeline.failover import RemoteLayers
 from meshnode.services.pipeline.guessing import Guesses, SharedFigures
 from meshnode.services.pipeline.logits import kept_for
 from meshnode.services.pipeline.records import HopTime
+from meshnode.services.shards.convoys import ConvoyPart
 
 if TYPE_CHECKING:
     from meshnode.model.draft import DraftModel
@@ -160,16 +163,28 @@ class _Drive:
         )
         """Positions that are known and not sent yet."""
         self._unsent: list[int] = []
+        self._traveller = Traveller()
+        self._own_ms: float | None = None
+        """What the driver's layers took for the position that was sent in a convoy."""
         self._measured: tuple[float, int] | None = None
         """When a pass began that has nothing in flight before it, and its positions."""
 
     async def run(self) -> None:
         """Generate to the end."""
+        try:
+            await self._run()
+        finally:
+            self._driver.context.convoys.leave(self._traveller)
+
+    async def _run(self) -> None:
+        convoys = self._driver.context.convoys
         while not self._generation.ended:
             await self._send()
             rows, times = await self._remote.receive()
             self._driver.recorder.add(times)
             self._trace.add(times)
+            if self._own_ms is not None and len(rows) == 1:
+                convoys.measured(self._traveller, self._own_ms, times)
             self._note_pass(len(rows))
             for row in range(len(rows)):
                 token = await self._choose(rows, row)
@@ -198,10 +213,14 @@ class _Drive:
             if alone:
                 self._measured = trio.current_time(), len(tokens)
             prompt = len(self._generation.prompt)
+            convoy = await self._convoy(tokens, alone=alone)
+            name = None if convoy is None else ConvoyName("", convoy.name)
             own = await self._driver.executor.forward(
-                self._session, torch.tensor([tokens]), decode_from=prompt
+                self._session, torch.tensor([tokens]), decode_from=prompt, convoy=name
             )
-            await self._remote.send(own.states)
+            part = "" if convoy is None else str(ConvoyPart(convoy.name, convoy.size))
+            await self._remote.send(own.states, part)
+            self._own_ms = own.compute_ms if self._traveller.stages else None
             own_time = HopTime(
                 self._driver.node_id,
                 self._session.layers[0],
@@ -211,6 +230,14 @@ class _Drive:
                 0.0,
             )
             self._trace.add([own_time])
+
+    async def _convoy(self, tokens: Sequence[int], *, alone: bool) -> Convoy | None:
+        """The convoy with which the next position goes, once it departs; None if it goes alone."""
+        convoys = self._driver.context.convoys
+        if not alone or len(tokens) > 1 or not self._progress.generated:
+            convoys.leave(self._traveller)
+            return None
+        return await convoys.depart(self._traveller, self._remote.hops)
 
     async def _next(self) -> Sequence[int]:
         """The latest token, if it is unsent, and guesses behind it."""

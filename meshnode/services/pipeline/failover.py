@@ -89,6 +89,8 @@ class RemoteLayers:
         self._kept = torch.empty(1, positions, context.hidden_dim)
         self._length = 0
         self._due = prompt - 1 if due is None else due
+        self._convoy = ""
+        """Of the message that is being sent."""
         self._sent = 0
         """Positions that were sent on this path."""
         self._in_flight: deque[InFlight] = deque()
@@ -127,6 +129,11 @@ class RemoteLayers:
         return 0 if self._path is None else self._path.ahead
 
     @property
+    def hops(self) -> Sequence[RemoteHop]:
+        """The remote hops of the path; empty while there is none."""
+        return () if self._path is None else self._path.hops
+
+    @property
     def has_room(self) -> bool:
         """Whether a message may be sent before another answer is received."""
         room = 0 if self._path is None else self._path.room
@@ -137,15 +144,17 @@ class RemoteLayers:
         """Whether an answer is to come."""
         return bool(self._in_flight) or self._sent < self._length
 
-    async def send(self, states: Tensor) -> None:
+    async def send(self, states: Tensor, convoy: str = "") -> None:
         """Send the next positions' states ``[1, seq, hidden]`` into the remote layers.
 
-        Raises LayersUnavailable when there is no path.
+        ``convoy`` names the messages that this one should be computed with. Raises
+        LayersUnavailable when there is no path.
         """
         stop = self._length + states.shape[1]
         self._kept[:, self._length : stop] = states
-        self._length = stop
+        self._length, self._convoy = stop, convoy
         self._launch(self._path or await self._begin())
+        self._convoy = ""
 
     async def receive(self) -> tuple[LogitRows, list[HopTime]]:
         """Wait for the next answer: rows of logits from the first one that is due, or no rows.
@@ -262,6 +271,7 @@ class RemoteLayers:
             None if in_prompt or stop == start + 1 else self._prompt,
             self._epoch if path.ahead else None,
             within_s,
+            self._convoy if stop == self._length == start + 1 else "",
             sum(each.seq for each in waiting),
         )
 
@@ -373,8 +383,7 @@ class RemoteLayers:
             slow.position_ms,
             slow.other_ms,
         )
-        if slow.before:
-            self._context.routes.doubt(slow.before)
+        self._context.routes.doubt(slow.before)
         self._pace.left.add(slow.hop.node_id)
         self._leave(path)
         self.failovers += 1

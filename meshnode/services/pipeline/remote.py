@@ -29,6 +29,7 @@ from meshnode.services.pipeline.logits import LogitRows, read_rows
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
 from meshnode.services.pipeline.records import HopTime
 from meshnode.services.shards.decoding import (
+    CONVOY,
     DECODE_FROM,
     FLIGHT,
     MODEL,
@@ -76,6 +77,8 @@ class PathMessage:
     """Its place among the messages that are sent ahead; None for holders that take none."""
     within_s: float = math.inf
     """Seconds to wait for the answer, in addition to the deadline of a call."""
+    convoy: str = ""
+    """The messages of other sessions that it should be computed with (decision 0213)."""
     before: int = 0
     """Positions of earlier messages that are not answered yet."""
 
@@ -181,6 +184,8 @@ class RemotePath:
             if message.start:
                 # What is ordered is computed again in full by those who judge it (decision 0098).
                 metadata[WANTED] = str(message.wanted)
+        if message.convoy:
+            metadata[CONVOY] = message.convoy
         self._begun = True
         run = self._relay if self.relay else self._call_each
         return await run(message, metadata)

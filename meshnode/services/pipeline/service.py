@@ -33,6 +33,7 @@ from meshnode.model.sampler import Sampler
 from meshnode.services.admission import Admission, GenerationMeter
 from meshnode.services.generation import Generation
 from meshnode.services.pipeline.context import DriverContext
+from meshnode.services.pipeline.convoys import Convoys
 from meshnode.services.pipeline.driver import MAX_SAMPLING, Driver, GenerationProgress
 from meshnode.services.pipeline.records import HopRecorder, HopTrace
 from meshnode.services.pipeline.routes import Routes
@@ -74,6 +75,8 @@ class PipelineLimits:
     """Whether tokens are guessed ahead; called ``pipeline.speculate``."""
     short_cut: bool = True
     """Whether the last holder may answer straight; called ``pipeline.short_cut``."""
+    convoys: bool = True
+    """Whether positions of several generations go together; called ``pipeline.convoys``."""
     prefill_chunk: int = 128
     """The same as the executor's, because equal chunks give bit-identical results."""
     checks: float = 0.0
@@ -178,6 +181,7 @@ class Pipeline:
                 prefill_chunk=limits.prefill_chunk,
                 spawn=spawn,
                 checks=checks,
+                convoys=Convoys(enabled=limits.convoys),
                 node_id=node_id if limits.short_cut else "",
                 short_cuts=recorder.short_cuts,
             ),

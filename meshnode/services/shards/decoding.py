@@ -26,6 +26,8 @@ MODEL = "model-hash"
 """Metadata of the first call of a session: which weights to compute with (decision 0225)."""
 WANTED, FLIGHT = "logits", "flight"
 """Metadata of a forward call of a driver that sends ahead (decision 0230)."""
+CONVOY = "convoy"
+"""Metadata of a forward call: which others it is to be computed with (decision 0213)."""
 QUEUE_MS, COMPUTE_MS = "queue-ms", "compute-ms"
 """Metadata of an answer."""
 TRAINING = "training"
@@ -66,6 +68,7 @@ def decode_pipeline_forward(
         model_hash=_model(caller),
         wanted=caller.metadata.get(WANTED, ""),
         flight=caller.metadata.get(FLIGHT, ""),
+        convoy=caller.metadata.get(CONVOY, ""),
     )
 
 
@@ -92,6 +95,7 @@ def decode_swarm_forward(message: pb.SwarmForwardRequest, caller: Caller) -> For
         model_hash=_model(caller),
         wanted=caller.metadata.get(WANTED, ""),
         flight=caller.metadata.get(FLIGHT, ""),
+        convoy=caller.metadata.get(CONVOY, ""),
     )
 
 

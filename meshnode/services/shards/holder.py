@@ -30,10 +30,11 @@ from functools import partial
 
 import trio
 
-from meshnode.domain.errors import InvalidRequest, MeshnodeError, RateLimited, Unavailable
+from meshnode.domain.errors import InvalidRequest, RateLimited, Unavailable
 from meshnode.domain.ratelimit import address_key
 from meshnode.domain.shares import Requester, largest_above
 from meshnode.services.executor import Executor, SessionEvicted, ShardSession
+from meshnode.services.shards.convoys import Gatherings
 from meshnode.services.shards.decoding import FLIGHT, WANTED
 from meshnode.services.shards.flights import Flight, FlightOrder
 from meshnode.services.shards.messages import (
@@ -48,7 +49,7 @@ from meshnode.services.shards.messages import (
     unpack,
     validate_mask,
 )
-from meshnode.services.shards.peer_session import PeerSession
+from meshnode.services.shards.peer_session import PeerSession, lost
 from meshnode.services.shards.stateless import (
     answer_of,
     caller_at,
@@ -142,6 +143,7 @@ class Holder:
         self._records: dict[Key, PeerSession] = {}
         self._orders: dict[Key, FlightOrder] = {}
         """The order of sessions with messages that were sent ahead; some are not open yet."""
+        self._gatherings = Gatherings(lambda: executor.speed.turn_s)
         self._opening: list[tuple[str, int]] = []
         """Addresses and bytes of the sessions that wait for a place."""
         self._unpacked = 0
@@ -327,11 +329,12 @@ class Holder:
         self, key: Key, record: PeerSession, call: ForwardCall, inputs: ForwardInputs
     ) -> ForwardAnswer:
         session = record.session
+        convoy = await self._gatherings.wait(call, inputs.states.shape[1])
         if self._records.get(key) is not record:
             raise SessionBehind(None)
         if session.failure is not None:
             self._drop(key)
-            raise _lost(session.failure)
+            raise lost(session.failure)
         record.validate_new(call.request_id)
         flight = Flight.read(call.flight, FLIGHT) if call.flight else None
         if (order := self._orders.get(key)) is not None and flight is not None:
@@ -351,10 +354,10 @@ class Holder:
         session.rewind(start)
         try:
             output = await self._executor.forward(
-                session, inputs.states, decode_from=call.decode_from, rows=wanted.rows
+                session, inputs.states, call.decode_from, rows=wanted.rows, convoy=convoy
             )
         except SessionEvicted as error:
-            raise _lost(error) from None
+            raise lost(error) from None
         packed = False
         try:
             answer = await answer_of(
@@ -393,8 +396,3 @@ class Holder:
     def _end_order(self, key: Key) -> None:
         if (order := self._orders.pop(key, None)) is not None:
             order.end()
-
-
-def _lost(failure: MeshnodeError) -> MeshnodeError:
-    """What a driver is told about the end of its session: it replays one that was evicted."""
-    return SessionBehind(None) if isinstance(failure, SessionEvicted) else failure

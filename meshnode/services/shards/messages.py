@@ -95,6 +95,9 @@ class ForwardCall:
     flight: str = ""
     """Where the message belongs among those sent ahead (``flights.Flight``), if it is one."""
 
+    convoy: str = ""
+    """The messages that it should be computed with (``convoys.ConvoyPart``), if there are any."""
+
     model_hash: str = ""
     """Of the model to compute with, where the message begins a session; empty for the served."""
 

@@ -8,8 +8,9 @@ from hashlib import blake2b
 
 import trio
 
-from meshnode.domain.errors import InvalidRequest
-from meshnode.services.executor import ShardSession
+from meshnode.domain.errors import InvalidRequest, MeshnodeError
+from meshnode.services.executor import SessionEvicted, ShardSession
+from meshnode.services.shards.messages import SessionBehind
 
 REMEMBERED_REQUESTS = 1024
 """Ids of a session's latest messages, by which a repeated message is recognised."""
@@ -44,6 +45,11 @@ class PeerSession:
             self.requests[_digest(request_id)] = None
             if len(self.requests) > REMEMBERED_REQUESTS:
                 self.requests.popitem(last=False)
+
+
+def lost(failure: MeshnodeError) -> MeshnodeError:
+    """What a driver is told about the end of its session: it replays one that was evicted."""
+    return SessionBehind(None) if isinstance(failure, SessionEvicted) else failure
 
 
 def _digest(request_id: str) -> bytes:

@@ -19,6 +19,7 @@ import trio
 from meshnode.domain.errors import ComputationFailed, InvalidRequest, LayerNotHeld
 from meshnode.rpc.errors import CallFailed, CallRefused, Code
 from meshnode.services.shards.decoding import (
+    CONVOY,
     DECODE_FROM,
     FLIGHT,
     MODEL,
@@ -235,5 +236,5 @@ def _metadata(call: ForwardCall) -> dict[str, str]:
     given = {RESERVE: call.reserve, DECODE_FROM: call.decode_from, ORIGIN: call.owner}
     given[MODEL] = call.model_hash or None
     sent = {key: str(value) for key, value in given.items() if value is not None}
-    ahead = {WANTED: call.wanted, FLIGHT: call.flight}
+    ahead = {WANTED: call.wanted, FLIGHT: call.flight, CONVOY: call.convoy}
     return sent | {key: value for key, value in ahead.items() if value}

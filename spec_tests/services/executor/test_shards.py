@@ -2,12 +2,14 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import trio
 
+from meshnode.domain.convoys import ConvoyName
 from meshnode.domain.errors import (
     ComputationFailed,
 )
@@ -124,6 +126,30 @@ async def test_sessions_share_a_step_with_each_other(model: LoadedModel) -> None
         assert together == alone
         # Once the prompts are computed, one step serves several sessions.
         assert executor.steps - steps < steps
+
+
+async def test_convoys_of_one_caller_are_computed_apart(model: LoadedModel) -> None:
+    """So one is on its way while the other is computed. Those of different callers share a step."""
+    mine, other, third = ConvoyName("a", "1"), ConvoyName("a", "2"), ConvoyName("b", "1")
+    async with executor_of(model) as executor:
+        sessions = [await executor.open_session(range(LAYERS), 8) for _ in range(4)]
+        for session in sessions:
+            await executor.forward(session, torch.tensor([[1, 2]]))
+        for convoys, calls in (
+            ((mine, mine, other, other), 2),
+            ((mine, other, None, third), 2),
+            ((mine, mine, third, None), 1),
+            ((None, None, None, None), 1),
+        ):
+            steps = executor.steps
+            async with trio.open_nursery() as nursery:
+                for session, convoy in zip(sessions, convoys, strict=True):
+                    nursery.start_soon(
+                        partial(executor.forward, session, torch.tensor([[3]]), convoy=convoy)
+                    )
+            assert executor.steps - steps == calls
+        for session in sessions:
+            session.close()
 
 
 async def test_sessions_and_generations_take_turns(model: LoadedModel) -> None:

@@ -258,7 +258,7 @@ async def test_a_session_that_is_closed_while_the_executor_ends_keeps_nobody_wai
         executor: Executor = await nursery.start(serve_executor, model, LIMITS)
         session = await executor.open_session(range(4), 8)
         go_on = threading.Event()
-        limiter = executor._thread._limiter
+        limiter = executor.thread._limiter
         async with trio.open_nursery() as callers:
             # Keep the torch thread busy, so that the session's step has to wait.
             callers.start_soon(executor.compute, go_on.wait)

@@ -173,7 +173,7 @@ async def test_a_holder_that_is_cancelled_after_earlier_ones_have_stepped_steps_
             first.training.backward = backward  # type: ignore[method-assign]
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(second.training.backward, backward_of("s"))
-                limiter = second.executor._thread._limiter
+                limiter = second.executor.thread._limiter
                 try:
                     await until(lambda: bool(limiter.statistics().tasks_waiting), "an update")
                     nursery.cancel_scope.cancel()
