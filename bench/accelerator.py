@@ -42,7 +42,6 @@ ROUNDS = 5
 SPREAD = 0.02
 """Standard deviation of the weights."""
 
-_LLAMA = {"vocab_size": 128256, "num_kv_heads": 8, "context_length": 2048}
 SIZES = {
     "tiny": DecoderConfig(
         vocab_size=1000,
@@ -55,7 +54,9 @@ SIZES = {
         context_length=512,
     ),
     "1b": DecoderConfig(
-        **_LLAMA,
+        vocab_size=128256,
+        num_kv_heads=8,
+        context_length=2048,
         hidden_size=2048,
         intermediate_size=8192,
         num_layers=16,
@@ -64,7 +65,9 @@ SIZES = {
         tied_head=True,
     ),
     "8b": DecoderConfig(
-        **_LLAMA,
+        vocab_size=128256,
+        num_kv_heads=8,
+        context_length=2048,
         hidden_size=4096,
         intermediate_size=14336,
         num_layers=32,
@@ -182,7 +185,8 @@ def peer_rates(config: DecoderConfig, where: Accelerator, streams: list[int]) ->
             dtype="bfloat16",
         )
         with torch.device(where.device):
-            peer: Any = LlamaForCausalLM(shape).to(torch.bfloat16)
+            peer: Any = LlamaForCausalLM(shape)
+        peer = peer.to(torch.bfloat16)
     peer.eval()
 
     def generate(count: int, tokens: int) -> float:

@@ -51,7 +51,6 @@ from meshnode.edges.http_node import NodeFacts, node_rates
 from meshnode.http.server import serve_http
 from meshnode.memory import PROCESS_BYTES, reuse_blocks
 from meshnode.model.accelerator.device import Accelerator, choose_device, find_accelerator
-from meshnode.model.accelerator.placing import obstacle
 from meshnode.model.engine import Engine
 from meshnode.model.files import ModelFiles
 from meshnode.model.loading import expected_bytes, load_model
@@ -304,7 +303,7 @@ def device_for(
     if found is None:
         return choose_device(config.device, None, 0)
     weight_bytes = expected_bytes(files, source.held, config.dtype)
-    return choose_device(config.device, found, weight_bytes, obstacle(source.config))
+    return choose_device(config.device, found, weight_bytes)
 
 
 def descriptor_budget() -> DescriptorBudget:

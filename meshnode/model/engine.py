@@ -191,7 +191,8 @@ class Engine:
             return [outcome for part in parts for outcome in self.prefill_together([part])]
         last = [stop == len(one.prompt) + len(one.generated) for one, _, stop in parts]
         ending = [session for session, is_last in zip(sessions, last, strict=True) if is_last]
-        chosen = iter(self._choose_all(ending, logits[torch.tensor(last)]))
+        rows = logits if all(last) else logits[torch.tensor(last)]
+        chosen = iter(self._choose_all(ending, rows))
         return [next(chosen) if is_last else None for is_last in last]
 
     def suspend(self, session: Session) -> None:
@@ -234,24 +235,16 @@ class Engine:
         return self._run(self._held, tokens, caches)[:, -1]
 
     def _choose_all(self, sessions: Sequence[Session], logits: Tensor) -> list[Outcome]:
-        """The next tokens from logits ``[sessions, vocab]``.
-
-        From a device comes no more than a choice depends on, if that is the largest logit.
-        """
-        if self.where is None or not all(each.sampler.looks_at == 1 for each in sessions):
-            rows = logits.cpu()
-            return [
-                self._choose(each, partial(each.sampler.choose, row))
-                for each, row in zip(sessions, rows, strict=True)
+        """The next tokens from logits ``[sessions, vocab]``."""
+        choices: Sequence[Callable[[], int]]
+        if self.where is None:
+            choices = [
+                partial(each.sampler.choose, row)
+                for each, row in zip(sessions, logits, strict=True)
             ]
-        largest, tokens = logits.max(-1)[0], logits.argmax(-1)
-        finite = torch.isfinite(logits).all(-1)
-        largest = torch.where(finite, largest, torch.nan)[:, None].cpu()
-        tokens = tokens[:, None].cpu()
-        return [
-            self._choose(each, partial(each.sampler.choose_among, *pair))
-            for each, *pair in zip(sessions, largest, tokens, strict=True)
-        ]
+        else:
+            choices = _from_device([each.sampler for each in sessions], logits)
+        return [self._choose(*each) for each in zip(sessions, choices, strict=True)]
 
     def _choose(self, session: Session, choose: Callable[[], int]) -> Outcome:
         try:
@@ -376,6 +369,23 @@ def _positions(session: Session, start: int, stop: int) -> Tensor:
     if stop <= len(session.prompt):
         return session.prompt[start:stop]
     return torch.cat((session.prompt, torch.tensor(session.generated)))[start:stop]
+
+
+def _from_device(samplers: Sequence[Sampler], logits: Tensor) -> list[Callable[[], int]]:
+    """What chooses each sampler's token from logits ``[samplers, vocab]`` on a device.
+
+    No more is copied from there than a choice depends on, if that is the largest logit.
+    """
+    finite = torch.isfinite(logits).all(-1)
+    largest = torch.where(finite, logits.max(-1)[0], torch.nan)[:, None].cpu()
+    tokens = logits.argmax(-1)[:, None].cpu()
+    found: list[Callable[[], int]] = []
+    for place, sampler in enumerate(samplers):
+        if sampler.looks_at == 1:
+            found.append(partial(sampler.choose_among, largest[place], tokens[place]))
+        else:
+            found.append(partial(sampler.choose, logits[place].cpu()))
+    return found
 
 
 def _finite(states: Tensor) -> Tensor:

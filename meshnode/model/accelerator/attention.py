@@ -46,6 +46,8 @@ class Pairs:
 class StepPlan:
     """Where the rows of a step belong. ``R`` counts rows with padding, ``G`` groups."""
 
+    count: int
+    """Rows without padding."""
     positions: Tensor
     """int64 ``[R]``."""
     blocks: Tensor
@@ -100,6 +102,7 @@ def plan_step(
         rows_of_groups = np.pad(rows_of_groups, ((0, missing), (0, 0)), constant_values=rows)
     windows = {False: None} if window is None else {False: None, True: window}
     return StepPlan(
+        count=row,
         positions=torch.from_numpy(positions).to(device),
         blocks=torch.from_numpy(blocks).to(device),
         offsets=torch.from_numpy(positions % BLOCK).to(device),

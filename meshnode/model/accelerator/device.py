@@ -91,6 +91,9 @@ class Accelerator:
 
     def cache_budget(self) -> int:
         """Bytes that a cache may take now, beside what is loaded already."""
+        if self.device.type == "cuda":
+            # What was freed is kept by torch otherwise, and counts as used.
+            torch.cuda.empty_cache()
         return max(0, self.memory().free - WORKSPACE_BYTES)
 
 
@@ -127,34 +130,34 @@ def simulated_device(nbytes: int) -> Accelerator:
 
 
 def _cuda(index: int) -> Accelerator:
+    # Sums of 16-bit products are float32 in all their parts.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     return Accelerator(torch.device("cuda", index), torch.cuda.get_device_name(index))
 
 
-def choose_device(
-    setting: str, found: Accelerator | None, weight_bytes: int, obstacle: str = ""
-) -> Accelerator | None:
+def choose_device(setting: str, found: Accelerator | None, weight_bytes: int) -> Accelerator | None:
     """The device that computes a model whose held layers take ``weight_bytes``; None: the CPU.
 
-    ``found`` is what :func:`find_accelerator` has found. ``obstacle`` says why no accelerator can
-    compute this model, if none can. Only ``auto`` falls back to the CPU; a device that was named
-    and cannot serve raises StartupError. One line in the log says what was chosen.
+    ``found`` is what :func:`find_accelerator` has found. Only ``auto`` falls back to the CPU; a
+    device that was named and has no room raises StartupError. One line in the log says what was
+    chosen.
     """
     if found is None:
         log.info("computing on the CPU")
         return None
     budget = found.weights_budget()
-    if not obstacle and weight_bytes > budget:
-        obstacle = (
-            f"the weights take {weight_bytes / GIBIBYTE:.2f} GiB, and beside cache and workspace "
-            f"there is room for {budget / GIBIBYTE:.2f}"
-        )
-    if not obstacle:
+    if weight_bytes <= budget:
         log.info("computing on %s (%s)", found.setting, found.name)
         return found
+    misfit = (
+        f"the weights take {weight_bytes / GIBIBYTE:.2f} GiB, and beside cache and workspace "
+        f"there is room for {budget / GIBIBYTE:.2f}"
+    )
     if setting == AUTO:
-        log.info("computing on the CPU, not on %s (%s): %s", found.setting, found.name, obstacle)
+        log.info("computing on the CPU, not on %s (%s): %s", found.setting, found.name, misfit)
         return None
     raise StartupError(
-        f"--device {setting}: {obstacle}; fewer layers (--layers), a narrower --dtype or "
+        f"--device {setting}: {misfit}; fewer layers (--layers), a narrower --dtype or "
         "--device cpu would serve"
     )

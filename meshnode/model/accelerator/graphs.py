@@ -30,6 +30,9 @@ MAX_GRAPHS = 48
 RECORDED_AT = 2
 """A shape is recorded when it comes for this many times."""
 
+_OWN = ("positions", "blocks", "offsets", "rows_of_groups", "places")
+"""The tensors of a plan, beside those of its pairs."""
+
 Through = Callable[[Tensor, StepPlan], Tensor]
 Replay = Callable[[], None]
 Record = Callable[[Callable[[], Tensor]], tuple[Replay, Tensor]]
@@ -44,12 +47,13 @@ class Recording:
         self._replay, self._result = record(lambda: through(self._states, self._plan))
 
     def __call__(self, states: Tensor, plan: StepPlan) -> Tensor:
-        """The result, which the next call of any recording overwrites."""
+        """The result."""
         self._states.copy_(states)
         for mine, given in zip(_tensors(self._plan), _tensors(plan), strict=True):
             mine.copy_(given)
         self._replay()
-        return self._result
+        # The next call of any recording may overwrite it.
+        return self._result.clone()
 
 
 class Recordings:
@@ -118,15 +122,13 @@ def recordings_for(device: torch.device) -> Recordings | None:
 
 
 def _tensors(plan: StepPlan) -> list[Tensor]:
-    own = [getattr(plan, each.name) for each in fields(plan) if each.name != "pairs"]
+    own = [getattr(plan, name) for name in _OWN]
     pairs = [getattr(each, one.name) for each in plan.pairs.values() for one in fields(Pairs)]
     return own + pairs
 
 
 def _cloned(plan: StepPlan) -> StepPlan:
-    own = {
-        each.name: getattr(plan, each.name).clone() for each in fields(plan) if each.name != "pairs"
-    }
+    own = {name: getattr(plan, name).clone() for name in _OWN}
     pairs = {
         windowed: Pairs(*(getattr(each, one.name).clone() for one in fields(Pairs)))
         for windowed, each in plan.pairs.items()

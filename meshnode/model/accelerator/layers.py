@@ -20,13 +20,13 @@ from torch.nn import functional
 
 from meshnode.model.accelerator.attention import GROUP_ROWS, PagedAttention, StepPlan, plan_step
 from meshnode.model.accelerator.device import Accelerator
+from meshnode.model.accelerator.feed_forward import DeviceExperts, DeviceFeedForward
 from meshnode.model.accelerator.graphs import recordings_for
 from meshnode.model.accelerator.matrix import DeviceMatrix
 from meshnode.model.accelerator.pool import BLOCK, KVPool, PagedCache
 from meshnode.model.accelerator.tiles import agreeing_sizes, padded, padded_count, tiled
 from meshnode.model.config import DecoderConfig
 from meshnode.model.families import HeadNorms, LayerKind
-from meshnode.model.feed_forward import activate
 from meshnode.model.kernels.fused import RotationTable
 from meshnode.model.kv import KVCache
 from meshnode.model.rope import Rotation
@@ -42,14 +42,13 @@ class DeviceLayer:
     kind: LayerKind
     qkv: DeviceMatrix
     output: DeviceMatrix
-    gate_up: DeviceMatrix
-    down: DeviceMatrix
+    feed_forward: DeviceFeedForward | DeviceExperts
     norms: dict[str, Tensor] = field(repr=False)
 
     @property
     def matrices(self) -> tuple[DeviceMatrix, ...]:
         """All its matrices."""
-        return self.qkv, self.output, self.gate_up, self.down
+        return self.qkv, self.output, *self.feed_forward.matrices
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +86,8 @@ class DeviceLayers:
     ) -> None:
         """``tables`` are the rotations of all layers and, if they have others, of windowed ones."""
         self.where = where
-        self.recordings = recordings_for(where.device)
+        # Which experts compute is known only when their router has computed.
+        self.recordings = recordings_for(where.device) if config.experts is None else None
         """Steps of one position for each session, recorded where the device can."""
         self.layer_bytes: list[int] = []
         """Memory that each layer's weights take."""
@@ -198,8 +198,7 @@ class DeviceLayers:
             inner = self._attend(layer, inner, rotation, storage, plan)
             states = states + self._normed(layer, "attention_post_norm", inner)
             inner = self._normed(layer, "feed_forward_norm", states)
-            gate, up = layer.gate_up(inner).chunk(2, dim=-1)
-            inner = layer.down(activate(gate, self._config.activation) * up)
+            inner = layer.feed_forward(inner, plan.count)
             states = states + self._normed(layer, "feed_forward_post_norm", inner)
         return states
 

@@ -74,8 +74,8 @@ class DeviceMatrix:
             result = functional.linear(rows.bfloat16(), self._parts[0]).float()
         else:
             _, exponents = torch.frexp(rows.abs().amax(-1, keepdim=True))
-            halves = torch.ldexp(rows, -exponents).half()
-            result = torch.ldexp(self._half_product(halves).float(), exponents)
+            halves = (rows * _power_of_two(-exponents)).half()
+            result = self._half_product(halves).float() * _power_of_two(exponents)
         return result if self.bias is None else result + self.bias
 
     def select(self, outputs: Tensor) -> Tensor:
@@ -94,6 +94,11 @@ class DeviceMatrix:
             for i in range(0, self.outputs, step)
         ]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+
+
+def _power_of_two(exponents: Tensor) -> Tensor:
+    """Two to the power of each number, float32: exact, where a device's own power may not be."""
+    return ((exponents + 127).clamp(1, 254) << 23).to(torch.int32).view(torch.float32)
 
 
 def _encoded(weight: Tensor, form: Format) -> list[Tensor]:

@@ -6,16 +6,17 @@ the host's memory has one block of one matrix at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from torch import Tensor, nn
 
 from meshnode.model.accelerator.device import Accelerator
+from meshnode.model.accelerator.feed_forward import DeviceExperts, DeviceFeedForward
 from meshnode.model.accelerator.layers import DeviceLayer, DeviceLayers
 from meshnode.model.accelerator.matrix import DeviceEmbedding, DeviceHead, DeviceMatrix
-from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder, Layer
+from meshnode.model.feed_forward import SparseFeedForward
 from meshnode.model.kernels.formats import Format, chosen
 from meshnode.model.kernels.fused import RotationTable
 from meshnode.model.kernels.lowering import cache_dtype
@@ -30,13 +31,6 @@ _NORMS = {
     "attention.query_norm": "q_norm",
     "attention.key_norm": "k_norm",
 }
-
-
-def obstacle(config: DecoderConfig) -> str:
-    """Why no accelerator can compute a model of this shape; empty if it can."""
-    if config.experts is not None:
-        return "a mixture of experts is computed on the CPU only"
-    return ""
 
 
 class Placing:
@@ -60,15 +54,14 @@ class Placing:
         Matrices that are not ``stored`` under their parameter's name are those of the decoder.
         """
         layer = self._decoder.layers[index]
-        assert isinstance(layer, Layer)  # noqa: S101 - obstacle() has said so
+        assert isinstance(layer, Layer)  # noqa: S101 - it is placed only once
         matrix = partial(self._matrix, layer, f"layers.{index}.", stored)
         self._placed.add(
             DeviceLayer(
                 kind=self._decoder.config.kind(self._decoder.held[index]),
                 qkv=matrix("attention.qkv"),
                 output=matrix("attention.output"),
-                gate_up=matrix("feed_forward.gate_up"),
-                down=matrix("feed_forward.down"),
+                feed_forward=self._feed_forward(layer, matrix),
                 norms=self._norms(layer),
             )
         )
@@ -103,6 +96,21 @@ class Placing:
         assert isinstance(linear, nn.Linear)  # noqa: S101 - the layer is made so
         rows = stored.get(f"{prefix}{name}.weight") or TensorRows(linear.weight)
         return DeviceMatrix(rows, self._choose(rows), self._where.device, linear.bias)
+
+    def _feed_forward(
+        self, layer: Layer, matrix: Callable[[str], DeviceMatrix]
+    ) -> DeviceFeedForward | DeviceExperts:
+        config = self._decoder.config
+
+        def gated(name: str) -> DeviceFeedForward:
+            both, down = matrix(f"{name}.gate_up"), matrix(f"{name}.down")
+            return DeviceFeedForward(both, down, config.activation)
+
+        if config.experts is None or not isinstance(layer.feed_forward, SparseFeedForward):
+            return gated("feed_forward")
+        experts = [gated(f"feed_forward.experts.{i}") for i in range(config.experts.count)]
+        router, base = matrix("feed_forward.router"), self._where.base_rows
+        return DeviceExperts(router, experts, config.experts, base)
 
     def _table(self, rows: Rows) -> DeviceMatrix:
         matrix = DeviceMatrix(rows, self._choose(rows), self._where.device)

@@ -17,11 +17,9 @@ from meshnode.model.accelerator.device import (
     find_accelerator,
 )
 from meshnode.model.accelerator.matrix import BLOCK_BYTES, DeviceMatrix
-from meshnode.model.accelerator.placing import obstacle
 from meshnode.model.accelerator.pool import KVPool, PoolEmpty
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.failures import reported
-from meshnode.model.families import Experts
 from meshnode.model.files import open_files
 from meshnode.model.kernels.formats import Format
 from meshnode.model.loading import expected_bytes, load_model
@@ -90,21 +88,13 @@ def test_auto_falls_back_to_the_cpu_and_a_named_device_does_not(
     with caplog.at_level(logging.INFO):
         assert choose_device("auto", found, 6 * GIBIBYTE) == found
         assert choose_device("auto", found, 7 * GIBIBYTE) is None
-        assert choose_device("auto", found, 1, "it is odd") is None
     room = "the weights take 7.00 GiB, and beside cache and workspace there is room for 6.00"
     assert caplog.messages == [
         "computing on cuda:1 (Card/1)",
         f"computing on the CPU, not on cuda:1 (Card/1): {room}",
-        "computing on the CPU, not on cuda:1 (Card/1): it is odd",
     ]
     with pytest.raises(StartupError, match=f"--device cuda: {room}; fewer layers"):
         choose_device("cuda", found, 7 * GIBIBYTE)
-
-
-def test_experts_are_an_obstacle() -> None:
-    experts = Experts(count=4, used=2, width=32, shares_sum_to_one=True)
-    assert not obstacle(small_config())
-    assert "on the CPU only" in obstacle(small_config(experts=experts))
 
 
 def test_no_memory_on_the_device_is_not_a_failure_of_the_node() -> None:

@@ -13,7 +13,7 @@ from meshnode.model.accelerator.layers import DeviceLayers
 from meshnode.model.accelerator.pool import PagedCache
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import Engine, NonFiniteStates, Session
-from meshnode.model.families import Activation, LayerKind
+from meshnode.model.families import Activation, Experts, LayerKind
 from meshnode.model.kernels.formats import Format, rounded
 from meshnode.model.kv import CacheFull
 from meshnode.model.numerics import numeric_class
@@ -44,6 +44,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "OLMo 2": {"architecture": "Olmo2ForCausalLM"},
     "Phi 3": {"architecture": "Phi3ForCausalLM", "rotary_share": 0.5},
 }
+EXPERTS = Experts(count=5, used=2, width=48, shares_sum_to_one=True)
+FAMILIES["Mixtral"] = {
+    "architecture": "MixtralForCausalLM",
+    "experts": EXPERTS,
+    "layer_kinds": (LayerKind(sparse=True), LayerKind(), *[LayerKind(sparse=True)] * 2),
+}
 TOKENS = torch.randint(1, 300, (2, 150), generator=torch.Generator().manual_seed(5))
 
 
@@ -73,7 +79,7 @@ def test_a_format_computes_with_its_rounded_weights(form: Format) -> None:
     assert layer <= decoder.fused.layer_bytes[0] < 1.35 * layer + 1024
 
 
-@pytest.mark.parametrize("family", ["Llama", "Gemma 2"])
+@pytest.mark.parametrize("family", ["Llama", "Gemma 2", "Mixtral"])
 @torch.inference_mode()
 def test_bits_depend_neither_on_chunks_nor_on_the_split_of_the_layers(family: str) -> None:
     plain = plain_decoder(**FAMILIES[family])
