@@ -265,7 +265,7 @@ class Config:
     dtype: str
     """The format in which weights are kept; ``auto`` is the narrowest that loses nothing."""
     device: str
-    """The device that computes; ``auto`` is the first CUDA device, or the processor."""
+    """The device that computes; ``auto`` is a CUDA device with room for the weights, or the CPU."""
     tracker_url: str
     """URLs of nodes to join through, separated by commas."""
     genesis_sha256: str

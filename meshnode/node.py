@@ -51,14 +51,21 @@ from meshnode.domain.training.serving import OFF
 from meshnode.edges.http_node import NodeFacts, node_rates
 from meshnode.http.server import serve_http
 from meshnode.memory import PROCESS_BYTES, reuse_blocks
+from meshnode.model.accelerator.device import Accelerator, choose_device, find_accelerator
 from meshnode.model.engine import Engine
-from meshnode.model.loading import load_model
-from meshnode.model.numerics import require_device
+from meshnode.model.files import ModelFiles
+from meshnode.model.loading import expected_bytes, load_model
 from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.chat import ChatPrompts, serve_chat
-from meshnode.services.executor import Executor, ServedVersion, engine_limits, serve_executor
+from meshnode.services.executor import (
+    Executor,
+    ServedVersion,
+    engine_limits,
+    provide_cache,
+    serve_executor,
+)
 from meshnode.services.forwarding import Forwarding
 from meshnode.services.health import Health, serve_storage_probe
 from meshnode.services.inventory import require_whole, serve_inventory
@@ -69,7 +76,7 @@ from meshnode.services.keystore import (
     load_or_create_token,
 )
 from meshnode.services.ledger.clock import NodeClock, serve_clock
-from meshnode.services.model_source import find_model, show_loading, show_progress
+from meshnode.services.model_source import ModelSource, find_model, show_loading, show_progress
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.settings import Settings
 from meshnode.services.tokens import TokenStore
@@ -109,7 +116,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
     run_edge = partial(run, restarts=Restarts(), may_end=stop_edges.is_set)
 
     tls = server_tls(config)
-    require_device(config.device)
+    found = await trio.to_thread.run_sync(find_accelerator, config.device)
     async with trio.open_nursery() as node:
         await node.start(watch_signals, drain)
         await node.start(watch_reload, tls)
@@ -126,19 +133,22 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
                 source=partial(source_for, config.host),
             ),
         )
-        source = await find_model(config, key, pool.stub, show_progress)
+        source = await find_model(config, key, pool.stub, show_progress, found)
         # More threads than processors would only wait for one another.
         threads = min(config.resources.cpu_threads, os.cpu_count() or 1)
         store = VersionStore(data_dir, source)
         served = store.origin
         if serve_setting(config) != OFF:
             served = await trio.to_thread.run_sync(store.chosen)
+        place = partial(device_for, config, found, served.files, source)
+        where = await trio.to_thread.run_sync(place)
         load = partial(
             load_model,
             served.files,
             source.held,
             threads=threads,
             dtype=config.dtype,
+            where=where,
             progress=show_loading,
         )
         loaded = await trio.to_thread.run_sync(load)
@@ -147,7 +157,8 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
         # Only the engine keeps the weights, so that they can be freed when it has served its time.
         del loaded
         draft = await trio.to_thread.run_sync(own_draft, config, model, source.directory)
-        taken = model.weight_bytes + PROCESS_BYTES
+        cache_bytes = await trio.to_thread.run_sync(provide_cache, engine)
+        taken = PROCESS_BYTES + (model.weight_bytes if where is None else 0)
         if draft is not None:
             taken += draft.weight_bytes
         settings = Settings(config, key.node_id, taken_bytes=taken)
@@ -162,7 +173,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
             clock=clock,
         )
         await node.start(serve_chain, slot, run, chain_needs)
-        limits = engine_limits(config, taken + slot.weight_bytes)
+        limits = engine_limits(config, taken + slot.weight_bytes, cache_bytes)
         live = LiveEvents.of(key.node_id, source.held)
         tracing = await start_tracing(
             node,
@@ -290,6 +301,16 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
         node.cancel_scope.cancel()
     lock.release()
     log.info("stopped")
+
+
+def device_for(
+    config: Config, found: Accelerator | None, files: ModelFiles, source: ModelSource
+) -> Accelerator | None:
+    """The device that computes this node's layers; None for the CPU. Raises StartupError."""
+    if found is None:
+        return choose_device(config.device, None, 0)
+    weight_bytes = expected_bytes(files, source.held, config.dtype)
+    return choose_device(config.device, found, weight_bytes)
 
 
 def descriptor_budget() -> DescriptorBudget:

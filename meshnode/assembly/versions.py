@@ -36,10 +36,10 @@ async def start_versions(
     training: TrainingService,
 ) -> VersionSwitch:
     """Start the switch. It may fail, for want of disk or memory, without stopping inference."""
-    held, dtype = needs.source.held, needs.config.dtype
+    held, dtype, where = needs.source.held, needs.config.dtype, needs.executor.where
 
     def load(version: VersionFiles) -> LoadedModel:
-        return load_model(version.files, held, dtype=dtype)
+        return load_model(version.files, held, dtype=dtype, where=where)
 
     def newest() -> Candidate | None:
         found = training.newest

@@ -13,6 +13,8 @@ from meshnode.doctor.model import files_of, held_of
 from meshnode.domain.errors import StartupError
 from meshnode.domain.units import GIBIBYTE
 from meshnode.memory import PROCESS_BYTES
+from meshnode.model.accelerator.device import AUTO, find_accelerator
+from meshnode.model.kernels.formats import DTYPES, Format
 
 CHECK = "memory"
 _GROUP = Path("/sys/fs/cgroup")
@@ -23,6 +25,22 @@ def check(examination: Examination) -> Iterator[Finding]:
     available = min([psutil.virtual_memory().available, *_left_in_group()])
     allowed = int(examination.config.resources.max_memory_gb * GIBIBYTE)
     weights = _weights(examination)
+    try:
+        where = find_accelerator(examination.config.device)
+    except StartupError as error:
+        yield fault(CHECK, str(error), "set device to cpu or auto")
+        return
+    if where is not None and weights:
+        form = DTYPES[examination.config.dtype] or Format.FLOAT32
+        taken, room = int(weights * form.bits / 32), where.weights_budget()
+        if taken <= room or examination.running:
+            yield ok(CHECK, f"weights {taken / GIBIBYTE:.2g} GiB on {where.setting} ({where.name})")
+            weights = 0
+        elif examination.config.device != AUTO:
+            text = f"weights {taken / GIBIBYTE:.2g} GiB, room on {where.setting} for"
+            action = "hold fewer layers: --layers, or --device cpu"
+            yield fault(CHECK, f"{text} {room / GIBIBYTE:.2g}", action)
+            return
     text = (
         f"{available / GIBIBYTE:.1f} GiB available; weights {weights / GIBIBYTE:.2g} GiB, "
         f"at most {allowed / GIBIBYTE:.3g} in all (resources.max_memory_gb)"

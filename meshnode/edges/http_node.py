@@ -113,7 +113,7 @@ class NodeApi:
 
     async def get_status(self) -> Response:
         """Node status (interface 2.1)."""
-        card, training = self.executor.card, self.training()
+        card, training, gpu = self.executor.card, self.training(), self.executor.gpu_memory
         answer: NodeStatus = {
             "node_id": self.facts.node_id,
             "version": self.facts.version,
@@ -129,8 +129,8 @@ class NodeApi:
                 "loss": training.loss,
             },
             "resources": {
-                "gpu_memory_used": self.executor.gpu_memory_used,
-                "gpu_memory_total": self.executor.gpu_memory_total,
+                "gpu_memory_used": gpu.used,
+                "gpu_memory_total": gpu.total,
                 "cpu_percent": self.gauge.cpu_percent(),
                 "ram_used": self.gauge.ram_used(),
             },

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from meshnode.domain.errors import LayerNotHeld
+from meshnode.model.accelerator.layers import DeviceLayers
+from meshnode.model.accelerator.matrix import DeviceHead
 from meshnode.model.attention import Attention, CacheBatch
 from meshnode.model.config import DecoderConfig
 from meshnode.model.families import Norms
@@ -94,8 +96,8 @@ class Decoder(nn.Module):
         # are computed even if the weights are created on the meta device.
         with torch.device("cpu"):
             self.rotations = RopeTables(config)
-        self.fused: FusedLayers | None = None
-        """The layers in compiled kernels, once they are packed so; ``layers`` are empty then."""
+        self.fused: FusedLayers | DeviceLayers | None = None
+        """The layers in compiled kernels or on a device, once packed so; ``layers`` are empty."""
         self.cache_dtype = torch.float32
         """The type of keys and values."""
 
@@ -122,6 +124,7 @@ class Decoder(nn.Module):
         ``inputs`` is int64 token ids ``[batch, seq]`` for the holder of layer 0, else float32
         hidden states ``[batch, seq, hidden]``. Row ``i`` continues the session of ``caches[i]``,
         which then holds ``seq`` more positions; without caches every row starts at position 0.
+        Results are on the device that computes.
 
         Returns float32 logits ``[batch, seq, vocab]`` from the holder of the last layer (only
         those of the last position, ``[batch, 1, vocab]``, with ``last_only``), else hidden states.
@@ -164,8 +167,8 @@ class Decoder(nn.Module):
     def run_ragged(self, tokens: Sequence[Tensor], caches: Sequence[KVCache]) -> Tensor:
         """Run all layers on several sessions, each continued by ``tokens[i]`` int64 ``[seq]``.
 
-        Needs packed layers in compiled kernels. Returns logits ``[sessions, vocab]`` of the last
-        position of each.
+        Needs layers in compiled kernels or on a device. Returns logits ``[sessions, vocab]`` of the
+        last position of each.
         """
         if self.fused is None:
             raise RuntimeError("sessions of different lengths need compiled kernels")
@@ -208,15 +211,25 @@ class Decoder(nn.Module):
         """Logits ``[..., vocab]`` of the last layer's ``[..., hidden]``. Raises LayerNotHeld."""
         if self.norm is None or self.head is None:
             raise LayerNotHeld("the model's head is not held here")
-        if isinstance(self.head, PackedMatrix):
+        if isinstance(self.head, DeviceHead):
+            logits: Tensor = self.head(hidden)
+        elif isinstance(self.head, PackedMatrix):
             logits = self.head.normed(hidden, self.norm.weight, self.norm.eps)
         else:
             logits = self.head(self.norm(hidden))
         cap = self.config.logit_cap
         if cap is None:
             return logits
+        if logits.device.type != "cpu":
+            return torch.tanh(logits / cap) * cap
         # Row by row: what an element's function returns may depend on where it stands in a tensor.
         return torch.stack([torch.tanh(row / cap) * cap for row in logits])
+
+    def new_cache(self, num_layers: int, capacity: int) -> KVCache:
+        """An empty cache of one session for some of the held layers, where they compute."""
+        if isinstance(self.fused, DeviceLayers):
+            return self.fused.new_cache(num_layers, capacity)
+        return KVCache.allocate(self.config, num_layers, capacity, self.cache_dtype)
 
     def _embed(self, tokens: Tensor) -> Tensor:
         if self.embedding is None:

@@ -11,29 +11,28 @@ sessions can continue and the failed call can be retried.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest, LayerNotHeld
 from meshnode.domain.generation import GenerationRequest
+from meshnode.model.accelerator.device import Accelerator
+from meshnode.model.accelerator.layers import DeviceLayers
+from meshnode.model.accelerator.pool import KVPool
 from meshnode.model.decoder import Decoder
+from meshnode.model.failures import ComputationError as ComputationError
+from meshnode.model.failures import Failure as Failure
+from meshnode.model.failures import NonFiniteStates as NonFiniteStates
 from meshnode.model.invariance import replays_exactly, rows_are_independent
 from meshnode.model.kv import KVCache, kv_bytes_per_token
 from meshnode.model.sampler import Constraint, Sampler
 
-ComputationError = (RuntimeError, MemoryError, ArithmeticError)
-"""Errors of torch, out of memory, and non-finite numbers. Any other exception is a bug."""
-
-Failure = RuntimeError | MemoryError | ArithmeticError
 Outcome = int | Failure
 ShardOutcome = Tensor | Failure
-
-
-class NonFiniteStates(ArithmeticError):
-    """A shard computed NaN or infinity: its input was out of range, or its weights are corrupt."""
 
 
 @dataclass(slots=True)
@@ -66,14 +65,27 @@ class Engine:
         """Test how rows may be computed, which takes about as long as ``max_batch`` steps.
 
         The test is left out if ``alike`` is an engine of a model of the same shape and both compute
-        in the compiled kernels, whose bits depend on neither (decision 0150).
+        in the compiled kernels, whose bits depend on neither (decision 0150), or on the same device
+        with the same formats. On a device they share the memory for keys and values: ValueError if
+        that does not fit.
         """
         self._loaded: Decoder | None = decoder
         self._config, self._held = decoder.config, decoder.held
         self._cache_dtype = decoder.cache_dtype
-        self.compiled = decoder.fused is not None
+        self.where: Accelerator | None = None
+        """The device that computes; None for the CPU."""
+        self._pool: KVPool | None = None
+        self._kernels: object = None
+        if isinstance(decoder.fused, DeviceLayers):
+            if alike is not None and alike._pool is not None:
+                decoder.fused.share(alike._pool)
+            self.where, self._pool = decoder.fused.where, decoder.fused.pool
+            self._kernels = self.where, decoder.fused.shapes
+        self.compiled = decoder.fused is not None and self.where is None
         """Whether the compiled kernels compute."""
-        if alike is not None and not (alike.compiled and self.compiled):
+        if self.compiled:
+            self._kernels = "compiled"
+        if alike is not None and (self._kernels is None or alike._kernels != self._kernels):
             alike = None
         self.batches: bool = (
             rows_are_independent(decoder, max_batch) if alike is None else alike.batches
@@ -102,11 +114,26 @@ class Engine:
 
     def kv_bytes(self, positions: int, num_layers: int | None = None) -> int:
         """Memory for ``positions`` in ``num_layers`` layers, by default in all held layers."""
+        if self._pool is not None:
+            # A block has room for all held layers, however many of them a session runs.
+            return self._pool.nbytes(positions)
         layers = len(self._held) if num_layers is None else num_layers
         return positions * kv_bytes_per_token(self._config, layers, self._cache_dtype)
 
+    def room(self, kv_bytes: int) -> int:
+        """The positions of one session in all held layers that so much memory has room for."""
+        return kv_bytes // self.kv_bytes(1) if self._pool is None else self._pool.room(kv_bytes)
+
+    def provide(self, kv_bytes: int) -> None:
+        """Take so much of a device's memory for keys and values, once and for all.
+
+        Does nothing on the CPU. Raises torch.OutOfMemoryError.
+        """
+        if self._pool is not None:
+            self._pool.provide(kv_bytes)
+
     def _cache(self, num_layers: int, capacity: int) -> KVCache:
-        return KVCache.allocate(self._config, num_layers, capacity, self._cache_dtype)
+        return self._decoder.new_cache(num_layers, capacity)
 
     # Whole generations, for a decoder that holds all layers.
 
@@ -138,7 +165,7 @@ class Engine:
         except ComputationError as error:
             return error
         is_last = stop == prompt + len(generated)
-        return self._choose(session, logits[0]) if is_last else None
+        return self._choose_all([session], logits)[0] if is_last else None
 
     @torch.inference_mode()
     def prefill_together(self, parts: Sequence[tuple[Session, int, int]]) -> list[Outcome | None]:
@@ -162,12 +189,11 @@ class Engine:
                 return [error]
             # Computed one by one, so that only those that cannot be computed fail.
             return [outcome for part in parts for outcome in self.prefill_together([part])]
-        return [
-            self._choose(session, row)
-            if stop == len(session.prompt) + len(session.generated)
-            else None
-            for (session, _, stop), row in zip(parts, logits, strict=True)
-        ]
+        last = [stop == len(one.prompt) + len(one.generated) for one, _, stop in parts]
+        ending = [session for session, is_last in zip(sessions, last, strict=True) if is_last]
+        rows = logits if all(last) else logits[torch.tensor(last)]
+        chosen = iter(self._choose_all(ending, rows))
+        return [next(chosen) if is_last else None for is_last in last]
 
     def suspend(self, session: Session) -> None:
         """Free the memory of a session, whose positions will be computed again."""
@@ -201,16 +227,28 @@ class Engine:
                 return [error]
             # Computed one by one, so that only those that cannot be computed fail.
             return [outcome for session in sessions for outcome in self.decode([session])]
-        return [self._choose(s, row) for s, row in zip(sessions, logits, strict=True)]
+        return self._choose_all(sessions, logits)
 
     def _logits(self, tokens: Tensor, sessions: Sequence[Session]) -> Tensor:
         """Logits ``[batch, vocab]`` after ``tokens`` ``[batch, seq]``."""
         caches = [session.cache for session in sessions]
         return self._run(self._held, tokens, caches)[:, -1]
 
-    def _choose(self, session: Session, logits: Tensor) -> Outcome:
+    def _choose_all(self, sessions: Sequence[Session], logits: Tensor) -> list[Outcome]:
+        """The next tokens from logits ``[sessions, vocab]``."""
+        choices: Sequence[Callable[[], int]]
+        if self.where is None:
+            choices = [
+                partial(each.sampler.choose, row)
+                for each, row in zip(sessions, logits, strict=True)
+            ]
+        else:
+            choices = _from_device([each.sampler for each in sessions], logits)
+        return [self._choose(*each) for each in zip(sessions, choices, strict=True)]
+
+    def _choose(self, session: Session, choose: Callable[[], int]) -> Outcome:
         try:
-            token = session.sampler.choose(logits)
+            token = choose()
         except ComputationError as error:
             return error
         session.generated.append(token)
@@ -322,9 +360,8 @@ class Engine:
 def _copy_prefix(session: Session) -> None:
     """Begin with the positions that another session has computed, if there are any."""
     if session.prefix is not None:
-        cache, length = session.prefix
-        session.cache.storage[:, :, :, :length] = cache.storage[:, :, :, :length]
-        session.cache.length, session.prefix = length, None
+        session.cache.begin_with(*session.prefix)
+        session.prefix = None
 
 
 def _positions(session: Session, start: int, stop: int) -> Tensor:
@@ -334,7 +371,26 @@ def _positions(session: Session, start: int, stop: int) -> Tensor:
     return torch.cat((session.prompt, torch.tensor(session.generated)))[start:stop]
 
 
+def _from_device(samplers: Sequence[Sampler], logits: Tensor) -> list[Callable[[], int]]:
+    """What chooses each sampler's token from logits ``[samplers, vocab]`` on a device.
+
+    No more is copied from there than a choice depends on, if that is the largest logit.
+    """
+    finite = torch.isfinite(logits).all(-1)
+    largest = torch.where(finite, logits.max(-1)[0], torch.nan)[:, None].cpu()
+    tokens = logits.argmax(-1)[:, None].cpu()
+    found: list[Callable[[], int]] = []
+    for place, sampler in enumerate(samplers):
+        if sampler.looks_at == 1:
+            found.append(partial(sampler.choose_among, largest[place], tokens[place]))
+        else:
+            found.append(partial(sampler.choose, logits[place].cpu()))
+    return found
+
+
 def _finite(states: Tensor) -> Tensor:
+    """The states in the host's memory. Raises NonFiniteStates."""
+    states = states.cpu()
     if not torch.isfinite(states).all():
         raise NonFiniteStates
     return states

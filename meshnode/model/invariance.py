@@ -36,17 +36,15 @@ def rows_are_independent(decoder: Decoder, most_rows: int) -> bool:
     hidden = torch.randn(most_rows, 1, decoder.config.hidden_size, generator=random)
     lengths = [_LENGTHS[row % len(_LENGTHS)] for row in range(most_rows)]
     lengths = [min(length, decoder.config.context_length - 1) for length in lengths]
-    storages = [
-        torch.randn(KVCache.allocate(decoder.config, 1, n + 1).storage.shape, generator=random)
-        for n in lengths
-    ]
-    storages = [storage.to(decoder.cache_dtype) for storage in storages]
+    filled = [_filled(decoder, length, random) for length in lengths]
 
     def outputs(rows: slice) -> Tensor:
         states = hidden[rows]
         for layer in _examples(decoder):
-            pairs = zip(storages[rows], lengths[rows], strict=True)
-            caches = [KVCache(storage.clone(), length) for storage, length in pairs]
+            caches = []
+            for cache in filled[rows]:
+                caches.append(decoder.new_cache(1, cache.length + 1))
+                caches[-1].begin_with(cache, cache.length)
             states = decoder.transform(states, caches, layer)
         return decoder.predict(states) if decoder.is_last else states
 
@@ -67,15 +65,21 @@ def replays_exactly(decoder: Decoder, *, stepwise: bool = True) -> bool:
     seq = min(_REPLAYED, decoder.config.context_length)
     hidden = torch.randn(1, seq, decoder.config.hidden_size, generator=random)
     for layer in _examples(decoder):
-        stepped, replayed = (
-            KVCache.allocate(decoder.config, 1, seq, decoder.cache_dtype) for _ in range(2)
-        )
+        stepped, replayed = (decoder.new_cache(1, seq) for _ in range(2))
         steps = [decoder.transform(hidden[:, i : i + 1], [stepped], layer) for i in range(seq)]
         states = decoder.transform(hidden, [replayed], layer, stepwise=stepwise)
         same = torch.equal(states, torch.cat(steps, dim=1))
-        if not same or not torch.equal(replayed.storage, stepped.storage):
+        if not same or not torch.equal(replayed.contents(), stepped.contents()):
             return False
     return True
+
+
+def _filled(decoder: Decoder, length: int, random: torch.Generator) -> KVCache:
+    """A cache of one layer with random keys and values."""
+    cache = decoder.new_cache(1, length)
+    shape = KVCache.allocate(decoder.config, 1, length).storage.shape
+    cache.fill(torch.randn(shape, generator=random))
+    return cache
 
 
 def _examples(decoder: Decoder) -> list[range]:

@@ -77,6 +77,20 @@ class KVCache:
         values[:, self.length :] = value
         return keys[None].to(key.dtype), values[None].to(value.dtype)
 
+    def contents(self) -> Tensor:
+        """All positions so far, ``[layers, 2, kv_heads, length, head_dim]``."""
+        return self.storage[:, :, :, : self.length]
+
+    def fill(self, contents: Tensor) -> None:
+        """Begin with keys and values ``[layers, 2, kv_heads, length, head_dim]``."""
+        self.length = contents.shape[3]
+        self.storage[:, :, :, : self.length] = contents
+
+    def begin_with(self, other: KVCache, length: int) -> None:
+        """Begin with the first ``length`` positions of another cache of the same layers."""
+        self.storage[:, :, :, :length] = other.storage[:, :, :, :length]
+        self.length = length
+
     def grow(self, capacity: int) -> None:
         """Make room for ``capacity`` positions. Old and new storage both exist while copying."""
         if capacity > self.capacity:

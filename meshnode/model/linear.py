@@ -24,6 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshnode.model.accelerator.device import Accelerator
+from meshnode.model.accelerator.placing import Placing
 from meshnode.model.decoder import Decoder
 from meshnode.model.families import Activation
 from meshnode.model.feed_forward import FeedForward
@@ -106,16 +108,27 @@ NOTHING: Mapping[str, Rows] = {}
 
 
 class Packing:
-    """Packs a decoder for inference: into compiled kernels, or for torch's operators.
+    """Packs a decoder for inference: on a device, into compiled kernels, or for torch's operators.
 
-    In torch's operators, weights are float32, rounded as the format would round them.
+    In torch's operators for the CPU, weights are float32, rounded as the format would round them.
     """
 
-    def __init__(self, decoder: Decoder, form: Format | None, *, compiled: bool = True) -> None:
-        """``form`` is that of all matrices; None keeps each as it is."""
-        kernels = library(torch.get_num_threads()) if compiled and can_fuse(decoder) else None
+    def __init__(
+        self,
+        decoder: Decoder,
+        form: Format | None,
+        *,
+        compiled: bool = True,
+        where: Accelerator | None = None,
+    ) -> None:
+        """``form`` is that of all matrices; None keeps each as it is. ``where`` is not the CPU."""
         self._decoder, self._form = decoder, form
-        self._fusion = None if kernels is None else Fusion(decoder, form, kernels)
+        self._fusion: Fusion | Placing | None = None
+        if where is not None:
+            self._fusion = Placing(decoder, form, where)
+        elif compiled and can_fuse(decoder):
+            kernels = library(torch.get_num_threads())
+            self._fusion = None if kernels is None else Fusion(decoder, form, kernels)
         self._forms: set[Format] = set()
 
     @property
@@ -154,9 +167,15 @@ class Packing:
                 parameter.copy_(rounded(parameter, form))
 
 
-def pack(decoder: Decoder, form: Format | None = Format.FLOAT32, *, compiled: bool = True) -> None:
+def pack(
+    decoder: Decoder,
+    form: Format | None = Format.FLOAT32,
+    *,
+    compiled: bool = True,
+    where: Accelerator | None = None,
+) -> None:
     """Pack all of a decoder's weights, as :class:`Packing` does."""
-    packing = Packing(decoder, form, compiled=compiled)
+    packing = Packing(decoder, form, compiled=compiled, where=where)
     for index in range(len(decoder.layers)):
         packing.layer(index)
     packing.finish()

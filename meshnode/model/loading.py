@@ -15,6 +15,9 @@ import torch
 from torch import nn
 
 from meshnode.domain.generation import ModelCard
+from meshnode.domain.units import GIBIBYTE
+from meshnode.model.accelerator.device import Accelerator
+from meshnode.model.accelerator.matrix import DeviceEmbedding, DeviceHead, DeviceMatrix
 from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
 from meshnode.model.documents import ModelUnreadable
@@ -27,10 +30,11 @@ from meshnode.model.files import (
     ModelFiles,
     open_files,
 )
-from meshnode.model.kernels.formats import DTYPES, Format
+from meshnode.model.kernels.formats import DTYPES, Format, chosen
 from meshnode.model.kernels.fused import PackedEmbedding, PackedMatrix
 from meshnode.model.kernels.library import Matrix
 from meshnode.model.linear import Packing
+from meshnode.model.naming import decoder_parameters
 from meshnode.model.numerics import numeric_class
 from meshnode.model.tokenizer import Tokenizer
 from meshnode.model.weights import StoredRows, load_weights, save_weights
@@ -77,6 +81,7 @@ def load_model(
     threads: int = 0,
     trainable: bool = False,
     dtype: str = "float32",
+    where: Accelerator | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LoadedModel:
     """Load the ``layers`` (ascending and contiguous; all by default) of a model.
@@ -85,8 +90,9 @@ def load_model(
 
     ``threads`` sets how many threads torch computes with, in the whole process; 0 leaves that to
     torch. Weights are packed for inference, in the format ``dtype`` (a key of ``DTYPES``), unless
-    the model is to be ``trainable``. ``progress`` is told how many of the layers are loaded. Blocks
-    for as long as the disk takes. Raises ModelUnreadable.
+    the model is to be ``trainable``. They are put on the device ``where`` as they are read, if it
+    is not the CPU; a model that is trainable never is. ``progress`` is told how many of the layers
+    are loaded. Blocks for as long as the disk takes. Raises ModelUnreadable.
     """
     if threads > 0:
         torch.set_num_threads(threads)
@@ -99,7 +105,14 @@ def load_model(
         )
     eos_token_ids = frozenset((*config.eos_token_ids, *files.generation_eos()))
     held = _held(layers, config.num_layers)
-    decoder = _load_decoder(files, config, held, None if trainable else dtype, progress)
+    try:
+        decoder = _load_decoder(files, config, held, None if trainable else dtype, where, progress)
+        found = "" if trainable else numeric_class(dtype, where)
+    except (MemoryError, RuntimeError) as error:
+        # torch raises RuntimeError when an allocation in the host's memory fails.
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):
+            raise
+        raise ModelUnreadable(f"{files.path}: {_misfit(where)}") from None
     return LoadedModel(
         card=_card(files.name, decoder),
         config=config,
@@ -108,7 +121,7 @@ def load_model(
         eos_token_ids=eos_token_ids,
         weight_bytes=_weight_bytes(decoder),
         chat_format=files.chat_format(),
-        numeric_class="" if trainable else numeric_class(dtype),
+        numeric_class=found,
     )
 
 
@@ -135,34 +148,54 @@ def _load_decoder(
     config: DecoderConfig,
     held: range,
     dtype: str | None,
+    where: Accelerator | None,
     progress: Callable[[int, int], None],
 ) -> Decoder:
     """The decoder, packed in the format ``dtype``; unpacked and trainable without one."""
     with torch.device("meta"):
         decoder = Decoder(config, held)
-    try:
-        with files.checkpoint() as checkpoint:
-            if dtype is None:
-                load_weights(decoder, checkpoint)
-                return decoder
-            decoder.requires_grad_(requires_grad=False)
-            form = DTYPES[dtype]
-            packing = Packing(decoder, files.auto_format if form is None else form)
+    with files.checkpoint() as checkpoint:
+        if dtype is None:
+            load_weights(decoder, checkpoint)
+            return decoder
+        decoder.requires_grad_(requires_grad=False)
+        form = DTYPES[dtype]
+        packing = Packing(decoder, files.auto_format if form is None else form, where=where)
 
-            def loaded(index: int | None, stored: Mapping[str, StoredRows]) -> None:
-                if index is None:
-                    packing.finish(stored)
-                else:
-                    packing.layer(index, stored)
-                    progress(index + 1, len(held))
+        def loaded(index: int | None, stored: Mapping[str, StoredRows]) -> None:
+            if index is None:
+                packing.finish(stored)
+            else:
+                packing.layer(index, stored)
+                progress(index + 1, len(held))
 
-            load_weights(decoder, checkpoint, loaded, by_rows=packing.by_rows)
-    except (MemoryError, RuntimeError) as error:
-        # torch raises RuntimeError when an allocation fails.
-        if isinstance(error, RuntimeError) and "alloc" not in str(error):
-            raise
-        raise ModelUnreadable(f"{files.path}: the model does not fit in memory") from None
+        load_weights(decoder, checkpoint, loaded, by_rows=packing.by_rows)
     return decoder
+
+
+def _misfit(where: Accelerator | None) -> str:
+    if where is None:
+        return "the model does not fit in memory"
+    total = where.memory().total / GIBIBYTE
+    return (
+        f"the model does not fit in the {total:.1f} GiB of {where.setting}; fewer layers "
+        "(--layers), a narrower --dtype or --device cpu would serve"
+    )
+
+
+def expected_bytes(files: ModelFiles, layers: Sequence[int], dtype: str) -> int:
+    """What the weights of these layers will take, by estimate. Blocks. Raises ModelUnreadable.
+
+    Without a format, the first matrix of the layers stands for all.
+    """
+    config, form = files.config(), DTYPES[dtype]
+    form = files.auto_format if form is None else form
+    if form is None:
+        parameters = decoder_parameters(config, range(layers[0], layers[-1] + 1))
+        matrices = (parts for _, parts in parameters if len(parts[0].shape) == 2)
+        with files.checkpoint() as checkpoint:
+            form = chosen(StoredRows(checkpoint, next(matrices)), None)
+    return packed_bytes(config, layers, form)
 
 
 def _held(layers: Sequence[int] | None, num_layers: int) -> range:
@@ -193,15 +226,16 @@ def _weight_bytes(decoder: Decoder) -> int:
 
 
 def packed_bytes(config: DecoderConfig, layers: Sequence[int], form: Format) -> int:
-    """Memory of these layers' weights in compiled kernels, in a format."""
+    """Memory of these layers' weights in compiled kernels or on a device, in a format."""
     ends = (0 in layers) + (config.num_layers - 1 in layers)
     tables = min(ends, 1) if config.tied_head else ends
     weights = len(layers) * config.layer_parameters
     return int(form.bits / 8 * (weights + tables * config.vocab_size * config.hidden_size))
 
 
-def _matrix(table: nn.Module | None) -> Matrix | None:
-    return table.matrix if isinstance(table, PackedEmbedding | PackedMatrix) else None
+def _matrix(table: nn.Module | None) -> Matrix | DeviceMatrix | None:
+    packed = PackedEmbedding | PackedMatrix | DeviceEmbedding | DeviceHead
+    return table.matrix if isinstance(table, packed) else None
 
 
 def _card(name: str, decoder: Decoder) -> ModelCard:

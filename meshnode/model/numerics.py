@@ -12,11 +12,10 @@ from functools import lru_cache
 
 import torch
 
-from meshnode.domain.errors import StartupError
+from meshnode.model.accelerator.device import Accelerator
 from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
 from meshnode.model.kernels.formats import DTYPES, Format
-from meshnode.model.kv import KVCache
 from meshnode.model.linear import pack
 
 _PROBE = DecoderConfig(
@@ -33,24 +32,20 @@ _POSITIONS = 70
 """More than a block of keys, and no multiple of a vector's width."""
 
 
-def require_device(device: str) -> None:
-    """Raise StartupError unless the engine can compute on this device (decision 0011)."""
-    if device in ("auto", "cpu"):
-        return
-    found = "" if torch.cuda.is_available() else ", and torch finds no CUDA device here"
-    raise StartupError(f"--device {device}: the engine computes on the CPU only{found}")
-
-
 @lru_cache
-def numeric_class(dtype: str, device: str = "cpu") -> str:
-    """The class of a node whose setting is ``dtype``. Blocks for some tenths of a second."""
+def numeric_class(dtype: str, where: Accelerator | None = None) -> str:
+    """The class of a node whose setting is ``dtype``. Blocks for some tenths of a second.
+
+    ``where`` is the device if it is not the CPU. It may need memory that it lacks, RuntimeError.
+    """
     form = DTYPES[dtype]
     digest, compiled = hashlib.sha256(), False
     for each in Format if form is None else (form,):
         decoder = _probe()
-        pack(decoder, each)
-        compiled = decoder.fused is not None
+        pack(decoder, each, where=where)
+        compiled = where is None and decoder.fused is not None
         digest.update(_results(decoder))
+    device = "cpu" if where is None else where.kind
     kernels = "compiled" if compiled else "torch"
     return f"{device}/{dtype}/{kernels}-{digest.hexdigest()[:12]}"
 
@@ -67,9 +62,9 @@ def _probe() -> Decoder:
 @torch.inference_mode()
 def _results(decoder: Decoder) -> bytes:
     """The logits of a prompt, and of a step after it."""
-    cache = KVCache.allocate(_PROBE, 1, _POSITIONS + 1, decoder.cache_dtype)
+    cache = decoder.new_cache(1, _POSITIONS + 1)
     tokens = torch.arange(_POSITIONS + 1)[None] % _PROBE.vocab_size
     prompt = decoder(tokens[:, :_POSITIONS], [cache])
     step = decoder(tokens[:, _POSITIONS:], [cache])
-    data: bytes = torch.cat((prompt, step), 1).numpy().tobytes()
+    data: bytes = torch.cat((prompt, step), 1).cpu().numpy().tobytes()
     return data

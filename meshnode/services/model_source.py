@@ -8,6 +8,7 @@ or ``auto``, which chooses the layers that the network lacks and that fit in mem
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ from meshnode.domain.kademlia.node_id import parse_id
 from meshnode.domain.placement import ModelSizes, choose_layers
 from meshnode.domain.units import GIBIBYTE
 from meshnode.memory import PROCESS_BYTES
+from meshnode.model.accelerator.device import Accelerator
 from meshnode.model.config import DecoderConfig
 from meshnode.model.files import CONFIG_FILE, ModelFiles, locate_model, open_files
+from meshnode.model.kernels.formats import DTYPES, Format
 from meshnode.model.loading import DEFAULT_MODEL
 from meshnode.model.manifest import (
     Manifest,
@@ -82,13 +85,17 @@ async def find_model(
     key: NodeKey,
     connect: Connect,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    where: Accelerator | None = None,
 ) -> ModelSource:
-    """Find, or fetch, the model and choose the layers. Raises StartupError in one line."""
+    """Find, or fetch, the model and choose the layers. Raises StartupError in one line.
+
+    ``where`` is the device whose memory ``auto`` chooses the layers for; None stands for the host.
+    """
     trackers = grpc_addresses(config.tracker_url)
     data_dir = Path(config.data_dir)
     if config.model == NETWORK_MODEL:
         try:
-            directory, shape, held = await _fetch(config, key, connect, trackers, progress)
+            directory, shape, held = await _fetch(config, key, connect, trackers, progress, where)
             files = open_files(directory)
         except OSError as error:
             raise StartupError(
@@ -100,7 +107,7 @@ async def find_model(
         coverage = [0] * shape.num_layers
         if config.layers == AUTO:
             coverage = await ask_coverage(connect, trackers, shape.num_layers)
-        held = _held(config, shape, coverage)
+        held = _held(config, shape, coverage, where)
     manifest = await trio.to_thread.run_sync(
         partial(manifest_of, files, shape, data_dir / CACHE_FILE)
     )
@@ -120,6 +127,7 @@ async def _fetch(
     connect: Connect,
     trackers: Trackers,
     progress: Callable[[int, int], None],
+    where: Accelerator | None,
 ) -> tuple[Path, DecoderConfig, range]:
     data_dir = Path(config.data_dir)
     folder = data_dir / MODELS_FOLDER
@@ -134,10 +142,10 @@ async def _fetch(
             raise
         log.warning("no tracker answers: starting with the model that was fetched before")
         shape = DecoderConfig.read(known / CONFIG_FILE)
-        held = _held(config, shape, [0] * shape.num_layers)
+        held = _held(config, shape, [0] * shape.num_layers, where)
         await trio.to_thread.run_sync(_validate_fetched, known, shape, held)
         return known, shape, held
-    held = _held(config, offer.config, offer.coverage())
+    held = _held(config, offer.config, offer.coverage(), where)
     await fetcher.layers(offer, held, progress)
     write_private(folder / CURRENT_FILE, offer.manifest.model_hash.encode())
     return fetcher.home(offer.manifest.model_hash), offer.config, held
@@ -162,17 +170,22 @@ def _validate_fetched(home: Path, shape: DecoderConfig, held: range) -> None:
         raise StartupError(f"{home}: {missing[0]} is not there, or damaged; a tracker is needed")
 
 
-def _held(config: Config, shape: DecoderConfig, coverage: list[int]) -> range:
+def _held(
+    config: Config, shape: DecoderConfig, coverage: list[int], where: Accelerator | None
+) -> range:
     if config.layers != AUTO:
         held = held_layers(config) or range(shape.num_layers)
         if held.stop > shape.num_layers:
             last = shape.num_layers - 1
             raise StartupError(f"--layers: the model has layers 0 to {last}, not {config.layers}")
         return held
-    table = 4 * shape.vocab_size * shape.hidden_size
-    sizes = ModelSizes(shape.num_layers, 4 * shape.layer_parameters, table, table)
+    # Whatever the format is, the host has room for float32.
+    form = Format.FLOAT32 if where is None else DTYPES[config.dtype] or Format.FLOAT32
+    bits = math.ceil(form.bits)
+    table = bits * shape.vocab_size * shape.hidden_size // 8
+    sizes = ModelSizes(shape.num_layers, bits * shape.layer_parameters // 8, table, table)
     memory = int(config.resources.max_memory_gb * GIBIBYTE) - PROCESS_BYTES
-    budget = int(memory * WEIGHTS_SHARE)
+    budget = int(memory * WEIGHTS_SHARE) if where is None else where.weights_budget()
     held = choose_layers(sizes, budget, coverage)
     log.info("holding layers %d-%d of %d", held.start, held.stop - 1, shape.num_layers)
     return held

@@ -35,6 +35,7 @@ from meshnode.http.errors import NODE_ERRORS, ErrorForm
 from meshnode.http.page_files import page_files
 from meshnode.http.routes import add_routes
 from meshnode.http.server import RATE, serve_http
+from meshnode.model.accelerator.device import NO_DEVICE, DeviceMemory
 from meshnode.services.health import Health
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.pipeline.records import HopRecorder
@@ -68,8 +69,7 @@ class FakeExecutor:
     fail_after: int | None = None
     failure: Exception = field(default_factory=lambda: RuntimeError("secret internals"))
     text: str = "token-{} "
-    gpu_memory_used: int = 0
-    gpu_memory_total: int = 0
+    gpu_memory: DeviceMemory = NO_DEVICE
     generations: list[FakeGeneration] = field(default_factory=list)
     device: str = "absent"
 

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from meshnode.domain.errors import StartupError
 from meshnode.model.kernels.library import library
-from meshnode.model.numerics import numeric_class, require_device
+from meshnode.model.numerics import numeric_class
 
 
 def test_formats_have_classes_of_their_own_and_keep_them() -> None:
@@ -25,11 +24,3 @@ def test_the_compiled_kernels_have_one_class_with_any_number_of_threads() -> Non
         assert numeric_class("int8") == before
     finally:
         torch.set_num_threads(threads)
-
-
-@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
-def test_a_device_that_is_not_used_is_refused(device: str) -> None:
-    require_device("auto")
-    require_device("cpu")
-    with pytest.raises(StartupError, match=f"--device {device}: the engine computes on the CPU"):
-        require_device(device)

@@ -48,28 +48,30 @@ class RotationTable:
     def __init__(self, frequencies: Tensor, magnitude: float, context: int) -> None:
         self._frequencies, self._magnitude = frequencies, magnitude
         # Pages that are never written take no memory.
-        self._rows = torch.empty(context, 2 * len(frequencies))
+        self.rows = torch.empty(context, 2 * len(frequencies))
+        """The table; each row has the cosines, then the sines."""
         self._filled = 0
 
     @property
     def address(self) -> int:
         """Where the table begins."""
-        return self._rows.data_ptr()
+        return self.rows.data_ptr()
 
     @property
     def width(self) -> int:
         """Dimensions of a head that rotate."""
-        return self._rows.shape[1]
+        return self.rows.shape[1]
 
-    def reach(self, stop: int) -> None:
-        """Fill the rows of all positions below ``stop``."""
+    def reach(self, stop: int) -> int:
+        """Fill the rows of all positions below ``stop``; returns how many are filled."""
         while self._filled < stop:
-            end = min(self._filled + _TABLE_BLOCK, self._rows.shape[0])
+            end = min(self._filled + _TABLE_BLOCK, self.rows.shape[0])
             positions = torch.arange(self._filled, end, dtype=torch.float32)
             angles = (positions[:, None] * self._frequencies).double()
             sines = torch.cat((angles.cos(), angles.sin()), -1).float()
-            self._rows[self._filled : end] = sines * self._magnitude
+            self.rows[self._filled : end] = sines * self._magnitude
             self._filled = end
+        return self._filled
 
 
 class FusedLayers:

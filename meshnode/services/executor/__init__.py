@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshnode.domain.batching import EngineLimits
 from meshnode.services.executor.service import Executor
 from meshnode.services.executor.sessions import ForwardJob, SessionEvicted, ShardSession
-from meshnode.services.executor.starting import engine_limits, serve_executor
+from meshnode.services.executor.starting import engine_limits, provide_cache, serve_executor
 from meshnode.services.executor.versions import ServedVersion, Versions
 from meshnode.services.generation import Generation
 
@@ -19,5 +19,6 @@ __all__ = [
     "ShardSession",
     "Versions",
     "engine_limits",
+    "provide_cache",
     "serve_executor",
 ]

@@ -20,7 +20,6 @@ import trio
 from meshnode.domain.batching import Scheduler
 from meshnode.domain.chunks import Chunk
 from meshnode.domain.errors import (
-    ComputationFailed,
     LayersUnavailable,
     MeshnodeError,
     Unavailable,
@@ -28,6 +27,7 @@ from meshnode.domain.errors import (
 from meshnode.domain.prefixes import Prefixes
 from meshnode.domain.shares import Requester
 from meshnode.model.engine import ComputationError, Outcome, Session
+from meshnode.model.failures import is_out_of_memory, reported
 from meshnode.model.kv import KVCache
 from meshnode.services.admission import GenerationMeter
 from meshnode.services.executor.sessions import ShardSession
@@ -139,7 +139,7 @@ class GenerationSteps:
                 self._scheduler.skip(generation, found[1])
         except ComputationError as error:
             log.error("generation %s: no room for its cache: %r", generation.id, error)
-            self._fail(generation, ComputationFailed())
+            self._fail(generation, reported(error))
             self._drop(generation)
 
     def suspend(self, generation: Generation) -> None:
@@ -230,7 +230,9 @@ class GenerationSteps:
         self._in_step = frozenset()
         requesters = [generation.request.requester for generation in batch]
         self._scheduler.spend(requesters, trio.current_time() - begun)
-        self.failed = all(isinstance(outcome, Exception) for outcome in outcomes)
+        self.failed = all(
+            isinstance(outcome, Exception) and not is_out_of_memory(outcome) for outcome in outcomes
+        )
         taken_s: dict[Requester, float] = {}
         before = trio.current_time()
         for requester, generation, outcome in zip(requesters, batch, outcomes, strict=True):
@@ -263,7 +265,7 @@ class GenerationSteps:
                 self._meter.ended(generation)
         elif outcome is not None:
             log.error("generation %s: %r", generation.id, outcome)
-            self._fail(generation, ComputationFailed())
+            self._fail(generation, reported(outcome))
 
     def _find_prefix(
         self, generation: Generation, tokens: Sequence[int], *, again: bool = False

@@ -13,7 +13,7 @@ from meshnode.domain.batching import EngineLimits, Scheduler
 
 
 class Reservations:
-    """What others take of the memory for keys and values."""
+    """What others take of the memory for keys and values, or of the host's beside a device."""
 
     def __init__(
         self, scheduler: Scheduler[Any], limits: EngineLimits, longest: Callable[[], int]
@@ -27,6 +27,8 @@ class Reservations:
     @property
     def spare(self) -> int:
         """The most bytes that all users together may have."""
+        if self._limits.beside_bytes is not None:
+            return self._limits.beside_bytes
         return self._limits.kv_bytes - self._longest()
 
     def spare_beside(self, user: str) -> int:
@@ -36,6 +38,8 @@ class Reservations:
     def take(self, user: str, nbytes: int) -> None:
         """Take memory for a user, in place of what it had; 0 gives it back."""
         self._taken[user] = nbytes
+        if self._limits.beside_bytes is not None:
+            return
         whole = self._limits.kv_bytes
         left = max(whole - sum(self._taken.values()), whole - self.spare, 0)
         self._scheduler.limits = replace(self._scheduler.limits, kv_bytes=left)

@@ -25,6 +25,7 @@ from meshnode.domain.generation import GenerationRequest
 from meshnode.domain.metering import InferenceMeter, SpeedMeter
 from meshnode.domain.prefixes import Prefixes
 from meshnode.domain.shares import ANYBODY, Requester
+from meshnode.model.accelerator.device import NO_DEVICE, Accelerator, DeviceMemory
 from meshnode.model.config import DecoderConfig
 from meshnode.model.kv import KVCache
 from meshnode.services.admission import Admission, GenerationMeter, Starvation
@@ -61,8 +62,8 @@ class Executor:
         observer: GenerationObserver = UNOBSERVED,
     ) -> None:
         model, engine = versions.current.model, versions.current.engine
-        # The cache must have room for the longest generation, which would otherwise wait for ever.
-        room = limits.kv_bytes // engine.kv_bytes(1)
+        # The longest generation must find room, or it would wait for ever.
+        room = engine.room(limits.kv_bytes)
         if room < SHORTEST_CONTEXT:
             raise StartupError(f"{limits.kv_bytes} bytes are too few for a generation's cache")
         self.card = replace(model.card, context_length=min(model.card.context_length, room))
@@ -100,9 +101,7 @@ class Executor:
             changed=self._changed,
         )
         self._admission = Admission(model, self.card.context_length, self._generations, meter)
-        self._work = trio.Event()
-        self._idle = trio.Event()
-        self._left = trio.Event()
+        self._work, self._idle, self._left = trio.Event(), trio.Event(), trio.Event()
         self._failed_at = -math.inf
         self._step_begun = math.inf
         self.starvation = Starvation()
@@ -184,17 +183,17 @@ class Executor:
         return self.versions.current.engine.kv_bytes(positions, num_layers)
 
     @property
-    def gpu_memory_used(self) -> int:
-        """Bytes; 0, since the engine computes on the CPU (decision 0011)."""
-        return 0
+    def where(self) -> Accelerator | None:
+        """The device that computes; None for the CPU."""
+        return self.versions.current.engine.where
 
     @property
-    def gpu_memory_total(self) -> int:
-        """Bytes; 0, since the engine computes on the CPU (decision 0011)."""
-        return 0
+    def gpu_memory(self) -> DeviceMemory:
+        """The memory of the device that computes; zeros on the CPU (decision 0011)."""
+        return NO_DEVICE if self.where is None else self.where.memory()
 
     def device_check(self) -> str:
-        """``absent``, since there is no accelerator, or why nobody is served.
+        """``ok`` on a device, ``absent`` without one, or why nobody is served.
 
         ``failing`` after a step failed as a whole or the executor was closed, ``stalled`` while a
         step takes too long, and ``overloaded`` after a request waited in vain for a place while
@@ -205,7 +204,8 @@ class Executor:
             return "failing"
         if now - self._step_begun > STALLED_S:
             return "stalled"
-        return "overloaded" if self.starvation.lasts(now) else "absent"
+        well = "absent" if self.where is None else "ok"
+        return "overloaded" if self.starvation.lasts(now) else well
 
     async def open(self, request: GenerationRequest) -> Generation:
         """Tokenise the prompt and take the request into the queue (``Admission.open``).

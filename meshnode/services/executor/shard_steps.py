@@ -23,7 +23,6 @@ from meshnode.domain.batching import Scheduler
 from meshnode.domain.chunks import Chunk
 from meshnode.domain.convoys import ConvoyName
 from meshnode.domain.errors import (
-    ComputationFailed,
     InvalidRequest,
     MeshnodeError,
     RateLimited,
@@ -31,6 +30,7 @@ from meshnode.domain.errors import (
 )
 from meshnode.domain.shares import Requester
 from meshnode.model.engine import ComputationError, ShardOutcome
+from meshnode.model.failures import is_out_of_memory, reported
 from meshnode.services.executor.sessions import ForwardJob, ShardSession
 from meshnode.services.executor.torch_thread import TorchThread
 from meshnode.services.executor.versions import ServedVersion, Versions
@@ -173,7 +173,7 @@ class ShardSteps:
             session.shard = engine.shard(session.layers, session.capacity)
         except ComputationError as error:
             log.error("no room for the cache of a pipeline's session: %r", error)
-            self.fail(session, ComputationFailed())
+            self.fail(session, reported(error))
         session.admitted.set()
 
     async def extend(
@@ -249,9 +249,9 @@ class ShardSteps:
             return
         failure = None
         if isinstance(outcome, Exception):
-            failure = ComputationFailed()
+            failure = reported(outcome)
             # Numbers out of range come from the sender, and do not mean that this node is failing.
-            self.failed = not isinstance(outcome, ArithmeticError)
+            self.failed = not (isinstance(outcome, ArithmeticError) or is_out_of_memory(outcome))
             level = logging.ERROR if self.failed else logging.INFO
             log.log(level, "session of a pipeline, layers %s: %r", session.layers, outcome)
         else:

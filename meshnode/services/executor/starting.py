@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
+import torch
 import trio
 
 from meshnode.config import Config
@@ -25,11 +26,36 @@ UNNAMED = WeightsVersion(0, ""), ""
 """The version and the model hash of a model that nobody has to name."""
 
 
-def engine_limits(config: Config, taken_bytes: int) -> EngineLimits:
+POOL_SHARE = 15 / 16
+"""Share of a device's cache that is promised: what is copied from is for a moment there twice."""
+
+
+def provide_cache(engine: Engine) -> int | None:
+    """Take a device's memory for keys and values; returns how much of it may be promised.
+
+    None on the CPU, where it is taken as needed. Blocks. Raises StartupError.
+    """
+    if engine.where is None:
+        return None
+    budget = engine.where.cache_budget()
+    try:
+        engine.provide(budget)
+    except torch.OutOfMemoryError:
+        raise StartupError(
+            f"--device {engine.where.setting}: no {budget / GIBIBYTE:.2f} GiB for keys and values; "
+            "another process may have taken them"
+        ) from None
+    return int(budget * POOL_SHARE)
+
+
+def engine_limits(
+    config: Config, taken_bytes: int, device_cache_bytes: int | None = None
+) -> EngineLimits:
     """The limits that the configuration sets. The cache gets the memory that the rest leaves.
 
-    ``taken_bytes`` counts all copies of the weights, and the process itself. Raises StartupError if
-    they leave no memory.
+    ``taken_bytes`` counts all copies of the weights in the host's memory, and the process itself.
+    ``device_cache_bytes`` is the cache on a device, if it is there. Raises StartupError if they
+    leave no memory.
     """
     memory = int(config.resources.max_memory_gb * GIBIBYTE)
     if taken_bytes >= memory:
@@ -37,10 +63,12 @@ def engine_limits(config: Config, taken_bytes: int) -> EngineLimits:
             f"resources.max_memory_gb is {config.resources.max_memory_gb:g}, "
             f"the weights and the process alone take {taken_bytes / GIBIBYTE:.2f} GiB"
         )
+    left = memory - taken_bytes
     return EngineLimits(
         max_batch=config.limits.max_batch,
         max_queue=config.limits.max_queue,
-        kv_bytes=memory - taken_bytes,
+        kv_bytes=left if device_cache_bytes is None else device_cache_bytes,
+        beside_bytes=None if device_cache_bytes is None else left,
     )
 
 

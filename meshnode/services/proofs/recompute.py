@@ -24,6 +24,7 @@ from torch import Tensor
 
 from meshnode.domain.errors import ComputationFailed, InvalidRequest
 from meshnode.domain.shares import Requester, Standing
+from meshnode.model.accelerator.device import Accelerator
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.engine import ComputationError, Engine
 from meshnode.model.files import ModelFiles
@@ -115,7 +116,7 @@ class Recomputation:
                 files = self._files(model_hash)
                 if files is None:
                     return None
-                load = partial(_load, files, self._dtype)
+                load = partial(_load, files, self._dtype, executor.where)
                 try:
                     compute = partial(_from_files, load, layers, inputs, executor.prefill_chunk)
                     computed = await self._thread(compute)
@@ -135,8 +136,10 @@ class Recomputation:
             session.close()
 
 
-def _load(files: ModelFiles, dtype: str, layers: Sequence[int]) -> LoadedModel:
-    return load_model(files, layers, dtype=dtype)
+def _load(
+    files: ModelFiles, dtype: str, where: Accelerator | None, layers: Sequence[int]
+) -> LoadedModel:
+    return load_model(files, layers, dtype=dtype, where=where)
 
 
 def _from_files(load: _Load, layers: range, inputs: Tensor, chunk: int) -> Tensor:

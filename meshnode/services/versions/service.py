@@ -154,7 +154,8 @@ class VersionSwitch:
         versions, begun = self._executor.versions, trio.current_time()
         expected = await self._thread(partial(self._expected_bytes, chosen))
         beside = versions.weight_bytes + expected - self._first_bytes
-        if beside <= self._executor.spare_beside(USER):
+        # A device has given all of its memory to weights and cache: no second version fits.
+        if self._executor.where is None and beside <= self._executor.spare_beside(USER):
             self._executor.reserve(USER, max(0, beside))
             try:
                 await self._executor.wait_room()
