@@ -32,10 +32,10 @@ from meshnode.model.trained_model import Anchor
 from meshnode.services.settings import LiveSettings
 from meshnode.services.training.contributions import ContributionStore
 from meshnode.services.training.disk import Judging
-from meshnode.services.training.fetching import CheckpointFetcher
+from meshnode.services.training.fetching import AnchorFetcher
 from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.jury import Jury, Messages
-from meshnode.services.training.learner import Learner
+from meshnode.services.training.learner import RoundLearner
 from meshnode.services.training.messages import contribution_message, held_out_in
 from meshnode.services.training.progress import RoundProgress
 from meshnode.services.training.record import RoundRecord
@@ -59,10 +59,10 @@ class Rounds:
         settings: LiveSettings,
         gossip: GradientGossip,
         replica: Replica,
-        learner: Learner,
+        learner: RoundLearner,
         contributions: ContributionStore,
         record: RoundRecord,
-        fetcher: CheckpointFetcher,
+        fetcher: AnchorFetcher,
         kept: Wakeup,
         served: Served,
     ) -> None:
@@ -98,12 +98,14 @@ class Rounds:
 
     async def run(self) -> None:
         """Train while it is enabled."""
-        await self._measure()
-        self.record.publish()
-        self._kept_news.set()
         # Peers are asked before a round begins here.
         await self._gossip.ask_all()
         self._hear()
+        if self.replica.fetch(trio.current_time()) is None:
+            await self._ready()
+            await self._measure()
+        self.record.publish()
+        self._kept_news.set()
         log.info("at version %d", self.replica.kept.version)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gossip.talk, self._hear, self.contributions.wanted)
@@ -144,6 +146,8 @@ class Rounds:
         if wanted is not None:
             await self._fetch(wanted)
             return True
+        if replica.state is State.WAITING:
+            await self._ready()
         if replica.begin(now):
             self.contributions.forget_uncounted()
             await self.record.save()
@@ -155,6 +159,10 @@ class Rounds:
         elif replica.state is State.SETTLING:
             await self._settle(now)
         return replica.state is not before
+
+    async def _ready(self) -> None:
+        replica = self.replica
+        await self.learner.ready(self._gossip.holders(replica.holders(replica.kept)))
 
     async def _inner_steps(self) -> None:
         replica, learner = self.replica, self.learner
@@ -272,7 +280,7 @@ class Rounds:
             self.record.release()
         else:
             anchor = self.learner.model.anchor
-            await self.learner.adopt(self._pending)
+            await self.learner.adopt(self._pending, kept)
             self._judge(before)
             await self._kept()
             await self._jury.measure(anchor, self._applied, kept.version)
@@ -316,7 +324,7 @@ class Rounds:
             return
         self._applied = ()
         await self.record.save_anchor(anchor, wanted)
-        await self.learner.adopt(anchor)
+        await self.learner.adopt(anchor, wanted)
         self.record.hold()
         replica.adopted(wanted)
         # What these were made from is not here, so others judge them.
