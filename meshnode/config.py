@@ -210,7 +210,7 @@ class PipelineConfig:
     speculate: bool
     """Whether tokens are guessed ahead where that is quicker; it never changes a token."""
     forward: bool
-    """Whether requests go on to a node with the first layer, and come from others (decision 0218)."""
+    """Whether requests go on to drivers, or come from others (decision 0218)."""
     short_cut: bool
     """Whether the last holder may answer this driver straight, where that is quicker."""
 

@@ -118,14 +118,17 @@ def layer_exchange(
     shapes = {name: part.shape for name, part in parts_of(config, held).items()}
 
     fetcher = LayerFetcher(
-        shapes, folder / LAYERS_FETCHED, book, needs.pool, needs.timings.training.fetch_s
+        shapes,
+        {name: part.shape for name, part in parts_of(config).items()},
+        folder / LAYERS_FETCHED,
+        book,
+        needs.pool,
+        needs.timings.training.fetch_s,
     )
     original = partial(original_layers, needs.source.directory, held)
     return LayerExchange(
         trainer,
-        ExchangeFiles(
-            folder, layers, shapes, partial(original_layers, needs.source.directory, held)
-        ),
+        ExchangeFiles(folder, layers, shapes, original),
         shapes,
         tied=EMBEDDING if config.tied_head and EMBEDDING in shapes else "",
         fetch=fetcher.fetch,

@@ -171,6 +171,7 @@ def own_rounds(
         {name: part.shape for name, part in parts_of(source.config).items()},
         names=lambda held: parts_of(source.config, held).keys(),
         held_by=held_by,
+        overlapping=lambda: {peer.node_id for n in source.held for peer in book.holders(n)},
     )
     return PipelineRounds(
         layers=layers,

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
-from meshnode.domain.errors import MeshnodeError, StartupError
+from meshnode.domain.errors import LayersUnavailable, MeshnodeError, StartupError
 from meshnode.domain.training.position import NAME_CHARS, PipelineVersion
 from meshnode.model.manifest import TensorFacts
 from meshnode.services.shards.exchange import facts_in
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
+PIECE_S = 0.04
+"""Pause before a holder is asked for a piece: half of the messages that it takes in a second from
+its driver are left for steps (decision 0137)."""
 
 
 class LayersFailed(StartupError):
@@ -58,17 +62,21 @@ class PipelineLayers:
         *,
         names: Callable[[range], Collection[str]],
         held_by: Callable[[str], range],
+        overlapping: Callable[[], set[str]],
     ) -> None:
         """``shapes`` are those of all tensors of the model.
 
-        ``names`` gives the tensors of a range of layers, ``held_by`` the layers of a node.
+        ``names`` gives the tensors of a range of layers, ``held_by`` the layers of a node,
+        ``overlapping`` the nodes that hold some of this node's layers.
         """
         self.shapes = shapes
         self._names = names
         self._held_by = held_by
+        self._overlapping = overlapping
         self._driver = driver
         self._own = own
         self._path: tuple[RemoteHop, ...] = ()
+        self._pieces = trio.Lock()
 
     async def gather(self, version: PipelineVersion, fetch: Callable[[], pb.LayerCommand]) -> None:
         """Bring the holders of all layers to a version. Raises LayersFailed.
@@ -78,24 +86,73 @@ class PipelineLayers:
         restore = pb.LayerCommand(action="restore", version=str(version))
         if self._path and not await self._lacking(restore):
             return
-        excluded: set[str] = set()
-        while True:
-            path = self._choose(excluded)
-            failed = await self._unwilling(path, restore, fetch)
-            if not failed:
-                self._path = path
-                return
-            if not failed & {hop.node_id for hop in path}:
-                raise LayersFailed(f"training: this node lacks version {version.number}")
-            excluded |= failed
+
+        async def bring(hop: RemoteHop | None) -> str:
+            lacking = (await self._one(hop, restore)).missing
+            wanted = fetch() if lacking else pb.LayerCommand()
+            if not wanted.nodes:
+                return lacking
+            keep = pb.LayerCommand(action="keep", version=wanted.version, name=wanted.name)
+            for command in (wanted, keep, restore):
+                if lacking := (await self._one(hop, command)).missing:
+                    break
+            return lacking
+
+        await self._assemble(bring)
 
     async def have(self, version: PipelineVersion) -> bool:
         """Whether all holders have a version; they go back to it then."""
         command = pb.LayerCommand(action="restore", version=str(version))
-        return not await self._lacking(command)
+        return bool(self._path) and not await self._lacking(command)
+
+    async def fetch(self, command: pb.LayerCommand) -> dict[str, TensorFacts]:
+        """Let the holders of all layers fetch weights from other nodes. Raises LayersFailed."""
+        answers: dict[str, pb.LayerAnswer] = {}
+
+        async def bring(hop: RemoteHop | None) -> str:
+            answer = await self._one(hop, command)
+            answers[hop.node_id if hop else ""] = answer
+            return answer.missing
+
+        await self._assemble(bring)
+        return _joined([answers[node] for node in ("", *(hop.node_id for hop in self._path))])
+
+    async def _assemble(self, bring: Callable[[RemoteHop | None], Awaitable[str]]) -> None:
+        """Find a path all of whose holders can do what the round needs. Raises LayersFailed.
+
+        ``bring`` says what a holder lacks, or raises MeshnodeError.
+        """
+        self._path = ()
+        excluded: set[str] = set()
+        while True:
+            path = self._choose(excluded)
+            failed: dict[str, str] = {}
+
+            async def try_one(hop: RemoteHop | None, failed: dict[str, str] = failed) -> None:
+                try:
+                    lacking = await bring(hop)
+                except MeshnodeError as error:
+                    lacking = str(error)
+                if lacking:
+                    failed[hop.node_id if hop else ""] = lacking
+
+            async with trio.open_nursery() as nursery:
+                for hop in (None, *path):
+                    nursery.start_soon(try_one, hop)
+            if not failed:
+                self._path = path
+                return
+            for node_id, lacking in failed.items():
+                log.info("training: %s: %s", node_id[:8] or "this node", lacking)
+            if "" in failed:
+                raise LayersFailed(f"training: this node lacks {failed['']}")
+            excluded |= failed.keys()
 
     def _choose(self, excluded: set[str]) -> tuple[RemoteHop, ...]:
         try:
+            # Holders of layers that are here too are more use to another pipeline.
+            with suppress(LayersUnavailable):
+                return self._driver.choose(excluded | self._overlapping())
             return self._driver.choose(excluded)
         except MeshnodeError as error:
             raise LayersFailed(f"training: {error}") from None
@@ -107,44 +164,13 @@ class PipelineLayers:
             return True
         return False
 
-    async def _unwilling(
-        self,
-        path: Sequence[RemoteHop],
-        restore: pb.LayerCommand,
-        fetch: Callable[[], pb.LayerCommand],
-    ) -> set[str]:
-        """The nodes of a path that cannot be brought to a version."""
-        failed: set[str] = set()
-
-        async def bring(node_id: str, hop: RemoteHop | None) -> None:
-            try:
-                if not (await self._one(hop, restore)).missing:
-                    return
-                log.info("training: %s lacks %s", node_id[:8] or "this node", restore.version)
-                wanted = fetch()
-                keep = pb.LayerCommand(action="keep", version=wanted.version, name=wanted.name)
-                for command in (wanted, keep, restore) if wanted.nodes else ():
-                    if (await self._one(hop, command)).missing:
-                        break
-                else:
-                    if wanted.nodes:
-                        return
-            except MeshnodeError as error:
-                log.info("training: %s: %s", node_id[:8], error)
-            failed.add(node_id)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(bring, "", None)
-            for hop in path:
-                nursery.start_soon(bring, hop.node_id, hop)
-        return failed
-
     async def step(self, batch: Batch) -> float:
         """One step of all holders. Returns its loss. Raises LayersFailed."""
         session = secrets.token_hex(SESSION_BYTES)
         try:
             return await self._driver.step(session, batch.inputs, batch.targets, update=True)
         except MeshnodeError as error:
+            self._path = ()
             raise LayersFailed(f"training: {error}") from None
 
     async def loss(self, batch: Batch) -> float:
@@ -219,11 +245,6 @@ class PipelineLayers:
         )
         return _joined(await self._done(lambda _: command, own=True))
 
-    async def fetch(self, command: pb.LayerCommand) -> dict[str, TensorFacts]:
-        """Let all holders fetch weights from other nodes. Raises LayersFailed."""
-        self._path = self._path or self._choose(set())
-        return _joined(await self._done(lambda _: command, own=True))
-
     async def keep(self, weights: WeightsVersion, source: PipelineVersion, name: str) -> None:
         """Make a candidate, or an earlier version, the new one. Raises LayersFailed."""
         command = pb.LayerCommand(
@@ -241,6 +262,9 @@ class PipelineLayers:
         )
         for hop in (None, *self._path):
             try:
+                if hop is not None:
+                    async with self._pieces:
+                        await trio.sleep(PIECE_S)
                 answer = await self._one(hop, command)
             except MeshnodeError as error:
                 raise LayersFailed(f"training: {error}") from None
@@ -295,6 +319,8 @@ class PipelineLayers:
             for place in range(0 if own else 1, len(places)):
                 nursery.start_soon(ask, place)
         if problems:
+            # A holder may have come back at another address.
+            self._path = ()
             raise LayersFailed(f"training: {problems[0]}")
         lacking = {
             hop.node_id if hop else "this node": answers[place].missing

@@ -102,6 +102,8 @@ class TrainingDriver:
         self._round_steps = round_steps
         self._exchanges = exchanges
         self._path: tuple[RemoteHop, ...] | None = None
+        self._lanes: dict[str, trio.Lock] = {}
+        """By node id: messages to one holder go one after the other, since their numbers rise."""
         self._turns: dict[str, Turn] = {}
         """The round of each holder, and the number of the latest message, by node id."""
         self._trained: tuple[RemoteHop, ...] | None = None
@@ -275,7 +277,8 @@ class TrainingDriver:
     ) -> pb.PipelineForwardResponse:
         with trio.move_on_after(seconds):
             try:
-                answer = await self._ask(hop, request, most_bytes, place, mode)
+                async with self._lanes.setdefault(hop.node_id, trio.Lock()):
+                    answer = await self._ask(hop, request, most_bytes, place, mode)
             except CallFailed as error:
                 raise _failure(hop, error.code, error.message) from None
             if not answer.success:

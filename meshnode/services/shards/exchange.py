@@ -125,6 +125,7 @@ class LayerExchange:
             if self.trainer.position.version != version:
                 return pb.LayerAnswer(missing=f"what was learned since version {version}")
             frames = await _blocking(self._contribution, command, decoder)
+        self._offers.clear()
         if frames is None:
             return pb.LayerAnswer(missing=f"version {version}")
         return pb.LayerAnswer(layer_gradients=frames)
@@ -194,6 +195,8 @@ class LayerExchange:
         return self._save(command.name, weights, velocity)
 
     def _save(self, name: str, weights: Tensors, velocity: Tensors) -> Mapping[str, TensorFacts]:
+        # Another candidate was of a round that was not finished.
+        self._files.tidy()
         self._files.save_candidate(name, weights, velocity)
         moving = {VELOCITY + name: tensor for name, tensor in velocity.items()}
         return facts_of_tensors({**weights, **moving}.items())
@@ -217,9 +220,13 @@ class LayerExchange:
             if found is None:
                 return pb.LayerAnswer(missing=f"the weights of version {version}")
             weights, velocity = found
-            await _blocking(self._files.save_momentum, version, velocity)
             place = Place(Position(version), Position(trainer.position.version))
-            await trainer.versions.become(place, weights, decoder, compute)
+            if version in trainer.versions.versions:
+                # Kept before. What it was made from stays, for a driver that has not noted it yet.
+                await trainer.versions.return_to(place.position, weights, decoder, compute)
+            else:
+                await _blocking(self._files.save_momentum, version, velocity)
+                await trainer.versions.become(place, weights, decoder, compute)
             trainer.replaced(moments=True)
             self._at = place.position, trainer.steps
             await _blocking(self._files.tidy)
@@ -228,10 +235,15 @@ class LayerExchange:
 
     def _found(self, command: pb.LayerCommand) -> tuple[Tensors, Tensors] | None:
         """The weights and momentum that are to be kept as a version."""
-        if command.name and (candidate := self._files.candidate(command.name)) is not None:
+        version = version_in(command.version)
+        kept = version in self.trainer.versions.versions
+        if (
+            command.name
+            and not kept
+            and (candidate := self._files.candidate(command.name)) is not None
+        ):
             return candidate
-        # A candidate that is gone was kept before.
-        source = version_in(command.version if command.name else command.source)
+        source = version if command.name or kept else version_in(command.source)
         weights, momentum = self._files.weights(source), self._files.momentum(source)
         return None if weights is None or momentum is None else (weights, momentum)
 

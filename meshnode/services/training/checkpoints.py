@@ -37,8 +37,8 @@ from meshnode.wire.frames import frame
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 8
-"""Answers that wait while another is made."""
+MAX_WAITING = 32
+"""Answers that wait while another is made: pieces for eight nodes that ask for four at once."""
 _PHASES = ((0, "bootstrap"), (9, "early"), (99, "middle"))
 
 
@@ -139,15 +139,15 @@ class Checkpoints:
     async def piece(self, unit: Unit) -> bytes:
         """A piece of the checkpoint. Raises InvalidRequest or RateLimited."""
         anchor, info = await self._anchor(), self.info()
-        if anchor is None or anchor.model_hash != info.model_hash:
-            raise InvalidRequest(FIELD, "this node has no checkpoint to give now; ask again")
-        if unit.weights != WeightsVersion(info.version, info.model_hash):
-            raise InvalidRequest(FIELD, f"this node is at version {info.version}")
         if self._making.statistics().tasks_waiting >= MAX_WAITING:
             raise RateLimited(1, "too many nodes are fetching a checkpoint")
         rounds = self._training.rounds
         if isinstance(anchor, PipelineAnchor) and rounds is not None:
             return await self._piece_of_pipeline(rounds.learner, unit)
+        if anchor is None or anchor.model_hash != info.model_hash:
+            raise InvalidRequest(FIELD, "this node has no checkpoint to give now; ask again")
+        if unit.weights != WeightsVersion(info.version, info.model_hash):
+            raise InvalidRequest(FIELD, f"this node is at version {info.version}")
 
         def read() -> bytes:
             if unit.name != CONTENTS:

@@ -52,6 +52,10 @@ log = logging.getLogger(__name__)
 
 MAX_HOLDERS = 4
 """Holders that are asked at once. Each answer takes up to 64 MiB of memory."""
+PULLS = 4
+"""Tensors that one holder is asked for at once, if all are small."""
+SMALL_BYTES = 16 << 20
+"""A tensor up to this size is small: four of them take no more memory than a large piece."""
 MAX_REASON_CHARS = 200
 """How much of a peer's text is logged."""
 SHOWN_EVERY_S = 5.0
@@ -110,7 +114,7 @@ class CheckpointFetcher:
             return None
         momentum, agreed = agreed_momentum(holders)
         if largest(self._shapes, momentum=bool(momentum)) <= self._whole:
-            anchor = await self._whole_from(weights, momentum, agreed)
+            anchor = await self.whole_from(weights, momentum, agreed)
             # A pipeline has no checkpoint in one message, however small.
             if anchor is not None:
                 return anchor
@@ -119,9 +123,10 @@ class CheckpointFetcher:
         finally:
             self.total = 0
 
-    async def _whole_from(
+    async def whole_from(
         self, weights: WeightsVersion, momentum: str, holders: Sequence[CheckpointHolder]
     ) -> Anchor | None:
+        """The checked anchor in one message; None if no holder gives it so."""
         request = pb.GetCheckpointRequest(
             model_hash=weights.model_hash, min_version=weights.version
         )
@@ -166,10 +171,11 @@ class CheckpointFetcher:
         sizes = {name: 4 * torch.Size(f.shape).numel() for name, f in contents.tensors.items()}
         self.total, self.received = sum(sizes.values()), sum(sizes[name] for name in kept)
 
+        pulls = PULLS if max(sizes.values()) <= SMALL_BYTES else 1
         failed: set[CheckpointHolder] = set()
 
         async def pull(holder: CheckpointHolder) -> None:
-            while missing:
+            while missing and holder not in failed:
                 name = missing.popleft()
                 try:
                     tensor = await self._tensor(holder, weights, contents, name)
@@ -186,7 +192,7 @@ class CheckpointFetcher:
             # Others may have finished before a holder failed, so they are asked again for the rest.
             while missing and (able := [one for one in willing if one not in failed]):
                 async with trio.open_nursery() as pulling:
-                    for holder in able[:MAX_HOLDERS]:
+                    for holder in able[:MAX_HOLDERS] * pulls:
                         pulling.start_soon(pull, holder)
             nursery.cancel_scope.cancel()
         if missing:

@@ -12,15 +12,19 @@ from torch import Tensor
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.position import version_in
-from meshnode.model.anchor_pieces import Contents
-from meshnode.model.checkpoint import VELOCITY
+from meshnode.model.anchor_pieces import Contents, check_tensor, momentum_of, tensors_of
+from meshnode.model.checkpoint import VELOCITY, largest
+from meshnode.model.documents import ModelUnreadable
 from meshnode.model.manifest import TensorFacts
 from meshnode.services.gradient_values import Shapes
 from meshnode.services.peers import PeerBook
+from meshnode.services.shards.exchange import facts_in
 from meshnode.services.stub_pool import StubPool
 from meshnode.services.training.fetching import CheckpointFetcher, CheckpointHolder
 from meshnode.wire import node_pb2 as pb
 
+SMALL_BYTES = 16 << 20
+"""A checkpoint up to this size comes as a whole, which takes one call."""
 MAX_NODES = 64
 """Nodes that a command may name. Four of them are asked at once."""
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -30,10 +34,21 @@ class LayerFetcher:
     """Fetches what a driver's command names."""
 
     def __init__(
-        self, shapes: Shapes, folder: Path, book: PeerBook, pool: StubPool, call_s: float
+        self,
+        shapes: Shapes,
+        model: Shapes,
+        folder: Path,
+        book: PeerBook,
+        pool: StubPool,
+        call_s: float,
     ) -> None:
-        """``shapes`` are those of the held layers' tensors; only peers of ``book`` are asked."""
+        """``shapes`` are those of the held layers' tensors, ``model`` those of all.
+
+        Only peers of ``book`` are asked.
+        """
         self._shapes = shapes
+        self._small = largest(model, momentum=True) <= SMALL_BYTES
+        self._whole = CheckpointFetcher(model, folder, whole=0, call_s=call_s)
         self._book = book
         self._pool = pool
         self._fetcher = CheckpointFetcher(shapes, folder, whole=0, call_s=call_s)
@@ -53,7 +68,30 @@ class LayerFetcher:
             if (peer := self._book.get(node_id)) is not None
         ]
         moving = any(name.startswith(VELOCITY) for name in contents.tensors)
+        if self._small and (found := await self._of_whole(command, weights, contents, holders)):
+            return found
         return await self._fetcher.pieces(weights, "0" * moving, contents, holders)
+
+    async def _of_whole(
+        self,
+        command: pb.LayerCommand,
+        weights: WeightsVersion,
+        contents: Contents,
+        holders: list[CheckpointHolder],
+    ) -> Mapping[str, Tensor] | None:
+        """These layers' tensors of a checkpoint that comes in one message."""
+        momentum = momentum_of(facts_in(list(command.tensors)))
+        anchor = await self._whole.whole_from(weights, momentum, holders)
+        if anchor is None:
+            return None
+        tensors = tensors_of(anchor)
+        found = {name: tensors[name] for name in contents.tensors if name in tensors}
+        try:
+            for name, tensor in found.items():
+                check_tensor(contents, name, tensor)
+        except ModelUnreadable:
+            return None
+        return found if len(found) == len(contents.tensors) else None
 
     def _facts(self, command: pb.LayerCommand) -> dict[str, TensorFacts]:
         """What the command says of the tensors that are held here. Raises InvalidRequest."""

@@ -81,6 +81,10 @@ class RoundLearner(ABC):
         progress.tokens, progress.loss = counts.tokens, counts.loss
         self.shards = set(counts.shards)
 
+    async def prepare(self) -> bool:
+        """Prepare without the help of other nodes. False if that takes them."""
+        return True
+
     async def ready(self, holders: Sequence[CheckpointHolder]) -> None:  # noqa: B027 - optional
         """Prepare for a round; ``holders`` are nodes that have the anchor. Raises StartupError."""
 

@@ -7,6 +7,7 @@ follows.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +17,18 @@ import trio
 from torch import Tensor
 
 from meshnode.config import TrainingConfig
+from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.message import digest_of
 from meshnode.domain.training.position import PipelineVersion
-from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit
-from meshnode.model.checkpoint import VELOCITY
+from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit, momentum_of
 from meshnode.model.data import TokenData
 from meshnode.model.diloco import is_sparse, scales_of
 from meshnode.model.manifest import TensorFacts, hash_of_tensors
 from meshnode.model.trained_model import Anchor
+from meshnode.model.transfer import FIELD
 from meshnode.services.gradient_values import PackedGradients, Shapes
-from meshnode.services.pipeline.exchange import PipelineLayers, version_of
+from meshnode.services.pipeline.exchange import LayersFailed, PipelineLayers, version_of
 from meshnode.services.shards.exchange import tensor_messages
 from meshnode.services.training.fetching import CheckpointHolder
 from meshnode.services.training.learner import VALIDATION_BATCH, VALIDATION_ROWS, RoundLearner
@@ -34,6 +36,8 @@ from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.gradients import Format
+
+log = logging.getLogger(__name__)
 
 NAME_BYTES = 16
 Facts = Mapping[str, TensorFacts]
@@ -56,10 +60,8 @@ class PipelineAnchor(Anchor):
     ) -> PipelineAnchor:
         """The anchor of the tensors with these facts."""
         weights = {name: facts[name] for name in shapes}
-        moving = [(name, facts.get(VELOCITY + name)) for name in shapes]
-        momentum = {n: TensorFacts(n, f.shape, f.sha256) for n, f in moving if f is not None}
-        momentum_hash = hash_of_tensors(momentum) if momentum else ""
-        return cls({}, {}, hash_of_tensors(weights), momentum_hash, facts, source, candidate)
+        model_hash = hash_of_tensors(weights)
+        return cls({}, {}, model_hash, momentum_of(facts), facts, source, candidate)
 
 
 class PipelineModel:
@@ -94,8 +96,19 @@ class PipelineLearner(RoundLearner):
         """The holders' name for what the latest contribution has left, before it has a digest."""
         self._layers = layers
         self._untrained = untrained
+        self._before = untrained
+        """What the holders had kept before the anchor."""
         self._feedback = feedback
         self._sources: Sequence[CheckpointHolder] = ()
+
+    async def prepare(self) -> bool:
+        """Bring the holders of all layers to the anchor, if they have it."""
+        try:
+            await self.rewind()
+        except LayersFailed as failure:
+            log.info("%s", failure)
+            return False
+        return True
 
     async def ready(self, holders: Sequence[CheckpointHolder]) -> None:
         """Bring the holders of all layers to the anchor; ``holders`` are nodes that have it."""
@@ -168,6 +181,7 @@ class PipelineLearner(RoundLearner):
             raise TypeError("these weights are at one node")
         source = version_of(anchor.source or self.kept)
         await self._layers.keep(weights, source, anchor.candidate)
+        self._before = self.model.anchor
         self.model.anchor = PipelineAnchor.of_facts(anchor.facts, self.model.shapes, weights)
 
     async def validation_loss(self) -> float:
@@ -183,11 +197,16 @@ class PipelineLearner(RoundLearner):
         """Nothing: what this node serves is not in its layers for training."""
 
     async def piece(self, unit: Unit) -> bytes:
-        """The contents of the anchor, or a piece of it from whoever holds it."""
-        anchor = self.model.anchor
-        if unit.name == CONTENTS:
-            return await trio.to_thread.run_sync(Contents(anchor.facts).document)
-        return await self._layers.piece(version_of(self.kept), unit.name, unit.rows)
+        """The contents of the anchor or the one before, or a piece from whoever holds it.
+
+        Raises InvalidRequest and LayersFailed.
+        """
+        for anchor in (self.model.anchor, self._before):
+            if unit.weights == anchor.source:
+                if unit.name == CONTENTS:
+                    return await trio.to_thread.run_sync(Contents(anchor.facts).document)
+                return await self._layers.piece(version_of(unit.weights), unit.name, unit.rows)
+        raise InvalidRequest(FIELD, f"this node is at version {self.kept.version}")
 
     @property
     def kept(self) -> WeightsVersion:

@@ -87,6 +87,8 @@ class Rounds:
         self._applied: Messages = ()
         """What they were made of."""
         self._jury = Jury(key.node_id, learner)
+        self._measured = False
+        """Whether the loss of the kept weights was measured since the start."""
         self._verdict: bool | None = None
         """Whether the pending weights drop the kept ones; None if the round gave no verdict."""
         self.stopped = ""
@@ -98,14 +100,13 @@ class Rounds:
 
     async def run(self) -> None:
         """Train while it is enabled."""
-        # Peers are asked before a round begins here.
-        await self._gossip.ask_all()
-        self._hear()
-        if self.replica.fetch(trio.current_time()) is None:
-            await self._ready()
+        if await self.learner.prepare():
             await self._measure()
         self.record.publish()
         self._kept_news.set()
+        # Peers are asked before a round begins here.
+        await self._gossip.ask_all()
+        self._hear()
         log.info("at version %d", self.replica.kept.version)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gossip.talk, self._hear, self.contributions.wanted)
@@ -163,6 +164,8 @@ class Rounds:
     async def _ready(self) -> None:
         replica = self.replica
         await self.learner.ready(self._gossip.holders(replica.holders(replica.kept)))
+        if not self._measured:
+            await self._measure()
 
     async def _inner_steps(self) -> None:
         replica, learner = self.replica, self.learner
@@ -337,6 +340,7 @@ class Rounds:
             await self.learner.measure(*served)
         loss = await self.learner.validation_loss()
         self.record.measured(loss, self.learner.model.anchor.momentum_hash)
+        self._measured = True
         return loss
 
     async def _kept(self) -> None:
