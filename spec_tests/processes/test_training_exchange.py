@@ -85,3 +85,35 @@ def test_two_pipelines_end_a_round_with_the_sum_of_what_both_have_learned(
     assert held[0] == held[2]
     assert held[1] == held[3]
     assert held[0] | held[1] == anchor.weights.keys()
+
+
+@pytest.mark.long
+def test_other_splits_and_whole_nodes_take_part(processes: TrainingProcesses) -> None:
+    first = pipeline(processes, "ab", "0", "1-3")
+    second = pipeline(processes, "cd", "0-1", "2-3")
+    whole = processes.start("w")
+    processes.wait_rounds(2, first[0], second[0], whole)
+    wait_until(lambda: processes.training(whole)["total_nodes_training"] == 3, WITHIN_S)
+
+
+@pytest.mark.long
+def test_killed_nodes_come_back_and_fetch_what_they_have_missed(
+    processes: TrainingProcesses,
+) -> None:
+    [driver, last] = pipeline(processes, "ab", "0-1", "2-3")
+    whole = processes.start("w")
+    processes.wait_rounds(1, driver, whole)
+
+    # The other goes on without the pipeline. Its holder comes back, and has to fetch.
+    version = processes.info(whole).version
+    processes.gone(last)
+    processes.wait_agreed(version + 2, whole)
+    last = processes.start("b", MESHNODE_LAYERS="2-3")
+    processes.wait_rounds(1, driver, whole)
+
+    # The whole node is killed, and has to fetch from the pipeline.
+    processes.gone(whole)
+    processes.wait_agreed(processes.info(driver).version + 1, driver)
+    whole = processes.start("w")
+    processes.wait_rounds(1, driver, whole)
+    assert "Traceback" not in driver.log() + last.log() + whole.log()

@@ -17,6 +17,7 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,8 @@ class TrainingDriver:
         self._exchanges = exchanges
         self._path: tuple[RemoteHop, ...] | None = None
         self._lanes: dict[str, trio.Lock] = {}
-        """By node id: messages to one holder go one after the other, since their numbers rise."""
+        """By node id. In an exchange commands and steps come at the same time: messages to one
+        holder go one after the other then, since their numbers must rise."""
         self._turns: dict[str, Turn] = {}
         """The round of each holder, and the number of the latest message, by node id."""
         self._trained: tuple[RemoteHop, ...] | None = None
@@ -113,6 +115,11 @@ class TrainingDriver:
     def nodes(self) -> int:
         """How many nodes took part in the latest step that succeeded, this one included."""
         return 0 if self._trained is None else 1 + len(self._trained)
+
+    def _lane(self, hop: RemoteHop) -> AbstractAsyncContextManager[object]:
+        if not self._exchanges:
+            return nullcontext()
+        return self._lanes.setdefault(hop.node_id, trio.Lock())
 
     def _steps_of_a_round(self) -> int:
         return MAX_NUMBER if self._exchanges else self._round_steps()
@@ -277,7 +284,7 @@ class TrainingDriver:
     ) -> pb.PipelineForwardResponse:
         with trio.move_on_after(seconds):
             try:
-                async with self._lanes.setdefault(hop.node_id, trio.Lock()):
+                async with self._lane(hop):
                     answer = await self._ask(hop, request, most_bytes, place, mode)
             except CallFailed as error:
                 raise _failure(hop, error.code, error.message) from None

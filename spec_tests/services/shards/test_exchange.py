@@ -44,6 +44,11 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return make_model(tmp_path_factory.mktemp("model") / "model", tied_head=request.param)
 
 
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("tied") / "model", tied_head=True)
+
+
 class Trainer:
     """Stands in for the shard trainer: a decoder, and steps that change all of it."""
 
@@ -242,12 +247,12 @@ async def test_two_rounds_over_two_holders_are_those_of_the_whole_model(
 
 @pytest.mark.parametrize("kill_at", range(1, 9))
 async def test_a_kill_between_any_two_commands_loses_no_round_and_counts_nothing_twice(
-    model: Path, tmp_path: Path, kill_at: int
+    tied: Path, tmp_path: Path, kill_at: int
 ) -> None:
     kind = Format.SPARSE
-    others = [others_of(model, kind, seed) for seed in (31, 32)]
-    whole = Pipeline(model, tmp_path / "whole", kind)
-    killed = Pipeline(model, tmp_path / "killed", kind)
+    others = [others_of(tied, kind, seed) for seed in (31, 32)]
+    whole = Pipeline(tied, tmp_path / "whole", kind)
+    killed = Pipeline(tied, tmp_path / "killed", kind)
     for pipeline in (whole, killed):
         await pipeline.round(1, others[0], 11)
     killed._commands, killed.kill_at = 0, kill_at
