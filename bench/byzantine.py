@@ -32,13 +32,8 @@ from meshnode.model.feedback import contribute
 from meshnode.model.loading import DEFAULT_MODEL, save_model
 from meshnode.model.overlap import alike
 from meshnode.model.trained_model import Samples, TrainedModel
+from meshnode.services.gradient_values import PackedGradients, check_gradients, packed, unpacked
 from meshnode.services.training.jury import copies_among
-from meshnode.services.training.messages import (
-    PackedGradients,
-    check_gradients,
-    packed,
-    unpacked,
-)
 from meshnode.wire.gradients import Format
 
 OUT = Path(__file__).parent / "plots"

@@ -134,6 +134,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("training.diloco_steps", int, 500, Between(1, 1_000_000), Change.LIVE),
     Setting("training.gradients", str, "auto", Matches(*_GRADIENTS)),
     Setting("training.serve", str, "better", Matches(*_SERVE)),
+    Setting("training.exchange", bool, False, Anything()),
     Setting("resources.max_memory_gb", float, 4.0, AboveZero(65536), Change.RESTART),
     Setting("resources.cpu_threads", int, _threads(), Between(1, 1024), Change.RESTART),
     Setting("chain.engine", str, SOLO, Matches(*ENGINE_NAMES)),
@@ -180,6 +181,8 @@ class TrainingConfig:
     """The format of contributions, or ``auto`` (decision 0190)."""
     serve: str
     """Which trained weights are served: ``off``, ``latest`` or ``better`` (decision 0225)."""
+    exchange: bool
+    """Whether the pipeline that this node drives trains in rounds with others (decision 0222)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +210,7 @@ class PipelineConfig:
     speculate: bool
     """Whether tokens are guessed ahead where that is quicker; it never changes a token."""
     forward: bool
-    """Whether requests go on to a node with the first layer, and are taken from nodes without it
-    (decision 0218)."""
+    """Whether requests go on to drivers, or come from others (decision 0218)."""
     short_cut: bool
     """Whether the last holder may answer this driver straight, where that is quicker."""
     convoys: bool

@@ -146,6 +146,7 @@ def grpc_services(needs: EdgeDependencies) -> list[Service]:
             holder=network.holder,
             relay=network.relay,
             training=network.shard_training,
+            exchange=network.exchange,
             held=tuple(needs.source.held),
             short_cuts=network.hops.short_cuts,
         ),

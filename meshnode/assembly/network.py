@@ -24,6 +24,7 @@ from meshnode.services.peers import PeerBook
 from meshnode.services.pipeline.records import HopRecorder
 from meshnode.services.pipeline.service import Pipeline
 from meshnode.services.proofs.service import Proofs
+from meshnode.services.shards.exchange import LayerExchange
 from meshnode.services.shards.holder import Holder
 from meshnode.services.shards.relay import ShardRelay
 from meshnode.services.shards.training import ShardTrainer
@@ -43,6 +44,7 @@ class NetworkHandles:
     holder: Holder
     relay: ShardRelay
     shard_training: ShardTrainer
+    exchange: LayerExchange | None
     generations: Executor | Pipeline | Forwarding
     """Opens generations: the executor on a node that holds all layers, the pipeline on others with
     the first one; the rest pass them on."""
@@ -64,12 +66,21 @@ async def start_network(
     ordering, hops = ordering_pool(needs, book), needs.hops
     holder = await start_holder(nursery, run, needs, proofs=proofs, book=book)
     memory = await start_training_memory(nursery, run, needs)
-    shard_trainer = await start_shard_training(nursery, run, needs, book=book, memory=memory)
+    shard_trainer, exchange = await start_shard_training(
+        nursery, run, needs, book=book, memory=memory
+    )
     generations = await start_generations(
         nursery, run, needs, book=book, ordering=ordering, hops=hops
     )
     training = await start_training(
-        nursery, run, needs, dht=dht, book=book, shard_trainer=shard_trainer, memory=memory
+        nursery,
+        run,
+        needs,
+        dht=dht,
+        book=book,
+        shard_trainer=shard_trainer,
+        exchange=exchange,
+        memory=memory,
     )
     versions = await start_versions(nursery, run, needs, book=book, training=training)
     return NetworkHandles(
@@ -78,6 +89,7 @@ async def start_network(
         holder=holder,
         relay=own_relay(needs, holder=holder, ordering=ordering, book=book),
         shard_training=shard_trainer,
+        exchange=exchange,
         generations=generations,
         hops=hops,
         training=training,

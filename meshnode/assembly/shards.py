@@ -10,9 +10,13 @@ import trio
 from meshnode.assembly.dependencies import NetworkDependencies
 from meshnode.assembly.peers import peers_check
 from meshnode.model.loading import load_model
+from meshnode.model.manifest import parts_of
+from meshnode.model.naming import EMBEDDING
 from meshnode.services.peers import PeerBook
 from meshnode.services.proofs.orders import OrderingPool
 from meshnode.services.proofs.service import Proofs
+from meshnode.services.shards.exchange import LayerExchange
+from meshnode.services.shards.exchange_files import ExchangeFiles, original_layers
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.layer_versions import LayerVersions
@@ -20,11 +24,15 @@ from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 from meshnode.services.shards.relay import ShardRelay
 from meshnode.services.shards.trained_layers import TrainedLayers
-from meshnode.services.shards.training import ShardTrainer, serve_training
+from meshnode.services.shards.training import ShardTrainer
+from meshnode.services.shards.training_service import serve_training
+from meshnode.services.training.layer_fetching import LayerFetcher
 from meshnode.services.training.memory import TrainingMemory
 from meshnode.supervise import Supervisor
 
 TRAINING_FOLDER = "training"
+LAYERS_FETCHED = "fetched-layers"
+"""In it: pieces of layers that come from other nodes."""
 
 
 async def start_holder(
@@ -65,8 +73,8 @@ async def start_shard_training(
     *,
     book: PeerBook,
     memory: TrainingMemory,
-) -> ShardTrainer:
-    """Start the training of this node's layers by other nodes' messages."""
+) -> tuple[ShardTrainer, LayerExchange | None]:
+    """Start the training of this node's layers by other nodes' messages, and their exchange."""
 
     def enabled() -> bool:
         return needs.settings.current.training.enabled
@@ -96,7 +104,35 @@ async def start_shard_training(
     )
     trainer: ShardTrainer = await nursery.start(run, "shard training", serve)
     memory.users.append(lambda: trainer.loaded)
-    return trainer
+    return trainer, layer_exchange(needs, trainer, layers, book)
+
+
+def layer_exchange(
+    needs: NetworkDependencies, trainer: ShardTrainer, layers: TrainedLayers, book: PeerBook
+) -> LayerExchange | None:
+    """What this node's layers do in rounds; None if it holds the whole model."""
+    config, held = needs.source.config, needs.source.held
+    if len(held) == config.num_layers:
+        return None
+    folder = Path(needs.config.data_dir) / TRAINING_FOLDER
+    shapes = {name: part.shape for name, part in parts_of(config, held).items()}
+
+    fetcher = LayerFetcher(
+        shapes,
+        {name: part.shape for name, part in parts_of(config).items()},
+        folder / LAYERS_FETCHED,
+        book,
+        needs.pool,
+        needs.timings.training.fetch_s,
+    )
+    original = partial(original_layers, needs.source.directory, held)
+    return LayerExchange(
+        trainer,
+        ExchangeFiles(folder, layers, shapes, original),
+        shapes,
+        tied=EMBEDDING if config.tied_head and EMBEDDING in shapes else "",
+        fetch=fetcher.fetch,
+    )
 
 
 def own_relay(

@@ -11,20 +11,25 @@ from meshnode.assembly.dependencies import NetworkDependencies
 from meshnode.assembly.shards import TRAINING_FOLDER
 from meshnode.config import Config
 from meshnode.domain.errors import InvalidRequest, StartupError, Unavailable
+from meshnode.domain.routing import longest_run
 from meshnode.model.data import TokenData
 from meshnode.model.dataset import SEQUENCE_LENGTH, make_dataset
 from meshnode.model.files import TOKENIZER_FILE
+from meshnode.model.manifest import parts_of
 from meshnode.model.trained_model import TrainedModel
 from meshnode.services.dht.handle import Dht
 from meshnode.services.peers import PeerBook
+from meshnode.services.pipeline.exchange import PipelineLayers
 from meshnode.services.pipeline.routes import Routes
 from meshnode.services.pipeline.training import TrainingDriver
+from meshnode.services.shards.exchange import LayerExchange
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.training import ShardTrainer
 from meshnode.services.training.footprint import TrainingShape
 from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.memory import TrainingMemory
 from meshnode.services.training.part import PipelinePart
+from meshnode.services.training.trainable import PipelineRounds
 from meshnode.services.training.trainer import TrainingService, serve_training
 from meshnode.services.work.execution import Execution
 from meshnode.supervise import Restarts, Supervisor
@@ -47,9 +52,15 @@ async def start_training(
     dht: Dht,
     book: PeerBook,
     shard_trainer: ShardTrainer,
+    exchange: LayerExchange | None,
     memory: TrainingMemory,
 ) -> TrainingService:
     """Start training. It may fail, for want of disk or memory, without stopping inference."""
+    driver = own_driver(needs, dht=dht, book=book, shard_trainer=shard_trainer)
+    layers = None
+    if driver is not None and exchange is not None and needs.config.training.exchange:
+        layers = own_rounds(needs, driver=driver, exchange=exchange, book=book)
+    part = None if layers else own_part(needs, driver=driver, shard_trainer=shard_trainer)
     training = TrainingService(
         key=needs.key,
         settings=needs.settings,
@@ -57,9 +68,10 @@ async def start_training(
         load=lambda: (TrainedModel(needs.source.directory), training_data(needs)),
         folder=Path(needs.config.data_dir) / TRAINING_FOLDER,
         timings=needs.timings.training,
-        part=own_part(needs, dht=dht, book=book, shard_trainer=shard_trainer),
+        part=part,
         freed=memory.freed,
-        origin=needs.source.manifest.weights_hash,
+        origin="" if layers else needs.source.manifest.weights_hash,
+        layers=layers,
     )
     memory.users.append(lambda: training.loaded)
     memory.stays = lambda: training.anchor_bytes
@@ -100,12 +112,12 @@ def require_text(config: Config, *, reads: bool) -> None:
         raise InvalidRequest("training.enabled", ASK_FOR_TEXT)
 
 
-def own_part(
+def own_driver(
     needs: NetworkDependencies, *, dht: Dht, book: PeerBook, shard_trainer: ShardTrainer
-) -> PipelinePart | None:
-    """This node's part in a pipeline that trains; None if it holds the whole model."""
+) -> TrainingDriver | None:
+    """What drives a pipeline; None unless this node holds the first layers, and not all."""
     held, total = needs.source.held, needs.source.config.num_layers
-    if len(held) == total:
+    if held.start or len(held) == total:
         return None
 
     def address() -> str:
@@ -116,21 +128,59 @@ def own_part(
             f"[{own}]:{needs.config.grpc_port}" if ":" in own else f"{own}:{needs.config.grpc_port}"
         )
 
-    driver = TrainingDriver(
+    return TrainingDriver(
         training=shard_trainer,
         held=held,
         routes=Routes(book, held.stop, total),
         pool=needs.pool,
         address=address,
         round_steps=lambda: needs.settings.current.training.diloco_steps,
+        exchanges=needs.config.training.exchange,
     )
+
+
+def own_part(
+    needs: NetworkDependencies, *, driver: TrainingDriver | None, shard_trainer: ShardTrainer
+) -> PipelinePart | None:
+    """This node's part in a pipeline that trains; None if it holds the whole model."""
+    if len(needs.source.held) == needs.source.config.num_layers:
+        return None
     return PipelinePart(
         settings=needs.settings,
         updates=shard_trainer,
-        driver=driver if held.start == 0 else None,
+        driver=driver,
         load=partial(training_data, needs),
         seed=int(needs.key.node_id[:8], 16),
         timings=needs.timings.training,
+    )
+
+
+def own_rounds(
+    needs: NetworkDependencies, *, driver: TrainingDriver, exchange: LayerExchange, book: PeerBook
+) -> PipelineRounds:
+    """The pipeline that this node drives, as a replica in the rounds (decision 0222)."""
+    source = needs.source
+
+    def held_by(node_id: str) -> range:
+        peer = book.get(node_id)
+        return longest_run(peer.layers) if peer is not None else range(0)
+
+    layers = PipelineLayers(
+        driver,
+        exchange,
+        {name: part.shape for name, part in parts_of(source.config).items()},
+        names=lambda held: parts_of(source.config, held).keys(),
+        held_by=held_by,
+        overlapping=lambda: {peer.node_id for n in source.held for peer in book.holders(n)},
+    )
+    return PipelineRounds(
+        layers=layers,
+        load=partial(training_data, needs),
+        untrained=lambda: source.manifest.tensors,
+        parameters=source.config.parameters,
+        folder=Path(needs.config.data_dir) / TRAINING_FOLDER,
+        timings=needs.timings.training,
+        seed=int(needs.key.node_id[:8], 16),
     )
 
 

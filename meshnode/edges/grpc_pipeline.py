@@ -15,17 +15,20 @@ from meshnode.domain.errors import ComputationFailed
 from meshnode.domain.training.position import VERSIONS, Elsewhere, versions_text
 from meshnode.domain.training.steps import RoundOver
 from meshnode.rpc.caller import Caller, answer_metadata, caller
-from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.errors import CallFailed, CallRefused, Code
 from meshnode.rpc.node_grpc import NodeServiceServicer
 from meshnode.services.pipeline.short_cuts import ShortCuts
 from meshnode.services.shards.decoding import (
     COMPUTE_MS,
+    EXCHANGE,
     QUEUE_MS,
+    TRAINING,
     decode_pipeline_forward,
     decode_swarm_forward,
     decode_training,
     trains,
 )
+from meshnode.services.shards.exchange_messages import command_in
 from meshnode.services.shards.graphs import GraphUnknown
 from meshnode.services.shards.members import turn_metadata
 from meshnode.services.shards.messages import SessionBehind
@@ -35,6 +38,7 @@ from meshnode.services.shards.training import ShardTrainer
 from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
+    from meshnode.services.shards.exchange import LayerExchange
     from meshnode.services.shards.holder import Holder
 
 
@@ -49,8 +53,10 @@ class PipelineServicer(NodeServiceServicer):
         training: ShardTrainer,
         held: tuple[int, ...],
         short_cuts: ShortCuts | None = None,
+        exchange: LayerExchange | None = None,
     ) -> None:
         """``held`` are the layers of this node; ``short_cuts`` has what its driver expects."""
+        self._exchange = exchange
         self._short_cuts = short_cuts or ShortCuts()
         self._holder = holder
         self._training = training
@@ -62,6 +68,8 @@ class PipelineServicer(NodeServiceServicer):
     ) -> pb.PipelineForwardResponse:
         """Pass hidden states through this node's layers, from ``target_shard`` on."""
         who = caller()
+        if who.metadata.get(TRAINING) == EXCHANGE:
+            return await self._command(input_message, who)
         call = decode_pipeline_forward(input_message, who, self._held)
         answer = pb.PipelineForwardResponse(request_id=call.request_id)
         try:
@@ -73,11 +81,7 @@ class PipelineServicer(NodeServiceServicer):
             else:
                 computed = await self._holder.forward(call)
         except RoundOver as error:
-            # Begins with the status that it would have as the failure of a call.
-            answer.error_message = f"{Code.FAILED_PRECONDITION.name}: {error}"
-            for key, value in turn_metadata(error.latest).items():
-                answer_metadata(key, value)
-            return answer
+            return _round_over(answer, error)
         except Elsewhere as error:
             answer.error_message = f"{Code.FAILED_PRECONDITION.name}: {error}"
             answer_metadata(VERSIONS, versions_text(error.versions))
@@ -119,6 +123,24 @@ class PipelineServicer(NodeServiceServicer):
             answer_metadata(GRADIENT_SQUARE, repr(square))
         return pb.PipelineBackwardResponse(success=True)
 
+    async def _command(
+        self, message: pb.PipelineForwardRequest, who: Caller
+    ) -> pb.PipelineForwardResponse:
+        """Do what this node's driver asks of its layers (decision 0222)."""
+        answer = pb.PipelineForwardResponse(request_id=message.request_id)
+        if self._exchange is None or not self._training.enabled:
+            raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
+        try:
+            await self._training.members.admit(message, who)
+            found = await self._exchange.answer(command_in(message.hidden_states))
+        except RoundOver as error:
+            return _round_over(answer, error)
+        except OSError as error:
+            raise CallRefused(Code.RESOURCE_EXHAUSTED, error.strerror or "disk error") from None
+        answer.success = True
+        answer.hidden_states = found.SerializeToString()
+        return answer
+
     async def _member(self, message: pb.PipelineForwardRequest, who: Caller) -> str:
         # A node that does not train answers that first, whoever asks.
         return await self._training.members.admit(message, who) if self._training.enabled else ""
@@ -134,3 +156,11 @@ class PipelineServicer(NodeServiceServicer):
             return self._short_cuts.take(input_message)
         call = decode_swarm_forward(input_message, caller())
         return await self._relay.forward(input_message, call)
+
+
+def _round_over(answer: pb.PipelineForwardResponse, error: RoundOver) -> pb.PipelineForwardResponse:
+    # Begins with the status that it would have as the failure of a call.
+    answer.error_message = f"{Code.FAILED_PRECONDITION.name}: {error}"
+    for key, value in turn_metadata(error.latest).items():
+        answer_metadata(key, value)
+    return answer

@@ -114,13 +114,17 @@ def read_contents(
     if not all(_SHA256.fullmatch(one.sha256) for one in facts.values()):
         raise ModelUnreadable("the contents of a checkpoint are malformed")
     weights = {name: facts[name] for name in shapes}
-    # The hash of the momentum is over the names of the weights.
-    moving = [(name, facts.get(VELOCITY + name)) for name in shapes]
-    momentum = {n: TensorFacts(n, one.shape, one.sha256) for n, one in moving if one is not None}
-    found = hash_of_tensors(momentum) if momentum else ""
-    if (hash_of_tensors(weights), found) != (model_hash, momentum_hash):
+    if (hash_of_tensors(weights), momentum_of(facts)) != (model_hash, momentum_hash):
         raise ModelUnreadable("the contents of a checkpoint have another hash")
     return Contents(facts)
+
+
+def momentum_of(facts: Facts) -> str:
+    """The hash of the outer momentum among these tensors; empty if there is none."""
+    moving = {n.removeprefix(VELOCITY): f for n, f in facts.items() if n.startswith(VELOCITY)}
+    # It is over the names of the weights.
+    named = {name: TensorFacts(name, one.shape, one.sha256) for name, one in moving.items()}
+    return hash_of_tensors(named) if named else ""
 
 
 def tensors_of(anchor: Anchor) -> dict[str, Tensor]:

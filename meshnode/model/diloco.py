@@ -99,11 +99,14 @@ def tolerated(count: int) -> int:
     return 1 if count == 3 else max(0, (count - 1) // 3)
 
 
-def aggregate(rule: Rule, contributions: Sequence[Contribution]) -> dict[str, Tensor]:
+def aggregate(
+    rule: Rule, contributions: Sequence[Contribution], scales: Sequence[float] | None = None
+) -> dict[str, Tensor]:
     """Combine pseudo-gradients, which have equal names and shapes and are finite, into one.
 
     If any of them is sparse, those with a norm above the median of all are scaled down to it.
-    Raises ValueError if there are no contributions.
+    With ``scales``, each is multiplied by its own instead: then these are parts, and the scales
+    those of the whole. Raises ValueError if there are no contributions.
     """
     if not contributions:
         raise ValueError("nothing to aggregate")
@@ -111,11 +114,17 @@ def aggregate(rule: Rule, contributions: Sequence[Contribution]) -> dict[str, Te
     if rule is Rule.KRUM and spare:
         chosen = contributions[_krum(contributions, spare)]
         return {name: dense(tensor).clone() for name, tensor in chosen.items()}
-    scales = clips(contributions) if is_sparse(contributions) else [1.0] * len(contributions)
+    if scales is None:
+        scales = scales_of(contributions)
     return {
         name: _combined(rule, [contribution[name] for contribution in contributions], scales)
         for name in contributions[0]
     }
+
+
+def scales_of(contributions: Sequence[Contribution]) -> list[float]:
+    """By what each of a set is multiplied before it is combined with the others."""
+    return clips(contributions) if is_sparse(contributions) else [1.0] * len(contributions)
 
 
 def is_sparse(contributions: Sequence[Contribution]) -> bool:
@@ -138,7 +147,7 @@ def clips(contributions: Sequence[Contribution]) -> list[float]:
     return [median / one if one > median else 1.0 for one in norms]
 
 
-def _combined(rule: Rule, parts: list[Tensor | SparseTensor], scales: list[float]) -> Tensor:
+def _combined(rule: Rule, parts: list[Tensor | SparseTensor], scales: Sequence[float]) -> Tensor:
     whole = torch.empty(parts[0].shape)
     flat = whole.view(-1)
     for first in range(0, flat.numel(), WINDOW):

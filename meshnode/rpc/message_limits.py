@@ -45,6 +45,8 @@ _NODE_LIMITS: Mapping[type[Message], MessageLimits] = {
     node_pb2.WeightResponse: TENSORS,
     node_pb2.GossipGradientRequest: GRADIENTS,
     node_pb2.GossipGradientResponse: SMALL,
+    node_pb2.LayerCommand: GRADIENTS,
+    node_pb2.LayerAnswer: GRADIENTS,
     node_pb2.GetCheckpointRequest: NAMED,
     node_pb2.GetCheckpointResponse: TENSORS,
     node_pb2.GetCheckpointInfoRequest: NAMED,

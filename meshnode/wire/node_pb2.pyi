@@ -271,6 +271,78 @@ class Opinion(_message.Message):
     others: float
     def __init__(self, node_id: _Optional[str] = ..., assigned: _Optional[float] = ..., others: _Optional[float] = ...) -> None: ...
 
+class LayerCommand(_message.Message):
+    __slots__ = ("action", "version", "source", "name", "feedback", "format", "parameters", "layer_gradients", "digests", "scales", "sparse", "tensors", "nodes", "model_hash", "first_row", "stop_row")
+    class LayerGradientsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FEEDBACK_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    LAYER_GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    SCALES_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_HASH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    STOP_ROW_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    version: str
+    source: str
+    name: str
+    feedback: str
+    format: int
+    parameters: int
+    layer_gradients: _containers.ScalarMap[str, bytes]
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    scales: _containers.RepeatedScalarFieldContainer[float]
+    sparse: bool
+    tensors: _containers.RepeatedCompositeFieldContainer[LayerTensor]
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    model_hash: str
+    first_row: int
+    stop_row: int
+    def __init__(self, action: _Optional[str] = ..., version: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., feedback: _Optional[str] = ..., format: _Optional[int] = ..., parameters: _Optional[int] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., digests: _Optional[_Iterable[str]] = ..., scales: _Optional[_Iterable[float]] = ..., sparse: _Optional[bool] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., nodes: _Optional[_Iterable[str]] = ..., model_hash: _Optional[str] = ..., first_row: _Optional[int] = ..., stop_row: _Optional[int] = ...) -> None: ...
+
+class LayerTensor(_message.Message):
+    __slots__ = ("name", "shape", "sha256")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    sha256: str
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class LayerAnswer(_message.Message):
+    __slots__ = ("missing", "layer_gradients", "tensors", "piece")
+    class LayerGradientsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    LAYER_GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    missing: str
+    layer_gradients: _containers.ScalarMap[str, bytes]
+    tensors: _containers.RepeatedCompositeFieldContainer[LayerTensor]
+    piece: bytes
+    def __init__(self, missing: _Optional[str] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., piece: _Optional[bytes] = ...) -> None: ...
+
 class GossipGradientResponse(_message.Message):
     __slots__ = ("accepted", "reason", "current_round")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from meshnode.model.diloco import Contribution, SparseTensor
 from meshnode.model.overlap import alike, likeness
-from meshnode.services.training.messages import PackedGradients, packed
+from meshnode.services.gradient_values import PackedGradients, packed
 from meshnode.wire.gradients import Format
 
 SHAPES = {"a": (40, 64), "b": (300,)}

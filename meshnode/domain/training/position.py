@@ -28,6 +28,8 @@ MISSED = 2
 MAX_CHARS = 160
 MAX_NUMBER = 10**9 - 1
 MAX_VERSIONS = 4
+NAME_CHARS = 16
+"""Of a version's name; for one that several pipelines have, those of the model's hash."""
 
 _VERSION = r"(\d{1,9})(?:-([0-9a-f]{16}))?"
 _PLACE = re.compile(rf"{_VERSION}:(\d{{1,9}})(?: from {_VERSION}:(\d{{1,9}}))?(?: (back|adopt))?")
@@ -120,6 +122,14 @@ def versions_in(text: str) -> tuple[PipelineVersion, ...]:
     if len(words) > MAX_VERSIONS or not all(found):
         raise InvalidRequest(VERSIONS, f"must be at most {MAX_VERSIONS} versions")
     return tuple(_version(*one.groups()) for one in found if one is not None)
+
+
+def version_in(text: str) -> PipelineVersion:
+    """The version in a command. Raises InvalidRequest."""
+    found = re.fullmatch(_VERSION, text) if len(text) <= MAX_CHARS and text.isascii() else None
+    if found is None:
+        raise InvalidRequest("version", "must be NUMBER-NAME, or 0")
+    return _version(*found.groups())
 
 
 def common_version(

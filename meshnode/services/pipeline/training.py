@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,19 @@ from meshnode.domain.errors import (
     MeshnodeError,
     Unavailable,
 )
-from meshnode.domain.training.position import VERSIONS, PipelineVersion, Place, versions_in
+from meshnode.domain.training.position import (
+    MAX_NUMBER,
+    VERSIONS,
+    PipelineVersion,
+    Place,
+    versions_in,
+)
 from meshnode.domain.training.steps import Turn
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.limits import MAX_MESSAGE_BYTES
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
+from meshnode.services.shards.decoding import ADD_UP, EXCHANGE, LOSS
+from meshnode.services.shards.exchange_messages import PLACE_OF_COMMANDS, answer_in
 from meshnode.services.shards.members import ROUND, turn_in
 from meshnode.services.shards.messages import ForwardCall, answer_bytes, off_loop
 from meshnode.services.shards.training_call import TrainingCall
@@ -47,6 +57,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+COMMAND_S = 600.0
+"""Deadline of a command for the layers of a holder, which may fetch or combine all of them."""
 CALL_S = 60.0
 """Deadline of a call to one holder. The last holder answers when all have their gradients."""
 REQUEST_BYTES = 16
@@ -73,10 +85,12 @@ class TrainingDriver:
         pool: StubPool,
         address: Callable[[], str],
         round_steps: Callable[[], int],
+        exchanges: bool = False,
     ) -> None:
         """``training`` keeps the graph of this node's layers, and gets their gradients.
 
-        After ``round_steps`` steps all holders keep a version of their layers (decision 0201).
+        After ``round_steps`` steps all holders keep a version of their layers (decision 0201),
+        unless the pipeline ``exchanges``: then the rounds decide about versions (decision 0222).
 
         ``address`` gives ``host:port`` of this node's gRPC interface, as the holders have it in
         their peer books; it may raise Unavailable.
@@ -87,7 +101,11 @@ class TrainingDriver:
         self._pool = pool
         self._address = address
         self._round_steps = round_steps
+        self._exchanges = exchanges
         self._path: tuple[RemoteHop, ...] | None = None
+        self._lanes: dict[str, trio.Lock] = {}
+        """By node id. In an exchange commands and steps come at the same time: messages to one
+        holder go one after the other then, since their numbers must rise."""
         self._turns: dict[str, Turn] = {}
         """The round of each holder, and the number of the latest message, by node id."""
         self._trained: tuple[RemoteHop, ...] | None = None
@@ -97,6 +115,14 @@ class TrainingDriver:
     def nodes(self) -> int:
         """How many nodes took part in the latest step that succeeded, this one included."""
         return 0 if self._trained is None else 1 + len(self._trained)
+
+    def _lane(self, hop: RemoteHop) -> AbstractAsyncContextManager[object]:
+        if not self._exchanges:
+            return nullcontext()
+        return self._lanes.setdefault(hop.node_id, trio.Lock())
+
+    def _steps_of_a_round(self) -> int:
+        return MAX_NUMBER if self._exchanges else self._round_steps()
 
     async def step(
         self, session_id: str, tokens: Tensor, labels: Tensor, *, update: bool = False
@@ -119,6 +145,33 @@ class TrainingDriver:
         self._path = self._trained = path
         return loss
 
+    def choose(self, excluded: Collection[str] = ()) -> tuple[RemoteHop, ...]:
+        """A path for the next steps, without these nodes. Raises LayersUnavailable."""
+        self._path = self._routes.choose(excluded)
+        if self._path is None:
+            raise self._routes.unavailable(excluded)
+        return self._path
+
+    async def loss(self, tokens: Tensor, labels: Tensor) -> float:
+        """The loss of predicting ``labels``; no weights change, and no gradients are computed."""
+        path = self._path or self.choose()
+        session = secrets.token_hex(REQUEST_BYTES)
+        return await self._pass_on(path, session, session, tokens, labels, None, mode=LOSS)
+
+    async def command(self, hop: RemoteHop, command: pb.LayerCommand) -> pb.LayerAnswer:
+        """Give a holder a command for its layers. Raises MeshnodeError."""
+        number = secrets.token_hex(REQUEST_BYTES)
+        request = pb.PipelineForwardRequest(
+            session_id=number,
+            request_id=number,
+            hidden_states=command.SerializeToString(),
+            target_shard=hop.first,
+        )
+        answer = await self._call(
+            hop, request, MAX_MESSAGE_BYTES, PLACE_OF_COMMANDS, EXCHANGE, COMMAND_S
+        )
+        return answer_in(answer.hidden_states)
+
     async def _agreed(
         self,
         path: tuple[RemoteHop, ...],
@@ -132,10 +185,12 @@ class TrainingDriver:
         apart: dict[str, tuple[PipelineVersion, ...]] = {}
         # Each holder may be elsewhere, and once more where another one had to go back further.
         for _ in range(2 * len(path) + 1):
-            place = await self._training.place(self._round_steps()) if update else None
+            place = await self._training.place(self._steps_of_a_round()) if update else None
             try:
                 return await self._along(path, session_id, tokens, labels, place)
             except _Apart as one:
+                if self._exchanges:
+                    raise Unavailable("a node's layers are not where the round is") from None
                 apart[one.node_id] = one.versions
                 await self._training.agree(list(apart.values()))
         raise Unavailable("the nodes that hold the layers do not agree where to go on from")
@@ -166,8 +221,10 @@ class TrainingDriver:
         tokens: Tensor,
         labels: Tensor,
         place: Place | None,
+        *,
+        mode: str = ADD_UP,
     ) -> float:
-        sender = self._address()
+        sender = self._address() if mode != LOSS else ""
         wanted = pack_integers(labels.numpy())
         call = ForwardCall(
             caller_ip="",
@@ -183,7 +240,7 @@ class TrainingDriver:
                 labels=b"" if path else wanted,
                 sender_url="",
                 source_shard=-1,
-                backward=True,
+                backward=mode != LOSS,
                 step=place is not None,
                 place=place,
                 member=self._training.members.node_id,
@@ -204,7 +261,8 @@ class TrainingDriver:
                 training_labels=wanted if last else b"",
                 sender_url=sender,
             )
-            answer = await self._call(hop, request, most_bytes, place)
+            told = "" if place is None else str(place)
+            answer = await self._call(hop, request, most_bytes, told, mode)
             if answer.is_final != last:
                 raise Unavailable("a node holds other layers than announced")
             loss = answer.loss
@@ -212,7 +270,7 @@ class TrainingDriver:
                 log.warning("training: %s reports a loss of %r", hop.node_id[:8], loss)
                 raise ComputationFailed
             data, shape = answer.hidden_states, tuple(answer.hidden_shape)
-            sender, source = hop.address, hop.first
+            sender, source = sender and hop.address, hop.first
         return loss
 
     async def _call(
@@ -220,11 +278,14 @@ class TrainingDriver:
         hop: RemoteHop,
         request: pb.PipelineForwardRequest,
         most_bytes: int,
-        place: Place | None,
+        place: str,
+        mode: str,
+        seconds: float = CALL_S,
     ) -> pb.PipelineForwardResponse:
-        with trio.move_on_after(CALL_S):
+        with trio.move_on_after(seconds):
             try:
-                answer = await self._ask(hop, request, most_bytes, place)
+                async with self._lane(hop):
+                    answer = await self._ask(hop, request, most_bytes, place, mode)
             except CallFailed as error:
                 raise _failure(hop, error.code, error.message) from None
             if not answer.success:
@@ -237,7 +298,8 @@ class TrainingDriver:
         hop: RemoteHop,
         request: pb.PipelineForwardRequest,
         most_bytes: int,
-        place: Place | None,
+        place: str,
+        mode: str,
     ) -> pb.PipelineForwardResponse:
         """Send a signed message; once more if the holder has begun another round."""
         stub = await self._pool.stub(hop.host, hop.grpc_port)
@@ -249,8 +311,9 @@ class TrainingDriver:
                 request,
                 hop.node_id,
                 turn,
-                update=place is not None,
-                place="" if place is None else str(place),
+                update=bool(place) and mode == ADD_UP,
+                place=place,
+                mode=mode,
             )
             metadata = await off_loop(len(request.hidden_states), sign)
             answer = await stub.PipelineForward.ask(

@@ -31,9 +31,11 @@ CONVOY = "convoy"
 QUEUE_MS, COMPUTE_MS = "queue-ms", "compute-ms"
 """Metadata of an answer."""
 TRAINING = "training"
-"""Metadata of a message that trains: one of the two values below."""
+"""Metadata of a message that trains: one of the values below."""
 ADD_UP, STEP = "1", "step"
 """Add the gradients up, or update the weights by them as well."""
+LOSS, EXCHANGE = "loss", "exchange"
+"""Only measure the loss; or the message has a command for the layers (decision 0222)."""
 MAX_POSITIONS = 1 << 31
 _HASH = re.compile(r"[0-9a-f]{64}")
 _ADDRESSES = re.compile(r"[0-9A-Fa-f.:%,a-z]{0,512}")
@@ -101,7 +103,7 @@ def decode_swarm_forward(message: pb.SwarmForwardRequest, caller: Caller) -> For
 
 def trains(message: pb.PipelineForwardRequest, caller: Caller) -> bool:
     """Whether a PipelineForward message trains."""
-    return bool(message.training_labels) or caller.metadata.get(TRAINING) in (ADD_UP, STEP)
+    return bool(message.training_labels) or caller.metadata.get(TRAINING) in (ADD_UP, STEP, LOSS)
 
 
 def decode_training(

@@ -38,7 +38,7 @@ from meshnode.domain.training.position import (
 )
 from meshnode.model.decoder import Decoder
 from meshnode.model.weights import checkpoint_tensors, set_checkpoint_tensors
-from meshnode.services.shards.trained_layers import TrainedLayers
+from meshnode.services.shards.trained_layers import Tensors, TrainedLayers
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +150,24 @@ class LayerVersions:
         if wanted.version.number:
             await self._keep(decoder, compute)
         return False
+
+    # What pipelines have agreed on (decision 0222)
+
+    async def return_to(
+        self, position: Position, weights: Tensors, decoder: Decoder, compute: Compute
+    ) -> None:
+        """Go on from these weights, which are those of a version."""
+        await compute(partial(set_checkpoint_tensors, decoder, weights))
+        self._place = Place(position)
+
+    async def become(
+        self, place: Place, weights: Tensors, decoder: Decoder, compute: Compute
+    ) -> None:
+        """Keep these weights as a version, and go on from them. Raises OSError."""
+        if self._disk is not None:
+            await trio.to_thread.run_sync(self._disk.keep, weights, place)
+            self.versions = tuple(await trio.to_thread.run_sync(self._disk.versions))
+        await self.return_to(place.position, weights, decoder, compute)
 
     async def _keep(self, decoder: Decoder, compute: Compute) -> None:
         if self._disk is None:

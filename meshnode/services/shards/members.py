@@ -26,7 +26,8 @@ from meshnode.domain.training.steps import (
     Turn,
 )
 from meshnode.rpc.errors import CallRefused, Code
-from meshnode.services.shards.decoding import ADD_UP, STEP, TRAINING
+from meshnode.services.shards.decoding import ADD_UP, EXCHANGE, STEP, TRAINING
+from meshnode.services.shards.exchange_messages import PLACE_OF_COMMANDS
 from meshnode.services.shards.messages import MAX_DIMENSIONS, bounded, off_loop
 from meshnode.services.shards.stepping import GRADIENT_SQUARE
 
@@ -81,7 +82,7 @@ class TrainingMembers:
         member drives, RoundOver, and RateLimited.
         """
         wanted = caller.metadata.get(TRAINING)
-        if wanted != STEP and SIGNATURE not in caller.metadata:
+        if wanted not in (STEP, EXCHANGE) and SIGNATURE not in caller.metadata:
             return ""
         statement = self._statement(message, caller.metadata)
         require_holder(self._book, statement.driver, 0)
@@ -113,12 +114,16 @@ class TrainingMembers:
         *,
         update: bool,
         place: str = "",
+        mode: str = ADD_UP,
     ) -> dict[str, str]:
-        """The metadata of a message that this node sends to ``holder`` as its driver."""
+        """The metadata of a message that this node sends to ``holder`` as its driver.
+
+        ``mode`` is what the message is for, if it does not ``update``.
+        """
         driver = self._key.node_id
         statement = step_statement(message, driver, holder, turn, update=update, place=place)
         return {
-            TRAINING: STEP if update else ADD_UP,
+            TRAINING: STEP if update else mode,
             MEMBER: driver,
             **({PLACE: place} if place else {}),
             **turn_metadata(turn),
@@ -141,6 +146,8 @@ class TrainingMembers:
         update = metadata.get(TRAINING) == STEP
         driver, turn = metadata.get(MEMBER, ""), turn_in(metadata)
         place = metadata.get(PLACE, "")[: MAX_CHARS + 1]
+        if metadata.get(TRAINING) == EXCHANGE and place != PLACE_OF_COMMANDS:
+            raise CallRefused(Code.PERMISSION_DENIED, "only a command is signed as one")
         own = self._key.node_id
         return step_statement(message, driver, own, turn, update=update, place=place)
 

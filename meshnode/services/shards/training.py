@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,7 +40,6 @@ from meshnode.domain.training.position import PipelineVersion, Place, Position
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import ComputationError
 from meshnode.model.loading import LoadedModel
-from meshnode.model.training import Recipe
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.services.executor import Executor
 from meshnode.services.shards.graphs import (
@@ -61,7 +60,7 @@ from meshnode.services.shards.stepping import Stepper
 from meshnode.services.shards.strangers import StrangersTurns
 from meshnode.services.shards.training_call import TrainingCall, unpack_training
 from meshnode.services.shards.way_back import send_back
-from meshnode.services.wakeup import Wakeup, wait_any
+from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.tensors import pack_floats, unpack_floats
 
@@ -73,47 +72,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-UNLOAD_RETRY_S = 1.0
-"""Pause before the weights are freed, while a message still uses them or the disk is full."""
-
-
-async def serve_training(
-    executor: Executor,
-    load: Callable[[], LoadedModel],
-    limits: TrainingLimits,
-    *,
-    enabled: Callable[[], bool],
-    pool: StubPool,
-    peers: PeerBook,
-    members: TrainingMembers,
-    learning_rate: Callable[[], float] = lambda: Recipe().learning_rate,
-    changed: Wakeup | None = None,
-    versions: LayerVersions | None = None,
-    make_room: Callable[[], bool] = lambda: True,
-    freed: Callable[[], None] = lambda: None,
-    task_status: trio.TaskStatus[ShardTrainer],
-) -> None:
-    """Keep graphs for peers until cancelled; starts with the :class:`ShardTrainer`.
-
-    ``load`` reads the held layers, trainable; it is called in a thread, when they are needed.
-    ``make_room`` is called before; it returns whether there is memory for them.
-    ``changed`` is set when ``enabled`` may have changed: then what was trained goes to the disk of
-    ``versions``, its memory is freed, and ``freed`` is called.
-    """
-    training = ShardTrainer(
-        executor, load, limits, enabled, pool, peers, members, learning_rate, versions, make_room
-    )
-    changed = changed or Wakeup()
-    task_status.started(training)
-    while True:
-        news, pause = changed.next, limits.idle_s / 4
-        if training.loaded and not training.enabled:
-            if await training.unload():
-                freed()
-            else:
-                pause = UNLOAD_RETRY_S
-        await wait_any(news, deadline=trio.current_time() + pause)
-        training.expire()
 
 
 class ShardTrainer:
@@ -132,7 +90,7 @@ class ShardTrainer:
         versions: LayerVersions | None = None,
         make_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Made by :func:`serve_training`."""
+        """Made by ``training_service.serve_training``."""
         self._executor = executor
         self._load = load
         self._enabled = enabled
@@ -190,6 +148,12 @@ class ShardTrainer:
         """What this node, as the driver, says with the next step (decision 0201)."""
         await self._trainable()
         return self.versions.next_place(round_steps)
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[tuple[Decoder, Compute]]:
+        """The weights, while no step changes them, and what computes for members."""
+        async with self._turn:
+            yield await self._tools()
 
     async def agree(self, others: Sequence[Sequence[PipelineVersion]]) -> None:
         """Go, as the driver, where the holders can follow that were elsewhere."""
@@ -275,7 +239,8 @@ class ShardTrainer:
         compute_ms = ((now := trio.current_time()) - begun) * 1e3
         kept = KeptGraph(graph, size, sender, now, message.step, message.member, steps_before)
         if targets is None:
-            self._kept.put(key, kept)
+            if message.backward:
+                self._kept.put(key, kept)
             output = graph.output.detach()
             data = await off_loop(output.nbytes, lambda: pack_floats(output.numpy()))
             shape = tuple(output.shape)
@@ -383,9 +348,14 @@ class ShardTrainer:
     def _replaced(self, changed: bool) -> None:
         """Note that the weights are others now, if they are: nothing of before belongs to them."""
         if changed:
+            self.replaced(moments=False)
+
+    def replaced(self, *, moments: bool) -> None:
+        """Note that the weights are others now; the optimizer's ``moments`` may go on."""
+        if not moments:
             self._stepper.forget()
-            self._stepper.changed = True
-            self._kept.clear()
+        self._stepper.changed = True
+        self._kept.clear()
 
     async def _trainable(self) -> Decoder:
         async with self._loading:

@@ -16,7 +16,13 @@ from functools import partial
 
 import trio
 
-from meshnode.domain.errors import InvalidRequest, RateLimited, StartupError
+from meshnode.domain.errors import (
+    InvalidRequest,
+    RateLimited,
+    StartupError,
+    Unavailable,
+    public_reason,
+)
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit, read_piece
 from meshnode.model.checkpoint import MAX_BYTES, dump_anchor
@@ -24,13 +30,15 @@ from meshnode.model.manifest import parts_of
 from meshnode.model.trained_model import Anchor
 from meshnode.model.transfer import FIELD
 from meshnode.services.model_source import ModelSource
+from meshnode.services.training.learner import RoundLearner
+from meshnode.services.training.pipeline_learner import PipelineAnchor
 from meshnode.services.training.trainer import TrainingService
 from meshnode.wire.frames import frame
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 8
-"""Answers that wait while another is made."""
+MAX_WAITING = 32
+"""Answers that wait while another is made: pieces for eight nodes that ask for four at once."""
 _PHASES = ((0, "bootstrap"), (9, "early"), (99, "middle"))
 
 
@@ -109,6 +117,10 @@ class Checkpoints:
             return CheckpointAnswer(
                 info, error=f"this node holds layers {held.start}-{held.stop - 1} only: GetWeights"
             )
+        if isinstance(anchor, PipelineAnchor):
+            contents = Unit(WeightsVersion(info.version, info.model_hash), CONTENTS)
+            reason = f"this node holds some of the layers: GetWeights gives pieces, {contents}"
+            return CheckpointAnswer(info, total_size=self._size(anchor), error=reason)
         size = self._size(anchor)
         if size > MAX_BYTES:
             contents = Unit(WeightsVersion(info.version, info.model_hash), CONTENTS)
@@ -127,12 +139,15 @@ class Checkpoints:
     async def piece(self, unit: Unit) -> bytes:
         """A piece of the checkpoint. Raises InvalidRequest or RateLimited."""
         anchor, info = await self._anchor(), self.info()
+        if self._making.statistics().tasks_waiting >= MAX_WAITING:
+            raise RateLimited(1, "too many nodes are fetching a checkpoint")
+        rounds = self._training.rounds
+        if isinstance(anchor, PipelineAnchor) and rounds is not None:
+            return await self._piece_of_pipeline(rounds.learner, unit)
         if anchor is None or anchor.model_hash != info.model_hash:
             raise InvalidRequest(FIELD, "this node has no checkpoint to give now; ask again")
         if unit.weights != WeightsVersion(info.version, info.model_hash):
             raise InvalidRequest(FIELD, f"this node is at version {info.version}")
-        if self._making.statistics().tasks_waiting >= MAX_WAITING:
-            raise RateLimited(1, "too many nodes are fetching a checkpoint")
 
         def read() -> bytes:
             if unit.name != CONTENTS:
@@ -142,6 +157,13 @@ class Checkpoints:
             return self._contents[1]
 
         return await trio.to_thread.run_sync(read, limiter=self._making, abandon_on_cancel=True)
+
+    async def _piece_of_pipeline(self, learner: RoundLearner, unit: Unit) -> bytes:
+        async with self._making:
+            try:
+                return await learner.piece(unit)
+            except StartupError as failure:
+                raise Unavailable(public_reason(failure)) from None
 
     @property
     def _complete(self) -> bool:
@@ -167,7 +189,7 @@ class Checkpoints:
 
     def _size(self, anchor: Anchor | None) -> int:
         shapes = (facts.shape for facts in self._source.manifest.tensors.values())
-        copies = 2 if anchor is not None and anchor.velocity else 1
+        copies = 2 if anchor is not None and anchor.momentum_hash else 1
         return copies * 4 * sum(math.prod(shape) for shape in shapes)
 
     def _untrained(self) -> Anchor:

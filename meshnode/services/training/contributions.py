@@ -16,14 +16,10 @@ from google.protobuf.message import DecodeError
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.message import Contribution, check, digest_of
 from meshnode.domain.training.replica import Replica
+from meshnode.services.gradient_values import PackedGradients, Shapes, check_gradients
 from meshnode.services.training.disk import TrainingDisk
 from meshnode.services.training.gossip import Wanted
-from meshnode.services.training.messages import (
-    PackedGradients,
-    Shapes,
-    check_gradients,
-    contribution_in,
-)
+from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
 
 FORWARD_POLLS = 2

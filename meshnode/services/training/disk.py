@@ -56,6 +56,10 @@ class Saved:
 class TrainingDisk:
     """The folder. All calls block."""
 
+    round_file = ROUND_FILE
+    suffix = "safetensors"
+    """Of the files of anchors."""
+
     def __init__(self, folder: Path, initial: WeightsVersion) -> None:
         """Create the folder if it is missing. ``initial`` is the model's untrained weights."""
         self._folder = folder
@@ -68,7 +72,7 @@ class TrainingDisk:
         Raises StartupError if the folder is damaged or belongs to another model. Its message is
         also shown to clients without a token, so it names the files without their folder.
         """
-        path, initial = self._folder / ROUND_FILE, self._initial
+        path, initial = self._folder / self.round_file, self._initial
         try:
             document = json.loads(path.read_bytes())
             if document["format"] != FORMAT:
@@ -135,8 +139,8 @@ class TrainingDisk:
             **kept,
             **state,
         }
-        write_private(self._folder / ROUND_FILE, json.dumps(document).encode())
-        for path in self._folder.glob("anchor-*.safetensors"):
+        write_private(self._folder / self.round_file, json.dumps(document).encode())
+        for path in self._folder.glob(f"anchor-*.{self.suffix}"):
             earlier = judging.previous and self._anchor(judging.previous)
             if path not in (self._anchor(persisted.kept), earlier):
                 path.unlink(missing_ok=True)
@@ -168,7 +172,7 @@ class TrainingDisk:
         return self._folder / f"feedback-{digest[:16]}.safetensors"
 
     def _anchor(self, weights: WeightsVersion) -> Path:
-        return anchor_file(self._folder, weights)
+        return anchor_file(self._folder, weights).with_suffix(f".{self.suffix}")
 
 
 def anchor_file(folder: Path, weights: WeightsVersion) -> Path:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import safetensors.torch
 import torch
@@ -43,7 +44,7 @@ from meshnode.model.trained_model import Anchor
 from meshnode.model.transfer import read_tensors
 from meshnode.rpc.errors import CallFailed
 from meshnode.rpc.node_grpc import NodeServiceStub
-from meshnode.services.training.messages import Shapes
+from meshnode.services.gradient_values import Shapes
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.frames import unframe
 
@@ -51,6 +52,10 @@ log = logging.getLogger(__name__)
 
 MAX_HOLDERS = 4
 """Holders that are asked at once. Each answer takes up to 64 MiB of memory."""
+PULLS = 4
+"""Tensors that one holder is asked for at once, if all are small."""
+SMALL_BYTES = 16 << 20
+"""A tensor up to this size is small: four of them take no more memory than a large piece."""
 MAX_REASON_CHARS = 200
 """How much of a peer's text is logged."""
 SHOWN_EVERY_S = 5.0
@@ -64,6 +69,24 @@ class CheckpointHolder:
     """Its address, for the log."""
     momentum_hash: str
     connect: Callable[[], Awaitable[NodeServiceStub]]
+    node_id: str = ""
+
+
+class AnchorFetcher(Protocol):
+    """Fetches the weights of other nodes."""
+
+    async def fetch(
+        self, weights: WeightsVersion, holders: Sequence[CheckpointHolder]
+    ) -> Anchor | None:
+        """The checked anchor; None if the holders did not deliver all of it."""
+
+
+def agreed_momentum(holders: Sequence[CheckpointHolder]) -> tuple[str, list[CheckpointHolder]]:
+    """The hash of the outer momentum that most holders report, and these holders."""
+    # One liar among the holders must not decide about the momentum.
+    counts = Counter(holder.momentum_hash for holder in holders)
+    momentum = min(counts, key=lambda one: (-counts[one], one))
+    return momentum, [holder for holder in holders if holder.momentum_hash == momentum]
 
 
 class CheckpointFetcher:
@@ -89,20 +112,21 @@ class CheckpointFetcher:
         """The checked anchor; None if the holders did not deliver all of it."""
         if not holders:
             return None
-        # One liar among the holders must not decide about the momentum.
-        counts = Counter(holder.momentum_hash for holder in holders)
-        momentum = min(counts, key=lambda one: (-counts[one], one))
-        agreed = [holder for holder in holders if holder.momentum_hash == momentum]
+        momentum, agreed = agreed_momentum(holders)
         if largest(self._shapes, momentum=bool(momentum)) <= self._whole:
-            return await self._whole_from(weights, momentum, agreed)
+            anchor = await self.whole_from(weights, momentum, agreed)
+            # A pipeline has no checkpoint in one message, however small.
+            if anchor is not None:
+                return anchor
         try:
             return await self._in_pieces(weights, momentum, agreed)
         finally:
             self.total = 0
 
-    async def _whole_from(
+    async def whole_from(
         self, weights: WeightsVersion, momentum: str, holders: Sequence[CheckpointHolder]
     ) -> Anchor | None:
+        """The checked anchor in one message; None if no holder gives it so."""
         request = pb.GetCheckpointRequest(
             model_hash=weights.model_hash, min_version=weights.version
         )
@@ -128,9 +152,18 @@ class CheckpointFetcher:
     async def _in_pieces(
         self, weights: WeightsVersion, momentum: str, holders: Sequence[CheckpointHolder]
     ) -> Anchor | None:
-        contents, willing = await self._contents(weights, momentum, holders)
-        if contents is None:
-            return None
+        contents, willing = await self.contents(weights, momentum, holders)
+        tensors = await self.pieces(weights, momentum, contents, willing) if contents else None
+        return None if tensors is None else anchor_of(tensors, weights, momentum)
+
+    async def pieces(
+        self,
+        weights: WeightsVersion,
+        momentum: str,
+        contents: Contents,
+        willing: Sequence[CheckpointHolder],
+    ) -> dict[str, Tensor] | None:
+        """The checked tensors of these contents; None if the holders did not deliver all."""
         home = self._folder / f"{weights.version}-{weights.model_hash[:16]}-{momentum[:16]}"
         await trio.to_thread.run_sync(self._prepare, home)
         kept = await trio.to_thread.run_sync(_kept, home, contents)
@@ -138,10 +171,11 @@ class CheckpointFetcher:
         sizes = {name: 4 * torch.Size(f.shape).numel() for name, f in contents.tensors.items()}
         self.total, self.received = sum(sizes.values()), sum(sizes[name] for name in kept)
 
+        pulls = PULLS if max(sizes.values()) <= SMALL_BYTES else 1
         failed: set[CheckpointHolder] = set()
 
         async def pull(holder: CheckpointHolder) -> None:
-            while missing:
+            while missing and holder not in failed:
                 name = missing.popleft()
                 try:
                     tensor = await self._tensor(holder, weights, contents, name)
@@ -158,16 +192,16 @@ class CheckpointFetcher:
             # Others may have finished before a holder failed, so they are asked again for the rest.
             while missing and (able := [one for one in willing if one not in failed]):
                 async with trio.open_nursery() as pulling:
-                    for holder in able[:MAX_HOLDERS]:
+                    for holder in able[:MAX_HOLDERS] * pulls:
                         pulling.start_soon(pull, holder)
             nursery.cancel_scope.cancel()
         if missing:
             return None
-        anchor = await trio.to_thread.run_sync(_assemble, home, contents, weights, momentum)
+        tensors = await trio.to_thread.run_sync(_assemble, home, contents)
         await trio.to_thread.run_sync(shutil.rmtree, home)
-        return anchor
+        return tensors
 
-    async def _contents(
+    async def contents(
         self, weights: WeightsVersion, momentum: str, holders: Sequence[CheckpointHolder]
     ) -> tuple[Contents | None, list[CheckpointHolder]]:
         """The contents, and the holders that did not refuse them."""
@@ -242,8 +276,5 @@ def _kept(home: Path, contents: Contents) -> set[str]:
     return found
 
 
-def _assemble(home: Path, contents: Contents, weights: WeightsVersion, momentum: str) -> Anchor:
-    tensors = {
-        name: read_tensors(_file(home, name).read_bytes())[name] for name in contents.tensors
-    }
-    return anchor_of(tensors, weights, momentum)
+def _assemble(home: Path, contents: Contents) -> dict[str, Tensor]:
+    return {name: read_tensors(_file(home, name).read_bytes())[name] for name in contents.tensors}

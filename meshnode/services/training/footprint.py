@@ -83,12 +83,24 @@ class TrainingShape:
 
     def needed(self, training: TrainingConfig) -> int:
         """What training takes at most with these settings, before others train layers here."""
-        return LIBRARIES + (self.rounds(training) if self.is_whole else self.layers)
+        if self.is_whole:
+            return LIBRARIES + self.rounds(training)
+        return LIBRARIES + self.layers + (self.exchange(training) if training.exchange else 0)
 
     @property
     def layers(self) -> int:
         """What training these layers by messages takes at most (decision 0100)."""
         return LAYER_COPIES * self.copy + _SQUARE_COPIES * self.table + self.graph_bytes
+
+    def exchange(self, training: TrainingConfig) -> int:
+        """What rounds take beside that (decision 0222): no step is taken meanwhile.
+
+        New weights are made of the anchor, its momentum and the sum, with a momentum of their own;
+        contributions wait for that, which a driver has as a whole.
+        """
+        parameters = self.config.parameters
+        message = contribution_bytes(format_of(training.gradients, parameters), parameters)
+        return 2 * self.copy + (COUNTED_NODES + 2 * MAX_SENDS) * message + self.table
 
     def rounds(self, training: TrainingConfig) -> int:
         """What rounds take at most (decision 0095)."""

@@ -286,6 +286,7 @@ class GradientGossip:
                 peer.address,
                 self.peers[node_id].momentum_hash,
                 partial(self._pool.stub, peer.host, peer.grpc_port),
+                node_id,
             )
             for node_id in node_ids
             if (peer := self._book.get(node_id)) is not None and node_id in self.peers

@@ -15,7 +15,7 @@ from meshnode.domain.training.opinions import Opinions, condemned
 from meshnode.model.data import shards_of
 from meshnode.model.diloco import tolerated
 from meshnode.model.trained_model import Anchor
-from meshnode.services.training.learner import Learner
+from meshnode.services.training.learner import RoundLearner
 from meshnode.services.training.messages import opinions_in
 from meshnode.wire import node_pb2 as pb
 
@@ -44,7 +44,7 @@ class Verdict:
 class Jury:
     """One node's judgement of the others."""
 
-    def __init__(self, node_id: str, learner: Learner) -> None:
+    def __init__(self, node_id: str, learner: RoundLearner) -> None:
         self.opinions = Opinions()
         self._node_id = node_id
         self._learner = learner

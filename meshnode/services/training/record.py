@@ -16,9 +16,9 @@ from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.replica import Replica, Report
 from meshnode.model.feedback import FeedbackUnreadable
 from meshnode.model.trained_model import Anchor
+from meshnode.services.gradient_values import Shapes
 from meshnode.services.training.disk import Judging, TrainingDisk
 from meshnode.services.training.gossip import History, remember
-from meshnode.services.training.messages import Shapes
 from meshnode.services.training.progress import MAX_LOSSES, Counts
 
 log = logging.getLogger(__name__)

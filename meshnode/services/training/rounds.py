@@ -32,10 +32,10 @@ from meshnode.model.trained_model import Anchor
 from meshnode.services.settings import LiveSettings
 from meshnode.services.training.contributions import ContributionStore
 from meshnode.services.training.disk import Judging
-from meshnode.services.training.fetching import CheckpointFetcher
+from meshnode.services.training.fetching import AnchorFetcher
 from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.jury import Jury, Messages
-from meshnode.services.training.learner import Learner
+from meshnode.services.training.learner import RoundLearner
 from meshnode.services.training.messages import contribution_message, held_out_in
 from meshnode.services.training.progress import RoundProgress
 from meshnode.services.training.record import RoundRecord
@@ -59,10 +59,10 @@ class Rounds:
         settings: LiveSettings,
         gossip: GradientGossip,
         replica: Replica,
-        learner: Learner,
+        learner: RoundLearner,
         contributions: ContributionStore,
         record: RoundRecord,
-        fetcher: CheckpointFetcher,
+        fetcher: AnchorFetcher,
         kept: Wakeup,
         served: Served,
     ) -> None:
@@ -87,6 +87,8 @@ class Rounds:
         self._applied: Messages = ()
         """What they were made of."""
         self._jury = Jury(key.node_id, learner)
+        self._measured = False
+        """Whether the loss of the kept weights was measured since the start."""
         self._verdict: bool | None = None
         """Whether the pending weights drop the kept ones; None if the round gave no verdict."""
         self.stopped = ""
@@ -98,7 +100,8 @@ class Rounds:
 
     async def run(self) -> None:
         """Train while it is enabled."""
-        await self._measure()
+        if await self.learner.prepare():
+            await self._measure()
         self.record.publish()
         self._kept_news.set()
         # Peers are asked before a round begins here.
@@ -144,6 +147,8 @@ class Rounds:
         if wanted is not None:
             await self._fetch(wanted)
             return True
+        if replica.state is State.WAITING:
+            await self._ready()
         if replica.begin(now):
             self.contributions.forget_uncounted()
             await self.record.save()
@@ -155,6 +160,12 @@ class Rounds:
         elif replica.state is State.SETTLING:
             await self._settle(now)
         return replica.state is not before
+
+    async def _ready(self) -> None:
+        replica = self.replica
+        await self.learner.ready(self._gossip.holders(replica.holders(replica.kept)))
+        if not self._measured:
+            await self._measure()
 
     async def _inner_steps(self) -> None:
         replica, learner = self.replica, self.learner
@@ -272,7 +283,7 @@ class Rounds:
             self.record.release()
         else:
             anchor = self.learner.model.anchor
-            await self.learner.adopt(self._pending)
+            await self.learner.adopt(self._pending, kept)
             self._judge(before)
             await self._kept()
             await self._jury.measure(anchor, self._applied, kept.version)
@@ -316,7 +327,7 @@ class Rounds:
             return
         self._applied = ()
         await self.record.save_anchor(anchor, wanted)
-        await self.learner.adopt(anchor)
+        await self.learner.adopt(anchor, wanted)
         self.record.hold()
         replica.adopted(wanted)
         # What these were made from is not here, so others judge them.
@@ -329,6 +340,7 @@ class Rounds:
             await self.learner.measure(*served)
         loss = await self.learner.validation_loss()
         self.record.measured(loss, self.learner.model.anchor.momentum_hash)
+        self._measured = True
         return loss
 
     async def _kept(self) -> None:

@@ -20,27 +20,24 @@ from meshnode.domain.identity import NodeKey
 from meshnode.domain.metering import TrainingFigures
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.replica import Replica, Tally
-from meshnode.model.data import TokenData
 from meshnode.model.diloco import Rule
-from meshnode.model.trained_model import TrainedModel
 from meshnode.services.settings import LiveSettings
 from meshnode.services.training.contributions import (
     FORWARD_POLLS,
     ContributionStore,
     filed_contribution,
 )
-from meshnode.services.training.disk import TrainingDisk, anchor_file
-from meshnode.services.training.fetching import CheckpointFetcher
+from meshnode.services.training.disk import anchor_file
 from meshnode.services.training.gossip import GradientGossip
-from meshnode.services.training.learner import Learner
+from meshnode.services.training.learner import RoundLearner
 from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.services.training.messages import report_message
 from meshnode.services.training.part import PipelinePart
 from meshnode.services.training.progress import Counts
-from meshnode.services.training.record import RoundRecord
 from meshnode.services.training.resting import RestingTraining
 from meshnode.services.training.rounds import Rounds, Served
 from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
+from meshnode.services.training.trainable import Load, PipelineRounds, Trainable, WholeModel
 from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.gradients import BYTES, format_of
@@ -50,10 +47,6 @@ log = logging.getLogger(__name__)
 MAX_CONTRIBUTION = 98 * 1024 * 1024
 """A contribution travels in one message (interface 8), which bounds the size of the model."""
 HOUR_S = 3600.0
-FETCHED_FOLDER = "fetched"
-"""For pieces of checkpoints."""
-
-Load = Callable[[], tuple[TrainedModel, TokenData]]
 
 
 class TrainingService:
@@ -72,8 +65,11 @@ class TrainingService:
         part: PipelinePart | None = None,
         freed: Callable[[], None] = lambda: None,
         origin: str = "",
+        layers: PipelineRounds | None = None,
     ) -> None:
         """``load`` blocks; it is called when training is first enabled.
+
+        With ``layers`` this node drives a pipeline in the rounds, and ``load`` is not called.
 
         ``origin`` is the hash of the untrained weights, by which the node knows what an earlier
         start kept of their training; empty if that does not matter.
@@ -95,10 +91,11 @@ class TrainingService:
         """Why this node does not train although it should, in words for the operator."""
         self._key = key
         self._settings = settings
-        self._load = load
         self._folder = folder
         self._timings = timings
-        self._rule = rule
+        self._layers = layers
+        seed = int(key.node_id[:8], 16)
+        self._trainable: Trainable = layers or WholeModel(load, folder, timings, seed, rule)
         self._freed = freed
         self._origin = origin
         self.loaded = False
@@ -137,6 +134,8 @@ class TrainingService:
     @property
     def newest(self) -> tuple[WeightsVersion, Path] | None:
         """The newest weights that the network agreed on, and their file; None before a round."""
+        if self._layers is not None:
+            return None
         if self.rounds is not None:
             kept = self.rounds.record.published.kept
         elif self.resting is not None:
@@ -290,19 +289,14 @@ class TrainingService:
                 await changed.wait()
 
     async def _begin(self, thread: LowPriorityThread) -> Rounds:
-        model, data = await thread(self._load)
+        begun = await self._trainable.begin(thread)
+        model, saved, disk = begun.learner.model, begun.saved, begun.disk
         kind = format_of(self._settings.current.training.gradients, model.parameters)
         if BYTES[kind] * model.parameters > MAX_CONTRIBUTION:
             raise StartupError(
                 f"training: the model is too large for one message a round as {kind.name.lower()}"
             )
-        initial = WeightsVersion(0, model.anchor.model_hash)
-        disk = await trio.to_thread.run_sync(partial(TrainingDisk, self._folder, initial))
-        saved = await trio.to_thread.run_sync(disk.load)
         persisted, counts = saved.persisted, saved.counts
-        anchor = await thread(partial(disk.anchor, persisted.kept, model.shapes))
-        if anchor is not None:
-            await thread(partial(model.adopt, anchor))
         filed = await thread(partial(filed_contribution, disk, persisted.contributed))
         if filed is None:
             # It cannot be sent again, and a second one for the same round would contradict it.
@@ -319,35 +313,22 @@ class TrainingService:
         )
         if filed is not None and persisted.contributed is not None:
             contributions.messages[persisted.contributed] = filed
-        seed = int(self.node_id[:8], 16)
-        learner = Learner(model, data, thread, seed=seed, rule=self._rule)
-        learner.resume(counts)
+        begun.learner.resume(counts)
         return Rounds(
             key=self._key,
             settings=self._settings,
             gossip=self.gossip,
             replica=replica,
-            learner=learner,
+            learner=begun.learner,
             contributions=contributions,
-            record=RoundRecord(
-                replica,
-                disk,
-                saved.losses,
-                partial(counted, learner, replica.tally),
-                saved.judging,
-            ),
+            record=begun.record(replica, partial(counted, begun.learner, replica.tally)),
             kept=self.kept,
             served=lambda: self.served(),
-            fetcher=CheckpointFetcher(
-                model.shapes,
-                self._folder / FETCHED_FOLDER,
-                whole=self._timings.whole_bytes,
-                call_s=self._timings.fetch_s,
-            ),
+            fetcher=begun.fetcher,
         )
 
 
-def counted(learner: Learner, tally: Tally) -> Counts:
+def counted(learner: RoundLearner, tally: Tally) -> Counts:
     """The counts of a node, to be saved."""
     progress = learner.progress
     return Counts(

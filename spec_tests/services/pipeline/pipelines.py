@@ -34,7 +34,8 @@ from meshnode.services.shards.holder import HolderLimits, serve_holder
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.relay import ShardRelay
-from meshnode.services.shards.training import ShardTrainer, serve_training
+from meshnode.services.shards.training import ShardTrainer
+from meshnode.services.shards.training_service import serve_training
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 from spec_tests.model.small_models import make_model

@@ -49,7 +49,8 @@ from meshnode.services.shards.holder import Holder, serve_holder
 from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.messages import ForwardAnswer, ForwardCall
 from meshnode.services.shards.relay import ShardRelay
-from meshnode.services.shards.training import ShardTrainer, serve_training
+from meshnode.services.shards.training import ShardTrainer
+from meshnode.services.shards.training_service import serve_training
 from meshnode.services.signer.signer import Signer
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb

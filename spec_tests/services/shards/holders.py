@@ -23,6 +23,7 @@ from meshnode.domain.metering import TrafficMeter
 from meshnode.edges.grpc_pipeline import PipelineServicer
 from meshnode.edges.grpc_service import node_services
 from meshnode.model.loading import LoadedModel, load_model
+from meshnode.model.manifest import parts_of
 from meshnode.model.sampler import Sampler
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.node_grpc import NodeServiceStub
@@ -30,13 +31,17 @@ from meshnode.rpc.pool import ChannelPool, serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import EngineLimits, Executor, ShardSession, serve_executor
 from meshnode.services.peers import PeerBook
+from meshnode.services.shards.exchange import LayerExchange
+from meshnode.services.shards.exchange_files import ExchangeFiles, original_layers
 from meshnode.services.shards.holder import Holder, HolderLimits, serve_holder
 from meshnode.services.shards.kept_graphs import TrainingLimits
 from meshnode.services.shards.members import TrainingMembers
 from meshnode.services.shards.messages import ForwardCall
 from meshnode.services.shards.relay import ShardRelay
-from meshnode.services.shards.training import ShardTrainer, serve_training
+from meshnode.services.shards.trained_layers import TrainedLayers
+from meshnode.services.shards.training import ShardTrainer
 from meshnode.services.shards.training_call import TrainingCall
+from meshnode.services.shards.training_service import serve_training
 from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 
@@ -217,8 +222,20 @@ async def holder_node(
             pool=pool,
             peers=known.as_peer_book,
         )
+        held = range(model.card.layers[0], model.card.layers[-1] + 1)
+        shapes = {name: one.shape for name, one in parts_of(executor.config, held).items()}
+        files = ExchangeFiles(
+            directory / "no-such-folder",
+            TrainedLayers(directory / "no-such-folder", "m", held),
+            shapes,
+            partial(original_layers, directory, held),
+        )
         service = PipelineServicer(
-            holder=holder, relay=relay, training=training, held=model.card.layers
+            holder=holder,
+            relay=relay,
+            training=training,
+            held=model.card.layers,
+            exchange=LayerExchange(training, files, shapes),
         )
         port = await nursery.start(
             partial(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ import torch
 import trio
 
 from meshnode.domain.identity import key_from_seed
+from meshnode.domain.training.position import PLACE
+from meshnode.domain.training.steps import Turn
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.services.shards.decoding import EXCHANGE
+from meshnode.services.shards.exchange_messages import PLACE_OF_COMMANDS, answer_in
 from meshnode.services.shards.layer_versions import LayerVersions
 from meshnode.services.shards.members import (
     MEMBER,
@@ -94,6 +99,55 @@ async def test_steps_of_strangers_are_refused_and_change_nothing(directory: Path
         assert not node.training.loaded
         assert await send(node, message, by_driver) == ""
         assert node.training.steps == 1
+
+
+async def test_commands_come_from_the_driver_alone(directory: Path) -> None:
+    async with shards(directory, [2, 3]) as (node,):
+        command = pb.LayerCommand(action="restore", version="0")
+        message = step_of()
+        message.hidden_states = command.SerializeToString()
+        members = TrainingMembers(DRIVER, node.known)
+        stranger = TrainingMembers(STRANGER, KnownPeers())
+        turn = node.training.members.rounds.latest(DRIVER.node_id).next
+        commanded = partial(
+            members.signed,
+            message,
+            node.key.node_id,
+            update=False,
+            place=PLACE_OF_COMMANDS,
+            mode=EXCHANGE,
+        )
+        by_driver = commanded(turn=turn)
+        by_stranger = stranger.signed(
+            message,
+            node.key.node_id,
+            Turn(turn.round_id, 1),
+            update=False,
+            place=PLACE_OF_COMMANDS,
+            mode=EXCHANGE,
+        )
+        only_adds = members.signed(message, node.key.node_id, turn, update=False)
+        for metadata in (
+            {"training": EXCHANGE},
+            by_stranger,
+            {**by_driver, SIGNATURE: "00" * 65},
+            # What was signed for something else is no command, and a command is no step.
+            {**only_adds, "training": EXCHANGE},
+            {**only_adds, "training": EXCHANGE, PLACE: PLACE_OF_COMMANDS},
+            {**signed(node, message), "training": EXCHANGE},
+            {**by_driver, "training": "step"},
+        ):
+            assert await send(node, message, metadata) == "PERMISSION_DENIED", metadata
+        assert not node.training.loaded
+        stub = await node.stub()
+        answer = await stub.PipelineForward.ask(message, metadata=by_driver)
+        assert answer.message.success
+        assert answer_in(answer.message.hidden_states) == pb.LayerAnswer()
+        assert "was taken before" in await send(node, message, by_driver)
+        for data in (b"\xff", b"x", pb.LayerCommand(action="jump").SerializeToString()):
+            message.hidden_states = data
+            number = node.training.members.rounds.latest(DRIVER.node_id).next
+            assert await send(node, message, commanded(turn=number)) == "INVALID_ARGUMENT"
 
 
 async def test_a_step_that_is_sent_again_is_refused(directory: Path) -> None:

@@ -1,0 +1,119 @@
+"""Pipelines and replicas are one network: what they learn is exchanged (decision 0222)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+
+from meshnode.model.diloco import OuterStep, Rule, aggregate
+from meshnode.model.loading import load_model
+from meshnode.model.trained_model import Anchor
+from meshnode.model.weights import checkpoint_tensors
+from meshnode.services.gradient_values import PackedGradients
+from meshnode.wire import node_pb2 as pb
+from spec_tests.processes.nodes import Node, wait_until
+from spec_tests.processes.training import WITHIN_S, TrainingProcesses
+
+pytestmark = pytest.mark.process
+
+ENDLESS = 1_000_000
+
+
+def pipeline(processes: TrainingProcesses, names: str, *ranges: str) -> list[Node]:
+    """Start a node for each range of layers; the first one drives."""
+    return [
+        processes.start(name, MESHNODE_LAYERS=held, MESHNODE_TRAINING_EXCHANGE="true")
+        for name, held in zip(names, ranges, strict=True)
+    ]
+
+
+def set_steps(steps: int, *drivers: Node) -> None:
+    for driver in drivers:
+        body = {"training": {"diloco_steps": steps}}
+        assert driver.ask("PATCH", "/api/v1/config", body).status == 200
+
+
+def contribution(driver: Node) -> pb.GossipGradientRequest | None:
+    """What a driver has sent last."""
+    try:
+        data = (driver.data_dir / "training" / "contribution.bin").read_bytes()
+    except FileNotFoundError:
+        return None
+    return pb.GossipGradientRequest.FromString(data)
+
+
+def outer_step(model: Path, messages: list[pb.GossipGradientRequest]) -> Anchor:
+    """The untrained weights after a set of contributions, as plain arithmetic."""
+    weights = checkpoint_tensors(load_model(model, trainable=True).decoder)
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    ordered = sorted(messages, key=lambda message: message.node_id)
+    sets = [PackedGradients(message.layer_gradients, shapes) for message in ordered]
+    return Anchor.of(*OuterStep().apply(weights, {}, aggregate(Rule.TRIMMED_MEAN, sets)))
+
+
+def kept_layers(node: Node, anchor: Anchor) -> set[str]:
+    """The tensors that a holder has kept of version 1, which are checked to be the anchor's."""
+    file = node.data_dir / "training" / f"layers-1-{anchor.model_hash[:16]}.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    assert all(tensors[name].equal(anchor.weights[name]) for name in tensors)
+    return set(tensors)
+
+
+@pytest.mark.slow
+def test_two_pipelines_end_a_round_with_the_sum_of_what_both_have_learned(
+    processes: TrainingProcesses, training_model: Path
+) -> None:
+    first = pipeline(processes, "ab", "0-1", "2-3")
+    second = pipeline(processes, "cd", "0-1", "2-3")
+    drivers = first[0], second[0]
+    set_steps(ENDLESS, *drivers)
+    wait_until(lambda: all(processes.peers(node) == 3 for node in processes.nodes), WITHIN_S)
+    wait_until(lambda: all(processes.training(d)["global_steps"] for d in drivers), WITHIN_S)
+    # One node ends its steps; the other hurries, and both begin a round without an end.
+    set_steps(1, first[0])
+    wait_until(lambda: contribution(first[0]), WITHIN_S)
+    set_steps(ENDLESS, first[0])
+    assert processes.wait_agreed(1, *drivers) == 1
+    sent = [one for one in map(contribution, drivers) if one is not None]
+    assert [one.round_id for one in sent] == [1, 1]
+    assert sent[0].layer_gradients != sent[1].layer_gradients
+    anchor = outer_step(training_model, sent)
+    assert processes.info(first[0]).model_hash == anchor.model_hash
+    held = [kept_layers(node, anchor) for node in (*first, *second)]
+    assert held[0] == held[2]
+    assert held[1] == held[3]
+    assert held[0] | held[1] == anchor.weights.keys()
+
+
+@pytest.mark.long
+def test_other_splits_and_whole_nodes_take_part(processes: TrainingProcesses) -> None:
+    first = pipeline(processes, "ab", "0", "1-3")
+    second = pipeline(processes, "cd", "0-1", "2-3")
+    whole = processes.start("w")
+    processes.wait_rounds(2, first[0], second[0], whole)
+    wait_until(lambda: processes.training(whole)["total_nodes_training"] == 3, WITHIN_S)
+
+
+@pytest.mark.long
+def test_killed_nodes_come_back_and_fetch_what_they_have_missed(
+    processes: TrainingProcesses,
+) -> None:
+    [driver, last] = pipeline(processes, "ab", "0-1", "2-3")
+    whole = processes.start("w")
+    processes.wait_rounds(1, driver, whole)
+
+    # The other goes on without the pipeline. Its holder comes back, and has to fetch.
+    version = processes.info(whole).version
+    processes.gone(last)
+    processes.wait_agreed(version + 2, whole)
+    last = processes.start("b", MESHNODE_LAYERS="2-3")
+    processes.wait_rounds(1, driver, whole)
+
+    # The whole node is killed, and has to fetch from the pipeline.
+    processes.gone(whole)
+    processes.wait_agreed(processes.info(driver).version + 1, driver)
+    whole = processes.start("w")
+    processes.wait_rounds(1, driver, whole)
+    assert "Traceback" not in driver.log() + last.log() + whole.log()
