@@ -31,6 +31,7 @@ from meshnode.domain.chain_settings import (
 from meshnode.domain.checks import AboveZero, Anything, Between, Check, LayerRange, Matches
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.forwarded import Networks
+from meshnode.domain.pipeline_settings import PipelineConfig
 from meshnode.domain.sites import NAMES, ORIGINS
 
 type_names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
@@ -107,7 +108,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("draft", str, "", Matches(r"[^\0]*", "must be a path")),
     Setting("layers", str, "all", _LAYERS),
     Setting("dtype", str, AUTO, Matches(*_DTYPES), Change.NEVER),
-    Setting("device", str, AUTO, Matches(*_DEVICES), Change.NEVER),
+    Setting("device", str, "cpu", Matches(*_DEVICES), Change.NEVER),
     Setting("tracker_url", str, "", Matches(*_TRACKERS), Change.RESTART),
     Setting("chain.model", str, "", Matches(r"[^\0]*", "must be a path")),
     Setting("genesis_sha256", str, "", Matches(*_SHA256)),
@@ -193,28 +194,6 @@ class ResourcesConfig:
     """The process's private memory: weights, KV cache and training, in GiB (decision 0157)."""
     cpu_threads: int
     """Threads that compute."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineConfig:
-    """How generations run over other nodes."""
-
-    chain: bool
-    """Whether holders forward hidden states (SwarmForward); otherwise the driver calls each."""
-    mixed: bool
-    """Whether a generation may use holders of another numeric class if none of its own is left."""
-    checks: float
-    """The part of the positions that others compute a second time; 0 for none (decision 0211)."""
-    call_s: float
-    """Deadline of one call to a holder, in seconds (interface 8: 5 s)."""
-    speculate: bool
-    """Whether tokens are guessed ahead where that is quicker; it never changes a token."""
-    forward: bool
-    """Whether requests go on to drivers, or come from others (decision 0218)."""
-    short_cut: bool
-    """Whether the last holder may answer this driver straight, where that is quicker."""
-    convoys: bool
-    """Whether positions of several generations go through the holders together."""
 
 
 @dataclass(frozen=True, slots=True)
