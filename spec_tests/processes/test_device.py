@@ -7,7 +7,7 @@ import pytest
 from meshnode.domain.units import GIBIBYTE
 from spec_tests.processes.nodes import run, running_node
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 def test_a_node_on_a_device_serves_and_shows_it(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_node_on_a_device_serves_and_shows_it(tmp_path: Path) -> None:
 
 
 def test_auto_falls_back_and_a_named_device_without_room_ends_the_start(tmp_path: Path) -> None:
-    with running_node(tmp_path / "data", MESHNODE_SIMULATED_DEVICE="1") as node:
+    with running_node(tmp_path / "data", "--device", "auto", MESHNODE_SIMULATED_DEVICE="1") as node:
         assert node.ask("GET", "/api/v1/health").json["checks"]["gpu"] == "absent"
     assert "computing on the CPU, not on cpu (simulated): the weights take" in node.log()
     folder = str(tmp_path / "other")
