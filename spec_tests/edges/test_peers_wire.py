@@ -14,6 +14,7 @@ import trio
 from meshnode.config import build_config
 from meshnode.domain.metering import TrafficMeter, TrainingFigures
 from meshnode.edges import http_peers
+from meshnode.edges.grpc_peers import SHARED_S, PeersServicer
 from meshnode.edges.http_index import IndexApi
 from meshnode.edges.http_node import node_access
 from meshnode.edges.http_peers import PeersApi
@@ -23,6 +24,7 @@ from meshnode.rpc.channel import open_channel
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.tokens import TokenStore
+from meshnode.supervise import Drain
 from meshnode.wire import node_pb2 as pb
 from spec_tests.edges.http_server import TOKEN, Answer, Client, start_server
 from spec_tests.services.dht.nodes import FAST_PEERS, LONG_S, DhtNode, id_named, nodes, until
@@ -45,6 +47,16 @@ async def test_a_node_describes_itself(tmp_path: Path) -> None:
     assert (info.has_embedding, info.has_head) == (False, True)
     assert (info.total_layers, info.hidden_dim, info.vocab_size) == (4, 32, 100)
     assert info.capacity.memory_total == 1 << 30
+
+
+async def test_callers_at_a_time_share_an_answer_that_is_soon_made_anew(tmp_path: Path) -> None:
+    async with nodes(tmp_path) as running:
+        node = await running.start("a", layers=[2, 3])
+        servicer = PeersServicer(book=node.book, drain=Drain())
+        first = await servicer.GetShardInfo(pb.GetShardInfoRequest())
+        assert await servicer.GetShardInfo(pb.GetShardInfoRequest()) is first
+        await trio.sleep(2 * SHARED_S)
+        assert await servicer.GetShardInfo(pb.GetShardInfoRequest()) is not first
 
 
 async def test_the_swarm_as_a_node_sees_it(tmp_path: Path) -> None:
