@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from conformance.catalogue import SERVED
 from conformance.judging import restarting
 from conformance.target import GRPC_PORT_OFFSET
 
@@ -277,7 +278,7 @@ def described(url: str) -> dict[str, Any]:
     model = ask(url, "GET", "/api/v1/network")["architecture"]
     balance = ask(url, "GET", "/api/v1/wallet/balance")
     return {
-        "profiles": ["node-api", "training", "native-api", "grpc", "dht", "pipeline"],
+        "profiles": sorted(profile.value for profile in SERVED),
         "legacy_gone": ["/api/auth/register", "/api/register", "/api/users"],
         "legacy_redirected": ["/login", "/signup"],
         "reference": ["/reference/v03/api/network"],

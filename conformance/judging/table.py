@@ -170,7 +170,13 @@ OF_REAL_NODES: list[Mutant] = [
         "INTERNAL" if called == "PipelineForward" and request is not None
         and request.target_shard >= FIRST_ABSENT_SHARD else answer)),
 ]  # fmt: skip
-ALSO = {
+ALSO: dict[str, set[str]] = {
+    # A half that stands for a whole number may be above its whole, and is not what was sent.
+    "status: resources.gpu_memory_used has another type": {"NA-SANE-015"},
+    "inference: usage.total_tokens has another type": {"NA-SANE-015"},
+    "training-global: diloco.inner_steps_total has another type": {"TR-RULE-013"},
+    "transfer: to has another type": {"NA-WALLET-001"},
+    "transfer: amount has another type": {"NA-WALLET-001"},
     "INTERNAL for an absent layer": {"PL-FWD-004"},
     # All three say that a final answer has logits, and one answer violates all of them.
     "logits before the last shard": {"PL-FWD-004", "PL-FWD-005"},
@@ -201,8 +207,8 @@ def mutants() -> list[Mutant]:
         also = frozenset(rules.TOGETHER.get(ident, ()))
         name = f"{at}. violated: {load()[ident].text}"
         rows.append(Mutant(name, ident, http, grpc, also, examples=10))
-    rows += [replace(row, also=frozenset(ALSO.get(row.name, ()))) for row in OF_REAL_NODES]
-    return rows
+    rows += OF_REAL_NODES
+    return [replace(row, also=row.also | ALSO.get(row.name, set())) for row in rows]
 
 
 def variants() -> list[Variant]:
