@@ -61,7 +61,7 @@ def kept_layers(node: Node, anchor: Anchor) -> set[str]:
     return set(tensors)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_pipelines_end_a_round_with_the_sum_of_what_both_have_learned(
     processes: TrainingProcesses, training_model: Path
 ) -> None:
