@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -129,10 +130,13 @@ def _wait_ready(url: str) -> None:
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(url, timeout=10):  # noqa: S310 - our own node
-                return
+            with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own node
+                # Until then, its chain still computes.
+                if json.load(answer)["ready"]:
+                    return
         except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
+            pass
+        time.sleep(0.2)
     raise RuntimeError("the node did not become ready")
 
 
