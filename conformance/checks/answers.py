@@ -125,3 +125,15 @@ def judge_failure_reason(
     """Rule on interface 7.3: a failure inside a normal answer gives its reason."""
     if refused:
         context.judge(ident, bool(reason.strip()), f"{key} is empty", reply)
+
+
+def judge_pass_reason(context: Context, answer: Any, reply: Reply) -> None:
+    """Rule on the reason in a PipelineForwardResponse that says that the pass failed."""
+    judge_failure_reason(
+        context,
+        "PL-FWD-001",
+        reply,
+        refused=not answer.success,
+        reason=answer.error_message,
+        key="error_message",
+    )

@@ -12,7 +12,11 @@ from typing import Any
 
 from conformance import messages
 from conformance.catalogue import fields_of_message
-from conformance.checks.answers import judge_failure_reason, judge_message
+from conformance.checks.answers import (
+    judge_failure_reason,
+    judge_message,
+    judge_pass_reason,
+)
 from conformance.checks.forms import WIDTHS, encode, is_framed
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import (
@@ -105,21 +109,10 @@ def _judge_tries(context: Context) -> None:
         _judge_refusal(context, reply)
 
 
-def _judge_reason(context: Context, answer: Any, reply: Reply) -> None:
-    judge_failure_reason(
-        context,
-        "PL-FWD-001",
-        reply,
-        refused=not answer.success,
-        reason=answer.error_message,
-        key="error_message",
-    )
-
-
 def _judge_refusal(context: Context, reply: Reply) -> None:
     answer = _answer(context, reply)
     if answer is not None:
-        _judge_reason(context, answer, reply)
+        judge_pass_reason(context, answer, reply)
 
 
 def _answer(context: Context, reply: Reply) -> Any | None:
@@ -218,7 +211,7 @@ def pipeline_ahead(context: Context) -> None:
     if answer is None:
         context.observe("PL-FWD-006", f"status {reply.code}", reply)
         return
-    _judge_reason(context, answer, reply)
+    judge_pass_reason(context, answer, reply)
     context.observe("PL-FWD-006", f"success {answer.success}: {answer.error_message}", reply)
 
 

@@ -21,6 +21,7 @@ from conformance.checks.answers import (
     judge_failure_reason,
     judge_message,
     judge_operation,
+    judge_pass_reason,
     other_name,
 )
 from conformance.checks.dht import SENDER
@@ -326,14 +327,7 @@ def pipeline_forward(context: Context) -> None:
     answer = judge_message(context, "PipelineForwardResponse", reply)
     if answer is None:
         return
-    judge_failure_reason(
-        context,
-        "PL-FWD-001",
-        reply,
-        refused=not answer.success,
-        reason=answer.error_message,
-        key="error_message",
-    )
+    judge_pass_reason(context, answer, reply)
     context.judge(
         "PL-FWD-002", answer.is_final or not answer.logits, "logits without is_final", reply
     )
