@@ -10,6 +10,7 @@ from functools import partial
 import torch
 import trio
 
+from bench.peer_process import PeerProcess, peer_process
 from bench.random_model import CONFIG, THREADS, Peer, random_model
 from bench.table import BenchRow, in_turn, seconds, throughput_row
 from meshnode.domain.generation import GenerationRequest
@@ -26,16 +27,15 @@ PROMPT = "Once upon a time there was a node that served a model to its neighbour
 def run() -> list[BenchRow]:
     """Run the measurements, which take a few minutes."""
     torch.set_num_threads(THREADS)
-    with random_model() as directory:
+    with random_model() as directory, peer_process(Peer, directory) as peer:
         model = load_model(directory, threads=THREADS)
-        peer = Peer(directory)
-    prompt = model.tokenizer.encode(PROMPT)
-    request = GenerationRequest(PROMPT, max_tokens=TOKENS, temperature=0.0)
-    return trio.run(_measure, model, peer, prompt, request)
+        prompt = model.tokenizer.encode(PROMPT)
+        request = GenerationRequest(PROMPT, max_tokens=TOKENS, temperature=0.0)
+        return trio.run(_measure, model, peer, prompt, request)
 
 
 async def _measure(
-    model: LoadedModel, peer: Peer, prompt: list[int], request: GenerationRequest
+    model: LoadedModel, peer: PeerProcess, prompt: list[int], request: GenerationRequest
 ) -> list[BenchRow]:
     async with trio.open_nursery() as nursery:
         limits = EngineLimits(max_batch=CONCURRENT)
@@ -44,10 +44,10 @@ async def _measure(
             in_turn,
             ROUNDS,
             partial(trio.from_thread.run, _ours, executor, request, 1),
-            partial(peer.tokens_per_second, prompt, 1, TOKENS),
+            partial(peer.call, "tokens_per_second", prompt, 1, TOKENS),
             _read_bandwidth,
             partial(trio.from_thread.run, _ours, executor, request, CONCURRENT),
-            partial(peer.tokens_per_second, prompt, CONCURRENT, TOKENS),
+            partial(peer.call, "tokens_per_second", prompt, CONCURRENT, TOKENS),
         )
         nursery.cancel_scope.cancel()
     one, peer_one, bandwidth, many, peer_many = samples

@@ -43,8 +43,17 @@ TOKENS = 48
 ROUNDS = 3
 MIN_SHARE, MIN_OF_ONE = 0.85, 0.9
 COMPUTING = "meshnode_engine_computing_seconds_total"
-PLACES = {"MESHNODE_LIMITS_MAX_BATCH": "32", "MESHNODE_PIPELINE_SPECULATE": "false"}
+PATIENT_S = 300.0
+"""How long a driver waits for a holder, and the nodes for one another, on a busy machine."""
+PLACES = {
+    "MESHNODE_LIMITS_MAX_BATCH": "32",
+    "MESHNODE_PIPELINE_SPECULATE": "false",
+    "MESHNODE_PIPELINE_CALL_S": str(PATIENT_S),
+}
 PLAIN = {**PLACES, "MESHNODE_PIPELINE_CONVOYS": "false"}
+SHARED = {**PLACES, "MESHNODE_LIMITS_MAX_BATCH": "64"}
+"""For holders: a driver's sessions end there some moments after its streams, when the other's have
+begun."""
 PROMPTS = tuple(f"Once upon a time there were {count} nodes that" for count in range(2, 34))
 
 
@@ -100,10 +109,11 @@ def stages(model: str, layers: Sequence[str]) -> Iterator[tuple[Stages, Stages]]
         holders = []
         for core, held in enumerate(layers[1:], 1):
             with on_core(core):
-                node = running_node(model, 1, "--layers", held, *joining, **PLACES)
+                node = running_node(model, 1, "--layers", held, *joining, **SHARED)
                 holders.append(stack.enter_context(node))
-        for each in drivers:
-            wait_joined(each, len(layers))
+        # A holder takes sessions of strangers last, so it has to know the drivers as well.
+        for each in (*drivers, *holders):
+            wait_joined(each, len(layers), PATIENT_S)
         first, second = (Stages((driver, *holders)) for driver in drivers)
         yield first, second
 

@@ -27,6 +27,7 @@ import torch
 import trio
 
 from bench.node_process import running_node
+from bench.peer_process import peer_process
 from bench.random_model import THREADS, Peer, random_model
 from bench.table import BenchRow, latency_row, percentile, throughput_row
 from meshnode.model.files import TOKENIZER_FILE
@@ -201,10 +202,9 @@ def at_least(floor: float, values: list[float]) -> list[float]:
 def run(load: Load = Load(STREAMS, TOKENS, PROMPT), rounds: int = ROUNDS) -> list[BenchRow]:
     """Measure a new node, beside a peer with the same weights."""
     torch.set_num_threads(THREADS)
-    with random_model() as directory:
-        peer = Peer(directory)
+    with random_model() as directory, peer_process(Peer, directory) as peer:
         prompt = Tokenizer.read(directory / TOKENIZER_FILE).encode(load.prompt)
-        theirs = partial(peer.tokens_per_second, prompt, load.streams, load.tokens)
+        theirs = partial(peer.call, "tokens_per_second", prompt, load.streams, load.tokens)
         with running_node(str(directory), THREADS) as node:
             return trio.run(measure, Node(node.url, node.token), load, rounds, theirs)
 

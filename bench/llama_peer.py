@@ -1,7 +1,8 @@
 """llama.cpp with the weights of a model directory, in a format of its own.
 
-It is called through ``llama-cpp-python``'s low-level functions, in this process, without a server:
-a decode of one batch with a position of each sequence, and a decode of a prompt in its own batches.
+It is called through ``llama-cpp-python``'s low-level functions, without a server: a decode of one
+batch with a position of each sequence, and a decode of a prompt in its own batches. Where its speed
+is measured it runs in a process of its own (``peer_process.py``).
 """
 
 from __future__ import annotations

@@ -78,12 +78,12 @@ def rate(node: RunningNode, sessions: int) -> Callable[[], float]:
     return partial(trio.run, tokens_per_second, Node(node.url, node.token), load, sessions)
 
 
-def wait_joined(driver: RunningNode, peers: int) -> None:
+def wait_joined(driver: RunningNode, peers: int, within_s: float = JOINED_WITHIN_S) -> None:
     """Wait until the driver knows so many peers."""
     request = urllib.request.Request(  # noqa: S310 - our own node
         f"{driver.url}/api/v1/peers", headers={"Authorization": f"Bearer {driver.token}"}
     )
-    deadline = time.monotonic() + JOINED_WITHIN_S
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         with urllib.request.urlopen(request) as answer:  # noqa: S310 - our own node
             if json.load(answer)["total"] >= peers:

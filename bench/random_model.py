@@ -52,6 +52,7 @@ class Peer:
     """``transformers`` with the weights of a model directory."""
 
     def __init__(self, directory: Path) -> None:
+        torch.set_num_threads(THREADS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from transformers import LlamaForCausalLM  # heavy, and only needed here

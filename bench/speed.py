@@ -1,8 +1,9 @@
-"""The engine in every format against llama.cpp with the same weights in the same process.
+"""The engine in every format against llama.cpp with the same weights.
 
-Ours and llama.cpp's samples are taken in turn. Nothing else may compute meanwhile: llama.cpp's
-threads spin, and lose far more on a busy machine than ours do. A machine that is loaded is refused,
-unless ``BENCH_LOADED=1`` is set; then every row says so.
+llama.cpp and ``transformers`` run in processes of their own (``peer_process.py``). Their samples
+and ours are taken in turn. Nothing else may compute meanwhile: llama.cpp's threads spin, and lose
+far more on a busy machine than ours do. A machine that is loaded is refused, unless
+``BENCH_LOADED=1`` is set; then every row says so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 import torch
 import trio
 
-from bench.llama_peer import FORMATS, LlamaPeer, llama, write_gguf
+from bench.llama_peer import FORMATS, LlamaPeer, write_gguf
+from bench.peer_process import PeerProcess, peer_process
 from bench.random_model import THREADS, Peer, random_model
 from bench.table import BenchRow, in_turn, seconds, throughput_row
 from meshnode.domain.generation import GenerationRequest, TokenEvent
@@ -52,7 +54,7 @@ def run() -> list[BenchRow]:
             path = Path(folder) / f"{dtype}.gguf"
             write_gguf(directory, path, dtype)
             model = load_model(directory, threads=THREADS, dtype=dtype)
-            with llama(path, THREADS, CONCURRENT, CONTEXT) as peer:
+            with peer_process(LlamaPeer, path, THREADS, CONCURRENT, CONTEXT) as peer:
                 rows += _against_llama(dtype, model, peer)
             rows += trio.run(_gaps, dtype, model)
             path.unlink()
@@ -80,18 +82,18 @@ def _bandwidth() -> BenchRow:
     return BenchRow("memory, large copy", statistics.median(samples), None, None, None, "GB/s")
 
 
-def _against_llama(dtype: str, model: LoadedModel, peer: LlamaPeer) -> list[BenchRow]:
+def _against_llama(dtype: str, model: LoadedModel, peer: PeerProcess) -> list[BenchRow]:
     engine = Engine(model.decoder, CONCURRENT)
     prompt = model.tokenizer.encode(SENTENCE)
     long = (prompt * (PROMPT // len(prompt) + 1))[:PROMPT]
     one, their_one, many, their_many, read, their_read = in_turn(
         ROUNDS,
         partial(_decode_rate, engine, prompt, 1),
-        partial(peer.decode_rate, prompt, 1, TOKENS),
+        partial(peer.call, "decode_rate", prompt, 1, TOKENS),
         partial(_decode_rate, engine, prompt, CONCURRENT),
-        partial(peer.decode_rate, prompt, CONCURRENT, TOKENS),
+        partial(peer.call, "decode_rate", prompt, CONCURRENT, TOKENS),
         partial(_prompt_rate, engine, long),
-        partial(peer.prompt_rate, long),
+        partial(peer.call, "prompt_rate", long),
     )
     name = f"{dtype} vs {FORMATS[dtype]}"
     weights = model.weight_bytes - model.decoder.config.vocab_size * _row_bytes(model)
@@ -202,15 +204,16 @@ async def _first(
 
 
 def _against_transformers(directory: Path) -> list[BenchRow]:
-    model, peer = load_model(directory, threads=THREADS), Peer(directory)
+    model = load_model(directory, threads=THREADS)
     engine, prompt = Engine(model.decoder, CONCURRENT), model.tokenizer.encode(SENTENCE)
-    one, theirs, many, their_many = in_turn(
-        ROUNDS,
-        partial(_decode_rate, engine, prompt, 1),
-        partial(peer.tokens_per_second, prompt, 1, TOKENS),
-        partial(_decode_rate, engine, prompt, CONCURRENT),
-        partial(peer.tokens_per_second, prompt, CONCURRENT, TOKENS),
-    )
+    with peer_process(Peer, directory) as peer:
+        one, theirs, many, their_many = in_turn(
+            ROUNDS,
+            partial(_decode_rate, engine, prompt, 1),
+            partial(peer.call, "tokens_per_second", prompt, 1, TOKENS),
+            partial(_decode_rate, engine, prompt, CONCURRENT),
+            partial(peer.call, "tokens_per_second", prompt, CONCURRENT, TOKENS),
+        )
     return [
         throughput_row("float32 vs transformers, one", one, theirs, 1.0, "token/s"),
         throughput_row(f"float32 vs transformers, {CONCURRENT}", many, their_many, 1.0, "token/s"),

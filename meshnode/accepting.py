@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from meshnode.domain.connections import is_here
+from meshnode.domain.errors import StartupError
 from meshnode.domain.ratelimit import Rate, RateLimit, address_key
 from meshnode.domain.shortage import SHORTAGES
 
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 32
 """Connections accepted before other tasks run again: some milliseconds' worth."""
+REFUSED_PAUSE_S = 0.01
+"""No connection is accepted for so long after one that came too fast. So a flood of them takes a
+twentieth of a processor, and whoever connects meanwhile waits in the system's queue."""
+BACKLOG = 256
 SHORTAGE_PAUSE_S = 0.1
 KEPT_FREE = 32
 """Descriptors that no accepted connection takes, for files and the ledger. The shares of the
@@ -51,6 +56,31 @@ class AddressRate:
         if is_here(ip) or self._exempt(ip):
             return True
         return self._limit.wait(address_key(ip), trio.current_time()) == 0.0
+
+
+async def open_listeners(host: str, port: int) -> list[socket.socket]:
+    """Listen on every address of ``host``, on one and the same port; port 0 takes a free one.
+
+    Never with SO_REUSEPORT: a taken port is an error. Raises :class:`StartupError` in one line.
+    """
+    try:
+        opened = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    except socket.gaierror:
+        raise StartupError(f"cannot listen on {host}: there is no such address") from None
+    except OSError as error:
+        # With several addresses, the first cause is the one that the operator can act on.
+        code = error.errno or getattr(error.__cause__, "errno", None)
+        if code == errno.EADDRINUSE:
+            raise StartupError(f"port {port} is already in use on {host}") from None
+        reason = error.strerror or str(error)
+        raise StartupError(f"cannot listen on port {port} of {host}: {reason}") from None
+    listeners = [socket.socket(fileno=listener.socket.detach()) for listener in opened]
+    if port == 0:
+        # Each address has a free port of its own, and only one can be told.
+        for listener in listeners[1:]:
+            listener.close()
+        del listeners[1:]
+    return listeners
 
 
 async def accept_connections(
@@ -79,6 +109,7 @@ async def _accept_on(
 ) -> None:
     while True:
         await trio.lowlevel.wait_readable(listener)
+        refused = False
         for _ in range(AT_ONCE):
             try:
                 sock, address = listener.accept()
@@ -97,8 +128,9 @@ async def _accept_on(
             elif rate.admits(str(address[0])):
                 handlers.start_soon(serve, _stream(sock))
             else:
+                refused = True
                 sock.close()
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(REFUSED_PAUSE_S if refused else 0)
 
 
 def has_left(descriptor: int) -> bool:

@@ -93,6 +93,11 @@ class Turns(trio.abc.Instrument):
             if self.rivals:
                 self._stop()
 
+    def begin(self, address: AddressTime | None) -> None:
+        """Count the rest of the step that runs now; None for a client that never waits."""
+        if self.rivals:
+            self._running, self._begun = address, self._clock()
+
     def _stop(self) -> None:
         self.rivals = ()
         self._running = None
@@ -122,6 +127,7 @@ class ClientTurns:
     def enter(self) -> None:
         """Count what the running task does from now on, and the tasks that it starts."""
         _whose.set(self._address)
+        self._turns.begin(self._address)
 
     async def wait(self, left: Callable[[], bool] = lambda: False) -> bool:
         """Wait until the address may use more time. The caller goes on without a checkpoint.

@@ -11,7 +11,9 @@ from tools.siege.processor import Usage, taken
 from tools.siege.report import faults, kept, remark
 from tools.siege.trial import Outcome, Round
 
-NOTHING = Usage(node=0.0, loop=0.0, siblings=0.0, attacker=0.0, busy=0.0, waits={})
+NOTHING = Usage(
+    node=0.0, loop=0.0, siblings=0.0, attacker=0.0, attacker_waits=0.0, busy=0.0, waits={}
+)
 PHASE = Phase(
     requests=10.0,
     tokens=120.0,
@@ -23,6 +25,7 @@ PHASE = Phase(
     descriptors=0,
     node_cores=1.0,
     attacker_cores=0.0,
+    attacker_waits=0.0,
     taken_cores=0.0,
     left_share=1.0,
 )
@@ -76,6 +79,13 @@ def test_a_drift_of_the_machine_cancels() -> None:
     assert kept(found) == pytest.approx(0.9)
     assert faults(found) == []
     assert "differed by 50%" in remark(found)
+
+
+def test_an_attack_that_could_not_work_is_said_to_be_weak() -> None:
+    weak = replace(phase(9), attacker_cores=0.1, attacker_waits=0.3)
+    assert "had 25% of the time" in remark(outcome((phase(10), weak, phase(10))))
+    strong = replace(weak, attacker_cores=0.4)
+    assert not remark(outcome((phase(10), strong, phase(10))))
 
 
 def test_a_rate_below_the_bar_is_a_fault() -> None:

@@ -85,6 +85,8 @@ class Scheduler(Generic[Key]):
         self.limits = self._settled_for = limits
         self._settled_until = -math.inf
         """Until then nobody takes a place, unless sessions or limits change."""
+        self._latest_contest: Contest[Key] | None = None
+        """What is known of the claims; None if they have changed since."""
         self.pace = Pace()
         """What a position of a prompt costs, which bounds chunks of a seamless engine."""
         self._seamless = seamless
@@ -231,7 +233,8 @@ class Scheduler(Generic[Key]):
         session = self._session(key)
         if self.kv_bytes_in_use - session.kv_bytes + kv_bytes > self.limits.kv_bytes:
             return False
-        session.kv_bytes, self._settled_until = kv_bytes, -math.inf
+        session.kv_bytes = kv_bytes
+        self._unsettle()
         return True
 
     def skip(self, key: Key, start: int) -> None:
@@ -357,13 +360,20 @@ class Scheduler(Generic[Key]):
 
     def _is_settled(self, now: float) -> bool:
         if self.limits is not self._settled_for:
-            self._settled_until = -math.inf
+            self._unsettle()
         return not self.queued or now < self._settled_until
 
+    def _unsettle(self) -> None:
+        self._settled_until, self._latest_contest = -math.inf, None
+
     def _contest(self) -> Contest[Key]:
-        placed = {key: session for state in BATCH for key, session in self._in[state].items()}
-        waiting = self._in[State.WAITING]
-        return Contest(placed, waiting, self.limits.max_batch, self.limits.kv_bytes)
+        # It is asked for a victim and then for who is next, with a hundred sessions or more.
+        if (contest := self._latest_contest) is None:
+            placed = {key: session for state in BATCH for key, session in self._in[state].items()}
+            limits, waiting = self.limits, self._in[State.WAITING]
+            contest = Contest(placed, waiting, limits.max_batch, limits.kv_bytes)
+            self._latest_contest = contest
+        return contest
 
     def _whose_turn(self, state: State) -> list[Key]:
         sessions = self._in[state].items()
@@ -384,7 +394,7 @@ class Scheduler(Generic[Key]):
             self._in[state][key] = session
         session.at_rest = state is State.RESTING
         if not {old, state} <= COMPUTING:
-            self._settled_until = -math.inf
+            self._unsettle()
         if session.at_rest or old is State.WAITING:
             self._orders += 1
             session.order = self._orders

@@ -95,6 +95,12 @@ class ConnectionTable(Generic[Kept]):
             if not of_address:
                 del self._of[address]
 
+    def exchange(self, connection: Kept, other: Kept) -> None:
+        """Keep ``other``, of the same address, in the place of ``connection``, which is kept."""
+        self.discard(connection)
+        address = self._kept[other] = _address(other.ip)
+        self._of.setdefault(address, {})[other] = None
+
     def of(self, ip: str) -> list[Kept]:
         """The connections of a client's address."""
         return list(self._of.get(_address(ip), ()))

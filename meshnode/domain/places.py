@@ -151,11 +151,14 @@ class Contest(Generic[Key]):
 
     def _find_heads(self) -> dict[Standing, Key]:
         """The head of each standing that waits, the highest standing first."""
-        heads: dict[Standing, Key] = {}
+        oldest: dict[Requester, Key] = {}
         for key, claim in self._waiting.items():
-            head = heads.get(claim.standing)
-            if head is None or self._of[claim.requester] < self._of[self._waiting[head].requester]:
-                heads[claim.standing] = key
+            oldest.setdefault(claim.requester, key)
+        heads: dict[Standing, Key] = {}
+        for requester, key in oldest.items():
+            head = heads.get(requester.standing)
+            if head is None or self._of[requester] < self._of[self._waiting[head].requester]:
+                heads[requester.standing] = key
         return dict(sorted(heads.items()))
 
     def _fits(self, claim: Claim) -> bool:
@@ -178,7 +181,7 @@ class Contest(Generic[Key]):
 
     def _use_of(self, standing: Standing) -> tuple[int, int]:
         """The places and the bytes that a standing has."""
-        sizes = [c.kv_bytes for c in self._placed.values() if c.standing is standing]
+        sizes = [c.kv_bytes for c in self._placed.values() if c.requester.standing is standing]
         return len(sizes), sum(sizes)
 
     def _who_gives_way(self, head: Claim, now: float) -> list[Key]:

@@ -9,9 +9,7 @@ in the application.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import socket
 from contextlib import ExitStack
 from functools import partial
 
@@ -19,14 +17,14 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from meshnode.accepting import AddressRate, accept_connections
+from meshnode.accepting import AddressRate, accept_connections, open_listeners
 from meshnode.domain.connections import ConnectionTable, share_of
-from meshnode.domain.errors import StartupError
 from meshnode.domain.forwarded import TrustedProxies
 from meshnode.domain.ratelimit import Rate
 from meshnode.http.errors import ErrorForm, http_failure
 from meshnode.http.exchange import error_message, new_request_id
-from meshnode.http.transport import Application, Connection, Shared
+from meshnode.http.transport import Application, Connection, Shared, peer_ip
+from meshnode.newcomers import Newcomer
 from meshnode.tls import ServerTls
 from meshnode.turns import Turns
 
@@ -42,7 +40,6 @@ MAX_REFUSALS = 32
 because each answer keeps a descriptor for up to a second."""
 MAX_HEAD_BYTES = 16 * 1024
 """Request line and headers together."""
-BACKLOG = 256
 
 
 async def serve_http(
@@ -74,9 +71,9 @@ async def serve_http(
     Raises :class:`StartupError` in one line when it cannot listen.
     """
     proxies = proxies or TrustedProxies("")
-    listeners = await _open_listeners(host, port)
+    listeners = await open_listeners(host, port)
     context = WorkerContext(None)
-    connections: ConnectionTable[Connection] = ConnectionTable(
+    connections: ConnectionTable[Newcomer | Connection] = ConnectionTable(
         max_connections,
         lambda ip: (
             max_connections
@@ -96,33 +93,35 @@ async def serve_http(
             await trio.aclose_forcefully(stream)
 
     async def serve_admitted(stream: trio.SocketStream) -> None:
-        try:
-            connection = Connection(app, config, context, stream, shared)
-        except OSError:
-            # The client left before the connection was looked at.
-            return
-        admitted, replaced = connections.admit(connection)
+        ip = peer_ip(stream.socket)
+        client = shared.turns.of(ip)
+        client.enter()
+        newcomer = Newcomer(stream.socket, ip, client)
+        admitted, replaced = connections.admit(newcomer)
         if replaced is not None:
             replaced.evict()
         if not admitted:
+            # With TLS, a handshake would cost more than the client may have.
             if tls is None:
                 await _refuse(stream, app.errors_for(""), refusals)
-            else:
-                # A handshake would cost more than the client may have.
-                connection.abandon()
             return
+        kept: Newcomer | Connection = newcomer
         try:
-            await connection.run()
+            if await newcomer.speaks(shared.silence_s):
+                connection = Connection(app, config, context, stream, shared, newcomer)
+                connections.exchange(newcomer, connection)
+                kept = connection
+                await connection.run()
         except* Exception:
             # An edge guard: no client may end the node.
             log.exception("a connection failed unexpectedly")
         finally:
-            connections.discard(connection)
+            connections.discard(kept)
 
     async with trio.open_nursery() as handlers:
-        with ExitStack() as open_listeners:
+        with ExitStack() as listening:
             for listener in listeners:
-                open_listeners.enter_context(listener)
+                listening.enter_context(listener)
             async with trio.open_nursery() as accepting:
                 accept = partial(accept_connections, listeners, serve_connection)
                 connects = AddressRate(rate, proxies.includes)
@@ -136,22 +135,6 @@ async def serve_http(
         for connection in connections:
             connection.drain()
         handlers.cancel_scope.deadline = trio.current_time() + grace_s
-
-
-async def _open_listeners(host: str, port: int) -> list[socket.socket]:
-    """Listen on every address of ``host``. Never with SO_REUSEPORT: a taken port is an error."""
-    try:
-        opened = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
-        return [socket.socket(fileno=listener.socket.detach()) for listener in opened]
-    except socket.gaierror:
-        raise StartupError(f"cannot listen on {host}: there is no such address") from None
-    except OSError as error:
-        # With several addresses, the first cause is the one that the operator can act on.
-        code = error.errno or getattr(error.__cause__, "errno", None)
-        if code == errno.EADDRINUSE:
-            raise StartupError(f"port {port} is already in use on {host}") from None
-        reason = error.strerror or str(error)
-        raise StartupError(f"cannot listen on port {port} of {host}: {reason}") from None
 
 
 async def _refuse(

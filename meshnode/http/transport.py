@@ -48,6 +48,7 @@ from meshnode.domain.forwarded import TrustedProxies
 from meshnode.domain.frames import AddressFrames
 from meshnode.http.http1 import Http1
 from meshnode.http.http2 import Http2, StreamPool
+from meshnode.newcomers import Newcomer
 from meshnode.tls import HANDSHAKE_S, ServerTls, TlsSocket, wrap
 from meshnode.turns import Turns
 
@@ -105,6 +106,11 @@ class Shared:
     streams: StreamPool = field(default_factory=lambda: StreamPool(EXTRA_STREAMS))
     turns: Turns = field(default_factory=Turns)
 
+    @property
+    def silence_s(self) -> float:
+        """How long a newcomer may say nothing."""
+        return KEEP_ALIVE_S if self.tls is None else HANDSHAKE_S
+
 
 class Connection:
     """One accepted connection. ``run`` serves it to its end; ``drain`` lets it go early."""
@@ -115,15 +121,16 @@ class Connection:
         config: Config,
         context: WorkerContext,
         stream: trio.SocketStream,
-        shared: Shared | None = None,
+        shared: Shared,
+        newcomer: Newcomer,
     ) -> None:
         """``shared`` is what all connections of a server have in common."""
-        self._shared = shared or Shared()
+        self._shared = shared
         self._errors_for = app.errors_for
         self._app: AppWrapper = ASGIWrapper(app)
         self._config = config
         self._context = context
-        self.ip = _peer_ip(stream.socket)
+        self.ip = newcomer.ip
         """The client's address; empty if it had left before it was looked at."""
         tls = self._shared.tls
         self._socket: trio.socket.SocketType | TlsSocket = stream.socket
@@ -132,11 +139,11 @@ class Connection:
         self._sending = trio.Lock()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._deadline = trio.current_time() + KEEP_ALIVE_S
+        self._deadline = newcomer.idle_since + KEEP_ALIVE_S
         self._idle = True
-        self.idle_since = trio.current_time()
+        self.idle_since = newcomer.idle_since
         """When the latest request began or its answer was finished, or the connection accepted."""
-        self._turns = self._shared.turns.of(self.ip)
+        self._turns = newcomer.turns
         self._closing = False
         self._ignoring = False
         self._draining = False
@@ -151,7 +158,6 @@ class Connection:
             # The client left before the connection was served.
             self._socket.close()
             return
-        self._turns.enter()
         try:
             with self._scope:
                 if not await self._shake_hands():
@@ -211,10 +217,6 @@ class Connection:
         """End an idle connection at once, because another one takes its place."""
         self._draining = True
         self._read_until(-math.inf)
-
-    def abandon(self) -> None:
-        """Close a connection that is never run."""
-        self._socket.close()
 
     def drain(self) -> None:
         """End as soon as no response is being made; an idle connection ends at once."""
@@ -314,7 +316,8 @@ def _detached(stream: trio.SocketStream) -> socket.socket:
     return socket.socket(fileno=stream.socket.detach())
 
 
-def _peer_ip(sock: trio.socket.SocketType) -> str:
+def peer_ip(sock: trio.socket.SocketType) -> str:
+    """The address of a client; empty if it has left."""
     try:
         client = parse_socket_addr(sock.family, sock.getpeername())
     except OSError:

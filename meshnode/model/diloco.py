@@ -10,7 +10,7 @@ Invariants: results depend only on the values and their order, not on threads or
 operation works element by element, in the order of the contributions, one product and one sum at a
 time, so replicas that apply the same set to the same anchor get the same bits. With ``f`` Byzantine
 nodes among ``n``, ``f`` no more than :func:`tolerated`, every element that ``TRIMMED_MEAN`` and
-``MEDIAN`` give lies between those of honest nodes.
+``MEDIAN`` give lies between those of honest nodes, whatever the contributions weigh.
 """
 
 from __future__ import annotations
@@ -100,13 +100,17 @@ def tolerated(count: int) -> int:
 
 
 def aggregate(
-    rule: Rule, contributions: Sequence[Contribution], scales: Sequence[float] | None = None
+    rule: Rule,
+    contributions: Sequence[Contribution],
+    scales: Sequence[float] | None = None,
+    weights: Sequence[float] | None = None,
 ) -> dict[str, Tensor]:
     """Combine pseudo-gradients, which have equal names and shapes and are finite, into one.
 
-    If any of them is sparse, those with a norm above the median of all are scaled down to it.
-    With ``scales``, each is multiplied by its own instead: then these are parts, and the scales
-    those of the whole. Raises ValueError if there are no contributions.
+    ``weights``, from 0 to 1, say how much each counts in a mean; all equally without them. If any
+    pseudo-gradient is sparse, those with a norm above the median of all, each divided by its
+    weight, are scaled down to it. With ``scales``, each is multiplied by its own instead: then
+    these are parts, and the scales those of the whole. Raises ValueError if there are none.
     """
     if not contributions:
         raise ValueError("nothing to aggregate")
@@ -114,17 +118,21 @@ def aggregate(
     if rule is Rule.KRUM and spare:
         chosen = contributions[_krum(contributions, spare)]
         return {name: dense(tensor).clone() for name, tensor in chosen.items()}
+    weights = [1.0] * len(contributions) if weights is None else weights
     if scales is None:
-        scales = scales_of(contributions)
+        scales = scales_of(contributions, weights)
     return {
-        name: _combined(rule, [contribution[name] for contribution in contributions], scales)
+        name: _combined(rule, [one[name] for one in contributions], scales, weights)
         for name in contributions[0]
     }
 
 
-def scales_of(contributions: Sequence[Contribution]) -> list[float]:
+def scales_of(
+    contributions: Sequence[Contribution], weights: Sequence[float] | None = None
+) -> list[float]:
     """By what each of a set is multiplied before it is combined with the others."""
-    return clips(contributions) if is_sparse(contributions) else [1.0] * len(contributions)
+    sparse = is_sparse(contributions)
+    return clips(contributions, weights) if sparse else [1.0] * len(contributions)
 
 
 def is_sparse(contributions: Sequence[Contribution]) -> bool:
@@ -139,15 +147,27 @@ def norm(contribution: Contribution) -> float:
     return float(torch.tensor(square).sqrt())
 
 
-def clips(contributions: Sequence[Contribution]) -> list[float]:
-    """By what each is scaled down, so that none has a norm above the median of all."""
-    norms = [norm(contribution) for contribution in contributions]
+def clips(
+    contributions: Sequence[Contribution], weights: Sequence[float] | None = None
+) -> list[float]:
+    """By what each is scaled down, so that none has a norm above the median of all.
+
+    A norm is divided by the weight first: fewer steps lead less far.
+    """
+    weights = [1.0] * len(contributions) if weights is None else weights
+    norms = [norm(one) / weight for one, weight in zip(contributions, weights, strict=True)]
     # The lower median: of two, the smaller one.
     median = sorted(norms)[(len(norms) - 1) // 2]
     return [median / one if one > median else 1.0 for one in norms]
 
 
-def _combined(rule: Rule, parts: list[Tensor | SparseTensor], scales: Sequence[float]) -> Tensor:
+def _combined(
+    rule: Rule,
+    parts: list[Tensor | SparseTensor],
+    scales: Sequence[float],
+    weights: Sequence[float],
+) -> Tensor:
+    weighing = torch.tensor(weights, dtype=torch.float32).unsqueeze(1)
     whole = torch.empty(parts[0].shape)
     flat = whole.view(-1)
     for first in range(0, flat.numel(), WINDOW):
@@ -155,7 +175,7 @@ def _combined(rule: Rule, parts: list[Tensor | SparseTensor], scales: Sequence[f
         windows = [_window(part, first, stop) for part in parts]
         values = torch.stack([one * scale for (one, _), scale in zip(windows, scales, strict=True)])
         sent = torch.stack([mask for _, mask in windows])
-        flat[first:stop] = _COMBINE.get(rule, _mean)(values, sent)
+        flat[first:stop] = _COMBINE.get(rule, _mean)(values, sent, weighing)
     return whole
 
 
@@ -172,31 +192,42 @@ def _window(part: Tensor | SparseTensor, first: int, stop: int) -> tuple[Tensor,
     return values, torch.zeros(stop - first, dtype=torch.bool).index_fill_(0, inside, value=True)
 
 
-def _mean(values: Tensor, sent: Tensor) -> Tensor:
-    return _sum(values).div_(len(values))
+def _mean(values: Tensor, sent: Tensor, weights: Tensor) -> Tensor:
+    return _sum(values * weights).div_(_sum(weights))
 
 
-def _trimmed_mean(values: Tensor, sent: Tensor) -> Tensor:
+def _trimmed_mean(values: Tensor, sent: Tensor, weights: Tensor) -> Tensor:
     spare = torch.tensor([tolerated(count) for count in range(len(values) + 1)])
-    return _middle(values, sent, lambda count: spare[count])
+    return _middle(values, sent, weights, lambda count: spare[count])
 
 
-def _median(values: Tensor, sent: Tensor) -> Tensor:
-    return _middle(values, sent, lambda count: (count - 1).clamp_(min=0) // 2)
+def _median(values: Tensor, sent: Tensor, weights: Tensor) -> Tensor:
+    return _middle(values, sent, weights, lambda count: (count - 1).clamp_(min=0) // 2)
 
 
-def _middle(values: Tensor, sent: Tensor, spare: Callable[[Tensor], Tensor]) -> Tensor:
-    """The mean of the sent values without ``spare`` at either end, times the share that sent."""
+def _middle(
+    values: Tensor, sent: Tensor, weights: Tensor, spare: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """The mean of the sent values without ``spare`` at either end, times the share that sent.
+
+    Both by weight; what is left out at the ends is counted by heads, since a liar may claim any
+    weight.
+    """
     count = sent.sum(dim=0)
     low = spare(count)
     high = count - low
     # What was not sent goes to the end. A stable sort keeps the same one of 0.0 and -0.0 on every
     # machine.
-    ordered = values.masked_fill(~sent, torch.inf).sort(dim=0, stable=True).values
+    ordered, order = values.masked_fill(~sent, torch.inf).sort(dim=0, stable=True)
     rank = torch.arange(len(values)).unsqueeze(1)
-    kept = ordered.masked_fill((rank < low) | (rank >= high), 0.0)
-    mean = _sum(kept).div_((high - low).clamp_(min=1))
-    return mean.mul_(count.float().div_(len(values)))
+    left_out = (rank < low) | (rank >= high)
+    weighing = weights.expand_as(values).gather(0, order).masked_fill_(left_out, 0.0)
+    # What was not sent is infinite, and infinity times 0 is not a number.
+    kept = ordered.masked_fill_(left_out, 0.0).mul_(weighing)
+    total = _sum(weighing)
+    mean = _sum(kept).div_(total.masked_fill_(total == 0, 1.0))
+    share = _sum(weights * sent).div_(_sum(weights))
+    return mean.mul_(share)
 
 
 def _sum(values: Tensor) -> Tensor:
@@ -206,7 +237,7 @@ def _sum(values: Tensor) -> Tensor:
     return total
 
 
-_COMBINE: Mapping[Rule, Callable[[Tensor, Tensor], Tensor]] = {
+_COMBINE: Mapping[Rule, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     Rule.TRIMMED_MEAN: _trimmed_mean,
     Rule.MEDIAN: _median,
 }

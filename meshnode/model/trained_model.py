@@ -141,9 +141,17 @@ class TrainedModel:
         inner = checkpoint_views(self._loaded().decoder)
         return {name: anchor - inner[name] for name, anchor in self.anchor.weights.items()}
 
-    def applied(self, contributions: Sequence[Contribution], rule: Rule) -> Anchor:
-        """The anchor after applying a set of contributions to this one, which is not modified."""
-        gradient = aggregate(rule, contributions)
+    def applied(
+        self,
+        contributions: Sequence[Contribution],
+        rule: Rule,
+        weights: Sequence[float] | None = None,
+    ) -> Anchor:
+        """The anchor after applying a set of contributions to this one, which is not modified.
+
+        ``weights`` say what each counts; all equally without them.
+        """
+        gradient = aggregate(rule, contributions, weights=weights)
         step = SPARSE_STEP if is_sparse(contributions) else OuterStep()
         return Anchor.of(*step.apply(self.anchor.weights, self.anchor.velocity, gradient))
 

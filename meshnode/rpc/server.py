@@ -11,7 +11,6 @@ connections, calls and bytes in flight are bounded by the limits.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import socket
 from collections.abc import Iterable, Mapping
@@ -20,13 +19,13 @@ import h2.events
 import trio
 from h2.exceptions import ProtocolError
 
-from meshnode.accepting import AddressRate, accept_connections
+from meshnode.accepting import AddressRate, accept_connections, open_listeners
 from meshnode.domain.connections import ConnectionTable
-from meshnode.domain.errors import StartupError
 from meshnode.domain.frames import AddressFrames
 from meshnode.domain.held_bytes import HeldBytes
 from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.ratelimit import LeakyBucket, Rate
+from meshnode.newcomers import Newcomer
 from meshnode.rpc._header_memory import parsed_once
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller
@@ -39,7 +38,7 @@ from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.refusal import HttpRefusal
 from meshnode.rpc.streams import MessageStream
 from meshnode.rpc.stubs import Operation, Service
-from meshnode.rpc.transport import Transport
+from meshnode.rpc.transport import Transport, endpoint
 from meshnode.tls import ServerTls
 from meshnode.turns import Turns
 
@@ -74,7 +73,7 @@ class Server:
         self.peer_log = PeerLog(log)
         self.closing = False
         self._said_at = -SAY_AGAIN_S
-        self.connections: ConnectionTable[ServerConnection] = ConnectionTable(
+        self.connections: ConnectionTable[Newcomer | ServerConnection] = ConnectionTable(
             limits.connections, lambda ip: limits.of_one(limits.connections, ip)
         )
         self.calls: ConnectionTable[Answering] = ConnectionTable(
@@ -93,32 +92,47 @@ class Server:
     def close(self) -> None:
         """Accept no further call."""
         self.closing = True
-        for connection in list(self.connections):
-            connection.close()
+        for connection in self.connections:
+            connection.drain()
 
     async def serve_stream(self, stream: trio.SocketStream) -> None:
         """Serve one accepted connection until it ends."""
+        async with stream:
+            if self.closing:
+                # The server closed just after accepting this connection.
+                return
+            try:
+                ip, _ = endpoint(stream.socket.getpeername())
+            except OSError:
+                # The peer has left already.
+                return
+            turns = self.turns.of(ip)
+            turns.enter()
+            newcomer = Newcomer(stream.socket, ip, turns)
+            admitted, replaced = self.connections.admit(newcomer)
+            if replaced is not None:
+                # Peers with idle connections must not keep out peers that make calls.
+                replaced.evict()
+            if not admitted:
+                self._say_refused()
+                return
+            try:
+                if await newcomer.speaks(self.limits.handshake_s):
+                    await self._serve(stream, newcomer)
+            finally:
+                self.connections.discard(newcomer)
+
+    async def _serve(self, stream: trio.SocketStream, newcomer: Newcomer) -> None:
         sock = socket.socket(fileno=stream.socket.detach())
-        if self.closing:
-            # The server closed just after accepting this connection, so close it here.
-            sock.close()
-            return
+        tls, stall_s = self._tls.grpc if self._tls else None, self.limits.stall_s
         try:
-            tls, stall_s = self._tls.grpc if self._tls else None, self.limits.stall_s
             transport = Transport(sock, self.traffic, stall_s=stall_s, tls=tls, server_side=True)
         except OSError:
             # The peer has disconnected already, and some systems then refuse to set options.
             sock.close()
             return
-        connection = ServerConnection(transport, self)
-        admitted, replaced = self.connections.admit(connection)
-        if replaced is not None:
-            # Peers with idle connections must not keep out peers that make calls.
-            replaced.end()
-        if not admitted:
-            self._say_refused()
-            transport.close()
-            return
+        connection = ServerConnection(transport, self, newcomer)
+        self.connections.exchange(newcomer, connection)
         try:
             await connection.run()
         except Exception:
@@ -153,17 +167,15 @@ class Server:
 class ServerConnection(Connection):
     """The server's side of a connection."""
 
-    def __init__(self, transport: Transport, server: Server) -> None:
+    def __init__(self, transport: Transport, server: Server, newcomer: Newcomer) -> None:
         """Nothing is read before :meth:`run`."""
-        turns = server.turns.of(transport.peer[0])
-        turns.enter()
         super().__init__(
             transport,
             server.limits,
             client_side=False,
             frames=server.frames.meter(transport.peer[0]),
             peer_log=server.peer_log,
-            turns=turns,
+            turns=newcomer.turns,
         )
         self._server = server
         self._calls: dict[int, Answering] = {}
@@ -197,7 +209,7 @@ class ServerConnection(Connection):
             # So that the peer can read why.
             await self._linger()
 
-    def close(self) -> None:
+    def drain(self) -> None:
         """Let the calls in flight end, and accept no more."""
         self.say_goodbye()
         for call in list(self._calls.values()):
@@ -219,6 +231,10 @@ class ServerConnection(Connection):
         """When it became idle."""
         times = [call.idle_since for call in self._calls.values()]
         return max([self._quiet_since, *times])
+
+    def evict(self) -> None:
+        """End, because another connection takes its place."""
+        self.end()
 
     def end(self, error_code: int = NO_ERROR) -> None:
         """Send a GOAWAY and stop reading."""
@@ -351,7 +367,7 @@ async def serve_grpc(
     ``turns`` are those of the node's clients on all ports.
     """
     server = Server(services, limits or RpcLimits(), traffic, turns or Turns(), tls)
-    listeners = await _listen(host, port)
+    listeners = await open_listeners(host, port)
     async with trio.open_nursery() as nursery:
         accepting = await nursery.start(_accept, server, listeners)
         address = listeners[0].getsockname()
@@ -380,20 +396,3 @@ async def _accept(
                 open_listeners.enter_context(listener)
             task_status.started(scope)
             await accept_connections(listeners, server.serve_stream, rate, handlers=connections)
-
-
-async def _listen(host: str, port: int) -> list[socket.socket]:
-    try:
-        opened = await trio.open_tcp_listeners(port, host=host)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise StartupError(f"port {port} is already in use on {host}") from error
-        reason = error.strerror or str(error)
-        raise StartupError(f"cannot listen on {host} port {port}: {reason}") from error
-    listeners = [socket.socket(fileno=listener.socket.detach()) for listener in opened]
-    if port == 0:
-        # A host name with several addresses would get a different free port on each.
-        for listener in listeners[1:]:
-            listener.close()
-        return listeners[:1]
-    return listeners

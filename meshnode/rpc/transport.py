@@ -65,8 +65,8 @@ class Transport:
             # Some systems lack one of the three options; they use their own default for it.
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        self.peer = _address(sock.getpeername())
-        self.here = _address(sock.getsockname())[0]
+        self.peer = endpoint(sock.getpeername())
+        self.here = endpoint(sock.getsockname())[0]
         self._tls = None if tls is None else wrap(sock, tls, server_side=server_side)
         self._sock = sock if self._tls is None else self._tls
         self.traffic = traffic
@@ -220,7 +220,7 @@ class Transport:
         return sent
 
 
-def _address(name: Any) -> tuple[str, int]:
+def endpoint(name: Any) -> tuple[str, int]:
     """One end of a socket as IP and port; the IP is empty if it is not an internet address."""
     if not isinstance(name, tuple):
         return "", 0

@@ -272,7 +272,7 @@ class Opinion(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., assigned: _Optional[float] = ..., others: _Optional[float] = ...) -> None: ...
 
 class LayerCommand(_message.Message):
-    __slots__ = ("action", "version", "source", "name", "feedback", "format", "parameters", "layer_gradients", "digests", "scales", "sparse", "tensors", "nodes", "model_hash", "first_row", "stop_row")
+    __slots__ = ("action", "version", "source", "name", "feedback", "format", "parameters", "layer_gradients", "digests", "scales", "weights", "sparse", "tensors", "nodes", "model_hash", "first_row", "stop_row")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -290,6 +290,7 @@ class LayerCommand(_message.Message):
     LAYER_GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     SCALES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     SPARSE_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
@@ -306,13 +307,14 @@ class LayerCommand(_message.Message):
     layer_gradients: _containers.ScalarMap[str, bytes]
     digests: _containers.RepeatedScalarFieldContainer[str]
     scales: _containers.RepeatedScalarFieldContainer[float]
+    weights: _containers.RepeatedScalarFieldContainer[float]
     sparse: bool
     tensors: _containers.RepeatedCompositeFieldContainer[LayerTensor]
     nodes: _containers.RepeatedScalarFieldContainer[str]
     model_hash: str
     first_row: int
     stop_row: int
-    def __init__(self, action: _Optional[str] = ..., version: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., feedback: _Optional[str] = ..., format: _Optional[int] = ..., parameters: _Optional[int] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., digests: _Optional[_Iterable[str]] = ..., scales: _Optional[_Iterable[float]] = ..., sparse: _Optional[bool] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., nodes: _Optional[_Iterable[str]] = ..., model_hash: _Optional[str] = ..., first_row: _Optional[int] = ..., stop_row: _Optional[int] = ...) -> None: ...
+    def __init__(self, action: _Optional[str] = ..., version: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., feedback: _Optional[str] = ..., format: _Optional[int] = ..., parameters: _Optional[int] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., digests: _Optional[_Iterable[str]] = ..., scales: _Optional[_Iterable[float]] = ..., weights: _Optional[_Iterable[float]] = ..., sparse: _Optional[bool] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., nodes: _Optional[_Iterable[str]] = ..., model_hash: _Optional[str] = ..., first_row: _Optional[int] = ..., stop_row: _Optional[int] = ...) -> None: ...
 
 class LayerTensor(_message.Message):
     __slots__ = ("name", "shape", "sha256")
@@ -792,7 +794,7 @@ class SwarmStatusResponse(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., status: _Optional[str] = ..., role: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ..., peers: _Optional[_Iterable[_Union[SwarmPeer, _Mapping[str, object]]]] = ..., training: _Optional[_Union[TrainingStatus, _Mapping[str, object]]] = ...) -> None: ...
 
 class TrainingStatus(_message.Message):
-    __slots__ = ("round_id", "state", "version", "model_hash", "pending_version", "pending_hash", "contributions", "figures", "momentum_hash")
+    __slots__ = ("round_id", "state", "version", "model_hash", "pending_version", "pending_hash", "contributions", "figures", "momentum_hash", "left_s")
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -802,6 +804,7 @@ class TrainingStatus(_message.Message):
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
     FIGURES_FIELD_NUMBER: _ClassVar[int]
     MOMENTUM_HASH_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
     round_id: int
     state: str
     version: int
@@ -811,7 +814,8 @@ class TrainingStatus(_message.Message):
     contributions: _containers.RepeatedCompositeFieldContainer[ContributionNotice]
     figures: TrainingFigures
     momentum_hash: str
-    def __init__(self, round_id: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., model_hash: _Optional[str] = ..., pending_version: _Optional[int] = ..., pending_hash: _Optional[str] = ..., contributions: _Optional[_Iterable[_Union[ContributionNotice, _Mapping[str, object]]]] = ..., figures: _Optional[_Union[TrainingFigures, _Mapping[str, object]]] = ..., momentum_hash: _Optional[str] = ...) -> None: ...
+    left_s: float
+    def __init__(self, round_id: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., model_hash: _Optional[str] = ..., pending_version: _Optional[int] = ..., pending_hash: _Optional[str] = ..., contributions: _Optional[_Iterable[_Union[ContributionNotice, _Mapping[str, object]]]] = ..., figures: _Optional[_Union[TrainingFigures, _Mapping[str, object]]] = ..., momentum_hash: _Optional[str] = ..., left_s: _Optional[float] = ...) -> None: ...
 
 class ContributionNotice(_message.Message):
     __slots__ = ("node_id", "digests")

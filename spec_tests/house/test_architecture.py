@@ -19,8 +19,8 @@ LAYERS: dict[str, set[str]] = {
     "domain": set(),
     "model": {"domain"},
     "wire": {"domain"},
-    "rpc": {"domain", "wire", "accepting", "tls", "turns"},
-    "http": {"domain", "wire", "accepting", "tls", "turns"},
+    "rpc": {"domain", "wire", "accepting", "newcomers", "tls", "turns"},
+    "http": {"domain", "wire", "accepting", "newcomers", "tls", "turns"},
     "services": {
         "domain",
         "model",
@@ -55,6 +55,7 @@ LAYERS: dict[str, set[str]] = {
 LEAVES: dict[str, set[str]] = {
     "accepting": {"domain"},
     "turns": {"domain"},
+    "newcomers": {"accepting", "turns"},
     "config": {"domain"},
     "datadir": {"domain"},
     "descriptors": set(),
@@ -79,6 +80,7 @@ ONLY_IN = {
         "services",
         "edges",
         "accepting",
+        "newcomers",
         "turns",
         "supervise",
         "tls",

@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnode.model.diloco import OuterStep, Rule, aggregate, tolerated
+from meshnode.domain.training.weighting import weights_of
+from meshnode.model.diloco import (
+    OuterStep,
+    Rule,
+    SparseTensor,
+    aggregate,
+    scales_of,
+    tolerated,
+)
 
 VALUES = st.floats(-1e3, 1e3, width=32)
 LIES = st.floats(-(2.0**127), 2.0**127, width=32)
@@ -87,3 +95,54 @@ def test_the_bits_do_not_depend_on_threads(rule: Rule) -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_contributions_count_by_their_weights() -> None:
+    three = gradients([1.0, 4.0], [2.0, 4.0], [4.0, 4.0])
+    mean = aggregate(Rule.MEAN, three, weights=[1.0, 1.0, 0.5])["w"]
+    assert mean.tolist() == [2.0, 4.0]
+    # One at either end is left out, whatever it weighs.
+    trimmed = aggregate(Rule.TRIMMED_MEAN, three, weights=[1.0, 0.125, 1.0])["w"]
+    assert trimmed.tolist() == [2.0, 4.0]
+
+
+@given(
+    st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=7),
+    st.sampled_from(Rule),
+)
+def test_equal_weights_change_no_bit(rows: list[list[float]], rule: Rule) -> None:
+    without = aggregate(rule, gradients(*rows))["w"]
+    assert torch.equal(aggregate(rule, gradients(*rows), weights=[1.0] * len(rows))["w"], without)
+
+
+def sparse(indices: list[int], values: list[float], size: int = 4) -> dict[str, SparseTensor]:
+    return {"w": SparseTensor((size,), torch.tensor(indices), torch.tensor(values))}
+
+
+def test_what_one_alone_sent_counts_with_its_share_of_the_weight() -> None:
+    two = [sparse([0, 1], [3.0, 4.0]), sparse([0, 2], [3.0, 4.0])]
+    combined = aggregate(Rule.TRIMMED_MEAN, two, scales=[1.0, 1.0], weights=[1.0, 0.25])["w"]
+    assert combined.tolist() == pytest.approx([3.0, 3.2, 0.8, 0.0])
+
+
+def test_a_norm_is_judged_by_the_weight_of_its_contribution() -> None:
+    quick, slow = sparse([0], [10.0]), sparse([1], [1.0])
+    assert scales_of([quick, slow], [1.0, 0.1]) == pytest.approx([1.0, 1.0])
+    assert scales_of([quick, slow]) == pytest.approx([0.1, 1.0])
+    # A slow node that went too far for its steps.
+    assert scales_of([quick, sparse([1], [4.0])], [1.0, 0.1]) == pytest.approx([1.0, 0.25])
+
+
+@given(st.data(), st.integers(3, 9))
+def test_no_claimed_weight_moves_the_trimmed_mean_beyond_honest_values(
+    data: st.DataObject, count: int
+) -> None:
+    liars = tolerated(count)
+    honest = data.draw(st.lists(VALUES, min_size=count - liars, max_size=count - liars))
+    false = data.draw(st.lists(LIES, min_size=liars, max_size=liars))
+    declared = data.draw(st.lists(st.integers(1, 2**31 - 1), min_size=count, max_size=count))
+    weights = weights_of(declared)
+    mixed = gradients(*([value] for value in [*false, *honest]))
+    result = aggregate(Rule.TRIMMED_MEAN, mixed, weights=weights)["w"].item()
+    slack = 1e-5 * max(1.0, *map(abs, honest))
+    assert min(honest) - slack <= result <= max(honest) + slack

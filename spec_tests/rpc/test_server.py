@@ -51,7 +51,7 @@ async def test_a_port_taken_with_so_reuseport_is_refused_too() -> None:
 async def test_a_host_that_is_not_ours_is_one_clear_line() -> None:
     with pytest.raises(StartupError) as failure:
         await serve_grpc([Probe().service], "192.0.2.1", 0, traffic=TrafficMeter())
-    assert str(failure.value).startswith("cannot listen on 192.0.2.1 port 0: ")
+    assert str(failure.value).startswith("cannot listen on port 0 of 192.0.2.1: ")
 
 
 async def test_only_the_configured_host_is_served() -> None:

@@ -66,7 +66,8 @@ async def _one(crowd: Crowd, source: str, visit: Visit, pause_s: float) -> None:
                 stream = await connect(crowd.host, crowd.port, source)
             async with stream:
                 await visit(stream)
-        except (OSError, trio.BrokenResourceError, trio.TooSlowError):
+        except* (OSError, trio.BrokenResourceError, trio.TooSlowError):
+            # A visit that has tasks raises a group of them.
             pass
         await trio.sleep(pause_s)
 

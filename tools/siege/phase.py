@@ -42,6 +42,8 @@ class Phase:
     node_cores: float
     """Processors in use by the node."""
     attacker_cores: float
+    attacker_waits: float
+    """Processors that the attackers waited for: what they would have used besides."""
     taken_cores: float
     """Processors that other programs took from the node."""
     left_share: float
@@ -123,6 +125,7 @@ class Observer:
             descriptors=self._descriptors,
             node_cores=(now.node - before.node) / length_s,
             attacker_cores=(now.attacker - before.attacker) / length_s,
+            attacker_waits=(now.attacker_waits - before.attacker_waits) / length_s,
             taken_cores=taken_s / length_s,
             left_share=self.left_share(taken_s, length_s),
             loop_cores=(now.loop - before.loop) / length_s,

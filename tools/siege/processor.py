@@ -34,6 +34,8 @@ class Usage:
     siblings: float
     """Of the further honest nodes of a trial, which compute on the same processors."""
     attacker: float
+    attacker_waits: float
+    """How long the attackers' threads have waited for a processor."""
     busy: float
     """Of everything on the node's processors, other machines on the same hardware included."""
     waits: Mapping[int, float]
@@ -52,11 +54,13 @@ class ProcessorMeter:
     def look(self, attacker: int | None = None) -> Usage:
         """Read all counters. What has ended by now counts as 0."""
         node = _family(self._node)
+        attackers = _family(attacker) if attacker else []
         return Usage(
             node=sum(map(_seconds, node)),
             loop=_main_thread(self._node),
             siblings=sum(_seconds(each) for pid in self._siblings for each in _family(pid)),
-            attacker=sum(map(_seconds, _family(attacker))) if attacker else 0.0,
+            attacker=sum(map(_seconds, attackers)),
+            attacker_waits=sum(wait for each in attackers for _, wait in _waits(each.pid)),
             busy=self._busy(),
             waits=dict(wait for each in node for wait in _waits(each.pid)),
         )

@@ -13,6 +13,8 @@ from tools.siege.trial import RECOVERS_WITHIN_S, Outcome, Round
 KEPT = {1: 0.8, 2: 0.5}
 """The share of their undisturbed rate that honest clients must keep, by number of addresses."""
 MEMORY = 1_500_000_000
+KEPT_WAITING = 0.2
+"""Processors that attackers may wait for in vain: they come last, behind the honest clients."""
 UNSTEADY = 0.25
 """If undisturbed phases differ by more, a verdict about rates is not worth much."""
 
@@ -32,6 +34,7 @@ ROWS: tuple[tuple[str, Callable[[Phase], float], Callable[[Iterable[float]], flo
     ("processors that others took from it", lambda phase: phase.taken_cores, median, ".2f"),
     ("tokens a second for others", lambda phase: phase.foreign_tokens, median, ".0f"),
     ("processors used by the attackers", lambda phase: phase.attacker_cores, median, ".2f"),
+    ("  and those they waited for", lambda phase: phase.attacker_waits, median, ".2f"),
 )
 """What a row shows of a phase, and how it sums several phases up."""
 
@@ -58,10 +61,17 @@ def _shares(rounds: Sequence[Round], rate: Callable[[Phase], float]) -> list[flo
 
 
 def remark(outcome: Outcome) -> str:
-    """What to think of a verdict about rates; empty if the machine was steady."""
+    """What to think of a verdict about rates; empty if machine and attack were as they should."""
+    said = []
     rates = [phase.fair_requests for phase in _undisturbed([outcome])]
     spread = (max(rates) - min(rates)) / (median(rates) or math.inf)
-    return f" (undisturbed rates differed by {spread:.0%})" if spread > UNSTEADY else ""
+    if spread > UNSTEADY:
+        said.append(f"undisturbed rates differed by {spread:.0%}")
+    used = median(each.during.attacker_cores for each in outcome.rounds)
+    missed = median(each.during.attacker_waits for each in outcome.rounds)
+    if missed > max(used, KEPT_WAITING):
+        said.append(f"the attackers had {used / (used + missed):.0%} of the time that they wanted")
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def faults(outcome: Outcome) -> list[str]:

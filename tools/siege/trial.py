@@ -24,7 +24,16 @@ from tools.siege.clients import ATOMS, Record, run_clients
 from tools.siege.http1 import ask, request
 from tools.siege.node import FUND, RunningNode, last_words
 from tools.siege.phase import Observer, Phase
-from tools.siege.place import ATTACKERS, GRPC_PORT, HTTP_PORT, NODE, PROBER, connect, end
+from tools.siege.place import (
+    ATTACKER_ENDS_WITHIN_S,
+    ATTACKERS,
+    GRPC_PORT,
+    HTTP_PORT,
+    NODE,
+    PROBER,
+    connect,
+    end,
+)
 from tools.siege.processor import ProcessorMeter, taken
 
 WARM_S = 2.0
@@ -150,7 +159,7 @@ class _Trial:
 
     @contextmanager
     def _attacking(self, target: Target, sources: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-        """Attack from a process of its own, which is killed at the end of the block."""
+        """Attack from a process of its own, which ends with the block."""
         command = [sys.executable, "-m", "tools.siege.attacker", self._name]
         command += [json.dumps(asdict(target)), *sources]
         with self._log.open("w") as log:
@@ -158,7 +167,7 @@ class _Trial:
         try:
             yield attacker
         finally:
-            end(attacker)
+            end(attacker, ATTACKER_ENDS_WITHIN_S)
 
     async def _recovery(self, before: Phase) -> float:
         """Wait until everything is as before; returns the seconds that it took, or infinity."""
@@ -186,8 +195,9 @@ class _Trial:
 
 
 def _last_line(log: Path) -> str:
-    lines = log.read_text().strip().splitlines()
-    return lines[-1] if lines else "without a word"
+    # A group of exceptions is drawn as a tree.
+    lines = [line.strip(" |+-") for line in log.read_text().splitlines()]
+    return next(filter(None, reversed(lines)), "without a word")
 
 
 async def _charged(record: Record, tokens: Sequence[str]) -> bool:

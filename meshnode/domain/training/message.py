@@ -29,6 +29,8 @@ MAX_AGE_S = 3600.0
 """Clocks differ and rounds are long; older contributions are replays."""
 MAX_NORM = 1e4
 """Limit for the L2 norm of a whole contribution, far above what clipped steps add up to."""
+MAX_SEQUENCES = 2**31 - 1
+"""The type of ``batch_size`` has no more."""
 _SIGNATURE_CHARS = 130
 _MAX_ROUND = 2**31 - 1
 
@@ -43,6 +45,7 @@ class Contribution:
     timestamp: float
     """Seconds since 1970."""
     batch_size: int
+    """Sequences that it was computed over (decision 0245)."""
     loss: float
     layer_gradients: Mapping[str, bytes]
     signature: str = ""

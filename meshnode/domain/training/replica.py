@@ -8,7 +8,7 @@ number of a round becomes the version of the weights that it makes; a new round 
 all that this node has seen. A *sync* is the end of a round. It has failed unless all nodes that are
 known to have contributed ended the round with the same weights. A node is *left out* when most
 nodes have applied a set that lacks its contribution. A round number is *within reach* when it is at
-most ``MAX_AHEAD`` above this node's.
+most ``MAX_AHEAD`` above this node's. How long a node waits for others is in ``pace``.
 
 Invariants:
 
@@ -28,6 +28,7 @@ import math
 from meshnode.domain.training.agreement import WeightsVersion, winner
 from meshnode.domain.training.contribution import Contributions, set_digest
 from meshnode.domain.training.feedback import OwnContribution
+from meshnode.domain.training.pace import PAST, Pace
 from meshnode.domain.training.states import TRANSITIONS, Persisted, Report, State, Tally, Timings
 from meshnode.domain.training.trust import Trust
 from meshnode.domain.transitions import checked
@@ -56,12 +57,10 @@ class Replica:
         self._own = OwnContribution(persisted.contributed, persisted.feedback, persisted.restored)
         self._reports: dict[str, Report] = {}
         self._trust = Trust(self.timings.distrust_s)
+        self._pace = Pace(self.timings, now)
         self._inner_since = now
-        self._inner_s = 0.0
-        self._deadline = now
-        self._joiners_until = now
+        self._settled_until = now
         self._retry_at = now
-        self._behind_since = now
         self._fetch: WeightsVersion | None = None
         self._joined = False
         self._failed = -1
@@ -97,9 +96,10 @@ class Replica:
             times = (self._retry_at,)
         elif self.state is State.EXCHANGE:
             left_out_until = self._deadline + self.timings.settle_s
-            times = (self._retry_at, self._joiners_until, self._deadline, left_out_until)
+            waits = self._pace.joiners_until, self._pace.grace_until
+            times = (self._retry_at, *waits, self._deadline, left_out_until)
         elif self.state is State.SETTLING:
-            times = (self._deadline,)
+            times = (self._settled_until,)
         return min((time for time in times if time > now), default=math.inf)
 
     # Events
@@ -108,6 +108,7 @@ class Replica:
         """Note a peer's report, which is current because the peer was just asked for it."""
         if self._trust.counts(peer, now):
             self._reports[peer] = report
+            self._pace.heard(peer, report, now)
 
     def known_peers(self) -> frozenset[str]:
         """Peers whose reports this node takes into account."""
@@ -116,6 +117,7 @@ class Replica:
     def lost(self, peer: str) -> None:
         """Note that a peer is gone, or no longer trains."""
         self._reports.pop(peer, None)
+        self._pace.lost(peer)
 
     def begin(self, now: float) -> bool:
         """Begin a round, or resume the one that a crash interrupted. True: do inner steps."""
@@ -139,7 +141,6 @@ class Replica:
         if self.state is not State.INNER:
             raise ValueError("no inner steps were asked for")
         self._own.digest = digest
-        self._inner_s = now - self._inner_since
         self._exchange(now)
 
     def give_up(self) -> None:
@@ -147,11 +148,10 @@ class Replica:
         if self.state is State.INNER:
             self._rest()
 
-    def must_hurry(self, now: float) -> bool:
-        """Whether the others have waited long enough that this node should contribute now."""
-        if self.state is not State.INNER or not any(map(self._is_ahead, self._reports.values())):
-            self._behind_since = now
-        return now - self._behind_since >= self.timings.exchange_least_s / 2
+    def must_hurry(self, now: float, step_s: float = 0.0) -> bool:
+        """Whether this node should contribute now: a quorum would wait for one more ``step_s``."""
+        inner = self.state is State.INNER
+        return inner and self._pace.is_late(now, step_s, self.round_id, self.kept)
 
     def contributed(self, node_id: str, round_id: int, anchor: str, digest: str) -> str | None:
         """Count a valid contribution of a peer. Returns None, or the reason for refusing it."""
@@ -187,6 +187,7 @@ class Replica:
         """The set to apply: digests by node id, in order. None if it is too early. Call once."""
         if self.state is not State.EXCHANGE:
             return None
+        self._pace.note(len(self.contributions.included()), self.kept, now)
         if now < self._deadline and not self._exchange_complete(now):
             return None
         if self._left_out() and now < self._deadline + self.timings.settle_s:
@@ -201,7 +202,7 @@ class Replica:
             raise ValueError("no set was to be applied")
         self.pending, self._used = WeightsVersion(self.round_id, model_hash), used
         self._enter(State.SETTLING)
-        self._deadline = now + self.timings.settle_s
+        self._settled_until = now + self.timings.settle_s
 
     def settle(self, now: float) -> WeightsVersion | None:
         """This node's new weights, if it keeps them.
@@ -221,7 +222,7 @@ class Replica:
             report.latest != self.pending and report.kept.version <= self.pending.version
             for report in companions
         )
-        if undecided and now < self._deadline:
+        if undecided and now < self._settled_until:
             return None
         best = winner([self.pending, *(report.latest for report in self._reports.values())])
         self.tally.rounds += 1
@@ -276,7 +277,7 @@ class Replica:
         """
         for peer in self.holders(self._fetch) if self._fetch else ():
             if self._trust.failed(peer, now):
-                del self._reports[peer]
+                self.lost(peer)
         self._rest()
         self._retry_at = now + self.timings.retry_s
 
@@ -289,16 +290,16 @@ class Replica:
         self._enter(State.EXCHANGE)
         if self._own.digest is not None:
             self.contributions.add(self.node_id, self._own.digest)
-        wait = max(self.timings.exchange_least_s, self.timings.exchange_share * self._inner_s)
-        self._deadline = now + wait
-        self._joiners_until = now + self.timings.exchange_least_s
+        self._pace.begin_exchange(now, now - self._inner_since)
+        self._pace.note(len(self.contributions.included()), self.kept, now)
+
+    @property
+    def _deadline(self) -> float:
+        return self._pace.deadline(self.round_id, self.kept)
 
     def _next_round(self) -> None:
-        under_way = [
-            report.round_id
-            for report in self._reports.values()
-            if report.kept == self.kept and report.state in (State.INNER, State.EXCHANGE)
-        ]
+        same = [report for report in self._reports.values() if report.kept == self.kept]
+        under_way = [r.round_id for r in same if r.state in (State.INNER, State.EXCHANGE)]
         seen = [r.round_id for r in self._reports.values() if self._reaches(r.round_id)]
         join = max(filter(self._reaches, under_way), default=0)
         fresh = max([self.round_id, self.kept.version, *seen]) + 1
@@ -328,21 +329,19 @@ class Replica:
         others = numbers.count(self.round_id)
         return not others or numbers.count(round_id) > others
 
-    def _is_ahead(self, report: Report) -> bool:
-        past = report.state in (State.EXCHANGE, State.OUTER, State.SETTLING)
-        return past and report.round_id == self.round_id and report.kept == self.kept
-
     def _exchange_complete(self, now: float) -> bool:
-        own = set_digest(self.contributions.included())
+        own, grace_over = set_digest(self.contributions.included()), now >= self._pace.grace_until
         for peer, report in self._reports.items():
             if report.kept != self.kept:
                 # A peer that is settling on the same weights, or fetching them, joins in a moment.
-                if report.pending == self.kept or now < self._joiners_until:
+                joins = report.pending == self.kept and not grace_over
+                if joins or now < self._pace.joiners_until:
                     return False
                 continue
-            if report.round_id != self.round_id or not self.contributions.has(peer):
-                return False
-            if report.state in (State.WAITING, State.INNER):
+            past = report.round_id == self.round_id and report.state in PAST
+            if not past and grace_over:
+                continue
+            if not past or not self.contributions.has(peer):
                 return False
             one = {n: d[0] for n, d in report.contributions.items() if len(d) == 1}
             if set_digest(one) != own:

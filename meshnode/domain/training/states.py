@@ -9,12 +9,13 @@ WAITING   ``begin``: this node has the weights that most    INNER     inner step
           have, and most are not about to replace them
 WAITING   ``begin`` after a crash in EXCHANGE               EXCHANGE  sends the same contribution
 WAITING   most nodes have other weights                     FETCHING  fetches them from a peer
-INNER     ``inner_done``, early if the others wait          EXCHANGE  files its contribution, then
+INNER     ``inner_done``, early if a quorum is done         EXCHANGE  files its contribution, then
                                                                       sends it
 INNER     ``give_up``: training was switched off            WAITING
 INNER     most nodes have other weights                     FETCHING  fetches them from a peer
-EXCHANGE  all peers have the same set, or the deadline      OUTER     applies the set to a copy of
-          has passed; and this node is not left out                   the anchor
+EXCHANGE  all peers have the same set, after the grace      OUTER     applies the set to a copy of
+          those that have contributed, or the deadline                the anchor
+          has passed; and this node is not left out
 EXCHANGE  most nodes have other weights                     FETCHING  fetches them from a peer
 OUTER     ``applied``                                       SETTLING  reports the new weights
 SETTLING  all peers report the same weights: success        WAITING   keeps them
@@ -28,6 +29,7 @@ FETCHING  ``fetch_failed``                                  WAITING   tries agai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -69,6 +71,8 @@ class Report:
     kept: WeightsVersion
     pending: WeightsVersion | None = None
     contributions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_s: float = math.inf
+    """Seconds that its inner steps will still take, as it expects; ``inf`` if it does not say."""
 
     @property
     def latest(self) -> WeightsVersion:
@@ -95,9 +99,15 @@ class Timings:
     """How long the phases of a round wait for other nodes, in seconds."""
 
     exchange_least_s: float = 5.0
-    """The shortest exchange."""
+    """The shortest wait for other nodes in an exchange."""
     exchange_share: float = 0.5
-    """The exchange lasts at least this share of the time that this node's inner steps took."""
+    """The exchange waits this share of the time that this node's inner steps took, or longer."""
+    grace_share: float = 0.1
+    """And so long for nodes that still compute, once a quorum has contributed (decision 0245)."""
+    exchange_most_s: float = 1800.0
+    """The longest wait for a quorum; contributions are valid for twice as long."""
+    slack_s: float = 1.0
+    """How much later than a quorum a node ends its inner steps. Reports are as old as that."""
     settle_s: float = 15.0
     retry_s: float = 2.0
     """Pause after a failed fetch."""

@@ -38,8 +38,12 @@ BROUGHT = Path(__file__).parent / "built"
 """Libraries that came with the package."""
 COMPILE_S = 300.0
 """Seconds after which a compiler is given up; it takes 5 to 20."""
-_FLAGS = {"avx512_vnni": ("-mavx512vnni", "-mavx512vl"), "avx_vnni": ("-mavxvnni",)}
-"""Instructions that add four products of bytes exactly, so that results stay the same."""
+_FLAGS = {
+    "avx512_vnni": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"),
+    "avx_vnni": ("-mavxvnni",),
+}
+"""Wider vectors, each lane of which does the same, and instructions that add four products of bytes
+exactly: results stay the same to the bit."""
 
 
 class NoKernels(Exception):

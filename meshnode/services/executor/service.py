@@ -67,16 +67,13 @@ class Executor:
         if room < SHORTEST_CONTEXT:
             raise StartupError(f"{limits.kv_bytes} bytes are too few for a generation's cache")
         self.card = replace(model.card, context_length=min(model.card.context_length, room))
-        self.limits = limits
-        """The limits that it was started with."""
-        self.meter = InferenceMeter()
-        self.speed = SpeedMeter()
+        self.limits = limits  # Those that it was started with.
+        self.meter, self.speed = InferenceMeter(), SpeedMeter()
         self.observer = observer
         """Is told of the generations of this executor, and of the pipeline if there is one."""
         meter = GenerationMeter(self.meter, limits.max_batch, observer)
         self._queue_full = meter.queue_full
         self.versions = versions
-        """What it computes with."""
         self.gate = Gate()
         self.thread = thread
         self._scheduler: Scheduler[Generation | ShardSession] = Scheduler(
@@ -108,8 +105,7 @@ class Executor:
         """Whether requests wait in vain; kept by the pipeline too, if there is one."""
         self._closed = False
         self._patience = Patience()
-        self.steps = 0
-        """Calls into the torch thread since the start."""
+        self.steps = 0  # Calls into the torch thread since the start.
 
     @property
     def config(self) -> DecoderConfig:
@@ -217,18 +213,23 @@ class Executor:
             return await self._admission.open(request)
 
     async def open_session(
-        self, layers: range, positions: int, requester: Requester = ANYBODY, model_hash: str = ""
+        self,
+        layers: range,
+        positions: int,
+        requester: Requester = ANYBODY,
+        model_hash: str = "",
+        wait_s: float = math.inf,
     ) -> ShardSession:
         """Reserve memory for ``positions`` of a pipeline's session in some of the held layers.
 
         ``model_hash`` names the version of the weights, by default the current one. Waits in the
-        queue like a generation. Raises RateLimited when the queue is full, Overloaded when no place
-        became free in time, LayerNotHeld for layers or weights that are not here, InvalidRequest
-        for more positions than the context has, Unavailable when stopped.
+        queue like a generation, for ``wait_s`` and the step that has begun. Raises RateLimited if
+        the queue is full or that time is over, Overloaded if no place became free, LayerNotHeld for
+        layers or weights that are not here, InvalidRequest for too many positions, Unavailable.
         """
         self._refuse_if_closed()
         await self.gate.wait()
-        return await self._shards.open(layers, positions, requester, model_hash)
+        return await self._shards.open(layers, positions, requester, model_hash, wait_s)
 
     async def forward(
         self,
@@ -324,9 +325,9 @@ class Executor:
 
     def close(self) -> None:
         """Refuse new generations and sessions, and end the open ones with Unavailable."""
-        self._closed = True
+        self._closed, stopped = True, Unavailable("the model executor has stopped")
+        self._shards.looked()
         for key in self._scheduler.sessions():
-            stopped = Unavailable("the model executor has stopped")
             if isinstance(key, ShardSession):
                 self._shards.stop(key, stopped)
             else:
@@ -359,6 +360,7 @@ class Executor:
                         self._generations.admit(key)
                         self.starvation.placed(now)
             else:
+                self._shards.looked()
                 return
 
     def _make_room(self, requester: Requester) -> None:

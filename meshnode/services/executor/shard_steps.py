@@ -12,6 +12,7 @@ or fails leaves its session as it was; a session's input never makes another ses
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
@@ -72,11 +73,17 @@ class ShardSteps:
         self._make_room = make_room
         self._changed = changed
         self._in_step: frozenset[ShardSession] = frozenset()
+        self._looks, self._looked = 0, trio.Event()
         self.failed: bool | None = None
         """Whether the latest step failed for a reason other than its inputs; None before a step."""
 
     async def open(
-        self, layers: range, positions: int, requester: Requester, model_hash: str
+        self,
+        layers: range,
+        positions: int,
+        requester: Requester,
+        model_hash: str,
+        wait_s: float = math.inf,
     ) -> ShardSession:
         """Open a session; see ``Executor.open_session``."""
         version = self._versions.find(model_hash)
@@ -94,8 +101,15 @@ class ShardSteps:
         self._versions.retain(version)
         self._changed()
         opened = False
+        looks = self._looks
         try:
-            await session.admitted.wait()
+            with trio.move_on_after(wait_s):
+                await session.admitted.wait()
+            # A place is missing only once somebody has looked for one: not during a long step.
+            while not session.admitted.is_set() and self._looks == looks:
+                await self._looked.wait()
+            if not session.admitted.is_set():
+                raise RateLimited(1, "no memory for the session")
             if session.failure is not None:
                 raise session.failure
             opened = True
@@ -103,6 +117,12 @@ class ShardSteps:
         finally:
             if not opened:
                 session.close()
+
+    def looked(self) -> None:
+        """The executor has looked whose turn it is to have a place."""
+        self._looks += 1
+        self._looked.set()
+        self._looked = trio.Event()
 
     async def forward(
         self,

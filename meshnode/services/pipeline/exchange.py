@@ -225,6 +225,7 @@ class PipelineLayers:
         version: PipelineVersion,
         sets: Mapping[str, Mapping[str, bytes]],
         scales: Iterable[float],
+        weights: Iterable[float],
         name: str,
         *,
         sparse: bool,
@@ -241,6 +242,7 @@ class PipelineLayers:
             name=name,
             digests=list(sets),
             scales=list(scales),
+            weights=list(weights),
             sparse=sparse,
         )
         return _joined(await self._done(lambda _: command, own=True))

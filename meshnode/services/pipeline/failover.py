@@ -252,18 +252,18 @@ class RemoteLayers:
 
     def _next_message(self, path: RemotePath) -> PathMessage:
         """The next positions: a chunk of the prompt, or of those that come one at a time."""
-        start = self._sent
+        start, most = self._sent, self._context.prefill_chunk
         in_prompt = start < self._prompt
-        most = self._context.prefill_chunk
         stop = min(start + most, self._prompt if in_prompt else self._length, self._length)
         if not path.ahead and stop > self._due + 1:
-            # One row an answer.
-            stop = max(start, self._due) + 1
+            stop = max(start, self._due) + 1  # One row an answer.
         rows = max(0, stop - max(start, self._due))
         waiting, within_s = [each.message for each in self._in_flight], math.inf
         is_step = stop - start <= (1 if in_prompt else PREFILL_SPEED)
         if is_step and all(each.within_s < math.inf for each in waiting):
             within_s = self._pace.patience_s * (1 + len(waiting))
+        elif not waiting:
+            within_s = self._pace.first_s(stop - start)
         return PathMessage(
             self._kept[:, start:stop],
             start,

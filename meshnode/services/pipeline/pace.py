@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshnode.domain.reputation import Standing
 from meshnode.domain.routing import SLOW_MS, SLOW_TIMES
 
 if TYPE_CHECKING:
@@ -47,13 +48,19 @@ class Pace:
         """Nodes that were left because they are slow."""
         self._routes = routes
         self._call_s = call_s
+        self._doubted = False
         self._position_ms: list[float] = []
         """Time of a position in each of the latest two calls on this path."""
 
     def begin(self, hops: Sequence[RemoteHop], excluded: set[str]) -> None:
         """A path was taken."""
         self.patience_s = self._patience(hops, excluded)
+        self._doubted = self.patience_s < math.inf and self._doubts(hops, excluded)
         self._position_ms = []
+
+    def first_s(self, positions: int) -> float:
+        """How long the first message on the path may take, which has so many positions."""
+        return self.patience_s * max(1.0, positions / PREFILL_SPEED) if self._doubted else math.inf
 
     def note(self, took_ms: float, message: PathMessage) -> None:
         """A message was answered."""
@@ -69,6 +76,13 @@ class Pace:
         if not replaceable:
             return math.inf
         return max(PATIENCE * self._call_s, PATIENT_TIMES * usual_ms / 1e3)
+
+    def _doubts(self, hops: Sequence[RemoteHop], excluded: set[str]) -> bool:
+        """Whether holders of the path are not proven, and those that could replace them are."""
+        routes = self._routes
+        unproven = {hop.node_id for hop in hops if routes.worst_standing([hop]) > Standing.PROVEN}
+        others = routes.choose(excluded | unproven) if unproven else None
+        return others is not None and routes.worst_standing(others) is Standing.PROVEN
 
     def slow_hop(
         self,

@@ -31,7 +31,6 @@ from meshnode.model.files import ModelFiles
 from meshnode.model.loading import LoadedModel, load_model
 from meshnode.services.executor import Executor
 from meshnode.services.shards.messages import unpack_states
-from meshnode.services.shards.stateless import open_within
 from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.wire.tensors import unpack_floats
 
@@ -127,8 +126,8 @@ class Recomputation:
             return await trio.to_thread.run_sync(partial(_same, computed, work))
 
     async def _with_executor(self, layers: range, inputs: Tensor, model_hash: str) -> Tensor:
-        session = await open_within(
-            OPEN_S, self._executor, layers, inputs.shape[1], JUDGE, model_hash
+        session = await self._executor.open_session(
+            layers, inputs.shape[1], JUDGE, model_hash, OPEN_S
         )
         try:
             return (await self._executor.forward(session, inputs)).states

@@ -175,6 +175,10 @@ class LayerExchange:
             raise InvalidRequest("scales", "must be one for each contribution")
         if not all(0.0 <= scale <= 1.0 for scale in command.scales):
             raise InvalidRequest("scales", "must be between 0 and 1")
+        if len(command.weights) not in (0, len(command.digests)):
+            raise InvalidRequest("weights", "must be one for each contribution, or none")
+        if not all(0.0 < weight <= 1.0 for weight in command.weights):
+            raise InvalidRequest("weights", "must be above 0 and at most 1")
         lacking = [digest for digest in command.digests if digest not in self._offers]
         if lacking:
             return pb.LayerAnswer(missing=f"contribution {lacking[0]}")
@@ -189,7 +193,8 @@ class LayerExchange:
         if anchor is None or momentum is None:
             return None
         offers = [PackedGradients(self._offers[digest], self.shapes) for digest in command.digests]
-        gradient = aggregate(Rule.TRIMMED_MEAN, offers, list(command.scales))
+        weighing = list(command.weights) or None
+        gradient = aggregate(Rule.TRIMMED_MEAN, offers, list(command.scales), weighing)
         step = SPARSE_STEP if command.sparse else OuterStep()
         weights, velocity = step.apply(anchor, momentum, gradient)
         return self._save(command.name, weights, velocity)

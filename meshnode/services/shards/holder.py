@@ -54,7 +54,6 @@ from meshnode.services.shards.stateless import (
     answer_of,
     caller_at,
     forward_stateless,
-    open_within,
 )
 from meshnode.services.shards.wanted import WantedLogits
 
@@ -295,13 +294,8 @@ class Holder:
         opening = (ip, self._executor.kv_bytes(positions, len(call.layers)))
         self._opening.append(opening)
         try:
-            return await open_within(
-                limits.open_s,
-                self._executor,
-                call.layers,
-                positions,
-                self._requester(call),
-                call.model_hash,
+            return await self._executor.open_session(
+                call.layers, positions, self._requester(call), call.model_hash, limits.open_s
             )
         finally:
             self._opening.remove(opening)

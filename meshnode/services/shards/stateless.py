@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import trio
 from torch import Tensor
 
-from meshnode.domain.errors import InvalidRequest, RateLimited
+from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.ratelimit import address_key
 from meshnode.domain.shares import Requester, Standing
-from meshnode.services.executor import Executor, ForwardJob, ShardSession
+from meshnode.services.executor import Executor, ForwardJob
 from meshnode.services.shards.messages import (
     POSITIONS,
     ForwardAnswer,
@@ -50,8 +49,8 @@ async def forward_stateless(
     model_hash = call.model_hash
     past: list[Tensor] = []
     for row in range(batch):
-        session = await open_within(
-            open_s, executor, call.layers, length + seq, requester, model_hash
+        session = await executor.open_session(
+            call.layers, length + seq, requester, model_hash, open_s
         )
         # All rows compute with the weights of the first.
         model_hash = session.model_hash
@@ -70,20 +69,6 @@ async def forward_stateless(
 def caller_at(ip: str, *, peer: bool) -> Requester:
     """Whom the sessions of a caller at an address count for."""
     return Requester(Standing.PEER if peer else Standing.FREE, address_key(ip))
-
-
-async def open_within(
-    seconds: float,
-    executor: Executor,
-    layers: range,
-    positions: int,
-    requester: Requester,
-    model_hash: str = "",
-) -> ShardSession:
-    """Open a session. Raises RateLimited if there is no place for it within ``seconds``."""
-    with trio.move_on_after(seconds):
-        return await executor.open_session(layers, positions, requester, model_hash)
-    raise RateLimited(1, "no memory for the session")
 
 
 async def answer_of(

@@ -17,6 +17,7 @@ from torch import Tensor
 from meshnode.config import TrainingConfig
 from meshnode.domain.errors import StartupError
 from meshnode.domain.training.agreement import WeightsVersion
+from meshnode.domain.training.weighting import weights_of
 from meshnode.model.anchor_pieces import Unit
 from meshnode.model.data import Shuffled, TokenData
 from meshnode.model.diloco import Rule, SparseTensor
@@ -157,6 +158,7 @@ class RoundLearner(ABC):
     def _count(self, shuffled: Shuffled, loss: float, tokens: int) -> None:
         self.shards |= shuffled.shards
         self.progress.steps += 1
+        self.progress.sequences += len(shuffled.batch.inputs)
         self.progress.tokens += tokens
         self.progress.loss = loss
 
@@ -237,7 +239,8 @@ class Learner(RoundLearner):
         def apply() -> Anchor:
             shapes = self.model.shapes
             gradients = [PackedGradients(m.layer_gradients, shapes) for m in messages]
-            return self.model.applied(gradients, self._rule)
+            weights = weights_of([message.batch_size for message in messages])
+            return self.model.applied(gradients, self._rule, weights)
 
         return await self._thread(apply)
 

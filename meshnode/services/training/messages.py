@@ -102,7 +102,10 @@ def report_in(message: pb.TrainingStatus) -> Report:
     if message.momentum_hash and not _HEX64.fullmatch(message.momentum_hash):
         raise InvalidRequest("training", "names an invalid momentum")
     _check_figures(message.figures)
-    return Report(message.round_id, state, kept, pending, notices)
+    left_s = message.left_s if message.HasField("left_s") else math.inf
+    if not left_s >= 0:
+        raise InvalidRequest("training", "expects an end in the past")
+    return Report(message.round_id, state, kept, pending, notices, left_s)
 
 
 def _check_figures(figures: pb.TrainingFigures) -> None:
@@ -137,6 +140,7 @@ def report_message(
         ],
         figures=figures,
         momentum_hash=momentum_hash,
+        left_s=report.left_s if math.isfinite(report.left_s) else None,
     )
 
 

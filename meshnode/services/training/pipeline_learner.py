@@ -21,6 +21,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.message import digest_of
 from meshnode.domain.training.position import PipelineVersion
+from meshnode.domain.training.weighting import weights_of
 from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit, momentum_of
 from meshnode.model.data import TokenData
 from meshnode.model.diloco import is_sparse, scales_of
@@ -151,17 +152,21 @@ class PipelineLearner(RoundLearner):
         """New weights: the contributions applied to the anchor, at each holder."""
         shapes = self.model.shapes
 
+        weights = weights_of([message.batch_size for message in messages])
+
         def weigh() -> tuple[dict[str, Mapping[str, bytes]], list[float], bool]:
             gradients = [PackedGradients(m.layer_gradients, shapes) for m in messages]
             digests = [digest_of(contribution_in(m).statement()) for m in messages]
             frames: dict[str, Mapping[str, bytes]] = {}
             for digest, message in zip(digests, messages, strict=True):
                 frames[digest] = message.layer_gradients
-            return frames, scales_of(gradients), is_sparse(gradients)
+            return frames, scales_of(gradients, weights), is_sparse(gradients)
 
         frames, scales, sparse = await self._thread(weigh)
         name = secrets.token_hex(NAME_BYTES)
-        facts = await self._layers.apply(self._version, frames, scales, name, sparse=sparse)
+        facts = await self._layers.apply(
+            self._version, frames, scales, weights, name, sparse=sparse
+        )
         return PipelineAnchor.of_facts(facts, shapes, None, name)
 
     async def effects(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 
 import trio
@@ -38,11 +39,15 @@ class Progress:
     """Steps that were taken before."""
     steps: int = 0
     tokens: int = 0
+    sequences: int = 0
+    """Of this start."""
     inner_step: int = 0
     loss: float = 0.0
     accepted: int = 0
 
 
+NEWEST = 0.1
+"""How much the newest step counts in the mean: one that was quick by chance shortens no round."""
 SHOWN_EVERY_S = 30.0
 """How often a round says in the log how far it is."""
 
@@ -77,6 +82,45 @@ class RoundProgress:
             "round %d: step %d of %d, loss %.4f, steps over in about %s",
             *(self._round, done, self._steps, loss, spelled(left)),
         )
+
+
+class Speed:
+    """How long the inner steps of a node take, and how many are left."""
+
+    def __init__(self) -> None:
+        """Nothing is known before the first step."""
+        self.step_s = math.nan
+        """Of a step, a mean in which the latest count most."""
+        self._begun = 0.0
+        self._left: int | None = None
+        """None while the node takes no steps."""
+
+    def begin(self, now: float, left: int) -> None:
+        """Note that a step begins, the first of so many."""
+        self._begun, self._left = now, left
+
+    def end(self, now: float) -> None:
+        """Note that the step is done."""
+        took = now - self._begun
+        known = not math.isnan(self.step_s)
+        self.step_s = (1 - NEWEST) * self.step_s + NEWEST * took if known else took
+        self._begun, self._left = now, (self._left or 1) - 1
+
+    def done(self) -> None:
+        """Note that the round takes no more steps, however many were left."""
+        self._left = 0
+
+    def rest(self) -> None:
+        """Note that the round is over."""
+        self._left = None
+
+    def left_s(self, now: float) -> float:
+        """Seconds until the steps are done; ``inf`` if that is not known."""
+        if self._left == 0:
+            return 0.0
+        if self._left is None or math.isnan(self.step_s):
+            return math.inf
+        return max(0.0, self._begun + self._left * self.step_s - now)
 
 
 def spelled(seconds: float) -> str:

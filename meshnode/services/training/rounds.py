@@ -24,7 +24,13 @@ from torch import Tensor
 from meshnode.domain.errors import StartupError
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.training.agreement import WeightsVersion
-from meshnode.domain.training.message import MAX_TTL, Contribution, digest_of, sign
+from meshnode.domain.training.message import (
+    MAX_SEQUENCES,
+    MAX_TTL,
+    Contribution,
+    digest_of,
+    sign,
+)
 from meshnode.domain.training.replica import Replica, State
 from meshnode.domain.training.verdict import MAX_DROPPED, HeldOut, is_worse
 from meshnode.model.data import shards_of
@@ -37,7 +43,7 @@ from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.jury import Jury, Messages
 from meshnode.services.training.learner import RoundLearner
 from meshnode.services.training.messages import contribution_message, held_out_in
-from meshnode.services.training.progress import RoundProgress
+from meshnode.services.training.progress import RoundProgress, Speed
 from meshnode.services.training.record import RoundRecord
 from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
@@ -87,6 +93,7 @@ class Rounds:
         self._applied: Messages = ()
         """What they were made of."""
         self._jury = Jury(key.node_id, learner)
+        self._speed = Speed()
         self._measured = False
         """Whether the loss of the kept weights was measured since the start."""
         self._verdict: bool | None = None
@@ -153,6 +160,7 @@ class Rounds:
             self.contributions.forget_uncounted()
             await self.record.save()
             await self._inner_steps()
+            self._speed.rest()
         elif replica.state is State.EXCHANGE:
             included = replica.ready_to_apply(now)
             if included is not None:
@@ -174,6 +182,7 @@ class Rounds:
         config = self._settings.current.training
         await learner.rewind()
         losses: list[float] = []
+        before = learner.progress.sequences
         self.record.publish()
         # Weights that this node finds worse will be dropped: it hurries to say so.
         measured = self._held_out()
@@ -181,15 +190,17 @@ class Rounds:
         shown = RoundProgress(replica.round_id, replica.kept.version, most, config.batch_size)
         shown.begin(self.record.validation_loss)
         while len(losses) < min(most, config.diloco_steps) and replica.state is State.INNER:
-            if losses and replica.must_hurry(trio.current_time()):
-                log.info("hurrying after %d steps", len(losses))
+            if losses and replica.must_hurry(trio.current_time(), self._speed.step_s):
+                log.info("hurrying after %d steps, with a quorum of the others", len(losses))
                 break
+            self._speed.begin(trio.current_time(), min(most, config.diloco_steps) - len(losses))
             try:
                 losses.append(await learner.step(shards, config, replica.round_id))
             except FloatingPointError as error:
                 log.warning("%s", error)
                 break
             learner.progress.inner_step = len(losses)
+            self._speed.end(trio.current_time())
             shown.step(len(losses), losses[-1])
             config = self._settings.current.training
             if not config.enabled:
@@ -197,10 +208,18 @@ class Rounds:
                 return
             if replica.fetch(trio.current_time()) is not None:
                 return
+        self._speed.done()
         while replica.state is State.INNER:
-            await self._contribute(fmean(losses) if losses else 0.0, config.batch_size)
+            sequences = learner.progress.sequences - before
+            await self._contribute(fmean(losses) if losses else 0.0, sequences)
 
-    async def _contribute(self, loss: float, batch_size: int) -> None:
+    @property
+    def left_s(self) -> float:
+        """Seconds that the inner steps will still take; ``inf`` while there are none."""
+        inner = self.replica.state is State.INNER
+        return self._speed.left_s(trio.current_time()) if inner else math.inf
+
+    async def _contribute(self, loss: float, sequences: int) -> None:
         replica = self.replica
         setting = self._settings.current.training.gradients
         kind = format_of(setting, self.learner.model.parameters)
@@ -213,7 +232,7 @@ class Rounds:
             round_id=round_id,
             model_hash=self.learner.model.anchor.model_hash,
             timestamp=time.time(),
-            batch_size=batch_size,
+            batch_size=min(max(1, sequences), MAX_SEQUENCES),
             loss=loss,
             layer_gradients=gradients,
             ttl=MAX_TTL,

@@ -129,7 +129,8 @@ class TrainingService:
         if self.rounds is None or self.rounds.stopped or not self.enabled:
             return None
         record = self.rounds.record
-        return report_message(record.published, self.figures_message(), record.momentum_hash)
+        report = replace(record.published, left_s=self.rounds.left_s)
+        return report_message(report, self.figures_message(), record.momentum_hash)
 
     @property
     def newest(self) -> tuple[WeightsVersion, Path] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from meshnode.domain.training.agreement import WeightsVersion
@@ -40,6 +40,7 @@ class Ancestry:
         """The contributions that weights include, by model hash."""
         self.feedback_of: dict[str, str | None] = {}
         """The feedback that each contribution was made with."""
+        self.maker_of: dict[str, str] = {}
 
     def apply(self, anchor: str, included: dict[str, str]) -> str:
         model_hash = made(f"{anchor} {set_digest(included)}")
@@ -66,9 +67,13 @@ class SimulatedNode:
 
     name: str
     slowness: float = 3.0
+    """Seconds of its inner steps."""
+    step_s: float = 0.0
+    """Of one step; 0.0 for steps that can end at any time, of which it says nothing."""
     ancestry: Ancestry = field(default_factory=Ancestry)
     disk: Persisted = field(default_factory=lambda: Persisted(START, 0))
     replica: Replica | None = None
+    inner_since: float = 0.0
     inner_until: float | None = None
     success: Success | None = None
     """The latest successful sync."""
@@ -109,10 +114,11 @@ class SimulatedNode:
         assert replica
         if replica.begin(now):
             self.save()
-            self.inner_until = now + self.slowness
+            self.inner_since, self.inner_until = now, now + self.slowness
         if self._done_inner(now):
             digest = made(f"{self.name} {replica.round_id} {replica.kept} {now}")
             self.ancestry.feedback_of[digest] = replica.persisted().feedback
+            self.ancestry.maker_of[digest] = self.name
             replica.inner_done(digest, now)
             self.save()
         included = replica.ready_to_apply(now)
@@ -129,7 +135,18 @@ class SimulatedNode:
 
     def _done_inner(self, now: float) -> bool:
         due = self.inner_until is not None and now >= self.inner_until
-        return self.own.state is State.INNER and (due or self.own.must_hurry(now))
+        stepping = bool(self.step_s) and (
+            now == self.inner_since or (now - self.inner_since) % self.step_s != 0
+        )
+        hurries = not stepping and self.own.must_hurry(now, self.step_s)
+        return self.own.state is State.INNER and (due or hurries)
+
+    def report(self, now: float) -> Report:
+        """What a peer is told."""
+        report = self.own.report()
+        if not self.step_s or self.inner_until is None or report.state is not State.INNER:
+            return report
+        return replace(report, left_s=max(0.0, self.inner_until - now))
 
     @property
     def own(self) -> Replica:
@@ -145,7 +162,7 @@ class Network:
         self.now = 0.0
         self.ancestry = Ancestry()
         self.nodes = [
-            SimulatedNode(f"node-{n}", 1.0 + 2 * random.random(), self.ancestry)
+            SimulatedNode(f"node-{n}", 1.0 + 2 * random.random(), ancestry=self.ancestry)
             for n in range(count)
         ]
         self.loss = 0.0
@@ -170,7 +187,7 @@ class Network:
                 if peer is node:
                     continue
                 if self.reachable(node, peer) and self.arrives():
-                    node.hear(peer.name, peer.own.report(), self.now)
+                    node.hear(peer.name, peer.report(self.now), self.now)
                 else:
                     node.miss(peer.name, gone=not self.reachable(node, peer))
             node.work(self.now)

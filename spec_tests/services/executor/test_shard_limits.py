@@ -1,12 +1,15 @@
 """Pipeline sessions in the executor: their memory, the queue, refusals and shutdown."""
 
 import itertools
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import trio
+import trio.testing
 
 from meshnode.domain.errors import (
     InvalidRequest,
@@ -169,3 +172,37 @@ async def test_cancelling_the_service_ends_sessions_and_their_calls(model: Loade
 async def test_other_work_runs_between_steps(model: LoadedModel) -> None:
     async with executor_of(model) as executor:
         assert await executor.compute(lambda: torch.ones(2).sum().item()) == 2
+
+
+async def test_a_long_step_is_no_lack_of_a_place(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with executor_of(model, replace(LIMITS, max_batch=2)) as executor:
+        busy = await executor.open_session(range(4), 8)
+        goes_on, engine = threading.Event(), executor.versions.current.engine
+        step = engine.step
+
+        def slowly(*arguments: Any) -> Any:
+            goes_on.wait()
+            return step(*arguments)
+
+        monkeypatch.setattr(engine, "step", slowly)
+        opened: list[ShardSession] = []
+
+        async def second() -> None:
+            opened.append(await executor.open_session(range(4), 8, wait_s=0))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(executor.forward, busy, torch.ones(1, 1, dtype=torch.int64))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(second)
+            while not executor.queued:
+                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not opened
+            goes_on.set()
+        with pytest.raises(RateLimited, match="no memory"):
+            await executor.open_session(range(4), 8, wait_s=0)
+        assert not executor.queued
+        for session in (busy, *opened):
+            session.close()

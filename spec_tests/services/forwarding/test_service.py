@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 import trio
@@ -32,6 +32,7 @@ from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.pool import serve_pool
 from meshnode.rpc.server import serve_grpc
 from meshnode.services.executor import EngineLimits, Executor, serve_executor
+from meshnode.services.executor.torch_thread import TorchThread
 from meshnode.services.forwarding import Forwarding, ForwardingLimits, serve_forwarding
 from meshnode.services.peers import PeerBook
 from meshnode.services.pipeline.records import HopRecorder
@@ -67,6 +68,17 @@ class Book:
 
     def suspect(self, node_id: str) -> None:
         self.suspected.append(node_id)
+
+
+Result = TypeVar("Result")
+
+
+class SlowThread(TorchThread):
+    """Takes a while for each step, as it does for a large model."""
+
+    async def __call__(self, function: Callable[[], Result]) -> Result:
+        await trio.sleep(0.02)
+        return await super().__call__(function)
 
 
 @dataclass
@@ -314,6 +326,7 @@ async def test_the_end_of_the_service_ends_its_generations(directory: Path) -> N
 async def test_one_account_has_half_of_the_room_and_strangers_an_eighth(directory: Path) -> None:
     long = replace(GREEDY, max_tokens=200)
     async with pair(directory, most=2 * MOST) as nodes:
+        nodes.driver.thread = SlowThread()
         opened = [await nodes.forwarding.open(long) for _ in range(4)]
         # The driver is full: two compute, two wait.
         with pytest.raises(RateLimited):
@@ -321,6 +334,7 @@ async def test_one_account_has_half_of_the_room_and_strangers_an_eighth(director
         for generation in opened:
             await generation.__aexit__(None, None, None)
     async with pair(directory, most=4) as nodes:
+        nodes.driver.thread = SlowThread()
         opened = [await nodes.forwarding.open(long) for _ in range(2)]
         with pytest.raises(RateLimited):
             await nodes.forwarding.open(long)

@@ -12,6 +12,7 @@ from spec_tests.services.pipeline.simulated import (
     CALL_S,
     FIRST,
     NORMAL_MS,
+    PROMPT,
     TOTAL,
     SimulatedHolder,
     SimulatedNetwork,
@@ -126,6 +127,19 @@ async def test_a_newcomer_gets_few_sessions_first(autojump_clock: object) -> Non
     before = len(new.sessions)
     await network.generate()
     assert (before, len(new.sessions)) == (4, 5)
+
+
+async def test_a_newcomer_that_hangs_costs_less_than_a_deadline(autojump_clock: object) -> None:
+    old = honest()
+    network = SimulatedNetwork(old)
+    await network.generate_all(4)
+    new = liar(hangs_after=0)
+    network.holders = (old, new)
+    network.book.peers.append(SimulatedNetwork(new).book.peers[0])
+    network.draw = 0.0
+    patience_s = CALL_S / 4 * PROMPT / 8
+    assert patience_s < await network.generate() < patience_s + 2 * NORMAL_S
+    assert sessions(old, new) == [5, 1]
 
 
 async def test_a_relay_that_blames_the_next_hop_is_found_out(autojump_clock: object) -> None:

@@ -69,8 +69,9 @@ async def test_every_stage_computes_for_as_many_sessions_as_the_others(
         most = -(-len(STREAMS) // len(nodes.nodes))
         for node in nodes.nodes:
             assert set(node.sizes(*streams.steady)) <= {most - 1, most}
-    # Without convoys every stage computes too, but most steps are for one or two sessions.
-    assert streams.rate > 1.15 * plain.rate
+    # Without convoys every stage computes too, but most steps are for one or two sessions. How much
+    # slower that is depends on who comes first, which threads decide in virtual time too.
+    assert streams.rate > 1.05 * plain.rate
 
 
 async def test_a_slow_stage_always_computes(

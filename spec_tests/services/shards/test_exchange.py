@@ -36,6 +36,8 @@ from spec_tests.model.small_models import make_model
 Result = TypeVar("Result")
 SPLIT = (range(1), range(1, 4))
 FIRST, SECOND = "1a" * 16, "2b" * 16
+WEIGHTS = [0.25, 1.0]
+"""Of this pipeline's contributions and the others'."""
 MINE, THEIRS = "c3" * 32, "d4" * 32
 
 
@@ -156,7 +158,8 @@ class Pipeline:
             version=version,
             name=SECOND,
             digests=[MINE, THEIRS],
-            scales=scales_of(whole),
+            scales=scales_of(whole, WEIGHTS),
+            weights=WEIGHTS,
             sparse=is_sparse(whole),
         )
         facts = {one.name: one.sha256 for answer in answers for one in answer.tensors}
@@ -214,7 +217,7 @@ def expected(
         frames, feedback = contribute(learned, feedback, encode)  # type: ignore[arg-type]
         sets = [PackedGradients(frames, shapes), PackedGradients(other, shapes)]
         step = SPARSE_STEP if is_sparse(sets) else OuterStep()
-        combined = aggregate(Rule.TRIMMED_MEAN, sets)
+        combined = aggregate(Rule.TRIMMED_MEAN, sets, weights=WEIGHTS)
         anchor = Anchor.of(*step.apply(anchor.weights, anchor.velocity, combined))
     return anchor
 
@@ -278,6 +281,7 @@ async def test_what_does_not_fit_changes_nothing(model: Path, tmp_path: Path) ->
     pipeline = Pipeline(model, tmp_path, Format.INT8)
     holder = pipeline.holders[1]
     before = hash_of(await pipeline.weights())
+    one = {"version": "0", "name": SECOND, "digests": [MINE], "scales": [1.0]}
     bad: list[tuple[str, dict[str, object]]] = [
         ("", {}),
         ("jump", {}),
@@ -289,6 +293,10 @@ async def test_what_does_not_fit_changes_nothing(model: Path, tmp_path: Path) ->
         ("offer", {"name": MINE, "layer_gradients": dict.fromkeys(holder.shapes, b"mng1")}),
         ("apply", {"version": "0", "name": SECOND}),
         ("apply", {"version": "0", "name": SECOND, "digests": [MINE], "scales": [2.0]}),
+        ("apply", {**one, "weights": [0.0]}),
+        ("apply", {**one, "weights": [1.5]}),
+        ("apply", {**one, "weights": [float("nan")]}),
+        ("apply", {**one, "weights": [1.0, 1.0]}),
         ("keep", {"version": "0", "name": SECOND}),
         ("piece", {"version": "0", "name": "model.norm.weight", "first_row": 9, "stop_row": 3}),
     ]

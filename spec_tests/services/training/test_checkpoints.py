@@ -8,6 +8,7 @@ from typing import Any
 import lz4.frame
 import pytest
 import safetensors.torch
+import trio
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.model.manifest import facts_of_tensors, hash_of_tensors
@@ -61,7 +62,7 @@ async def test_a_version_is_reported_with_its_own_loss(
 
     def watched(disk: TrainingDisk, *state: Any) -> None:
         # New weights have their loss by now, and are published only after this save.
-        status = node.training.status()
+        status = trio.from_thread.run_sync(node.training.status)
         if status is not None:
             said.setdefault(status.version, set()).add(status.figures.validation_loss)
         save(disk, *state)

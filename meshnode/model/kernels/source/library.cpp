@@ -99,7 +99,7 @@ Rows prepare(Engine& engine, const Matrix& m, const float* x, int rows, const fl
 }
 
 constexpr int ROW_BLOCK = 96;
-constexpr int64_t ITEM_BYTES = 1 << 15;
+constexpr int64_t ITEM_BYTES = 1 << 18;
 
 // Calls finish(first output, row, count, sums) for `width` panels at a time; sums is [width][rows of block][16].
 template <int WIDTH, class Finish>

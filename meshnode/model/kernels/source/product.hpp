@@ -74,9 +74,43 @@ inline void load16(const uint8_t* panel, int64_t k, __m256& low, __m256& high) {
     }
 }
 
-// Adds inputs [from, to) of R rows to sums [R, 16].
-template <int FORMAT, int R>
+#if defined(__AVX512F__)
+template <int FORMAT>
+inline __m512 load16(const uint8_t* panel, int64_t k) {
+    if constexpr (FORMAT == FLOAT32) return _mm512_loadu_ps(reinterpret_cast<const float*>(panel) + k * PANEL);
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel) + k);
+    if constexpr (FORMAT == FLOAT16) return _mm512_cvtph_ps(v);
+    const __m256i low = _mm256_slli_epi32(v, 16), high = _mm256_and_si256(v, _mm256_set1_epi32(int(0xffff0000u)));
+    return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+}
+
+constexpr int TILE_ROWS = 8;
+#else
+constexpr int TILE_ROWS = 6;
+#endif
+
+// The processor's own prefetching stops at the end of each page of 4 KiB.
+constexpr int64_t AHEAD = 4096;
+
+inline void prefetch(const uint8_t* at) { _mm_prefetch(reinterpret_cast<const char*>(at + AHEAD), _MM_HINT_T0); }
+
+// Adds inputs [from, to) of R rows to sums [R, 16]. A lane is an output, so its sum has the same bits at any width.
+// With STREAM, the panel comes from memory and not from a cache.
+template <int FORMAT, bool STREAM, int R>
 void float_tile(const uint8_t* panel, int from, int to, const float* x, int64_t stride, float* sums) {
+#if defined(__AVX512F__)
+    __m512 all[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) all[r] = _mm512_loadu_ps(sums + r * PANEL);
+    for (int k = from; k < to; k++) {
+        if constexpr (STREAM) prefetch(panel + int64_t(k) * PANEL * (FORMAT == FLOAT32 ? 4 : 2));
+        const __m512 weights = load16<FORMAT>(panel, k);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) all[r] = _mm512_fmadd_ps(_mm512_set1_ps(x[r * stride + k]), weights, all[r]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) _mm512_storeu_ps(sums + r * PANEL, all[r]);
+#else
     __m256 low[R], high[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
@@ -84,6 +118,7 @@ void float_tile(const uint8_t* panel, int from, int to, const float* x, int64_t 
         high[r] = _mm256_loadu_ps(sums + r * PANEL + LANES);
     }
     for (int k = from; k < to; k++) {
+        if constexpr (STREAM) prefetch(panel + int64_t(k) * PANEL * (FORMAT == FLOAT32 ? 4 : 2));
         __m256 a, b;
         load16<FORMAT>(panel, k, a, b);
 #pragma GCC unroll 8
@@ -98,11 +133,10 @@ void float_tile(const uint8_t* panel, int from, int to, const float* x, int64_t 
         _mm256_storeu_ps(sums + r * PANEL, low[r]);
         _mm256_storeu_ps(sums + r * PANEL + LANES, high[r]);
     }
+#endif
 }
 
-constexpr int TILE_ROWS = 6;
-
-template <int FORMAT>
+template <int FORMAT, bool STREAM>
 void float_tiles(const uint8_t* panel, int from, int to, const float* x, int64_t stride, int rows, float* sums) {
     const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int tile = 0, row = 0; tile < tiles; tile++) {
@@ -110,12 +144,14 @@ void float_tiles(const uint8_t* panel, int from, int to, const float* x, int64_t
         const float* at = x + row * stride;
         float* out = sums + row * PANEL;
         switch (count) {
-            case 1: float_tile<FORMAT, 1>(panel, from, to, at, stride, out); break;
-            case 2: float_tile<FORMAT, 2>(panel, from, to, at, stride, out); break;
-            case 3: float_tile<FORMAT, 3>(panel, from, to, at, stride, out); break;
-            case 4: float_tile<FORMAT, 4>(panel, from, to, at, stride, out); break;
-            case 5: float_tile<FORMAT, 5>(panel, from, to, at, stride, out); break;
-            default: float_tile<FORMAT, 6>(panel, from, to, at, stride, out); break;
+            case 1: float_tile<FORMAT, STREAM, 1>(panel, from, to, at, stride, out); break;
+            case 2: float_tile<FORMAT, STREAM, 2>(panel, from, to, at, stride, out); break;
+            case 3: float_tile<FORMAT, STREAM, 3>(panel, from, to, at, stride, out); break;
+            case 4: float_tile<FORMAT, STREAM, 4>(panel, from, to, at, stride, out); break;
+            case 5: float_tile<FORMAT, STREAM, 5>(panel, from, to, at, stride, out); break;
+            case 6: float_tile<FORMAT, STREAM, 6>(panel, from, to, at, stride, out); break;
+            case 7: float_tile<FORMAT, STREAM, 7>(panel, from, to, at, stride, out); break;
+            default: float_tile<FORMAT, STREAM, 8>(panel, from, to, at, stride, out); break;
         }
         row += count;
     }
@@ -127,14 +163,14 @@ void float_product(const Matrix& m, const uint8_t* panel, const Rows& x, int row
     constexpr int PIECE = 256;
     const float* values = x.values + int64_t(row) * m.inputs;
     if (rows <= TILE_ROWS) {
-        float_tiles<FORMAT>(panel, 0, m.inputs, values, m.inputs, rows, sums);
+        float_tiles<FORMAT, true>(panel, 0, m.inputs, values, m.inputs, rows, sums);
         return;
     }
     alignas(64) float expanded[FORMAT == FLOAT32 ? 1 : PIECE * PANEL];
     for (int from = 0; from < m.inputs; from += PIECE) {
         const int to = std::min(from + PIECE, m.inputs);
         if (FORMAT == FLOAT32 || rows <= 2 * TILE_ROWS) {
-            float_tiles<FORMAT>(panel, from, to, values, m.inputs, rows, sums);
+            float_tiles<FORMAT, false>(panel, from, to, values, m.inputs, rows, sums);
             continue;
         }
         for (int k = from; k < to; k++) {
@@ -144,8 +180,13 @@ void float_product(const Matrix& m, const uint8_t* panel, const Rows& x, int row
             _mm256_store_ps(expanded + (k - from) * PANEL + LANES, b);
         }
         const auto* floats = reinterpret_cast<const uint8_t*>(expanded);
-        float_tiles<FLOAT32>(floats, 0, to - from, values + from, m.inputs, rows, sums);
+        float_tiles<FLOAT32, false>(floats, 0, to - from, values + from, m.inputs, rows, sums);
     }
+}
+
+inline void prefetch_group(const uint8_t* group, int bytes) {
+#pragma GCC unroll 16
+    for (int i = 0; i < bytes; i += 64) prefetch(group + i);
 }
 
 inline __m256i broadcast4(const int8_t* at) {
@@ -169,6 +210,7 @@ void int8_tile(const Matrix& m, const uint8_t* panel, const Rows& x, int row, fl
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
     for (int g = 0; g < groups; g++, panel += 544) {
+        if constexpr (R == 1) prefetch_group(panel, 544);
         const auto* vectors = reinterpret_cast<const __m256i*>(panel + 32);
         const int8_t* quants = x.quants + (int64_t(row) * groups + g) * GROUP;
         __m256i dots[R][2];
@@ -219,6 +261,7 @@ void int4_tile(const Matrix& m, const uint8_t* panel, const Rows& x, int row, fl
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
     for (int g = 0; g < groups; g++, panel += FORMAT == INT4 ? 288 : 320) {
+        if constexpr (R == 1) prefetch_group(panel, FORMAT == INT4 ? 288 : 320);
         const int8_t* quants = x.quants + (int64_t(row) * groups + g) * GROUP;
         const __m128i* scales = reinterpret_cast<const __m128i*>(panel);
 #pragma GCC unroll 8
