@@ -19,6 +19,7 @@ from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
 from spec_tests.services.training.trainers import (
+    PATIENT,
     WITHIN_S,
     TrainingNode,
     agreed,
@@ -117,6 +118,7 @@ async def test_malformed_contributions_are_refused_and_disturb_no_round(
         *honest, liar = nodes
         liar.enable(on=False)
         for node in nodes:
+            node.timings = PATIENT
             await nursery.start(node.run)
         await wait_for(lambda: agreed(honest, 1))
         first = honest[0].training.rounds
