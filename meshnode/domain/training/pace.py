@@ -12,6 +12,7 @@ some honest node, and not after that of another one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from meshnode.domain.training.agreement import WeightsVersion
@@ -87,9 +88,15 @@ class Pace:
         self._grace_s = max(timings.exchange_least_s, timings.grace_share * inner_s)
         self.joiners_until = now + timings.exchange_least_s
 
-    def note(self, contributions: int, kept: WeightsVersion, now: float) -> None:
-        """Note how many contributions to the round are here, this node's among them."""
-        if contributions >= self.quorum(kept):
+    def note(
+        self, contributors: Iterable[str], round_id: int, kept: WeightsVersion, now: float
+    ) -> None:
+        """Note whose contributions to the round are here, this node's among them.
+
+        A node that has gone on to a later round will not apply them, so it is of no quorum.
+        """
+        gone = {peer for peer, end in self._ends.items() if end.round_id > round_id}
+        if len(set(contributors) - gone) >= self.quorum(kept):
             self._quorum_at = min(self._quorum_at, now)
 
     @property

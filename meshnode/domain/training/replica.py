@@ -187,7 +187,7 @@ class Replica:
         """The set to apply: digests by node id, in order. None if it is too early. Call once."""
         if self.state is not State.EXCHANGE:
             return None
-        self._pace.note(len(self.contributions.included()), self.kept, now)
+        self._pace.note(self.contributions.included(), self.round_id, self.kept, now)
         if now < self._deadline and not self._exchange_complete(now):
             return None
         if self._left_out() and now < self._deadline + self.timings.settle_s:
@@ -291,7 +291,7 @@ class Replica:
         if self._own.digest is not None:
             self.contributions.add(self.node_id, self._own.digest)
         self._pace.begin_exchange(now, now - self._inner_since)
-        self._pace.note(len(self.contributions.included()), self.kept, now)
+        self._pace.note(self.contributions.included(), self.round_id, self.kept, now)
 
     @property
     def _deadline(self) -> float:

@@ -76,7 +76,7 @@ def test_a_lost_peer_is_waited_for_no_longer() -> None:
 def test_a_quick_node_waits_for_a_quorum_but_not_for_ever() -> None:
     pace = pace_of(inner(60.0), inner(500.0))
     pace.begin_exchange(100.0, 8.0)
-    pace.note(1, KEPT, 100.0)
+    pace.note(["me"], 6, KEPT, 100.0)
     assert pace.grace_until == math.inf
     assert pace.deadline(6, KEPT) == 165.0
     pace.heard("0", inner(1e9), 101.0)
@@ -87,10 +87,19 @@ def test_a_quick_node_waits_for_a_quorum_but_not_for_ever() -> None:
 def test_grace_begins_with_the_contributions_of_a_quorum() -> None:
     pace = pace_of(inner(60.0), inner(500.0))
     pace.begin_exchange(100.0, 80.0)
-    pace.note(2, KEPT, 150.0)
-    pace.note(2, KEPT, 155.0)
+    pace.note(["me", "0"], 6, KEPT, 150.0)
+    pace.note(["me", "0"], 6, KEPT, 155.0)
     assert pace.grace_until == 158.0
     assert pace.deadline(6, KEPT) == 158.0
+
+
+def test_the_contribution_of_a_node_that_has_gone_on_is_of_no_quorum() -> None:
+    pace = pace_of(past(7), inner(500.0))
+    pace.begin_exchange(100.0, 80.0)
+    pace.note(["me", "0"], 6, KEPT, 150.0)
+    assert pace.grace_until == math.inf
+    pace.note(["me", "0", "1"], 6, KEPT, 155.0)
+    assert pace.grace_until == 163.0
 
 
 @given(st.lists(LEFT, min_size=2, max_size=9), st.data())
@@ -137,3 +146,24 @@ def test_a_node_that_never_ends_a_step_is_left_out_after_the_grace() -> None:
     quick = network.nodes[0].own.kept.version
     assert quick >= trained(4, 1.0).nodes[0].own.kept.version * 0.8
     assert not any(node.own.tally.failed_syncs for node in network.nodes[:3])
+
+
+def test_nodes_that_say_nothing_of_their_ends_and_are_out_of_step_meet() -> None:
+    """They missed each other for 200 s while one that had gone on counted for a quorum."""
+    network = Network(3, Random(1))
+    first, second, third = network.nodes
+    first.slowness = second.slowness = 30.0
+    network.cut = {first.name, second.name}
+    for _ in range(4):
+        network.tick()
+    second.crash()
+    third.slowness = 30.0
+    for _ in range(12):
+        network.tick()
+    second.start(network.now)
+    for _ in range(2):
+        network.tick()
+    network.settle_down(60)
+    before = first.own.kept.version
+    network.settle_down(80)
+    assert first.own.kept.version > before
