@@ -24,6 +24,7 @@ NAMES = (
     "crowd",
     "grpc",
     "startup",
+    "models",
     "pipeline",
     "hop",
     "tensors",

@@ -35,10 +35,10 @@ CONFIG = DecoderConfig(
 
 
 @contextmanager
-def random_model() -> Iterator[Path]:
-    """Yield a temporary model directory of half a gigabyte."""
+def random_model(config: DecoderConfig = CONFIG) -> Iterator[Path]:
+    """Yield a temporary model directory, of half a gigabyte unless ``config`` says otherwise."""
     with torch.device("meta"):
-        decoder = Decoder(CONFIG)
+        decoder = Decoder(config)
     decoder.to_empty(device="cpu")
     decoder.init_weights(torch.Generator().manual_seed(0))
     with tempfile.TemporaryDirectory() as folder:

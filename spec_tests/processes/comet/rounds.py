@@ -10,6 +10,7 @@ inference that was seen as paid was paid once.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -37,6 +38,7 @@ from spec_tests.processes.comet.cluster import (
     wait_until,
 )
 from spec_tests.processes.comet.jobs import Inferences
+from spec_tests.processes.comet.rpc import Refused, Silent
 from spec_tests.processes.comet.stream import Stream
 from spec_tests.processes.comet.validator import POINTS
 
@@ -284,7 +286,19 @@ def run_rounds(folder: Path, count: int, seed: int, *, only: tuple[str, ...] = (
             for index, one in enumerate(this.validators):
                 one.host = lab.address(index)
         rounds = Rounds(this, seed, lab)
-        rounds.run(count, tuple(name for name in only if name in rounds.faults))
+        try:
+            rounds.run(count, tuple(name for name in only if name in rounds.faults))
+        except AssertionError:
+            write_consensus(this)
+            raise
+
+
+def write_consensus(this: Cluster) -> None:
+    """Write beside the ledgers what each running engine thinks of the consensus and its peers."""
+    for one in this.running:
+        with suppress(Silent, Refused):
+            found = one.call("dump_consensus_state")
+            (one.folder / "consensus.json").write_text(json.dumps(found, indent=1))
 
 
 def main() -> None:
