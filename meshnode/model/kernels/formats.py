@@ -106,7 +106,10 @@ class Quantised:
 def quantise(weight: Tensor, form: Format) -> Quantised:
     """``weight`` ``[outputs, inputs]`` in an integer format."""
     outputs, inputs = weight.shape
-    padded = functional.pad(weight.float(), (0, -inputs % GROUP)).view(outputs, -1, GROUP)
+    missing = -inputs % GROUP
+    # Padding copies, even by nothing.
+    whole = functional.pad(weight.float(), (0, missing)) if missing else weight.float()
+    padded = whole.view(outputs, -1, GROUP)
     if form is Format.INT4_MIN:
         return Quantised(form, inputs, *_int4_min(padded))
     quants, scales = (_int8 if form is Format.INT8 else _int4)(padded)
