@@ -39,6 +39,7 @@ from meshnode.model.files import (
     open_files,
 )
 from meshnode.model.naming import Part, decoder_parameters
+from meshnode.model.side_by_side import side_by_side
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = "meshnode-manifest-v2"
@@ -49,6 +50,9 @@ MAX_BYTES = 16 << 20
 FILES = (CONFIG_FILE, TOKENIZER_FILE, GENERATION_FILE, *CHAT_FILES)
 """The small files that a model hash covers, where they exist."""
 REQUIRED_FILES = frozenset({CONFIG_FILE, TOKENIZER_FILE})
+
+HASHED_AT_ONCE = 2
+"""Tensors that are in memory at a time while a model's files are read."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -186,7 +190,12 @@ def manifest_of(files: ModelFiles, config: DecoderConfig, cache: Path) -> Manife
         return Manifest(tensors, digests)
     with files.checkpoint() as checkpoint:
         wanted = parts_of(config).values()
-        tensors = facts_of_tensors((p.name, checkpoint.parameter([p])) for p in wanted)
+
+        def read(part: Part) -> TensorFacts:
+            return tensor_facts(part.name, checkpoint.parameter([part]))
+
+        found = side_by_side(read, wanted, HASHED_AT_ONCE)
+        tensors = {facts.name: facts for facts in found}
     manifest = Manifest(tensors, digests)
     document = {"identity": identity, "manifest": manifest.document()}
     # Without it the files are read again next time.

@@ -75,6 +75,20 @@ def test_four_validators_survive_a_handful_of_faults(tmp_path: Path) -> None:
     run_rounds(tmp_path, len(only), 11, only=only)
 
 
+def test_an_engine_that_stands_still_is_replaced(tmp_path: Path) -> None:
+    with cluster(tmp_path, 1) as this:
+        (only,) = this.validators
+        this.start(only, still_s=3.0)
+        this.wait_height(3)
+        (stuck,) = only.engines()
+        os.kill(stuck, signal.SIGSTOP)
+        wait_until(lambda: only.engines() not in ([stuck], []), "another engine")
+        this.wait_height(6)
+        assert "engine: started again: no block for" in only.log()
+        this.stop(only)
+        require_one_chain(this.validators)
+
+
 def test_no_engine_outlives_its_node(tmp_path: Path) -> None:
     with cluster(tmp_path, 1) as this:
         (one,) = this.validators

@@ -19,6 +19,7 @@ from torch import Tensor
 from meshnode.model.kernels.build import NoKernels, library_path
 from meshnode.model.kernels.formats import Format, quantise
 from meshnode.model.kernels.rows import Rows, blocks
+from meshnode.model.side_by_side import side_by_side
 
 log = logging.getLogger(__name__)
 
@@ -128,10 +129,14 @@ class Library:
         """The panels of a matrix, as bytes."""
         data = torch.empty(self._functions.meshnode_matrix_bytes(byref(struct)), dtype=torch.uint8)
         panel_bytes = data.numel() // -(-weight.outputs // PANEL)
-        for first, stop in blocks(weight, 2 * PANEL):
+
+        def pack(place: tuple[int, int]) -> None:
+            first, stop = place
             block = MatrixStruct(struct.format, stop - first, struct.inputs, None, None)
             to = data.data_ptr() + first // PANEL * panel_bytes
             self._pack(block, weight.read(first, stop).contiguous(), to)
+
+        side_by_side(pack, blocks(weight, 2 * PANEL))
         return data
 
     def _pack(self, struct: MatrixStruct, rows: Tensor, to: int) -> None:

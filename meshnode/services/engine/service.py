@@ -34,6 +34,7 @@ from meshnode.services.engine.home import (
 )
 from meshnode.services.engine.light import LightServer, serve_light
 from meshnode.services.engine.rpc import EngineRefused, EngineRpc
+from meshnode.services.engine.standing import STILL_S, Standing
 from meshnode.services.ledger.database import LedgerReader
 from meshnode.services.ledger.decided import DecidedKeeper
 from meshnode.services.ledger.ordered import OrderedLedger
@@ -70,6 +71,8 @@ class EngineSetup:
     settings: EngineSettings
     snapshot_every: int = 1000
     """Blocks from one snapshot to the next; 0 for none."""
+    still_s: float = STILL_S
+    """How long the chain may stand still before the engine is started again (decision 0241)."""
     authorities: str = ""
     """A PEM file of those who sign the gateways' certificates, unless the system knows them."""
 
@@ -110,7 +113,8 @@ async def serve_ordered_ledger(
                 await nursery.start(serve_light, servers, home)
                 nursery.start_soon(_say_why_nothing_comes, ledger)
             nursery.start_soon(ledger.take_snapshots)
-            await nursery.start(serve_engine, ledger, setup.program, home)
+            standing = Standing(ledger, setup.validator.address, still_s=setup.still_s)
+            await nursery.start(serve_engine, ledger, setup.program, home, standing)
             task_status.started(ledger)
     finally:
         with trio.move_on_after(CLOSE_S, shield=True):
@@ -130,6 +134,7 @@ async def serve_engine(
     ledger: OrderedLedger,
     program: str,
     home: Path,
+    standing: Standing,
     *,
     restarts: Restarts | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -151,7 +156,8 @@ async def serve_engine(
         await application.start(answer)
         try:
             async with trio.open_nursery() as engine:
-                engine.start_soon(_keep_running, ledger, program, home, restarts or Restarts())
+                keep = partial(_keep_running, ledger, program, home, standing)
+                engine.start_soon(keep, restarts or Restarts())
                 task_status.started()
                 await follow_engine(ledger, rpc)
         finally:
@@ -161,14 +167,16 @@ async def serve_engine(
 
 
 async def _keep_running(
-    ledger: OrderedLedger, program: str, home: Path, restarts: Restarts
+    ledger: OrderedLedger, program: str, home: Path, standing: Standing, restarts: Restarts
 ) -> None:
     failures: list[float] = []
     while True:
         engine = Engine(program, home)
         log.info("engine: started, process %d", engine.pid)
         try:
-            await engine.run()
+            reason = await _run_watched(engine, standing)
+            log.warning("engine: started again: %s", reason)
+            pause = 0.0
         except EngineEnded as ended:
             if engine.lacks_space:
                 # It passes, as other shortages do: a full disk may get room (decision 0126).
@@ -188,6 +196,27 @@ async def _keep_running(
         finally:
             await engine.stop()
         await trio.sleep(pause)
+
+
+async def _run_watched(engine: Engine, standing: Standing) -> str:
+    """Until it must be started again; says why. Raises EngineEnded and StateDiffers before."""
+    reason, ended = "", None
+    async with trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            nonlocal reason
+            reason = await standing.wait_lost()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch)
+        try:
+            await engine.run()
+        except (EngineEnded, StateDiffers) as error:
+            ended = error
+            nursery.cancel_scope.cancel()
+    if ended is not None:
+        raise ended
+    return reason
 
 
 async def broadcast(ledger: OrderedLedger, rpc: EngineRpc, raw: bytes) -> TransactionResult:

@@ -80,6 +80,8 @@ class OrderedLedger(Ledger):
         self.catching_up = True
         self.data_dir = data_dir
         self.snapshots = SnapshotStore(data_dir)
+        self.executing = False
+        """Whether a decided block is being executed or waits for its commit."""
         self._pinned: PinnedState | None = None
         self._pinning = trio.Event()
         self._snapshot_every = snapshot_every
@@ -154,11 +156,13 @@ class OrderedLedger(Ledger):
 
     async def decide(self, block: Block, block_hash: bytes) -> Finalized:
         """Execute a decided block without writing anything. Raises Rejected."""
+        self.executing = True
         return await self.thread.block(partial(self._ordered.decide, block, block_hash))
 
     async def commit(self) -> None:
         """Make the decided block's outcome the state. Raises StorageRefused; may be repeated."""
         await self.thread.block(self._ordered.commit)
+        self.executing = False
         self.state_height, self.state_app_hash = self._ordered.state_height, self._ordered.app_hash
         every = self._snapshot_every
         if every and self.state_height % every == 0 and not self.catching_up:

@@ -53,6 +53,7 @@ from meshnode.services.engine.light import serve_questions
 from meshnode.services.engine.program import find_program
 from meshnode.services.engine.rpc import EngineRefused, EngineRpc
 from meshnode.services.engine.service import EngineSetup, serve_ordered_ledger
+from meshnode.services.engine.standing import STILL_S
 from meshnode.services.ledger.database import LedgerDatabase, create_ledger
 from meshnode.services.ledger.decided import DecidedKeeper
 from meshnode.services.ledger.ordered import OrderedLedger
@@ -282,6 +283,7 @@ async def run(document: dict[str, Any]) -> None:
             state_sync=_state_sync(document),
         ),
         snapshot_every=document.get("snapshot_every", 0),
+        still_s=document.get("still_s", STILL_S),
     )
     folder = Path(document["folder"])
     genesis = await trio.to_thread.run_sync(Path(document["genesis"]).read_bytes)
