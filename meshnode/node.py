@@ -134,6 +134,24 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
             ),
         )
         source = await find_model(config, key, pool.stub, show_progress, found)
+        slot, clock = ChainSlot(), NodeClock(data_dir)
+        await node.start(partial(run, "clock", partial(serve_clock, clock), restarts=Restarts()))
+        chain_needs = ChainDependencies(
+            config=config,
+            keys=keys,
+            served=source.directory,
+            pool=pool,
+            drain=drain,
+            clock=clock,
+        )
+        chain_started = trio.Event()
+
+        async def start_chain() -> None:
+            await node.start(serve_chain, slot, run, chain_needs)
+            chain_started.set()
+
+        # The chain comes up while the model is loaded: each has a processor's work.
+        node.start_soon(start_chain)
         # More threads than processors would only wait for one another.
         threads = min(config.resources.cpu_threads, os.cpu_count() or 1)
         store = VersionStore(data_dir, source)
@@ -162,17 +180,7 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
         if draft is not None:
             taken += draft.weight_bytes
         settings = Settings(config, key.node_id, taken_bytes=taken)
-        slot, clock = ChainSlot(), NodeClock(data_dir)
-        await node.start(partial(run, "clock", partial(serve_clock, clock), restarts=Restarts()))
-        chain_needs = ChainDependencies(
-            config=config,
-            keys=keys,
-            served=source.directory,
-            pool=pool,
-            drain=drain,
-            clock=clock,
-        )
-        await node.start(serve_chain, slot, run, chain_needs)
+        await chain_started.wait()
         limits = engine_limits(config, taken + slot.weight_bytes, cache_bytes)
         live = LiveEvents.of(key.node_id, source.held)
         tracing = await start_tracing(

@@ -120,6 +120,16 @@ class GgufFile:
             out[begin - first : end - first] = self._dequantised(place, begin, end)
         self._release(place.offset + first * place.row_bytes, (stop - first) * place.row_bytes)
 
+    def blocks(self, place: TensorPlace, first: int, stop: int) -> NDArray[np.uint8]:
+        """Rows ``first`` to ``stop`` as they are stored, ``[rows, bytes]``."""
+        rows = self._rows(place, first, stop).copy()
+        self._release(place.offset + first * place.row_bytes, rows.nbytes)
+        return rows
+
+    def _rows(self, place: TensorPlace, first: int, stop: int) -> NDArray[np.uint8]:
+        count, start = (stop - first) * place.row_bytes, place.offset + first * place.row_bytes
+        return np.frombuffer(self._data, np.uint8, count, start).reshape(stop - first, -1)
+
     def _release(self, start: int, size: int) -> None:
         """Give the pages back; once they are read they count as this process's memory."""
         begin = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -128,12 +138,7 @@ class GgufFile:
             self._data.madvise(mmap.MADV_DONTNEED, begin, whole)
 
     def _dequantised(self, place: TensorPlace, first: int, stop: int) -> Floats:
-        raw = np.frombuffer(
-            self._data,
-            np.uint8,
-            (stop - first) * place.row_bytes,
-            place.offset + first * place.row_bytes,
-        ).reshape(stop - first, place.row_bytes)
+        raw = self._rows(place, first, stop)
         if place.kind in _PLAIN:
             return raw.view(_PLAIN[place.kind]).astype(np.float32, copy=False)
         from gguf import quants

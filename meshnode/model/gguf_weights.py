@@ -7,15 +7,22 @@ from, rounded to the file's types.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from meshnode.model.documents import ModelUnreadable
+from meshnode.model.gguf_blocks import format_of, take_over
 from meshnode.model.gguf_file import GgufFile, TensorPlace
 from meshnode.model.gguf_model import GgufModel, TensorSource
+from meshnode.model.kernels.formats import Format, Quantised
 from meshnode.model.naming import Part
 from meshnode.model.weights import Checkpoint
+
+T = TypeVar("T", bound=np.generic)
 
 
 class GgufCheckpoint(Checkpoint):
@@ -39,6 +46,18 @@ class GgufCheckpoint(Checkpoint):
     def copy(self, part: Part, out: Tensor) -> None:
         """Write a tensor to ``out``, which has its shape, as float32. Raises ModelUnreadable."""
         self._read(part, 0, part.shape[0], out)
+
+    def stored(self, part: Part, first: int, stop: int, form: Format) -> Quantised | None:
+        """Blocks of the file, where they are what we would make. Raises ModelUnreadable."""
+        source, place = self._find(part)
+        if format_of(place.kind) is not form or len(part.shape) != 2:
+            return None
+        size = part.shape[0] // source.heads if source.heads else 1
+        begin, end = first // size * size, -(-stop // size) * size
+        at = part.shape[0] * (source.expert or 0)
+        raw = self._file.blocks(place, at + begin, at + end)
+        raw = _unpermuted(raw, (end - begin) // size if source.heads else 0)
+        return take_over(raw[first - begin : stop - begin], form)
 
     def _read(self, part: Part, first: int, stop: int, out: Tensor) -> None:
         source, place = self._find(part)
@@ -75,7 +94,7 @@ class GgufCheckpoint(Checkpoint):
         return source, place
 
 
-def _unpermuted(rows: np.ndarray, heads: int) -> np.ndarray:
+def _unpermuted(rows: NDArray[T], heads: int) -> NDArray[T]:
     """Rows of query or key heads in the order in which the rotation pairs halves."""
     if not heads:
         return rows

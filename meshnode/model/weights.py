@@ -10,7 +10,7 @@ unpickled; any fault of the files is reported as one ``ModelUnreadable`` line.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from meshnode.model.decoder import Decoder
 from meshnode.model.documents import ModelUnreadable, read_document
+from meshnode.model.kernels.formats import Format, Quantised
 from meshnode.model.naming import Part, decoder_parameters
 
 SINGLE_FILE = "model.safetensors"
@@ -62,6 +63,10 @@ class Checkpoint(ABC):
     @abstractmethod
     def rows(self, part: Part, first: int, stop: int) -> Tensor:
         """Rows ``first`` to ``stop`` of a tensor, in its stored type. Raises ModelUnreadable."""
+
+    def stored(self, part: Part, first: int, stop: int, form: Format) -> Quantised | None:
+        """Rows as :func:`quantise` would make them, if the file has them so; None if not."""
+        return None
 
     def release(self) -> None:  # noqa: B027 - not every kind of file has something to give back
         """Give back the memory of what was read; no tensor that shares it is used any more."""
@@ -189,13 +194,27 @@ class StoredRows:
 
     def read(self, first: int, stop: int) -> Tensor:
         """Rows ``first`` to ``stop``, float32. Raises ModelUnreadable."""
-        found, offset = [], 0
+        found = [self._checkpoint.rows(*piece).float() for piece in self._pieces(first, stop)]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def stored(self, first: int, stop: int, form: Format) -> Quantised | None:
+        """Rows ``first`` to ``stop`` as :class:`Rows` says. Raises ModelUnreadable."""
+        found = []
+        for piece in self._pieces(first, stop):
+            held = self._checkpoint.stored(*piece, form)
+            if held is None:
+                return None
+            found.append(held)
+        return found[0] if len(found) == 1 else Quantised.joined(found)
+
+    def _pieces(self, first: int, stop: int) -> Iterator[tuple[Part, int, int]]:
+        """The parts in which these rows are, and their places there."""
+        offset = 0
         for part in self._parts:
             begin, end = max(first - offset, 0), min(stop - offset, part.shape[0])
             if begin < end:
-                found.append(self._checkpoint.rows(part, begin, end).float())
+                yield part, begin, end
             offset += part.shape[0]
-        return found[0] if len(found) == 1 else torch.cat(found)
 
 
 Loaded = Callable[[int | None, Mapping[str, StoredRows]], None]

@@ -10,6 +10,7 @@ INT8 and INT4.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -101,6 +102,32 @@ class Quantised:
         if self.minima is not None:
             weights = weights + self.minima.float()[..., None]
         return weights.flatten(1)[:, : self.inputs]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Quantised]) -> Quantised:
+        """The rows of several, one after another; all have the same format and inputs."""
+        return parts[0]._combined(parts, torch.cat)
+
+    def in_turn(self, other: Quantised, panel: int) -> Quantised:
+        """``panel`` rows of this one, then of the other, and so on; both have as many."""
+
+        def alternate(both: list[Tensor]) -> Tensor:
+            panels = [one.reshape(-1, panel, *one.shape[1:]) for one in both]
+            return torch.stack(panels, 1).flatten(0, 2)
+
+        return self._combined((self, other), alternate)
+
+    def _combined(
+        self, parts: Sequence[Quantised], combine: Callable[[list[Tensor]], Tensor]
+    ) -> Quantised:
+        minima = [one.minima for one in parts if one.minima is not None]
+        return Quantised(
+            self.format,
+            self.inputs,
+            combine([one.quants for one in parts]),
+            combine([one.scales for one in parts]),
+            combine(minima) if minima else None,
+        )
 
 
 def quantise(weight: Tensor, form: Format) -> Quantised:

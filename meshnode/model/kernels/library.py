@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from meshnode.model.kernels.build import NoKernels, library_path
-from meshnode.model.kernels.formats import Format, quantise
+from meshnode.model.kernels.formats import Format, Quantised, quantise
 from meshnode.model.kernels.rows import Rows, blocks
 from meshnode.model.side_by_side import side_by_side
 
@@ -134,17 +134,18 @@ class Library:
             first, stop = place
             block = MatrixStruct(struct.format, stop - first, struct.inputs, None, None)
             to = data.data_ptr() + first // PANEL * panel_bytes
-            self._pack(block, weight.read(first, stop).contiguous(), to)
+            form = Format(struct.format)
+            if not form.integer:
+                rows = weight.read(first, stop).contiguous()
+                self._functions.meshnode_pack_floats(byref(block), rows.data_ptr(), to)
+                return
+            held = weight.stored(first, stop, form) or quantise(weight.read(first, stop), form)
+            self._pack_integers(block, held, to)
 
         side_by_side(pack, blocks(weight, 2 * PANEL))
         return data
 
-    def _pack(self, struct: MatrixStruct, rows: Tensor, to: int) -> None:
-        form = Format(struct.format)
-        if not form.integer:
-            self._functions.meshnode_pack_floats(byref(struct), rows.data_ptr(), to)
-            return
-        held = quantise(rows, form)
+    def _pack_integers(self, struct: MatrixStruct, held: Quantised, to: int) -> None:
         parts = [held.quants, held.scales, held.minima]
         kept = [None if part is None else part.contiguous() for part in parts]
         places = [None if part is None else part.data_ptr() for part in kept]

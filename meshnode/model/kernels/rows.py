@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from meshnode.model.kernels.formats import Format, Quantised
 
 BLOCK_BYTES = 512 << 10
 """About as many bytes are read at a time, as float32."""
@@ -27,6 +30,9 @@ class Rows(Protocol):
     def read(self, first: int, stop: int) -> Tensor:
         """Rows ``first`` to ``stop``, float32; not to be changed."""
 
+    def stored(self, first: int, stop: int, form: Format) -> Quantised | None:
+        """What ``quantise`` makes of these rows, if it is stored like that; None if it is not."""
+
 
 class TensorRows:
     """The rows of a tensor."""
@@ -38,6 +44,10 @@ class TensorRows:
     def read(self, first: int, stop: int) -> Tensor:
         """Rows ``first`` to ``stop``, float32."""
         return self._tensor[first:stop].float()
+
+    def stored(self, first: int, stop: int, form: Format) -> Quantised | None:
+        """None: a tensor has floats."""
+        return None
 
 
 class InTurn:
@@ -54,6 +64,15 @@ class InTurn:
         begin, end = first // 2, stop // 2
         halves = [self._part(offset, begin, end) for offset in (0, self._half)]
         return torch.stack(halves, 1).flatten(0, 2)
+
+    def stored(self, first: int, stop: int, form: Format) -> Quantised | None:
+        """These rows as they are stored; None also where zeros fill them up."""
+        begin, end = first // 2, stop // 2
+        if end > self._half:
+            return None
+        upper = self._both.stored(begin, end, form)
+        lower = self._both.stored(self._half + begin, self._half + end, form)
+        return upper and lower and upper.in_turn(lower, self._panel)
 
     def _part(self, offset: int, begin: int, end: int) -> Tensor:
         """Rows of one half, ``[panels, panel, inputs]``."""
