@@ -29,10 +29,10 @@ from meshnode.model.accelerator.placing import Placing
 from meshnode.model.decoder import Decoder
 from meshnode.model.families import Activation
 from meshnode.model.feed_forward import FeedForward
-from meshnode.model.kernels.formats import Format, chosen, rounded
+from meshnode.model.kernels.formats import Format, Rows, chosen, rounded
 from meshnode.model.kernels.library import library
 from meshnode.model.kernels.lowering import Fusion, cache_dtype, can_fuse
-from meshnode.model.kernels.rows import Rows, TensorRows
+from meshnode.model.kernels.rows import TensorRows
 from meshnode.model.norm import RMSNorm
 
 FEWEST_ROWS = 4

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshnode.model.accelerator.tiles import padded, padded_count, tiled
-from meshnode.model.kernels.formats import Format, quantise
-from meshnode.model.kernels.rows import Rows
+from meshnode.model.kernels.formats import Format, Rows, quantise
 
 BLOCK_BYTES = 32 << 20
 """About as many bytes of a matrix are in the host's memory at a time, as float32."""

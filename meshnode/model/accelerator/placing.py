@@ -17,10 +17,10 @@ from meshnode.model.accelerator.layers import DeviceLayer, DeviceLayers
 from meshnode.model.accelerator.matrix import DeviceEmbedding, DeviceHead, DeviceMatrix
 from meshnode.model.decoder import Decoder, Layer
 from meshnode.model.feed_forward import SparseFeedForward
-from meshnode.model.kernels.formats import Format, chosen
+from meshnode.model.kernels.formats import Format, Rows, chosen
 from meshnode.model.kernels.fused import RotationTable
 from meshnode.model.kernels.lowering import cache_dtype
-from meshnode.model.kernels.rows import Rows, TensorRows
+from meshnode.model.kernels.rows import TensorRows
 from meshnode.model.norm import RMSNorm
 
 _NORMS = {

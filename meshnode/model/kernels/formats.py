@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-from meshnode.model.kernels.rows import Rows
 
 GROUP = 32
 _MAX_HALF = 65504.0
@@ -128,6 +127,24 @@ class Quantised:
             combine([one.scales for one in parts]),
             combine(minima) if minima else None,
         )
+
+
+class Rows(Protocol):
+    """A matrix ``[outputs, inputs]``."""
+
+    @property
+    def outputs(self) -> int:
+        """Rows of the matrix."""
+
+    @property
+    def inputs(self) -> int:
+        """Columns of the matrix."""
+
+    def read(self, first: int, stop: int) -> Tensor:
+        """Rows ``first`` to ``stop``, float32; not to be changed."""
+
+    def stored(self, first: int, stop: int, form: Format) -> Quantised | None:
+        """What ``quantise`` makes of these rows, if it is stored like that; None if it is not."""
 
 
 def quantise(weight: Tensor, form: Format) -> Quantised:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from meshnode.model.config import DecoderConfig
-from meshnode.model.kernels.formats import Format
+from meshnode.model.kernels.formats import Format, Rows
 from meshnode.model.kernels.library import (
     PANEL,
     CacheStruct,
@@ -27,7 +27,7 @@ from meshnode.model.kernels.library import (
     Matrix,
     StepStruct,
 )
-from meshnode.model.kernels.rows import InTurn, Rows, TensorRows
+from meshnode.model.kernels.rows import InTurn, TensorRows
 from meshnode.model.kv import CacheFull, KVCache
 
 _KV_FORMATS = {

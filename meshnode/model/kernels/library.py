@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from meshnode.model.kernels.build import NoKernels, library_path
-from meshnode.model.kernels.formats import Format, Quantised, quantise
-from meshnode.model.kernels.rows import Rows, blocks
+from meshnode.model.kernels.formats import Format, Quantised, Rows, quantise
+from meshnode.model.kernels.rows import blocks
 from meshnode.model.side_by_side import side_by_side
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from torch import nn
 
 from meshnode.model.decoder import Decoder, Layer
 from meshnode.model.families import Activation, HeadNorms, LayerKind
-from meshnode.model.kernels.formats import Format, chosen
+from meshnode.model.kernels.formats import Format, Rows, chosen
 from meshnode.model.kernels.fused import (
     FusedLayers,
     PackedEmbedding,
@@ -22,7 +22,7 @@ from meshnode.model.kernels.fused import (
     packed,
 )
 from meshnode.model.kernels.library import LANES, LayerStruct, Library, Matrix, MatrixStruct
-from meshnode.model.kernels.rows import Rows, TensorRows
+from meshnode.model.kernels.rows import TensorRows
 from meshnode.model.norm import RMSNorm
 
 

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-if TYPE_CHECKING:
-    from meshnode.model.kernels.formats import Format, Quantised
+from meshnode.model.kernels.formats import Format, Quantised, Rows
 
 BLOCK_BYTES = 512 << 10
 """About as many bytes are read at a time, as float32."""
-
-
-class Rows(Protocol):
-    """A matrix ``[outputs, inputs]``."""
-
-    @property
-    def outputs(self) -> int:
-        """Rows of the matrix."""
-
-    @property
-    def inputs(self) -> int:
-        """Columns of the matrix."""
-
-    def read(self, first: int, stop: int) -> Tensor:
-        """Rows ``first`` to ``stop``, float32; not to be changed."""
-
-    def stored(self, first: int, stop: int, form: Format) -> Quantised | None:
-        """What ``quantise`` makes of these rows, if it is stored like that; None if it is not."""
 
 
 class TensorRows:
