@@ -2,12 +2,13 @@
 
     python -m bench.comet [SECONDS] [REPEATS] [VALIDATORS...]
 
-Sixteen connections call ``broadcast_tx_sync`` for some seconds; blocks pause for a second. The two
-applications run in turn. ``kvstore`` keeps the bytes that it gets; ours checks a signature, a nonce
-and a balance, and writes a Merkle root. A figure is the median of the repetitions; the rate is that
-of the blocks committed while the load ran, by their own times. Processor time for each committed
-transaction holds on a machine that does other things as well, and is given for the engines, for our
-nodes and for the sender of the load.
+Sixteen connections call ``broadcast_tx_sync`` for some seconds; blocks pause for a second. Three
+applications run in turn: ``kvstore`` keeps the bytes that it gets, in the engine's own process; the
+bare one (``comet_bare.py``), a process of its own, accepts all and keeps nothing; ours checks
+a signature, a nonce and a balance, and writes a Merkle root. A figure is the median of the
+repetitions; the rate is that of the blocks committed while the load ran, by their own times.
+Processor time for each committed transaction holds on a machine that does other things as well, and
+is given for the engines, for our nodes and for the sender of the load.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Running:
 
     cluster: Cluster
     engines: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    applications: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def engine_pids(self) -> list[int]:
         """The consensus engines."""
@@ -56,6 +58,8 @@ class Running:
 
     def node_pids(self) -> list[int]:
         """Our nodes; none under ``kvstore``, whose application is a part of the engine."""
+        if self.engines:
+            return [one.pid for one in self.applications]
         return [one.process.pid for one in self.cluster.validators if one.process]
 
 
@@ -157,28 +161,47 @@ def ours(folder: Path, count: int) -> Iterator[Running]:
 @contextmanager
 def kvstore(folder: Path, count: int) -> Iterator[Running]:
     """Engines with their own application in the same process."""
-    with cluster(folder, count, base=27600, profile=replace(PROFILE, limits=LIMITS)) as this:
+    with engines(folder, count, 27600, "kvstore") as running:
+        yield running
+
+
+@contextmanager
+def bare(folder: Path, count: int) -> Iterator[Running]:
+    """Engines with an application beside them that accepts everything."""
+    with engines(folder, count, 27700, f"unix://{ABCI_SOCKET}") as running:
+        yield running
+
+
+@contextmanager
+def engines(folder: Path, count: int, base: int, application: str) -> Iterator[Running]:
+    """Engines without our nodes; ``application`` is what their configuration names."""
+    with cluster(folder, count, base=base, profile=replace(PROFILE, limits=LIMITS)) as this:
         document = json.loads(this.genesis_file.read_bytes())
         # The application begins with another state than ours.
         document.update(app_hash="", app_state={})
         genesis = json.dumps(document).encode()
-        engines: list[subprocess.Popen[bytes]] = []
-        for one in this.validators:
-            one.folder.mkdir()
-            peers = ",".join(other.peer for other in this.validators if other is not one)
-            settings = EngineSettings(f"127.0.0.1:{one.port}", peers)
-            home = write_home(one.folder, genesis, one.key, node_key(one.seed), settings)
-            config = home / "config" / "config.toml"
-            config.write_text(config.read_text().replace(f"unix://{ABCI_SOCKET}", "kvstore"))
-            command = [find_program(), "start", "--home", "."]
-            quiet = subprocess.DEVNULL
-            engines.append(subprocess.Popen(command, cwd=home, stdout=quiet, stderr=quiet))
+        running = Running(this)
         try:
-            yield Running(this, engines)
+            for one in this.validators:
+                one.folder.mkdir()
+                peers = ",".join(other.peer for other in this.validators if other is not one)
+                settings = EngineSettings(f"127.0.0.1:{one.port}", peers)
+                home = write_home(one.folder, genesis, one.key, node_key(one.seed), settings)
+                config = home / "config" / "config.toml"
+                named = config.read_text().replace(f"unix://{ABCI_SOCKET}", application)
+                config.write_text(named)
+                if application != "kvstore":
+                    beside = [sys.executable, "-m", "bench.comet_bare", str(home / ABCI_SOCKET)]
+                    running.applications.append(subprocess.Popen(beside))
+                command = [find_program(), "start", "--home", "."]
+                quiet = subprocess.DEVNULL
+                engine = subprocess.Popen(command, cwd=home, stdout=quiet, stderr=quiet)
+                running.engines.append(engine)
+            yield running
         finally:
-            for engine in engines:
-                engine.kill()
-                engine.wait()
+            for process in (*running.engines, *running.applications):
+                process.kill()
+                process.wait()
 
 
 def main() -> None:
@@ -187,10 +210,11 @@ def main() -> None:
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     applications = (
         ("kvstore", kvstore, pairs(int(seconds * 12_000))),
+        ("bare", bare, pairs(int(seconds * 12_000))),
         ("ours", ours, transfers(int(seconds * 4000))),
     )
     for count in [int(one) for one in sys.argv[3:]] or [1, 4, 7]:
-        rates: dict[str, list[float]] = {"kvstore": [], "ours": []}
+        rates: dict[str, list[float]] = {name: [] for name, _, _ in applications}
         for _ in range(repeats):
             for name, begin, transactions in applications:
                 folder = Path(tempfile.mkdtemp(prefix="comet-bench-"))

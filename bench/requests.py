@@ -38,6 +38,8 @@ from meshnode.domain.identity import key_from_seed
 PATH = "/api/v1/status"
 REQUESTS = 500
 TRANSFERS = 400
+TOGETHER, BLOCK_S = 80, 1.5
+"""An account may have a hundred transactions waiting for a block, so there are pauses for one."""
 TRANSFER_MS = 1.5
 TO = key_from_seed("11" * 32).public_key
 ROUNDS = 5
@@ -105,6 +107,8 @@ class Asked:
         bodies = list(itertools.islice(transfers, TRANSFERS))
 
         def send() -> None:
+            if len(bodies) % TOGETHER == 0:
+                time.sleep(BLOCK_S)
             result = json.loads(self.ask("POST", "/rpc", bodies.pop(0)))["result"]
             if result["code"]:
                 raise RuntimeError(f"a transfer is refused: {result}")

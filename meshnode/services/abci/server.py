@@ -17,18 +17,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 from google.protobuf.message import DecodeError
 
 from meshnode.services.abci.frames import FrameReader, InvalidFrame, frame
 from meshnode.wire import abci_pb2 as pb
-
-if TYPE_CHECKING:
-    from meshnode.services.abci.calls import Calls
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +35,18 @@ MAX_CONNECTIONS = 8
 """An engine opens four. A new engine may connect while those of its predecessor are still open."""
 
 
+class Application(Protocol):
+    """Carries out one call at a time for each connection."""
+
+    async def run(self, request: pb.Request) -> pb.Response:
+        """Answer one request that is no CheckTx. Raises LedgerBroken when the node must end."""
+
+    def answer_checks(self, group: Sequence[pb.Request]) -> list[pb.Response]:
+        """Answer checks and the flushes among them: at least one, in order, in this thread."""
+
+
 async def serve_abci(
-    calls: Calls, path: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    calls: Application, path: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Answer the engine on the socket ``path`` until cancelled.
 
@@ -61,7 +69,7 @@ async def serve_abci(
         await trio.serve_listeners(serve, [listener], handler_nursery=nursery)
 
 
-async def serve_connection(calls: Calls, stream: trio.SocketStream) -> None:
+async def serve_connection(calls: Application, stream: trio.SocketStream) -> None:
     """Answer every request of one connection, in order, until its end. Raises InvalidFrame."""
     reader = FrameReader()
     while data := await stream.receive_some(CHUNK):
@@ -77,7 +85,7 @@ async def serve_connection(calls: Calls, stream: trio.SocketStream) -> None:
 
 
 async def _serve_in_thread(
-    calls: Calls, stream: trio.SocketStream, reader: FrameReader, requests: list[pb.Request]
+    calls: Application, stream: trio.SocketStream, reader: FrameReader, requests: list[pb.Request]
 ) -> None:
     """Answer ``requests`` and all that follow, in a thread that waits for the socket itself."""
     broken: BaseException | None = None
@@ -110,7 +118,7 @@ async def _shut_down_at_the_end(own: socket.socket) -> None:
 
 
 def _answer_in_thread(
-    calls: Calls, own: socket.socket, reader: FrameReader, requests: list[pb.Request]
+    calls: Application, own: socket.socket, reader: FrameReader, requests: list[pb.Request]
 ) -> None:
     while True:
         done = 0
