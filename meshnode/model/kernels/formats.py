@@ -21,7 +21,8 @@ from torch.nn import functional
 
 GROUP = 32
 _MAX_HALF = 65504.0
-_SAMPLED_ROWS = 64
+_SAMPLES, _SAMPLED_ROWS = 8, 8
+"""Where a matrix is looked at, and the rows that are looked at there."""
 _PEAKS = (8.0, 8.25, 7.75, 7.5, 8.5, 7.25, 7.0, 6.75, 6.5)
 """What a group's largest weight may be in four bits before it is rounded; -8 is the first."""
 
@@ -165,9 +166,16 @@ def narrowest(weight: Rows) -> Format:
 
     So weights of a GGUF file keep the type that the file has them in.
     """
-    step = max(1, weight.outputs // _SAMPLED_ROWS)
-    sample = torch.cat([weight.read(row, row + 1) for row in range(0, weight.outputs, step)])
-    return next(form for form in _BY_SIZE if torch.equal(rounded(sample, form), sample))
+    step = max(_SAMPLED_ROWS, weight.outputs // _SAMPLES)
+    places = range(0, weight.outputs, step)
+    ends = [min(first + _SAMPLED_ROWS, weight.outputs) for first in places]
+    sample = torch.cat([weight.read(*place) for place in zip(places, ends, strict=True)])
+    return next(form for form in _BY_SIZE if _holds(form, sample))
+
+
+def _holds(form: Format, sample: Tensor) -> bool:
+    # Most formats fail with the first row, and one takes long.
+    return all(torch.equal(rounded(rows, form), rows) for rows in (sample[:1], sample))
 
 
 def chosen(weight: Rows, form: Format | None) -> Format:
