@@ -3,17 +3,21 @@
 ``python -m bench crowd``
 
 Each of 256 connections asks again as soon as it is answered, for some seconds; both servers are
-asked in turns. A target of 0.5 means at most twice FastAPI's 99th percentile.
+asked in turns. A target of 0.5 means at most twice FastAPI's 99th percentile. What bare Quart-Trio
+takes, which answers without limits, log and metrics, is measured beside it.
 """
 
 from __future__ import annotations
 
 import selectors
 import socket
+import statistics
 import time
+from functools import partial
 from urllib.parse import urlsplit
 
 from bench.node_process import running_node
+from bench.requests import BARE
 from bench.serving import serving
 from bench.table import BenchRow, in_turn, percentile
 
@@ -21,6 +25,7 @@ CONNECTIONS = 256
 SECONDS = 5.0
 ROUNDS = 5
 TARGET = 0.5
+FILLER = "400"
 FASTAPI = """
 import sys
 import uvicorn
@@ -93,12 +98,19 @@ def slowest_ms(url: str, token: str) -> float:
 
 
 def run() -> list[BenchRow]:
-    """Measure the node and FastAPI in turns."""
-    with running_node() as node, serving(FASTAPI) as (port, _):
-        peer = f"http://127.0.0.1:{port}"
-        ours, theirs = in_turn(
-            ROUNDS, lambda: slowest_ms(node.url, node.token), lambda: slowest_ms(peer, "none")
-        )
-    mine, other = sorted(ours)[ROUNDS // 2], sorted(theirs)[ROUNDS // 2]
-    name = f"GET /status, {CONNECTIONS} connections, p99"
-    return [BenchRow(name, mine, other, other / mine, TARGET, "ms", "the peer is FastAPI")]
+    """Measure the node beside FastAPI, and beside bare Quart-Trio, in turns."""
+    name, rows = f"GET /status, {CONNECTIONS} connections, p99", []
+    with running_node() as node:
+        for source, note, target in (
+            ((FASTAPI,), "the peer is FastAPI under uvicorn", TARGET),
+            ((BARE, FILLER), "the peer is bare Quart-Trio under Hypercorn", None),
+        ):
+            with serving(*source) as (port, _):
+                mine, other = in_turn(
+                    ROUNDS,
+                    partial(slowest_ms, node.url, node.token),
+                    partial(slowest_ms, f"http://127.0.0.1:{port}", "none"),
+                )
+            ours, peer = statistics.median(mine), statistics.median(other)
+            rows.append(BenchRow(name, ours, peer, peer / ours, target, "ms", note))
+    return rows
