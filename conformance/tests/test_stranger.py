@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from conformance.judging.stranger.__main__ import NODE, kinds, peculiarities
+from conformance.judging.stranger.judge import NODE, kinds, peculiarities
 
 HAS_NODE = shutil.which("node") is not None
 
