@@ -84,9 +84,12 @@ class GrpcClient:
         shown = None if isinstance(request, bytes) else _as_json(request)
         return self._run(operation, body, shown, seconds, metadata=metadata)
 
-    def call_stream(self, operation: str, body: bytes) -> Reply:
-        """Send one message on a bidirectional stream; stop at the first answer or the status."""
-        return self._run(operation, body, None, self._timeout_s, stream=True)
+    def call_stream(self, operation: str, body: bytes, *more: bytes) -> Reply:
+        """Send messages on a bidirectional stream.
+
+        With one message, stop at the first answer or the status; with several, read to the end.
+        """
+        return self._run(operation, body, None, self._timeout_s, stream=(body, *more))
 
     def _run(
         self,
@@ -95,7 +98,7 @@ class GrpcClient:
         shown: str | None,
         timeout_s: float,
         *,
-        stream: bool = False,
+        stream: tuple[bytes, ...] = (),
         metadata: Metadata = (),
         file: MessageFile | None = None,
     ) -> Reply:
@@ -104,8 +107,10 @@ class GrpcClient:
         code, details, answer = "OK", "", b""
         try:
             if stream:
-                call = self._channel.stream_stream(path)(iter([body]), timeout=timeout_s)
+                call = self._channel.stream_stream(path)(iter(stream), timeout=timeout_s)
                 answer = next(call, b"")
+                for _ in call if len(stream) > 1 else ():
+                    pass
                 call.cancel()
             else:
                 answer = self._channel.unary_unary(path)(body, timeout=timeout_s, metadata=metadata)

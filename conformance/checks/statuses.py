@@ -1,0 +1,121 @@
+"""Interface 4.3, 5 and 7: the documented refusal on each route, however else the request is wrong.
+
+Nothing here spends anything at a node that guards its routes.
+"""
+
+from typing import Any
+
+from conformance import messages
+from conformance.checks.answers import UNKNOWN, is_named
+from conformance.checks.auth import INVENTED
+from conformance.checks.node_reads import CONFIG
+from conformance.checks.passes import BUSY, fresh_id, send_forward
+from conformance.checks.reading import ABSENT
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.httpwire import ANONYMOUS, bearer
+from conformance.registry import requirement
+from conformance.strictjson import Json
+
+STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
+# Bodies that no route can take.
+POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
+TIMES = 12
+
+
+@requirement("NA-AUTH-020")
+def guards_stream(context: Context) -> None:
+    """POST /inference for a stream without a token, and with an invented one."""
+    for credential in (ANONYMOUS, INVENTED):
+        answer = context.infer(STREAM, credential=credential)
+        if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):
+            why = f"a stream is served to {credential.shown or 'a request without a token'}"
+            context.judge("NA-AUTH-020", not answer.ok, why, answer)
+
+
+@requirement("NA-AUTH-021")
+def guards_resembling(context: Context) -> None:
+    """GET /config with tokens that begin like the declared one, end like it, or are part of it."""
+    token = context.target.token or ""
+    known = {token, context.target.second_token, context.target.expired_token}
+    control = context.api("GET", CONFIG.path, credential=context.target.valid)
+    if not control.ok:
+        raise Skipped(f"the declared token is answered with {control.status}")
+    for other, shown in (
+        (f"{token}-not-this-one", "$TOKEN-not-this-one"),
+        (f"not-this-one-{token}", "not-this-one-$TOKEN"),
+        (token[: len(token) // 2], "${TOKEN%half}"),
+    ):
+        if other and other not in known:
+            answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))
+            why = f"a token that only resembles the declared one: status {answer.status}"
+            context.judge("NA-AUTH-021", answer.status == 401, why, control, answer)
+
+
+@requirement("NA-AUTH-022")
+def guards_steady(context: Context) -> None:
+    """GET /config many times with the declared token."""
+    answers = [
+        context.api("GET", CONFIG.path, credential=context.target.valid) for _ in range(TIMES)
+    ]
+    served = [at for at, answer in enumerate(answers) if answer.ok]
+    if not served:
+        raise Skipped(f"the declared token is answered with {answers[0].status}")
+    # A token that expires meanwhile is refused from then on.
+    between = [at for at, one in enumerate(answers) if one.status == 401 and at < served[-1]]
+    why = f"of {TIMES} requests number {', '.join(str(at + 1) for at in between)} got 401"
+    context.judge("NA-AUTH-022", not between, why, *answers)
+
+
+@requirement("NA-AUTH-023")
+def guards_first(context: Context) -> None:
+    """POST bodies that no route can take, with an invented token."""
+    for path in POSTED:
+        answer = context.api("POST", path, credential=INVENTED, json_body={})
+        if answer.status in ABSENT or answer.status >= 500:
+            continue
+        why = f"POST {path} with an invalid token and an empty body: status {answer.status}"
+        context.judge("NA-AUTH-023", answer.status == 401, why, answer)
+
+
+@requirement("GR-CODE-012")
+def backward_absent(context: Context) -> None:
+    """Send a pass forward, then one backward to a layer that the node does not hold."""
+    known = context.target.pipeline
+    shard = known.get("absent_shard")
+    if shard is None:
+        raise Skipped("[target.pipeline] declares no absent_shard")
+    session, ident = fresh_id(), fresh_id()
+    metadata = tuple((str(n), str(v)) for n, v in known.get("backward_metadata", {}).items())
+    ahead = send_forward(context, metadata, session_id=session, request_id=ident)
+    if not ahead.ok:
+        raise Skipped(f"the forward pass ends with {ahead.code}")
+    request = messages.make(
+        "PipelineBackwardRequest", session_id=session, request_id=ident, target_shard=shard
+    )
+    back = context.grpc.call("PipelineBackward", request)
+    if back.code not in (*BUSY, UNKNOWN):
+        why = f"a backward pass to shard {shard} ends with {_ended(back)}"
+        context.judge("GR-CODE-012", back.code == "NOT_FOUND", why, ahead, back)
+
+
+def _ended(reply: Reply) -> str:
+    try:
+        answer: Any = messages.parse("PipelineBackwardResponse", reply.body) if reply.ok else None
+    except messages.BadMessage:
+        answer = None
+    return reply.code if answer is None else f"{reply.code} and success {answer.success}"
+
+
+@requirement("GR-OP-022")
+def stream_both_ways(context: Context) -> None:
+    """Send one empty message to StreamInference, then two, of which the second may come late."""
+    if not is_named(context):
+        raise Skipped("the service has another name, which GR-NAME-001 reports")
+    one = context.grpc.call_stream("StreamInference", b"")
+    two = context.grpc.call_stream("StreamInference", b"", b"")
+    if one.code == UNKNOWN:
+        raise Skipped("StreamInference is not implemented")
+    why = f"one message ends with {one.code}, two with {two.code}: {two.details}"
+    context.judge("GR-OP-022", two.code != UNKNOWN, why, one, two)

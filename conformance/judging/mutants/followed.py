@@ -1,0 +1,317 @@
+"""Mutants of effects that only somebody sees who follows them: twice, in two places, at an edge.
+
+The rows have the form of those in `rules.py`.
+"""
+
+import json
+from collections import Counter, deque
+from typing import Any
+
+from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put
+from conformance.judging.toy.answers import (
+    Asked,
+    Response,
+    day,
+    error,
+    no_grpc_hook,
+    no_http_hook,
+)
+
+WALLET, METRICS = "/api/v1/wallet", "/api/v1/metrics"
+TRANSACTIONS = f"{WALLET}/transactions"
+LONG = 64
+
+
+def cut_values(called: str, request: Any, answer: Any) -> Any:
+    """Keep the beginning of a value."""
+    if called != "DHTFindValue" or isinstance(answer, str) or not answer.get("found"):
+        return answer
+    return {**answer, "value": answer["value"][:LONG]}
+
+
+def not_found(answer: Any) -> Any:
+    """Return the answer to a search that found nothing."""
+    return {"responder": answer["responder"], "found": False}
+
+
+class ThreeValues:
+    """A table that keeps the latest three values."""
+
+    def __init__(self) -> None:
+        self.keys: deque[bytes] = deque(maxlen=3)
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Find nothing under an older key."""
+        if called == "DHTStore" and request is not None:
+            self.keys.append(request.key)
+        if called != "DHTFindValue" or request is None or not answer.get("found"):
+            return answer
+        return answer if request.key in self.keys else not_found(answer)
+
+
+class FoundTwice:
+    """A table that forgets a value when it has been found twice."""
+
+    def __init__(self) -> None:
+        self.found: Counter[bytes] = Counter()
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Count what is found."""
+        if called != "DHTFindValue" or request is None or not answer.get("found"):
+            return answer
+        self.found[request.key] += 1
+        return answer if self.found[request.key] <= 2 else not_found(answer)
+
+
+def both_addresses(called: str, request: Any, answer: Any) -> Any:
+    """List the suite under two addresses."""
+    if called != "DHTFindNode" or isinstance(answer, str):
+        return answer
+    if request is None or request.target_id != SENDER.node_id:
+        return answer
+    return {**answer, "nodes": [SENDER, SENDER]}
+
+
+class ReadElsewhere:
+    """A store that reads its value from another number, and finds what the suite has sent."""
+
+    def __init__(self) -> None:
+        self.keys: set[bytes] = set()
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Refuse a value at its number."""
+        if called == "DHTStore" and request is not None and not isinstance(answer, str):
+            if request.value:
+                return {**answer, "success": False}
+            self.keys.add(request.key)
+            return {**answer, "success": True}
+        if called == "DHTFindValue" and request is not None and request.key in self.keys:
+            return {**not_found(answer), "found": True, "value": "192.0.2.1:9000"}
+        return answer
+
+
+def confused_by_lengths(called: str, request: Any, answer: Any) -> Any:
+    """End a search for an ID of another length with a status that is not documented."""
+    if called != "DHTFindNode" or request is None or len(request.target_id) == NODE_ID_BYTES:
+        return answer
+    return "UNKNOWN"
+
+
+def backward_refused(called: str, request: Any, answer: Any) -> Any:
+    """Call a layer that is not here a failure inside of a normal answer."""
+    if called != "PipelineBackward" or request is None or answer != "NOT_FOUND":
+        return answer
+    return {"success": False, "error_message": "no such layer"}
+
+
+class OneMessage:
+    """A stream that takes a single message: here, each second call is refused."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Count the calls."""
+        self.calls += called == "StreamInference"
+        refused = called == "StreamInference" and self.calls % 2 == 0
+        return "UNIMPLEMENTED" if refused else answer
+
+
+def pages(change: Any) -> Http:
+    """Change the pages of blocks."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        if asked.path == "/api/blocks" and response.status == 200 and response.json:
+            response.json["blocks"] = change(response.json["blocks"])
+
+    return hook
+
+
+def another_record(asked: Asked, response: Response) -> None:
+    """Name a request in each block, and return another one for it."""
+    if asked.path.startswith("/api/block/") and response.status == 200:
+        response.json = {**response.json, "request_id": "ab" * 32}
+    if asked.path == "/api/inference/request" and response.status == 200:
+        response.json = {**response.json, "id": "cd" * 32}
+
+
+def removable(asked: Asked, response: Response) -> None:
+    """Say that a view was removed."""
+    if asked.path.startswith("/reference/") and asked.method == "DELETE":
+        response.__dict__.update(Response(200, {"deleted": True}).__dict__)
+
+
+def broken_work(asked: Asked, response: Response) -> None:
+    """Fail at each message of a worker."""
+    if asked.path == "/work/poll":
+        response.__dict__.update(Response(500, {"error": "undefined"}).__dict__)
+
+
+def open_stream(asked: Asked, response: Response) -> None:
+    """Serve streams to everybody."""
+    body = asked.body if isinstance(asked.body, dict) else {}
+    if asked.path == INFERENCE and response.status == 401 and body.get("stream"):
+        response.__dict__.update(Response(events=[]).__dict__)
+
+
+def beginnings(asked: Asked, response: Response) -> None:
+    """Accept every token that only begins like a valid one."""
+    resembles = (asked.authorization or "").endswith("-not-this-one")
+    if (asked.path, asked.method, response.status) == (CONFIG, "GET", 401) and resembles:
+        response.__dict__.update(Response(200, {}).__dict__)
+
+
+class FifthRefused:
+    """A node that refuses every fifth reading of its configuration."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the readings."""
+        if asked.path == CONFIG and asked.method == "GET" and response.status == 200:
+            self.reads += 1
+            if self.reads % 5 == 0:
+                response.__dict__.update(error(401, "UNAUTHORIZED", "not now").__dict__)
+
+
+def body_first(asked: Asked, response: Response) -> None:
+    """Judge the body before the token."""
+    if asked.method == "POST" and response.status == 401 and asked.body == {}:
+        response.__dict__.update(error(400, "INVALID_REQUEST", "the body is empty").__dict__)
+
+
+class Unstaked:
+    """A node that ends the whole stake when a part of it is asked for."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show that nothing is staked any more."""
+        if response.status == 200 and asked.path == f"{WALLET}/unstake":
+            self.ended = True
+        if response.status == 200 and asked.path == f"{WALLET}/balance" and self.ended:
+            response.json["balances"]["staked"] = 0
+
+
+class Refused:
+    """A node that takes half a unit for each refusal."""
+
+    def __init__(self) -> None:
+        self.taken = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the refusals, and show less."""
+        self.taken += 0.5 * (response.status == 402)
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            response.json["balances"]["available"] -= self.taken
+
+
+class TwoWorkers:
+    """Every other reading of the metrics is that of a process that counted other requests."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show fewer requests every other time."""
+        if asked.path == METRICS and response.status == 200:
+            self.reads += 1
+            more = 1000 * (self.reads % 2)
+            response.json["inference"]["requests_total"] += more
+
+
+class TwoConfigurations:
+    """Every other reading of the configuration is that of the start."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.first: Any = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show the configuration of the start every other time."""
+        if asked.path == CONFIG and asked.method == "GET" and response.status == 200:
+            self.reads += 1
+            self.first = self.first or json.loads(json.dumps(response.json))
+            if self.reads % 2 == 0:
+                response.json = json.loads(json.dumps(self.first))
+
+
+class Turning:
+    """A history whose entries take turns at being the first."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Turn the page by one entry more."""
+        if asked.path == TRANSACTIONS and response.status == 200:
+            self.reads += 1
+            entries = response.json["transactions"]
+            at = self.reads % max(len(entries), 1)
+            response.json["transactions"] = entries[at:] + entries[:at]
+
+
+def first_stop_only(body: Any, response: Response) -> None:
+    """Go on after every stop sequence but the first."""
+    if len(body.get("stop", [])) > 1:
+        response.json["text"] += f"{body['stop'][-1]} and so on"
+
+
+class CountedTwice:
+    """A node that counts each stream twice."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the streams, and add them."""
+        self.streams += response.events is not None
+        if asked.path == METRICS and response.status == 200:
+            response.json["inference"]["requests_total"] += self.streams
+
+
+def stake_refused(response: Response) -> None:
+    """Refuse a stake in another way."""
+    response.__dict__.update(error(422, "STAKE_TOO_LARGE", "more than there is").__dict__)
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NT-PAGE-005", pages(lambda blocks: [blocks[0], *blocks[:-1]] if blocks else blocks)),
+    ("NT-PAGE-006", pages(lambda blocks: [one for one in blocks if int(one["height"]) % 3])),
+    ("NT-RULE-029", on("/api/inference", put("fee_atoms", 5))),
+    ("NT-RULE-030", another_record),
+    ("NT-RULE-031", removable),
+    ("NT-RULE-032", broken_work),
+    ("NA-AUTH-020", open_stream),
+    ("NA-AUTH-021", beginnings),
+    ("NA-AUTH-022", FifthRefused()),
+    ("NA-AUTH-023", body_first),
+    ("NA-WALLET-027", on(f"{WALLET}/stake", put("stake.duration_days", 30), "POST")),
+    ("NA-WALLET-028", on(f"{WALLET}/balance", put("staking.unlock_date", day(1)))),
+    ("NA-WALLET-029", Unstaked()),
+    ("NA-WALLET-030", on(f"{WALLET}/stake", put("stake.start_date", day(2)), "POST")),
+    ("NA-ERR-022", on(f"{WALLET}/stake", stake_refused, "POST", 402)),
+    ("NA-ERR-023", Refused()),
+    ("NA-ERR-024", on(f"{WALLET}/send", put("fee", 0.5), "POST")),
+    ("NA-SANE-026", TwoWorkers()),
+    ("NA-SANE-027", on(METRICS, put("timestamp", "2026-01-01T00:00:00Z"))),
+    ("NA-PATCH-113", TwoConfigurations()),
+    ("NA-QUERY-013", Turning()),
+    ("NA-INF-036", inference(first_stop_only)),
+    ("NA-COUNT-006", CountedTwice()),
+]
+GRPC: list[tuple[str, Grpc]] = [
+    ("DH-021", cut_values),
+    ("DH-022", ThreeValues()),
+    ("DH-023", FoundTwice()),
+    ("DH-024", both_addresses),
+    ("DH-025", ReadElsewhere()),
+    ("GR-CODE-011", confused_by_lengths),
+    ("GR-CODE-012", backward_refused),
+    ("GR-OP-022", OneMessage()),
+]
+ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
+ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
