@@ -2,6 +2,7 @@
 
 from conformance.checks import (
     auth,
+    changes,
     charges,
     config,
     dht,
@@ -13,6 +14,7 @@ from conformance.checks import (
     inference,
     limits,
     money,
+    money_stakes,
     native,
     native_named,
     native_rpc,
@@ -34,7 +36,6 @@ from conformance.checks import (
     restart,
     rpc,
     sequences,
-    stakes,
     statuses,
     stream,
     training,
@@ -45,6 +46,7 @@ from conformance.checks import (
 
 __all__ = [
     "auth",
+    "changes",
     "charges",
     "config",
     "dht",
@@ -56,6 +58,7 @@ __all__ = [
     "inference",
     "limits",
     "money",
+    "money_stakes",
     "native",
     "native_named",
     "native_rpc",
@@ -77,7 +80,6 @@ __all__ = [
     "restart",
     "rpc",
     "sequences",
-    "stakes",
     "statuses",
     "stream",
     "training",

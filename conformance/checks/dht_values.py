@@ -145,3 +145,14 @@ def dht_statuses(context: Context) -> None:
             if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
                 why = f"{operation} with {length} bytes ends with {reply.code}: {reply.details}"
                 context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
+
+
+@requirement("DH-026")
+def dht_responder(context: Context) -> None:
+    """Call DHTPing, and look for the port of the responder."""
+    reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
+    answer = _parsed("DHTPingResponse", reply)
+    if answer is None or not answer.HasField("responder"):
+        raise Skipped(f"DHTPing ended with {reply.code}, or names no responder")
+    port = answer.responder.port
+    context.judge("DH-026", 0 < port < 65536, f"the port of the responder is {port}", reply)

@@ -1,4 +1,4 @@
-"""Interface 2.1, 4.1 and 6: several stop sequences, and what a stream adds to the metrics."""
+"""Interface 2.1, 4.1 and 6: stop sequences, streams in the metrics, times and odd prompts."""
 
 from conformance.checks.effects import stream_values
 from conformance.checks.money import TRIES, counted, counted_after
@@ -7,11 +7,23 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief, is_int
+from conformance.strictjson import Json, brief, is_int, is_number
 
 PROMPTS = ("Once upon a time", "The history of the old town begins with")
 # No model says this.
 NEVER = "\u241fnever\u241f"
+# Work that takes longer than the smallest step of a clock.
+LONG, MANY = "Once upon a time there was a node that served a model. " * 40, 100
+# What programs that put texts together by hand get wrong.
+TRAPS = (
+    'He said "yes"',
+    "one line\nand another\r\n\tone",
+    "{0} %s %(x)s ${y} \\n \\",
+    "it's <b>bold</b> & more; -- /*",
+    "Größe 日本語 🙂",
+)
+# The server failed; a 503 says that it cannot serve anybody now.
+FAILED = (500, 502, 504)
 
 
 @requirement("NA-INF-036")
@@ -62,3 +74,38 @@ def stream_counted_once(context: Context) -> None:
     wrong = [found for found in (requests, each) if len(found) == 1 and min(found) > 1.0]
     why = f"each stream is counted as {requests}, each of its tokens as {each}"
     context.judge("NA-COUNT-006", not wrong, why, shown)
+
+
+@requirement("NA-INF-037")
+def inference_timing(context: Context) -> None:
+    """POST /inference for many tokens of a long prompt; its total time covers its parts."""
+    for _ in range(TRIES):
+        answer = context.infer({"prompt": LONG, "max_tokens": MANY})
+        found = [
+            lookup(answer.json_object() or {}, f"timing.{key}_ms")
+            for key in ("queue", "inference", "total")
+        ]
+        if not answer.ok or not all(part and is_number(part[0]) for part in found):
+            raise Skipped(f"POST /inference returned no timing, status {answer.status}")
+        queue, inference, whole = (float(part[0]) for part in found)
+        # Each may be rounded for itself, as coarsely as it is written.
+        slack = 1.0 if any(part == round(part) for part in (inference, whole)) else 0.1
+        held = whole >= max(queue, inference) * 0.98 - slack
+        why = f"queue_ms {queue:g}, inference_ms {inference:g}, total_ms {whole:g}"
+        context.judge("NA-INF-037", held, why, answer)
+
+
+@requirement("NA-INF-038")
+def inference_any_prompt(context: Context) -> None:
+    """POST /inference with a plain prompt, and with prompts that a program may trip over."""
+    body: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1}
+    control = context.infer(body)
+    if not control.ok:
+        raise Skipped(f"POST /inference was answered with status {control.status}")
+    for prompt in TRAPS:
+        answers = [context.infer({**body, "prompt": prompt})]
+        if answers[0].status in FAILED:
+            answers.append(context.infer({**body, "prompt": prompt}))
+        why = f"status {answers[-1].status} to the prompt {brief(prompt)}"
+        held = answers[-1].status not in FAILED
+        context.judge("NA-INF-038", held, why, control, *answers)

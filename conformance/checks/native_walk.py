@@ -16,7 +16,7 @@ from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
-PAGE, PAGES, SINGLE = 3, 5, 4
+PAGE, PAGES, SINGLE, UNREADABLE = 6, 8, 4, 3
 # A whole number of atoms, as a text.
 ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
 READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
@@ -39,7 +39,7 @@ def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]
     return [int(value) for value in found if is_int(value)]
 
 
-@requirement("NT-PAGE-005", "NT-PAGE-006", "NT-RULE-029", "NT-RULE-030")
+@requirement("NT-PAGE-005", "NT-PAGE-006", "NT-RULE-029", "NT-RULE-030", "NT-RULE-034")
 def native_walk(context: Context) -> None:
     """GET blocks page by page, then each block by its height, and the requests that they name."""
     blocks = _walk(context, "/api/blocks", "/api/blocks height", "height")
@@ -49,6 +49,7 @@ def native_walk(context: Context) -> None:
     for height in blocks:
         answer, document = _read(context, f"/api/block/{height}", {})
         documents.append((answer, document))
+        _judge_height(context, height, document, answer)
         requests += [value for value in under(document, "request_id") if isinstance(value, str)]
     for ident in list(dict.fromkeys(requests))[:SINGLE]:
         answer, document = _read(context, "/api/inference/request", {"id": ident})
@@ -59,6 +60,15 @@ def native_walk(context: Context) -> None:
             context.judge("NT-RULE-030", not named or ident in named, why, answer)
     for answer, document in documents:
         _judge_atoms(context, answer, document)
+
+
+def _judge_height(context: Context, height: int, document: Json, answer: Answer) -> None:
+    """Rule on one block of the list, where the target declares the height in it."""
+    paths = context.target.field_map.get("/api/block height", ())
+    found = [str(value) for path in paths for value in lookup(document, path)]
+    if document is not None and found:
+        why = f"the block at {height} has the height {brief(found)}"
+        context.judge("NT-RULE-034", found == [str(height)], why, answer)
 
 
 def _walk(context: Context, path: str, name: str, key: str) -> list[int]:
@@ -138,9 +148,20 @@ def native_kept(context: Context) -> None:
             context.judge("NT-RULE-031", held, why, before, written, after)
 
 
-@requirement("NT-RULE-032")
+@requirement("NT-RULE-032", "NT-RULE-033")
 def native_work_errors(context: Context) -> None:
-    """POST an empty object to the worker routes twice."""
+    """POST an empty object, and bytes that are no message, to the worker routes."""
+    missing: dict[str, list[Answer]] = {}
+    for path in ("/work/poll", "/work/result"):
+        answers = [context.http.call("POST", path, content=body) for body in (b"{}", b"{", b"")]
+        missing[path] = [answer for answer in answers if answer.status in (404, 410)]
+    lacking = [path for path, answers in missing.items() if len(answers) == UNREADABLE]
+    if len(lacking) == 1:
+        # Nothing in these bytes can name a worker or an attempt that does not exist.
+        why = f"{lacking[0]} answers {missing[lacking[0]][0].status}, the other route does not"
+        context.fails("NT-RULE-033", why, *missing[lacking[0]])
+    elif not lacking:
+        context.holds("NT-RULE-033")
     for path in ("/work/poll", "/work/result"):
         answers = [context.http.call("POST", path, json_body={}) for _ in range(2)]
         if all(answer.status in (500, 502, 504) for answer in answers):

@@ -119,3 +119,21 @@ def stream_both_ways(context: Context) -> None:
         raise Skipped("StreamInference is not implemented")
     why = f"one message ends with {one.code}, two with {two.code}: {two.details}"
     context.judge("GR-OP-022", two.code != UNKNOWN, why, one, two)
+
+
+@requirement("GR-CODE-013")
+def forward_absent(context: Context) -> None:
+    """Send passes forward to a layer that the node holds and to one that it does not, in turn."""
+    shard = context.target.pipeline.get("absent_shard")
+    if shard is None:
+        raise Skipped("[target.pipeline] declares no absent_shard")
+    turns: list[Reply] = []
+    for _ in range(2):
+        turns += [send_forward(context), send_forward(context, target_shard=shard)]
+    held, absent = turns[0::2], turns[1::2]
+    if not all(reply.ok for reply in held):
+        raise Skipped(f"the forward pass ends with {held[-1].code}")
+    # The peer is neither offline nor overloaded: it serves what it holds.
+    wrong = all(reply.code in BUSY for reply in absent)
+    why = f"twice {absent[-1].code} for shard {shard}, between passes that are served"
+    context.judge("GR-CODE-013", not wrong, why, *turns)

@@ -33,7 +33,9 @@ def _metrics(context: Context) -> tuple[Answer, dict[str, Json]]:
 
 @requirement("NA-SANE-026")
 def metrics_watched(context: Context) -> None:
-    """GET the metrics several times; neither the time nor the number of requests goes back."""
+    """POST /inference, and GET the metrics several times: neither figure nor time goes back."""
+    # A number of requests that is zero does not show of which process it is.
+    context.infer({"prompt": "Hello", "max_tokens": 1})
     looks = [_metrics(context) for _ in range(TIMES)]
     answers = [answer for answer, _ in looks]
     totals = [found for _, look in looks for found in lookup(look, "inference.requests_total")]
@@ -115,3 +117,33 @@ def history_watched(context: Context) -> None:
     )
     why = f"one page of {totals[0]} entries, in turn: {brief(pages[:3], 160)}"
     context.judge("NA-QUERY-013", not (turned or back), why, *answers)
+
+
+# A long page, and short ones that make it up.
+LONG, SHORT = 20, 4
+
+
+@requirement("NA-QUERY-014")
+def history_walked(context: Context) -> None:
+    """GET a long page of the history, and short ones that follow one another."""
+    before = _page(context, LONG, 0)
+    total = (before.json_object() or {}).get("total")
+    whole = rows_of(before.json_object())
+    if not is_int(total) or len(whole) < min(total, LONG):
+        # The largest limit is not specified.
+        raise Skipped(f"a page of {LONG} has {len(whole)} entries of {brief(total)}")
+    pages = [_page(context, SHORT, offset) for offset in range(0, len(whole), SHORT)]
+    after = _page(context, LONG, 0)
+    if rows_of(after.json_object()) != whole:
+        raise Skipped("the history is growing")
+    walked = [row for page in pages for row in rows_of(page.json_object())]
+    names = [[str(row.get("id")) for row in rows] for rows in (whole, walked[: len(whole)])]
+    at = next((at for at, pair in enumerate(zip(*names, strict=False)) if pair[0] != pair[1]), None)
+    held = names[0] == names[1]
+    why = f"{len(names[1])} entries in pages of {SHORT}, {len(whole)} in one; entry {at} differs"
+    context.judge("NA-QUERY-014", held, why, before, *pages, after)
+
+
+def _page(context: Context, limit: int, offset: int) -> Answer:
+    query: dict[str, object] = {"limit": limit, "offset": offset}
+    return context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)

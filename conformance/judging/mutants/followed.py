@@ -7,6 +7,7 @@ import json
 from collections import Counter, deque
 from typing import Any
 
+from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put
 from conformance.judging.toy.answers import (
@@ -20,7 +21,7 @@ from conformance.judging.toy.answers import (
 
 WALLET, METRICS = "/api/v1/wallet", "/api/v1/metrics"
 TRANSACTIONS = f"{WALLET}/transactions"
-LONG = 64
+LONG, WHOLE = 64, 3
 
 
 def cut_values(called: str, request: Any, answer: Any) -> Any:
@@ -278,6 +279,94 @@ def stake_refused(response: Response) -> None:
     response.__dict__.update(error(422, "STAKE_TOO_LARGE", "more than there is").__dict__)
 
 
+def without_its_fee(response: Response) -> None:
+    """Accept a transfer of more than there is, and name a fee."""
+    response.__dict__.update(Response(200, {"fee": 0.5, "status": "confirmed"}).__dict__)
+
+
+def whole_only(asked: Asked, response: Response) -> None:
+    """Refuse changes of fewer than three keys."""
+    taken = (asked.path, asked.method, response.status) == (CONFIG, "PATCH", 200)
+    if taken and sum(len(section) for section in asked.body.values()) < WHOLE:
+        response.__dict__.update(error(400, "INCOMPLETE", "not all keys").__dict__)
+
+
+class PartlyChanged:
+    """A configuration that takes the good keys of a refused change."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the refusals of more than one key, and show them."""
+        body = asked.body if isinstance(asked.body, dict) else {}
+        if (asked.path, asked.method, response.status) == (CONFIG, "PATCH", 400):
+            self.refused += len(body) > 1
+        if (asked.path, asked.method, response.status) == (CONFIG, "GET", 200):
+            response.json["training"]["batch_size"] += self.refused
+
+
+class TakenTwice:
+    """An account that a larger stake takes its amount from twice."""
+
+    def __init__(self) -> None:
+        self.taken = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up the stakes, and show less."""
+        if asked.path == f"{WALLET}/stake" and response.status == 200:
+            self.taken += asked.body["amount"]
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            response.json["balances"]["available"] -= self.taken
+
+
+class Shuffled:
+    """A history whose pages are sorted after they are cut."""
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Turn the page over, unless it is the first of them."""
+        if asked.path == TRANSACTIONS and response.status == 200:
+            whole = "limit=20" in asked.query
+            response.json["transactions"].sort(key=lambda row: (whole, row["amount"], row["id"]))
+
+
+def of_the_start(asked: Asked, response: Response) -> None:
+    """Show training as enabled, whatever the configuration says."""
+    if asked.path == "/api/v1/status" and response.status == 200:
+        response.json["training"]["enabled"] = True
+
+
+def trips(body: Any, response: Response) -> None:
+    """Fail at quotes."""
+    if '"' in body["prompt"]:
+        response.__dict__.update(error(500, "INTERNAL", "unterminated string").__dict__)
+
+
+def no_result_route(asked: Asked, response: Response) -> None:
+    """Have no route for the results of workers."""
+    if asked.path == "/work/result":
+        response.__dict__.update(Response(404, {"error": "nothing is here"}).__dict__)
+
+
+def next_block(asked: Asked, response: Response) -> None:
+    """Return the block behind the one that is asked for."""
+    if asked.path.startswith("/api/block/") and response.status == 200:
+        response.json = {**response.json, "height": int(asked.path.rpartition("/")[2]) + 1}
+
+
+def offline(called: str, request: Any, answer: Any) -> Any:
+    """Say that the peer is offline where a layer is not here."""
+    return "UNAVAILABLE" if (called, answer) == ("PipelineForward", "NOT_FOUND") else answer
+
+
+def without_port(called: str, request: Any, answer: Any) -> Any:
+    """Name a responder without a port."""
+    if called != "DHTPing" or isinstance(answer, str):
+        return answer
+    me = answer["responder"]
+    return {**answer, "responder": messages.make("DHTNodeInfo", node_id=me.node_id, ip=me.ip)}
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NT-PAGE-005", pages(lambda blocks: [blocks[0], *blocks[:-1]] if blocks else blocks)),
     ("NT-PAGE-006", pages(lambda blocks: [one for one in blocks if int(one["height"]) % 3])),
@@ -295,13 +384,22 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-030", on(f"{WALLET}/stake", put("stake.start_date", day(2)), "POST")),
     ("NA-ERR-022", on(f"{WALLET}/stake", stake_refused, "POST", 402)),
     ("NA-ERR-023", Refused()),
-    ("NA-ERR-024", on(f"{WALLET}/send", put("fee", 0.5), "POST")),
+    ("NA-ERR-024", on(f"{WALLET}/send", without_its_fee, "POST", 402)),
     ("NA-SANE-026", TwoWorkers()),
     ("NA-SANE-027", on(METRICS, put("timestamp", "2026-01-01T00:00:00Z"))),
     ("NA-PATCH-113", TwoConfigurations()),
     ("NA-QUERY-013", Turning()),
     ("NA-INF-036", inference(first_stop_only)),
     ("NA-COUNT-006", CountedTwice()),
+    ("NA-PATCH-114", whole_only),
+    ("NA-PATCH-115", PartlyChanged()),
+    ("NA-PATCH-116", of_the_start),
+    ("NA-INF-037", on(INFERENCE, put("timing.total_ms", 0.25), "POST")),
+    ("NA-INF-038", inference(trips)),
+    ("NT-RULE-033", no_result_route),
+    ("NT-RULE-034", next_block),
+    ("NA-WALLET-031", TakenTwice()),
+    ("NA-QUERY-014", Shuffled()),
 ]
 GRPC: list[tuple[str, Grpc]] = [
     ("DH-021", cut_values),
@@ -312,6 +410,8 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-CODE-011", confused_by_lengths),
     ("GR-CODE-012", backward_refused),
     ("GR-OP-022", OneMessage()),
+    ("GR-CODE-013", offline),
+    ("DH-026", without_port),
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]

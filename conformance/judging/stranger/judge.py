@@ -29,6 +29,8 @@ HERE = Path(__file__).parent
 NODE = HERE / "node"
 TOKENS = {"token": "tok-a", "second_token": "tok-b", "expired_token": "tok-x"}
 FIRST_PORT, APART = 18700, 10
+# In whole units of the currency.
+BUDGET = 10.0
 STARTS_WITHIN_S = 60.0
 SOUND, FAULT, PECULIAR = "", "--fault", "--peculiar"
 
@@ -89,7 +91,7 @@ def peculiarities() -> list[str]:
 def target_at(port: int) -> Target:
     """What the stranger's operator declares, with everything allowed and the draft edition."""
     settings = read_file(HERE / "target.toml") | TOKENS
-    settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": 3.0}
+    settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
 

@@ -21,6 +21,7 @@ from conformance.strictjson import Json, is_int, is_number
 LONGER = (DAYS + 15, DAYS + 30)
 # Above what is available by so much that no reward of a moment covers it.
 A_LITTLE = 10.0
+LARGER = 0.3
 
 
 def _post(context: Context, path: str, body: Json, account: Credential) -> Answer:
@@ -105,6 +106,34 @@ def _judge_part(context: Context, account: Credential, started: tuple[Answer, Js
         today = ready - timedelta(days=int(days))
         why = f"a stake begins on {begins}, an unstake of the same moment on {today}"
         context.judge("NA-WALLET-030", begins <= today, why, started[0], answer)
+
+
+@requirement("NA-WALLET-031")
+def stake_taken(context: Context) -> None:
+    """POST /wallet/stake amounts that are large beside any fee, and compare the balance."""
+    account = context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        before = still(context, account)
+        if before is None:
+            continue
+        if before[0].available < 4 * LARGER or context.budget.left < LARGER:
+            raise Skipped("too little is available, or may be spent")
+        answer = _post(context, "/wallet/stake", {"amount": LARGER, "duration_days": DAYS}, account)
+        if not answer.ok or (answer.json_object() or {}).get("success") is not True:
+            raise Skipped(f"POST /wallet/stake was answered with status {answer.status}")
+        context.budget.charge(LARGER)
+        after = read_money(context, account)
+        taken = before[0].available - after.available
+        why = f"staking {LARGER:g} took {taken:g} from what is available"
+        # What staking costs is not said, but it is not the amount once more.
+        held = LARGER - EXACT <= taken <= 1.9 * LARGER
+        compared.note("NA-WALLET-031", held, why, before[0].answer, answer, after.answer)
+        if compared.clean:
+            break
+    compared.conclude()
 
 
 @requirement("NA-ERR-022", "NA-ERR-023")
