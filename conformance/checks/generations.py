@@ -22,6 +22,7 @@ TRAPS = (
     "it's <b>bold</b> & more; -- /*",
     "Größe 日本語 🙂",
 )
+NO_BOOL: tuple[Json, ...] = ({"on": "yes"}, ["yes", "no"])
 # The server failed; a 503 says that it cannot serve anybody now.
 FAILED = (500, 502, 504)
 
@@ -109,3 +110,16 @@ def inference_any_prompt(context: Context) -> None:
         why = f"status {answers[-1].status} to the prompt {brief(prompt)}"
         held = answers[-1].status not in FAILED
         context.judge("NA-INF-038", held, why, control, *answers)
+
+
+@requirement("NA-INF-039")
+def inference_stream_type(context: Context) -> None:
+    """POST /inference with a stream that no reader can take for true or false."""
+    body: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1}
+    control = context.infer({**body, "stream": False})
+    if not control.ok:
+        raise Skipped(f"POST /inference was answered with status {control.status}")
+    for value in NO_BOOL:
+        answer = context.infer({**body, "stream": value})
+        why = f"stream {brief(value)} was served"
+        context.judge("NA-INF-039", not answer.ok, why, control, answer)

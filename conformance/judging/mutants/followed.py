@@ -4,12 +4,10 @@ The rows have the form of those in `rules.py`.
 """
 
 import json
-from collections import Counter, deque
 from typing import Any
 
-from conformance import messages
-from conformance.checks.dht import NODE_ID_BYTES, SENDER
-from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
+from conformance.judging.mutants.followed_calls import GRPC
 from conformance.judging.toy.answers import (
     Asked,
     Response,
@@ -21,102 +19,8 @@ from conformance.judging.toy.answers import (
 
 WALLET, METRICS = "/api/v1/wallet", "/api/v1/metrics"
 TRANSACTIONS = f"{WALLET}/transactions"
-LONG, WHOLE = 64, 3
-
-
-def cut_values(called: str, request: Any, answer: Any) -> Any:
-    """Keep the beginning of a value."""
-    if called != "DHTFindValue" or isinstance(answer, str) or not answer.get("found"):
-        return answer
-    return {**answer, "value": answer["value"][:LONG]}
-
-
-def not_found(answer: Any) -> Any:
-    """Return the answer to a search that found nothing."""
-    return {"responder": answer["responder"], "found": False}
-
-
-class ThreeValues:
-    """A table that keeps the latest three values."""
-
-    def __init__(self) -> None:
-        self.keys: deque[bytes] = deque(maxlen=3)
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Find nothing under an older key."""
-        if called == "DHTStore" and request is not None:
-            self.keys.append(request.key)
-        if called != "DHTFindValue" or request is None or not answer.get("found"):
-            return answer
-        return answer if request.key in self.keys else not_found(answer)
-
-
-class FoundTwice:
-    """A table that forgets a value when it has been found twice."""
-
-    def __init__(self) -> None:
-        self.found: Counter[bytes] = Counter()
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Count what is found."""
-        if called != "DHTFindValue" or request is None or not answer.get("found"):
-            return answer
-        self.found[request.key] += 1
-        return answer if self.found[request.key] <= 2 else not_found(answer)
-
-
-def both_addresses(called: str, request: Any, answer: Any) -> Any:
-    """List the suite under two addresses."""
-    if called != "DHTFindNode" or isinstance(answer, str):
-        return answer
-    if request is None or request.target_id != SENDER.node_id:
-        return answer
-    return {**answer, "nodes": [SENDER, SENDER]}
-
-
-class ReadElsewhere:
-    """A store that reads its value from another number, and finds what the suite has sent."""
-
-    def __init__(self) -> None:
-        self.keys: set[bytes] = set()
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Refuse a value at its number."""
-        if called == "DHTStore" and request is not None and not isinstance(answer, str):
-            if request.value:
-                return {**answer, "success": False}
-            self.keys.add(request.key)
-            return {**answer, "success": True}
-        if called == "DHTFindValue" and request is not None and request.key in self.keys:
-            return {**not_found(answer), "found": True, "value": "192.0.2.1:9000"}
-        return answer
-
-
-def confused_by_lengths(called: str, request: Any, answer: Any) -> Any:
-    """End a search for an ID of another length with a status that is not documented."""
-    if called != "DHTFindNode" or request is None or len(request.target_id) == NODE_ID_BYTES:
-        return answer
-    return "UNKNOWN"
-
-
-def backward_refused(called: str, request: Any, answer: Any) -> Any:
-    """Call a layer that is not here a failure inside of a normal answer."""
-    if called != "PipelineBackward" or request is None or answer != "NOT_FOUND":
-        return answer
-    return {"success": False, "error_message": "no such layer"}
-
-
-class OneMessage:
-    """A stream that takes a single message: here, each second call is refused."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Count the calls."""
-        self.calls += called == "StreamInference"
-        refused = called == "StreamInference" and self.calls % 2 == 0
-        return "UNIMPLEMENTED" if refused else answer
+# A change of fewer keys is partial.
+WHOLE = 3
 
 
 def pages(change: Any) -> Http:
@@ -324,10 +228,10 @@ class Shuffled:
     """A history whose pages are sorted after they are cut."""
 
     def __call__(self, asked: Asked, response: Response) -> None:
-        """Turn the page over, unless it is the first of them."""
-        if asked.path == TRANSACTIONS and response.status == 200:
-            whole = "limit=20" in asked.query
-            response.json["transactions"].sort(key=lambda row: (whole, row["amount"], row["id"]))
+        """Sort the page, unless it is the long one."""
+        short = asked.path == TRANSACTIONS and "limit=20" not in asked.query
+        if short and response.status == 200:
+            response.json["transactions"].sort(key=lambda row: row["amount"])
 
 
 def of_the_start(asked: Asked, response: Response) -> None:
@@ -352,19 +256,6 @@ def next_block(asked: Asked, response: Response) -> None:
     """Return the block behind the one that is asked for."""
     if asked.path.startswith("/api/block/") and response.status == 200:
         response.json = {**response.json, "height": int(asked.path.rpartition("/")[2]) + 1}
-
-
-def offline(called: str, request: Any, answer: Any) -> Any:
-    """Say that the peer is offline where a layer is not here."""
-    return "UNAVAILABLE" if (called, answer) == ("PipelineForward", "NOT_FOUND") else answer
-
-
-def without_port(called: str, request: Any, answer: Any) -> Any:
-    """Name a responder without a port."""
-    if called != "DHTPing" or isinstance(answer, str):
-        return answer
-    me = answer["responder"]
-    return {**answer, "responder": messages.make("DHTNodeInfo", node_id=me.node_id, ip=me.ip)}
 
 
 HTTP: list[tuple[str, Http]] = [
@@ -396,22 +287,11 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-116", of_the_start),
     ("NA-INF-037", on(INFERENCE, put("timing.total_ms", 0.25), "POST")),
     ("NA-INF-038", inference(trips)),
+    ("NA-INF-039", serving(lambda body: isinstance(body.get("stream"), dict))),
     ("NT-RULE-033", no_result_route),
     ("NT-RULE-034", next_block),
     ("NA-WALLET-031", TakenTwice()),
     ("NA-QUERY-014", Shuffled()),
-]
-GRPC: list[tuple[str, Grpc]] = [
-    ("DH-021", cut_values),
-    ("DH-022", ThreeValues()),
-    ("DH-023", FoundTwice()),
-    ("DH-024", both_addresses),
-    ("DH-025", ReadElsewhere()),
-    ("GR-CODE-011", confused_by_lengths),
-    ("GR-CODE-012", backward_refused),
-    ("GR-OP-022", OneMessage()),
-    ("GR-CODE-013", offline),
-    ("DH-026", without_port),
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
