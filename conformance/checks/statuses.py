@@ -8,8 +8,9 @@ from typing import Any
 from conformance import messages
 from conformance.checks.answers import UNKNOWN, is_named
 from conformance.checks.auth import INVENTED
+from conformance.checks.dht import SENDER
 from conformance.checks.node_reads import CONFIG
-from conformance.checks.passes import BUSY, fresh_id, send_forward
+from conformance.checks.passes import BUSY, fresh_id, layers_of, send_forward
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -137,3 +138,19 @@ def forward_absent(context: Context) -> None:
     wrong = all(reply.code in BUSY for reply in absent)
     why = f"twice {absent[-1].code} for shard {shard}, between passes that are served"
     context.judge("GR-CODE-013", not wrong, why, *turns)
+
+
+@requirement("GR-OP-023")
+def unary_answers(context: Context) -> None:
+    """Call operations that answer once, and count their answers."""
+    first = layers_of(context).held
+    requests = {
+        "DHTPing": messages.make("DHTPingRequest", sender=SENDER),
+        "GetCheckpointInfo": messages.make("GetCheckpointInfoRequest"),
+        "GetWeights": messages.make("WeightRequest", shard_range=str(min(first, default=0))),
+    }
+    for operation, request in requests.items():
+        reply = context.grpc.call_answers(operation, request)
+        if reply.ok:
+            why = f"{operation} answers with {reply.more + 1} messages or more"
+            context.judge("GR-OP-023", reply.more == 0, why, reply)

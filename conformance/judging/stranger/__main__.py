@@ -9,7 +9,6 @@ a MUST.
 import argparse
 import random
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ from conformance.judging.stranger.judge import (
     SOUND,
     Outcome,
     Switch,
+    allowed,
     judge_all,
     kinds,
     line_of,
@@ -70,27 +70,30 @@ def _chosen(idents: list[str], sample: int | None, seed: int) -> list[Switch]:
 
 
 def _print(kind_of: dict[str, str], outcomes: Iterable[Outcome]) -> bool:
-    """Print the table, and return whether anything harmless is said to violate a MUST."""
+    """Print the table, and return whether anything harmless is said to violate a MUST.
+
+    The share is that of the faults that the document does not allow.
+    """
     faults = [each for each in outcomes if each.option == FAULT]
-    every = Counter(kind_of[each.ident] for each in faults)
-    caught = Counter(kind_of[each.ident] for each in faults if each.violated)
-    missed = [each for each in faults if not each.violated]
-    advised = Counter(kind_of[each.ident] for each in missed if each.advised)
-    print(
-        "| kind | faults | violated | share | advice only | not seen |\n|---|---|---|---|---|---|"
-    )
-    for kind in (*sorted(every), "all"):
-        total, found, hints = (
-            count.total() if kind == "all" else count[kind] for count in (every, caught, advised)
-        )
-        share = f"{found / max(total, 1):.1%}"
-        print(f"| {kind} | {total} | {found} | {share} | {hints} | {total - found - hints} |")
-    for title, some in (
-        ("not seen", [each for each in missed if not each.advised]),
-        ("advice only", [each for each in missed if each.advised]),
-        ("broke down", [each for each in outcomes if each.broke]),
-    ):
-        print(f"{title}:", *sorted(each.ident for each in some))
+    parts = {
+        "violated": [each for each in faults if each.violated],
+        "advice only": [each for each in faults if not each.violated and each.advised],
+    }
+    rest = [each for each in faults if not each.violated + each.advised]
+    parts["allowed"] = [each for each in rest if each.ident in allowed()]
+    parts["not seen"] = [each for each in rest if each.ident not in allowed()]
+    print("| kind | faults | violated | advice only | allowed | not seen | share |")
+    print("|---|---|---|---|---|---|---|")
+    for kind in (*sorted(set(kind_of.values())), "all"):
+        counts = [
+            sum(kind in (kind_of[each.ident], "all") for each in some) for some in parts.values()
+        ]
+        total, seen = sum(counts), counts[0] + counts[1]
+        share = f"{seen / max(total - counts[2], 1):.1%}"
+        print("|", " | ".join(map(str, (kind, total, *counts, share))), "|")
+    parts["broke down"] = [each for each in outcomes if each.broke]
+    for title in ("advice only", "allowed", "not seen", "broke down"):
+        print(f"{title}:", *sorted(each.ident for each in parts[title]))
     harmless = [each for each in outcomes if each.option != FAULT]
     alarms = [each for each in harmless if each.violated]
     print(f"sound and peculiar: {len(harmless)} runs, {len(alarms)} with a violation")

@@ -18,6 +18,8 @@ from functools import cache
 from multiprocessing.queues import Queue
 from pathlib import Path
 
+import yaml
+
 from conformance.catalogue import Level
 from conformance.editions import DRAFT
 from conformance.probe import probe
@@ -86,6 +88,13 @@ def peculiarities() -> list[str]:
     """The ids of what the interface permits."""
     text = (NODE / "peculiar.js").read_text(encoding="utf-8")
     return re.findall(r"^(p-[a-z0-9-]+) \|", text, re.MULTILINE)
+
+
+@cache
+def allowed() -> dict[str, str]:
+    """Why the document allows a fault, by the id of each that it allows."""
+    found: dict[str, str] = yaml.safe_load((HERE / "allowed.yaml").read_text(encoding="utf-8"))
+    return found
 
 
 def target_at(port: int) -> Target:
