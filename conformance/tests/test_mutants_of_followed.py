@@ -4,7 +4,7 @@ import pytest
 
 from conformance.catalogue import Level, load
 from conformance.judging.hooks import Grpc, Http
-from conformance.judging.mutants.followed import ROWS
+from conformance.judging.mutants.followed import TOY_ROWS as ROWS
 from conformance.judging.toy.serving import Serving
 from conformance.tests.conftest import Judge
 from conformance.verdict import Outcome

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
-from conformance.judging.mutants.followed_calls import GRPC
+from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.toy.answers import (
     Asked,
     Response,
@@ -37,8 +37,9 @@ def another_record(asked: Asked, response: Response) -> None:
     """Name a request in each block, and return another one for it."""
     if asked.path.startswith("/api/block/") and response.status == 200:
         response.json = {**response.json, "request_id": "ab" * 32}
-    if asked.path == "/api/inference/request" and response.status == 200:
-        response.json = {**response.json, "id": "cd" * 32}
+    if asked.path == "/api/inference/request":
+        record = response.json if response.status == 200 else {}
+        response.__dict__.update(Response(200, {**record, "id": "cd" * 32}).__dict__)
 
 
 def removable(asked: Asked, response: Response) -> None:
@@ -234,10 +235,21 @@ class Shuffled:
             response.json["transactions"].sort(key=lambda row: row["amount"])
 
 
-def of_the_start(asked: Asked, response: Response) -> None:
-    """Show training as enabled, whatever the configuration says."""
-    if asked.path == "/api/v1/status" and response.status == 200:
-        response.json["training"]["enabled"] = True
+class OfTheStart:
+    """A status that has training as it was when somebody first looked."""
+
+    def __init__(self) -> None:
+        self.first: Any = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show what was seen first, in the configuration or here."""
+        if response.status != 200 or asked.path not in (CONFIG, "/api/v1/status"):
+            return
+        training = response.json.get("training", {})
+        if self.first is None and asked.method == "GET":
+            self.first = training["enabled"]
+        if asked.path == "/api/v1/status":
+            training["enabled"] = self.first
 
 
 def trips(body: Any, response: Response) -> None:
@@ -284,7 +296,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-COUNT-006", CountedTwice()),
     ("NA-PATCH-114", whole_only),
     ("NA-PATCH-115", PartlyChanged()),
-    ("NA-PATCH-116", of_the_start),
+    ("NA-PATCH-116", OfTheStart()),
     ("NA-INF-037", on(INFERENCE, put("timing.total_ms", 0.25), "POST")),
     ("NA-INF-038", inference(trips)),
     ("NA-INF-039", serving(lambda body: isinstance(body.get("stream"), dict))),
@@ -295,3 +307,4 @@ HTTP: list[tuple[str, Http]] = [
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
+TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in OF_TOY]
