@@ -223,7 +223,14 @@ def written(form: str) -> Callable[[Response], None]:
     return lambda response: put("timestamp", datetime.now(UTC).strftime(form))(response)
 
 
+def ascending(asked: Asked, response: Response) -> None:
+    """Let pages of blocks end with the latest block."""
+    if asked.path == "/api/blocks" and response.status == 200:
+        response.json["blocks"].reverse()
+
+
 VARIANTS: dict[str, Http] = {
+    "pages of blocks that end with the latest": ascending,
     "a time without a zone": on(METRICS, written("%Y-%m-%dT%H:%M:%S")),
     "a time in the basic format": on(METRICS, written("%Y%m%dT%H%M%S.5+0000")),
     "additional fields everywhere": with_more_fields,
