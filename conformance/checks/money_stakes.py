@@ -147,7 +147,8 @@ def refused_exactly(context: Context) -> None:
     account = context.target.second
     if context.target.second_token is None:
         raise Skipped("the target declares no second_token")
-    compared = Comparison(context)
+    # Each route for itself: that one takes nothing says nothing of the other.
+    compared = {path: Comparison(context) for path in ("/wallet/send", "/wallet/stake")}
     address = read_money(context, context.target.valid).document.get("address")
     # A small one is accepted, so that only the amount of a large one is at fault.
     _staked(context, account, DAYS)
@@ -165,11 +166,12 @@ def refused_exactly(context: Context) -> None:
             shown = (before[0].answer, answer, after.answer)
             why = f"{amount:g} of {before[0].available:g} on {path}: status {answer.status}"
             if path == "/wallet/stake":
-                compared.note("NA-ERR-022", answer.status == 402, why, *shown)
+                compared[path].note("NA-ERR-022", answer.status == 402, why, *shown)
             if answer.status == 402:
                 lost = before[0].available - after.available
                 why = f"{why}, and {lost:g} less is available"
-                compared.note("NA-ERR-023", lost <= EXACT, why, *shown)
-        if compared.clean:
+                compared[path].note("NA-ERR-023", lost <= EXACT, why, *shown)
+        if all(one.clean for one in compared.values()):
             break
-    compared.conclude()
+    for one in compared.values():
+        one.conclude()
