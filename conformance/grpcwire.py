@@ -9,6 +9,7 @@ import json
 import shlex
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from google.protobuf import json_format
@@ -33,6 +34,8 @@ CHANNEL_OPTIONS = (
 )
 # Names and values. The document names none of them, so they come from the target's declaration.
 Metadata = tuple[tuple[str, str], ...]
+# How many answers are read where one is documented.
+MOST_ANSWERS = 3
 # How much of a body the record holds, as hexadecimal digits.
 SHOWN_BYTES = 512
 
@@ -46,6 +49,8 @@ class Reply:
     details: str
     body: bytes
     exchange: Exchange
+    # How many messages followed the first one, as far as anybody counted them.
+    more: int = 0
 
     @property
     def ok(self) -> bool:
@@ -84,9 +89,17 @@ class GrpcClient:
         shown = None if isinstance(request, bytes) else _as_json(request)
         return self._run(operation, body, shown, seconds, metadata=metadata)
 
-    def call_stream(self, operation: str, body: bytes) -> Reply:
-        """Send one message on a bidirectional stream; stop at the first answer or the status."""
-        return self._run(operation, body, None, self._timeout_s, stream=True)
+    def call_stream(self, operation: str, body: bytes, *more: bytes) -> Reply:
+        """Send messages on a bidirectional stream.
+
+        With one message, stop at the first answer or the status; with several, read to the end.
+        """
+        return self._run(operation, body, None, self._timeout_s, stream=(body, *more))
+
+    def call_answers(self, operation: str, request: Message) -> Reply:
+        """Make a unary call as a client of a stream of answers does, and count the answers."""
+        body, shown = request.SerializeToString(), _as_json(request)
+        return self._run(operation, body, shown, self._timeout_s, answers=True)
 
     def _run(
         self,
@@ -95,17 +108,25 @@ class GrpcClient:
         shown: str | None,
         timeout_s: float,
         *,
-        stream: bool = False,
+        stream: tuple[bytes, ...] = (),
+        answers: bool = False,
         metadata: Metadata = (),
         file: MessageFile | None = None,
     ) -> Reply:
         began = time.monotonic()
         path = operation if operation.startswith("/") else f"/{SERVICE}/{operation}"
-        code, details, answer = "OK", "", b""
+        code, details, answer, more = "OK", "", b"", 0
         try:
             if stream:
-                call = self._channel.stream_stream(path)(iter([body]), timeout=timeout_s)
+                call = self._channel.stream_stream(path)(iter(stream), timeout=timeout_s)
                 answer = next(call, b"")
+                for _ in call if len(stream) > 1 else ():
+                    pass
+                call.cancel()
+            elif answers:
+                call = self._channel.unary_stream(path)(body, timeout=timeout_s)
+                answer = next(call, b"")
+                more = sum(1 for _ in islice(call, MOST_ANSWERS))
                 call.cancel()
             else:
                 answer = self._channel.unary_unary(path)(body, timeout=timeout_s, metadata=metadata)
@@ -133,7 +154,7 @@ class GrpcClient:
         )
         if fault:
             raise Unanswered(fault, exchange)
-        return Reply(operation, code, details, answer, exchange)
+        return Reply(operation, code, details, answer, exchange, more)
 
 
 _BROKEN = ("rst_stream", "stream removed", "connection reset", "socket closed", "goaway")

@@ -41,7 +41,7 @@ EDGES: tuple[dict[str, Json], ...] = tuple(
     for key, value in (
         ("max_tokens", 1), ("max_tokens", 100),
         ("temperature", 0), ("temperature", 2), ("temperature", 1.5), ("temperature", 0.2),
-        ("top_p", 1), ("top_p", 0.5), ("top_p", 0.1), ("top_k", 1), ("top_k", 50),
+        ("top_p", 1), ("top_p", 0.5), ("top_p", 0.1), ("top_k", 1), ("top_k", 50), ("top_k", 100),
         ("stream", False),
         ("stop", []), ("stop", ["\n", "END"]),
     )

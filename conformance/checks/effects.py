@@ -44,7 +44,8 @@ def inference_default(context: Context) -> None:
         context.fails("NA-INF-035", why, plain[-1][0], named[-1][0])
 
 
-def _stream(context: Context, body: dict[str, Json]) -> tuple[Answer, list[dict[str, Json]]]:
+def stream_values(context: Context, body: dict[str, Json]) -> tuple[Answer, list[dict[str, Json]]]:
+    """POST /inference for a stream; return the values of its events, or raise `Skipped`."""
     answer = context.infer({"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "stream": True,
                             **body})  # fmt: skip
     values = [event.value for event in read(answer.body).events]
@@ -61,13 +62,13 @@ def _texts(values: list[dict[str, Json]]) -> list[str]:
 @requirement("NA-SSE-016")
 def stream_stop(context: Context) -> None:
     """Repeat a stream with the text of one of its tokens as a stop sequence."""
-    first, values = _stream(context, {})
+    first, values = stream_values(context, {})
     # A stream may leave the spaces between tokens to its reader, so none is in the sequence.
     words = [text.strip() for text in _texts(values) if len(text.strip()) > 1]
     if not words:
         raise Skipped("no token to take a stop sequence from")
     stop = words[len(words) // 2]
-    second, values = _stream(context, {"stop": [stop]})
+    second, values = stream_values(context, {"stop": [stop]})
     texts = _texts(values)
     # The document does not say whether the sequence itself belongs to the text.
     behind = [texts[at + 1 :] for at, text in enumerate(texts) if stop in text]
@@ -78,7 +79,7 @@ def stream_stop(context: Context) -> None:
 @requirement("NA-SSE-017")
 def stream_usage(context: Context) -> None:
     """Send one prompt with a stream and without, and compare its tokens."""
-    answer, values = _stream(context, {"max_tokens": 2})
+    answer, values = stream_values(context, {"max_tokens": 2})
     streamed = [found for value in values for found in lookup(value, "usage.prompt_tokens")]
     plain = context.infer({"prompt": PROMPT, "max_tokens": 2, "temperature": 0})
     found = lookup(plain.json_object() or {}, "usage.prompt_tokens")
@@ -94,7 +95,7 @@ def stream_counted(context: Context) -> None:
     compared = Comparison(context)
     for _ in range(TRIES):
         before = counted(context)
-        answer, values = _stream(context, {"max_tokens": 3})
+        answer, values = stream_values(context, {"max_tokens": 3})
         used = [found for value in values for found in lookup(value, "usage.completion_tokens")]
         made = int(used[0]) if used and is_int(used[0]) else 0
         after = counted_after(context, before, tokens=bool(made))

@@ -67,10 +67,24 @@ def _judge_gossip(context: Context, reply: Reply) -> Any | None:
         )
         if not answer.accepted:
             needed = {"reason": bool(answer.reason)}
+            if context.edition >= ROUND_SINCE and _has_rounds(context):
+                needed["current_round"] = answer.current_round != 0
             judge_necessary(context, "GossipGradientResponse", needed, reply.body, reply)
     return answer
 
 
+def _has_rounds(context: Context) -> bool:
+    """Return whether the node has a checkpoint of a later round than the first."""
+    info = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+    try:
+        known = messages.parse("GetCheckpointInfoResponse", info.body) if info.ok else None
+    except messages.BadMessage:
+        known = None
+    return known is not None and known.version > 0
+
+
+# The first edition that looks for the receiver's round at other numbers.
+ROUND_SINCE = 4
 # This leaves 1 MiB of the limit for the other fields of the message.
 NEARLY_BYTES = 99 * 1024 * 1024
 

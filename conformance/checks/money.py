@@ -13,7 +13,8 @@ from typing import Any
 
 from conformance.checks import wallet
 from conformance.checks.clock import judge_now
-from conformance.checks.node_reads import BALANCE, METRICS, TRANSACTIONS
+from conformance.checks.history import newest
+from conformance.checks.node_reads import BALANCE, METRICS
 from conformance.checks.reading import fetch
 from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO
 from conformance.context import Context
@@ -189,11 +190,7 @@ def _follow_listed(
     listed: dict[str, Any] = {}
 
     def found() -> bool:
-        listed["answer"], document = fetch(context, TRANSACTIONS)
-        entries = document.get("transactions") if document else None
-        rows = (
-            [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
-        )
+        listed["answer"], _, rows = newest(context)
         listed["rows"] = [row for row in rows if row.get("id") == ident]
         return bool(listed["rows"])
 

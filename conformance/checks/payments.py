@@ -109,3 +109,41 @@ def money_at_once(context: Context) -> None:
         if compared.clean:
             break
     compared.conclude()
+
+
+@requirement("NA-ERR-024")
+def money_whole(context: Context) -> None:
+    """POST /wallet/send all that the second account has, so that nothing is left for the fee."""
+    first, second = context.target.valid, context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    address = read_money(context, first).document.get("address")
+    own = read_money(context, second).document.get("address")
+    if not isinstance(address, str) or not isinstance(own, str) or address == own:
+        raise Skipped("there are no two accounts")
+    _require_budget(context, AMOUNT)
+    small = _send(context, own)
+    fee = _fee(small)
+    if not small.ok or fee <= 0:
+        raise Skipped(f"a transfer has no fee, status {small.status}")
+    context.budget.charge(AMOUNT + fee)
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        before = still(context, second)
+        if before is None:
+            continue
+        amount = before[0].available
+        body = {"to": address, "amount": amount, "memo": MEMO}
+        sent = context.api("POST", "/wallet/send", credential=second, json_body=body)
+        why = f"{amount:g} of {amount:g} with a fee of {fee:g}: status {sent.status}"
+        if sent.ok:
+            # Between the operator's own accounts; back it goes.
+            body = {"to": own, "amount": amount, "memo": MEMO}
+            context.api("POST", "/wallet/send", credential=first, json_body=body)
+            free = _fee(sent) <= 0
+            compared.note("NA-ERR-024", free, why, small, before[0].answer, sent)
+        elif sent.status == 402:
+            compared.note("NA-ERR-024", True, why, small, sent)
+        if compared.clean:
+            break
+    compared.conclude()

@@ -222,22 +222,24 @@ _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardRespons
 def pipeline_back(context: Context) -> None:
     """Send a forward pass that asks the target to keep its graph, then a gradient backward."""
     declared = context.target.pipeline.get("backward_metadata")
-    if not declared:
+    if declared is None:
         raise Skipped("[target.pipeline] declares no backward_metadata")
     session, ident = fresh_id(), fresh_id()
     metadata = tuple((str(name), str(value)) for name, value in declared.items())
     reply = send_forward(context, metadata, session_id=session, request_id=ident)
     answer = _answer(context, reply)
-    if answer is not None and answer.success and not answer.hidden_states:
+    # The gradient is that of what came back: of the logits, where there is nothing else.
+    shape = list(answer.hidden_shape or answer.logits_shape) if answer is not None else []
+    if answer is not None and answer.success and not shape:
         context.wrong("PL-FWD-004", "a forward pass for a backward one has no hidden_states", reply)
-    if answer is None or not answer.success or not answer.hidden_states:
+    if answer is None or not answer.success or not shape:
         raise Skipped(f"no hidden states for a backward pass: {reply.code} {reply.details}")
     gradient = messages.make(
         "PipelineBackwardRequest",
         session_id=session,
         request_id=ident,
-        grad_output=encode(form_of(context), list(answer.hidden_shape)),
-        grad_shape=answer.hidden_shape,
+        grad_output=encode(form_of(context), shape),
+        grad_shape=shape,
         target_shard=context.target.pipeline["shard"],
     )
     back = context.grpc.call(

@@ -14,7 +14,8 @@ from typing import Any
 from conformance.catalogue import fields_of
 from conformance.checks.auth import INVENTED, judge_refusal
 from conformance.checks.clock import judge_now
-from conformance.checks.node_reads import BALANCE, TRANSACTIONS, day, judge_sends, judge_term
+from conformance.checks.history import newest
+from conformance.checks.node_reads import BALANCE, day, judge_sends, judge_term
 from conformance.checks.reading import (
     ABSENT,
     fetch,
@@ -333,10 +334,10 @@ def wallet_afterwards(context: Context) -> None:
     deadline = time.monotonic() + LISTED_WITHIN_S
     listed = False
     while True:
-        answer, document = fetch(context, TRANSACTIONS)
+        answer, document, rows = newest(context)
         if document is None:
             break
-        listed = ident in lookup(document, "transactions[].id")
+        listed = ident in [row.get("id") for row in rows]
         if listed or time.monotonic() > deadline or not isinstance(ident, str):
             judge_shape(context, "transactions", document, answer)
             judge_sends(context, document, answer)

@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from conformance import messages
@@ -217,9 +218,21 @@ def plain_missing(asked: Asked, response: Response) -> None:
         response.raw, response.headers = b"<h1>Not found</h1>", {"Content-Type": "text/html"}
 
 
+def written(form: str) -> Callable[[Response], None]:
+    """Write the present time in another form."""
+    return lambda response: put("timestamp", datetime.now(UTC).strftime(form))(response)
+
+
+def ascending(asked: Asked, response: Response) -> None:
+    """Let pages of blocks end with the latest block."""
+    if asked.path == "/api/blocks" and response.status == 200:
+        response.json["blocks"].reverse()
+
+
 VARIANTS: dict[str, Http] = {
-    "a time without a zone": on(METRICS, put("timestamp", "2026-01-01T12:00:00")),
-    "a time in the basic format": on(METRICS, put("timestamp", "20260101T120000.5+0000")),
+    "pages of blocks that end with the latest": ascending,
+    "a time without a zone": on(METRICS, written("%Y-%m-%dT%H:%M:%S")),
+    "a time in the basic format": on(METRICS, written("%Y%m%dT%H%M%S.5+0000")),
     "additional fields everywhere": with_more_fields,
     "JSON indented": encoded(indent=2),
     "JSON sorted": encoded(sort_keys=True),

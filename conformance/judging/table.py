@@ -2,8 +2,8 @@
 
 The rows are defined where they are easiest to read: `mutants/fields.py` generates fields and
 message numbers that differ from the catalogue; hooks that break one sentence each are in
-`mutants/rules.py` and `mutants/sense.py`; unusual behaviour that the document allows is in
-`peculiarities.py`; mutants of the native API and the pipeline are here.
+`mutants/rules.py`, `mutants/sense.py` and `mutants/followed.py`; unusual behaviour that the
+document allows is in `peculiarities.py`; mutants of the native API and the pipeline are here.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Any
 from conformance.catalogue import Level, load
 from conformance.judging import peculiarities
 from conformance.judging.hooks import Grpc, Http, on, put
-from conformance.judging.mutants import fields, rules, sense
+from conformance.judging.mutants import fields, followed, rules, sense
 from conformance.judging.nodes import FIRST_ABSENT_SHARD
 from conformance.judging.toy.answers import Asked, Response, no_grpc_hook, no_http_hook
 
@@ -203,7 +203,7 @@ def mutants() -> list[Mutant]:
         if rule is not None:
             name = f"{rule.name}.{rule.field} has another wire type"
             rows.append(Mutant(name, item.id, grpc=fields.message_mutant(item), examples=1))
-    for at, (ident, http, grpc) in enumerate([*rules.ROWS, *sense.ROWS]):
+    for at, (ident, http, grpc) in enumerate([*rules.ROWS, *sense.ROWS, *followed.ROWS]):
         also = frozenset(rules.TOGETHER.get(ident, ()))
         name = f"{at}. violated: {load()[ident].text}"
         rows.append(Mutant(name, ident, http, grpc, also, examples=10))

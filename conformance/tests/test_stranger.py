@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from conformance.judging.stranger.__main__ import NODE, kinds, peculiarities
+from conformance.judging.stranger.judge import NODE, allowed, kinds, peculiarities
 
 HAS_NODE = shutil.which("node") is not None
 
@@ -20,6 +20,7 @@ def test_peculiarities_are_listed_once_and_used() -> None:
 def test_faults_have_kinds() -> None:
     found = kinds()
     assert len(found) == 602
+    assert set(allowed()) < set(found)
     assert set(found.values()) == {
         "effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes",
     }  # fmt: skip

@@ -1,177 +1,105 @@
 """Judge the stranger's node: sound, with each of its peculiarities, and with each of its faults.
 
-``python -m conformance.judging.stranger [--sample N] [--seed N] [--at-once N] [ID...]`` needs
-Node.js, and ``npm install`` in the folder ``node``. It prints a table by kind and what was not
-seen. Without ids, a sample of the faults is drawn; it ends with 1 if the sound node or a
-peculiarity is said to violate a MUST.
+``python -m conformance.judging.stranger [--out FILE [--resume]] [--sample N] [--seed N]
+[--at-once N] [ID...]`` needs Node.js, and ``npm install`` in the folder ``node``. It prints a table
+by kind and what was not seen. It ends with 1 if the sound node or a peculiarity is said to violate
+a MUST.
 """
 
 import argparse
-import json
-import os
 import random
-import re
-import subprocess
 import sys
-import tempfile
-import threading
-import time
-import urllib.error
-import urllib.request
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
-from queue import SimpleQueue
 
-HERE = Path(__file__).parent
-NODE = HERE / "node"
-TOKENS = {
-    "CONFORMANCE_TOKEN": "tok-a",
-    "CONFORMANCE_SECOND_TOKEN": "tok-b",
-    "CONFORMANCE_EXPIRED_TOKEN": "tok-x",
-}
-FIRST_PORT, APART = 18700, 10
-STARTS_WITHIN_S, JUDGED_WITHIN_S = 30.0, 300.0
-EDITION = "4"
-FAULT, PECULIAR = "--fault", "--peculiar"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run said of one fault or peculiarity."""
-
-    ident: str
-    violated: tuple[str, ...]
-    """Requirements of the level MUST."""
-    advised: tuple[str, ...]
-    """Those of the level SHOULD."""
-
-
-def kinds() -> dict[str, str]:
-    """The kind of each fault by its id."""
-    program = "import {FAULTS} from './faults.js';"
-    program += "console.log(JSON.stringify(Object.fromEntries(FAULTS.map(f => [f.id, f.kind]))))"
-    command = ["node", "--input-type=module", "-e", program]
-    done = subprocess.run(command, cwd=NODE, capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
-
-
-def peculiarities() -> list[str]:
-    """The ids of what the interface permits."""
-    text = (NODE / "peculiar.js").read_text(encoding="utf-8")
-    return re.findall(r"^(p-[a-z0-9-]+) \|", text, re.MULTILINE)
-
-
-def judge(port: int, ident: str, *switch: str) -> Outcome:
-    """Start the node with a switch, and run the suite against it with everything allowed."""
-    command = ["node", "server.js", "--host", "127.0.0.1", "--port", str(port), *switch]
-    with tempfile.TemporaryDirectory() as folder:
-        node = subprocess.Popen(
-            command, cwd=NODE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            _wait(port)
-            url = f"http://127.0.0.1:{port}"
-            options = ["--allow", "mutate,spend,intrusive", "--budget", "3", "--edition", EDITION]
-            subprocess.run(
-                [sys.executable, "-m", "conformance", "run", url, "--quiet", *options,
-                 "--config", str(HERE / "target.toml"), "--out", folder],
-                env={**os.environ, **TOKENS}, stdout=subprocess.DEVNULL,
-                timeout=JUDGED_WITHIN_S, check=False,
-            )  # fmt: skip
-            report = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
-        finally:
-            node.kill()
-            node.wait()
-    rows = [row for row in report["requirements"] if row["standing"] == "violated"]
-    of_level = {level: tuple(row["id"] for row in rows if row["level"] == level)
-                for level in ("MUST", "SHOULD")}  # fmt: skip
-    return Outcome(ident, of_level["MUST"], of_level["SHOULD"])
-
-
-def _wait(port: int) -> None:
-    """Wait until the node answers, whatever it says."""
-    deadline = time.monotonic() + STARTS_WITHIN_S
-    while time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/health", timeout=5).close()
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise SystemExit(f"the node does not answer on port {port}; see its own words in {NODE}")
-
-
-class Judging:
-    """Judges several switches at a time, each on a port of its own."""
-
-    def __init__(self, at_once: int) -> None:
-        """Run ``at_once`` nodes at most."""
-        self._at_once = at_once
-        self._free: SimpleQueue[int] = SimpleQueue()
-        for number in range(at_once):
-            self._free.put(FIRST_PORT + number * APART)
-        self._lock = threading.Lock()
-
-    def all(self, switch: str, idents: list[str]) -> list[Outcome]:
-        """The outcome of each, in this order."""
-        with ThreadPoolExecutor(self._at_once) as pool:
-            return list(pool.map(lambda ident: self._one(switch, ident), idents))
-
-    def _one(self, switch: str, ident: str) -> Outcome:
-        port = self._free.get()
-        try:
-            found = judge(port, ident, *((switch, ident) if switch else ()))
-        finally:
-            self._free.put(port)
-        with self._lock:
-            print(f"{ident}: {' '.join(found.violated) or '-'}", file=sys.stderr, flush=True)
-        return found
+from conformance.judging.stranger.judge import (
+    FAULT,
+    FIRST_PORT,
+    PECULIAR,
+    SOUND,
+    Outcome,
+    Switch,
+    allowed,
+    judge_all,
+    kinds,
+    line_of,
+    peculiarities,
+    read_outcomes,
+)
 
 
 def main() -> None:
     """Judge, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m conformance.judging.stranger")
-    parser.add_argument("ids", nargs="*", metavar="ID", help="faults or peculiarities")
-    parser.add_argument("--sample", type=int, default=100, metavar="N")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="faults, peculiarities or `sound`")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="a line of JSON for each run")
+    parser.add_argument("--resume", action="store_true", help="leave out what the file has")
+    parser.add_argument("--sample", type=int, metavar="N", help="of the faults; default: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2, metavar="N")
+    parser.add_argument("--port", type=int, default=FIRST_PORT, metavar="N", help="of the first")
     options = parser.parse_args()
-    kind_of, permitted = kinds(), peculiarities()
-    faults = sorted(kind_of)
-    random.Random(options.seed).shuffle(faults)  # noqa: S311 - a sample that can be drawn again
-    faults = faults[: options.sample]
-    if options.ids:
-        faults = [ident for ident in options.ids if ident in kind_of]
-        permitted = [ident for ident in options.ids if ident in permitted]
-    judging = Judging(options.at_once)
-    alarms = [*judging.all("", ["sound"]), *judging.all(PECULIAR, permitted)]
-    alarms = [outcome for outcome in alarms if outcome.violated]
-    outcomes = judging.all(FAULT, faults)
-    _print(kind_of, outcomes)
-    print(f"sound and {len(permitted)} peculiarities: {len(alarms)} with a violation")
+    chosen = _chosen(options.ids, options.sample, options.seed)
+    if not chosen:
+        parser.error("no fault, no peculiarity and not `sound`")
+    known = read_outcomes(options.out) if options.out and options.resume else {}
+    outcomes = [known[switch] for switch in chosen if switch in known]
+    todo = [switch for switch in chosen if switch not in known]
+    mode = "a" if options.resume else "w"
+    with options.out.open(mode, encoding="utf-8") if options.out else nullcontext() as file:
+        for outcome in judge_all(todo, options.at_once, options.port):
+            outcomes.append(outcome)
+            if file:
+                file.write(line_of(outcome))
+                file.flush()
+            said = " ".join(outcome.violated[:3]) or " ".join(outcome.broke) or "-"
+            print(f"{len(outcomes)}/{len(chosen)} {outcome.ident}: {said}", file=sys.stderr)
+    sys.exit(_print(kinds(), outcomes))
+
+
+def _chosen(idents: list[str], sample: int | None, seed: int) -> list[Switch]:
+    """What to judge: everything, or a sample of the faults, or what is named."""
+    faults, permitted = sorted(kinds()), peculiarities()
+    if idents:
+        of = {**dict.fromkeys(faults, FAULT), **dict.fromkeys(permitted, PECULIAR), "sound": SOUND}
+        return [Switch(of[ident], ident) for ident in idents if ident in of]
+    random.Random(seed).shuffle(faults)  # noqa: S311 - a sample that can be drawn again
+    harmless = [Switch(SOUND), *(Switch(PECULIAR, ident) for ident in permitted)]
+    return harmless + [Switch(FAULT, ident) for ident in faults[:sample]]
+
+
+def _print(kind_of: dict[str, str], outcomes: Iterable[Outcome]) -> bool:
+    """Print the table, and return whether anything harmless is said to violate a MUST.
+
+    The share is that of the faults that the document does not allow.
+    """
+    faults = [each for each in outcomes if each.option == FAULT]
+    parts = {
+        "violated": [each for each in faults if each.violated],
+        "advice only": [each for each in faults if not each.violated and each.advised],
+    }
+    rest = [each for each in faults if not each.violated + each.advised]
+    parts["allowed"] = [each for each in rest if each.ident in allowed()]
+    parts["not seen"] = [each for each in rest if each.ident not in allowed()]
+    print("| kind | faults | violated | advice only | allowed | not seen | share |")
+    print("|---|---|---|---|---|---|---|")
+    for kind in (*sorted(set(kind_of.values())), "all"):
+        counts = [
+            sum(kind in (kind_of[each.ident], "all") for each in some) for some in parts.values()
+        ]
+        total, seen = sum(counts), counts[0] + counts[1]
+        share = f"{seen / max(total - counts[2], 1):.1%}"
+        print("|", " | ".join(map(str, (kind, total, *counts, share))), "|")
+    parts["broke down"] = [each for each in outcomes if each.broke]
+    for title in ("advice only", "allowed", "not seen", "broke down"):
+        print(f"{title}:", *sorted(each.ident for each in parts[title]))
+    harmless = [each for each in outcomes if each.option != FAULT]
+    alarms = [each for each in harmless if each.violated]
+    print(f"sound and peculiar: {len(harmless)} runs, {len(alarms)} with a violation")
     for alarm in alarms:
         print(f"  {alarm.ident}: {' '.join(alarm.violated)}")
-    sys.exit(bool(alarms))
-
-
-def _print(kind_of: dict[str, str], outcomes: list[Outcome]) -> None:
-    every = Counter(kind_of[each.ident] for each in outcomes)
-    caught = Counter(kind_of[each.ident] for each in outcomes if each.violated)
-    advised = Counter(
-        kind_of[each.ident] for each in outcomes if each.advised and not each.violated
-    )
-    print("| kind | faults | violated | advice only | not seen |\n|---|---|---|---|---|")
-    for kind in sorted(every):
-        unseen = every[kind] - caught[kind] - advised[kind]
-        print(f"| {kind} | {every[kind]} | {caught[kind]} | {advised[kind]} | {unseen} |")
-    unseen = every.total() - caught.total() - advised.total()
-    print(f"| all | {every.total()} | {caught.total()} | {advised.total()} | {unseen} |")
-    print("not seen:", *(each.ident for each in outcomes if not each.violated + each.advised))
+    return bool(alarms)
 
 
 if __name__ == "__main__":

@@ -46,13 +46,13 @@ class ToyShard:
     def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
         """Answer one pass."""
         key = (request.session_id, request.request_id)
+        if request.target_shard >= PARTS:
+            return "NOT_FOUND"
         if operation == "PipelineBackward":
             if key not in self._graphs:
                 return {"success": False, "error_message": "no such session"}
             self._graphs.remove(key)
             return {"success": True}
-        if request.target_shard >= PARTS:
-            return "NOT_FOUND"
         answer = {"request_id": request.request_id}
         fault = _fault(request)
         if fault:

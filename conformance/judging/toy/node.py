@@ -48,7 +48,7 @@ ARTIFACT = b"an artifact of the toy"
 DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
 PUBLIC_KEY, REQUEST_ID = "02" + "ab" * 32, "cd" * 32
 VIEW = "/reference/v03/api/network"
-TIP, COST = 7, 0.001
+TIP, COST, FEE = 7, 0.001, 0.0005
 GRADIENT = messages.make(
     "GossipGradientRequest", node_id="ab" * 20, round_id=3, model_hash="a" * 64, batch_size=1,
     layer_gradients={"embedding": b"values"}, signature=SIGNED, ttl=1,
@@ -188,7 +188,8 @@ class ToyNode:
             return Response(raw=ARTIFACT, headers={"Content-Type": "application/octet-stream"})
         if asked.path.startswith("/api/block/"):
             height = asked.path.rpartition("/")[2]
-            return Response(json={"height": height, "hash": f"hash{height}"})
+            named = {"request_id": REQUEST_ID}
+            return Response(json={"height": height, "hash": f"hash{height}", **named})
         if asked.path in ("/work/poll", "/work/result"):
             return Response(400, {"error": "not signed"})
         if asked.path == "/rpc":
@@ -205,7 +206,8 @@ class ToyNode:
             "node_id": self.config["node_id"], "version": "1.0",
             "uptime_seconds": int(time.monotonic() - self.began), "status": "running",
             "role": "validator", "layers": list(HELD), "peer_count": 1,
-            "training": {"enabled": True, "epoch": 1, "step": 2, "loss": 2.5},
+            "training": {"enabled": self.config["training"]["enabled"], "epoch": 1, "step": 2,
+                         "loss": 2.5},
             "resources": {"gpu_memory_used": 0, "gpu_memory_total": 0, "cpu_percent": 3.5,
                           "ram_used": 1024},
         })  # fmt: skip
@@ -245,12 +247,13 @@ class ToyNode:
         body, account = asked.body, self._account(asked)
         if not {"to", "amount", "memo"} <= set(body):
             return error(400, "INVALID_REQUEST", "to, amount and memo are required")
-        if body["amount"] > account.available:
-            return poor(body["amount"], account)
+        cost = body["amount"] + FEE
+        if cost > account.available:
+            return poor(cost, account)
         entry = {"id": uuid.uuid4().hex, "type": "send", "amount": -body["amount"],
                  "timestamp": now(), "to": body["to"]}  # fmt: skip
         account.history.insert(0, entry)
-        account.available -= body["amount"]
+        account.available -= cost
         for other in self.tokens.values():
             if other.address == body["to"]:
                 other.available += body["amount"]
@@ -258,7 +261,7 @@ class ToyNode:
                     other.history.insert(0, {**entry, "amount": body["amount"], "type": "receive"})
         return Response(json={
             "transaction_id": entry["id"], "from": account.address, "to": body["to"],
-            "amount": body["amount"], "fee": 0, "memo": body["memo"], "status": "confirmed",
+            "amount": body["amount"], "fee": FEE, "memo": body["memo"], "status": "confirmed",
             "timestamp": now(),
         })  # fmt: skip
 

@@ -184,7 +184,7 @@ function inferenceParams(b) {
   if (b.prompt === undefined) { if (!F('x-no-prompt-accepted')) throw bad('prompt is missing', 'BAD_PARAMETER'); b.prompt = ''; }
   if (F('x-prompt-only-refused') && b.max_tokens === undefined) throw bad('max_tokens is missing');
   if (F('x-prompt-coerced') && typeof b.prompt !== 'string') b.prompt = JSON.stringify(b.prompt);
-  const p = { prompt: b.prompt, max_tokens: F('m-default-256') ? 256 : 100, temperature: 1, top_p: 1, top_k: 50, stream: false, stop: [] };
+  const p = { prompt: b.prompt, max_tokens: F('m-default-256') ? 256 : P('p-maxtokens-cap-64') ? 64 : 100, temperature: 1, top_p: 1, top_k: 50, stream: false, stop: [] };
   if (!need(typeof b.prompt === 'string', 'prompt must be a string')) p.prompt = String(b.prompt);
   if (b.prompt.length > 200000) throw bad('the prompt is too long', 'TOO_LONG');
   if (F('m-prompt-ascii') && /[^\x00-\x7f]/.test(p.prompt)) throw bad('prompt must be ASCII');

@@ -1,0 +1,111 @@
+"""Interface 4.1: changes of the configuration that are partial, mixed, or shown elsewhere.
+
+Invariant: every change is undone; what could not be restored is reported.
+"""
+
+from collections.abc import Mapping
+
+from conformance.checks.config import (
+    changeable,
+    flat,
+    nested,
+    patch,
+    read_config,
+    restore,
+)
+from conformance.checks.node_reads import STATUS
+from conformance.checks.reading import fetch
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief
+
+ENABLED = "training.enabled"
+SECTIONS = ("training", "resources")
+# No reader can take it for the type of the key.
+BAD = ("resources.cpu_threads", "many")
+
+
+def _taken(answer: Answer) -> bool:
+    return answer.ok and (answer.json_object() or {}).get("success") is True
+
+
+def _refused(answer: Answer) -> bool:
+    inside = (answer.json_object() or {}).get("success") is False
+    return 400 <= answer.status < 500 or (answer.ok and inside)
+
+
+def _moved(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str, Json]:
+    return {key: after.get(key) for key in before if after.get(key) != before[key]}
+
+
+@requirement("NA-PATCH-114")
+def config_partial(context: Context) -> None:
+    """PATCH one key with the value that it has, then all keys of its kind with theirs."""
+    current = flat(read_config(context))
+    values = {key: v for key, v in current.items() if key.split(".")[0] in SECTIONS}
+    one = next((key for key in values if key in changeable(read_config(context))), None)
+    if one is None or len(values) < 2:
+        raise Skipped("the configuration has none of the keys that the suite would change")
+    single = patch(context, nested({one: values[one]}))
+    if _taken(single):
+        context.holds("NA-PATCH-114", single)
+        return
+    whole = patch(context, nested(values))
+    if _taken(whole) and _refused(single):
+        why = f"{one} alone: status {single.status}; with {len(values) - 1} others: {whole.status}"
+        context.fails("NA-PATCH-114", why, single, whole)
+
+
+@requirement("NA-PATCH-115")
+def config_mixed(context: Context) -> None:
+    """PATCH a good value together with a bad one, before it and behind it."""
+    original = read_config(context)
+    near = [
+        (path, values[0])
+        for path, values in changeable(original).items()
+        if path.startswith("training.") and flat(original).get(path) != values[0]
+    ]
+    if not near:
+        raise Skipped("the configuration has none of the keys that the suite would change")
+    try:
+        for pair in ((near[0], BAD), (BAD, near[0])):
+            before = flat(read_config(context))
+            answer = patch(context, nested(dict(pair)))
+            if not _refused(answer):
+                continue
+            moved = _moved(before, flat(read_config(context)))
+            why = f"{brief(nested(dict(pair)))} was refused, and changed {brief(moved)}"
+            context.judge("NA-PATCH-115", not moved, why, answer)
+    finally:
+        restore(context, original)
+
+
+@requirement("NA-PATCH-116")
+def config_enabled(context: Context) -> None:
+    """PATCH training.enabled to its opposite, compare the status, and turn it back."""
+    found = lookup(read_config(context), ENABLED)
+    if not found or not isinstance(found[0], bool):
+        raise Skipped("the configuration has no training.enabled")
+    changed = patch(context, nested({ENABLED: not found[0]}))
+    try:
+        restart = (changed.json_object() or {}).get("restart_required")
+        if not _taken(changed) or restart is not False:
+            raise Skipped(f"training.enabled is not changed at once, status {changed.status}")
+        _compare(context, changed)
+    finally:
+        patch(context, nested({ENABLED: found[0]}))
+        if lookup(read_config(context), ENABLED) != found:
+            context.residue.append(f"configuration: {ENABLED} is not {found[0]} again")
+
+
+def _compare(context: Context, changed: Answer) -> None:
+    shown = lookup(read_config(context), ENABLED)
+    answer, status = fetch(context, STATUS)
+    again = lookup(read_config(context), ENABLED)
+    here = lookup(status, ENABLED)
+    if status is not None and here and shown == again:
+        why = f"training.enabled is {shown} in the configuration, and {here} in the status"
+        context.judge("NA-PATCH-116", here == shown, why, changed, answer)

@@ -1,0 +1,158 @@
+"""Interface 2.3 and 4.3: what a DHT keeps, followed over many keys, long values and all statuses.
+
+A node may refuse any store; nothing is judged of a value that it refused. All keys are fresh.
+"""
+
+import os
+from typing import Any
+
+from conformance import messages
+from conformance.checks.answers import DOCUMENTED_CODES, OF_AUTHENTICATION, UNKNOWN
+from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+# Values that a store might cut, fold, strip or decode.
+VALUES = (
+    "192.0.2.1:9000",
+    "node-" + "0123456789abcdef" * 80,
+    "[2001:db8::7]:65535",
+    "Größe 日本語 🙂",
+    " a value with spaces at both ends ",
+    'key=1&other="two"\n\tthree',
+)
+MANY, TIMES = 12, 4
+# Lengths that are not those of an ID.
+LENGTHS = (0, 1, 19, 21, 64)
+# Numbers under which a reader might look for the value of a store.
+_OTHER_NUMBERS = (4, 5, 6, 7, 8)
+# Another port on which nobody answers.
+OTHER_PORT = 19
+
+
+def _parsed(name: str, reply: Reply) -> Any | None:
+    try:
+        return messages.parse(name, reply.body) if reply.ok else None
+    except messages.BadMessage:
+        return None
+
+
+def _stored(context: Context, key: bytes, value: str) -> Reply | None:
+    """Store a value, and return the answer if the node has taken it."""
+    request = messages.make("DHTStoreRequest", sender=SENDER, key=key, value=value)
+    reply = context.grpc.call("DHTStore", request)
+    answer = _parsed("DHTStoreResponse", reply)
+    return reply if answer is not None and answer.success else None
+
+
+def _found(context: Context, key: bytes) -> tuple[Reply, str | None]:
+    """Look a key up; None means that it was not found."""
+    request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
+    reply = context.grpc.call("DHTFindValue", request)
+    answer = _parsed("DHTFindValueResponse", reply)
+    if answer is None:
+        raise Skipped(f"DHTFindValue ended with {reply.code}")
+    return reply, answer.value if answer.found else None
+
+
+@requirement("DH-021", "DH-022", "DH-023")
+def dht_values(context: Context) -> None:
+    """Store long, foreign and many values, under keys that resemble one another; look each up."""
+    for value in VALUES:
+        key = os.urandom(NODE_ID_BYTES)
+        stored = _stored(context, key, value)
+        if stored:
+            reply, found = _found(context, key)
+            why = f"stored {len(value)} characters, {brief(value)}; found {brief(found)}"
+            context.judge("DH-021", found == value, why, stored, reply)
+    kept: dict[bytes, tuple[str, Reply]] = {}
+    for number, key in enumerate(alike(os.urandom(NODE_ID_BYTES))):
+        value = f"192.0.2.{number + 1}:{9000 + number}"
+        stored = _stored(context, key, value)
+        if stored:
+            kept[key] = value, stored
+    for key, (value, stored) in kept.items():
+        reply, found = _found(context, key)
+        why = f"of {len(kept)} values the one under {key.hex()} is {brief(found)}"
+        context.judge("DH-022", found == value, f"{why}, not {brief(value)}", stored, reply)
+    for key, (value, stored) in list(kept.items())[-1:]:
+        looks = [_found(context, key) for _ in range(TIMES)]
+        why = f"looked up {TIMES} times: {brief([found for _, found in looks])}"
+        held = all(found == value for _, found in looks)
+        context.judge("DH-023", held, why, stored, *(reply for reply, _ in looks))
+
+
+def alike(key: bytes) -> list[bytes]:
+    """Return keys that begin alike, end alike, or differ only in bytes that are no text."""
+    found = [key]
+    found += [key[:4] + os.urandom(NODE_ID_BYTES - 4) for _ in range(3)]
+    found += [os.urandom(NODE_ID_BYTES - 4) + key[-4:] for _ in range(3)]
+    found += [bytes([0x80 + at]) * 4 + key[4:] for at in range(3)]
+    found += [key[:9] + bytes([at]) + key[10:] for at in (0, 255)]
+    return found[:MANY]
+
+
+@requirement("DH-024")
+def dht_moved(context: Context) -> None:
+    """Call DHTPing from a second address of the same sender, and search for its ID."""
+    moved = messages.make(
+        "DHTNodeInfo", node_id=SENDER.node_id, ip=SENDER.ip, port=OTHER_PORT
+    )  # fmt: skip
+    ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=moved))
+    request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=SENDER.node_id)
+    reply = context.grpc.call("DHTFindNode", request)
+    answer = _parsed("DHTFindNodeResponse", reply)
+    if not ping.ok or answer is None:
+        raise Skipped(f"DHTPing ended with {ping.code}, DHTFindNode with {reply.code}")
+    times = [node.node_id for node in answer.nodes].count(SENDER.node_id)
+    why = f"a sender with two addresses is listed {times} times"
+    context.judge("DH-024", times <= 1, why, ping, reply)
+
+
+@requirement("DH-025")
+def dht_store_number(context: Context) -> None:
+    """Store a value at its number, and if it is refused, at others."""
+    key, value = os.urandom(NODE_ID_BYTES), "192.0.2.1:9000"
+    stored = _stored(context, key, value)
+    if stored:
+        context.holds("DH-025", stored)
+        return
+    bare = messages.make("DHTStoreRequest", sender=SENDER, key=key).SerializeToString()
+    for number in _OTHER_NUMBERS:
+        content = bytes([number << 3 | messages.LENGTH, len(value)]) + value.encode()
+        other = context.grpc.call("DHTStore", bare + content)
+        answer = _parsed("DHTStoreResponse", other)
+        if answer is not None and answer.success:
+            reply, found = _found(context, key)
+            why = f"a value in field {number} is stored, one in field 3 is refused"
+            context.judge("DH-025", found != value, why, other, reply)
+            return
+
+
+@requirement("GR-CODE-011")
+def dht_statuses(context: Context) -> None:
+    """Search for IDs and keys of other lengths, and store under them; judge the statuses."""
+    for length in LENGTHS:
+        name = os.urandom(length)
+        for operation, request in (
+            ("DHTFindNode", messages.make("DHTFindNodeRequest", sender=SENDER, target_id=name)),
+            ("DHTFindValue", messages.make("DHTFindValueRequest", sender=SENDER, key=name)),
+        ):
+            reply = context.grpc.call(operation, request)
+            if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
+                why = f"{operation} with {length} bytes ends with {reply.code}: {reply.details}"
+                context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
+
+
+@requirement("DH-026")
+def dht_responder(context: Context) -> None:
+    """Call DHTPing, and look for the port of the responder."""
+    reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
+    answer = _parsed("DHTPingResponse", reply)
+    if answer is None or not answer.HasField("responder"):
+        raise Skipped(f"DHTPing ended with {reply.code}, or names no responder")
+    port = answer.responder.port
+    context.judge("DH-026", 0 < port < 65536, f"the port of the responder is {port}", reply)

@@ -1,0 +1,129 @@
+"""Interface 2.1, 4.1 and 6: stop sequences, streams in the metrics, times and odd prompts."""
+
+from conformance.checks.effects import stream_values
+from conformance.checks.money import TRIES, counted, counted_after
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_int, is_number
+
+PROMPTS = ("Once upon a time", "The history of the old town begins with")
+# No model says this.
+NEVER = "\u241fnever\u241f"
+# Work that takes longer than the smallest step of a clock.
+SENTENCE = "Once upon a time there was a node that served a model. "
+LONG, FEWER, MANY = 40, 5, 100
+# What programs that put texts together by hand get wrong.
+TRAPS = (
+    'He said "yes"',
+    "one line\nand another\r\n\tone",
+    "{0} %s %(x)s ${y} \\n \\",
+    "it's <b>bold</b> & more; -- /*",
+    "Größe 日本語 🙂",
+)
+NO_BOOL: tuple[Json, ...] = ({"on": "yes"}, ["yes", "no"])
+# The server failed; a 503 says that it cannot serve anybody now.
+FAILED = (500, 502, 504)
+
+
+@requirement("NA-INF-036")
+def inference_stops(context: Context) -> None:
+    """Repeat a request with temperature 0, with pieces of its answer among its stop sequences."""
+    for prompt in PROMPTS:
+        body: dict[str, Json] = {"prompt": prompt, "max_tokens": 24, "temperature": 0}
+        first = context.infer(body)
+        text = (first.json_object() or {}).get("text")
+        if not first.ok or not isinstance(text, str) or len(text) < 8:
+            continue
+        third = len(text) // 3
+        for length in (1, 2, 4):
+            piece = text[third : third + length]
+            stops: list[Json] = [NEVER, text[-2:], piece]
+            second = context.infer({**body, "stop": stops})
+            stopped = (second.json_object() or {}).get("text")
+            if second.ok and isinstance(stopped, str):
+                _judge(context, [str(stop) for stop in stops], stopped, first, second)
+
+
+def _judge(context: Context, stops: list[str], text: str, *shown: Answer) -> None:
+    """Rule on the text: whichever sequence comes first ends it, with or without the sequence."""
+    found = [(text.find(stop), stop) for stop in stops if stop in text]
+    behind = [stop for at, stop in found if at + len(stop) < len(text)]
+    why = f"{brief(text)} continues after {brief(behind)}, of {brief(stops)}"
+    context.judge("NA-INF-036", not behind, why, *shown)
+
+
+@requirement("NA-COUNT-006")
+def stream_counted_once(context: Context) -> None:
+    """POST /inference with a stream, and read the metrics before and after it."""
+    steps: list[tuple[float, float, float]] = []
+    shown: Answer | None = None
+    for _ in range(TRIES):
+        before = counted(context)
+        shown, values = stream_values(context, {"max_tokens": 3})
+        used = [found for value in values for found in lookup(value, "usage.completion_tokens")]
+        made = float(used[0]) if used and is_int(used[0]) else 0.0
+        after = counted_after(context, before, tokens=bool(made))
+        steps.append((after[0] - before[0], after[1] - before[1], made))
+    if shown is None:
+        raise Skipped("there was no stream")
+    # Others may use the target too, but not always by the same factor.
+    requests = {asked for asked, _, _ in steps}
+    each = {tokens / many for _, tokens, many in steps if many}
+    # What is not counted at all is reported by requirements of its own.
+    wrong = [found for found in (requests, each) if len(found) == 1 and min(found) > 1.0]
+    why = f"each stream is counted as {requests}, each of its tokens as {each}"
+    context.judge("NA-COUNT-006", not wrong, why, shown)
+
+
+@requirement("NA-INF-037")
+def inference_timing(context: Context) -> None:
+    """POST /inference for many tokens of a long prompt; its total time covers its parts."""
+    for many in (LONG, LONG, FEWER, 1):
+        # How long a prompt may be is not said.
+        answer = context.infer({"prompt": SENTENCE * many, "max_tokens": MANY})
+        if 400 <= answer.status < 500 and many > 1:
+            continue
+        found = [
+            lookup(answer.json_object() or {}, f"timing.{key}_ms")
+            for key in ("queue", "inference", "total")
+        ]
+        if not answer.ok or not all(part and is_number(part[0]) for part in found):
+            raise Skipped(f"POST /inference returned no timing, status {answer.status}")
+        queue, inference, whole = (float(part[0]) for part in found)
+        # Each may be rounded for itself, as coarsely as it is written.
+        slack = 1.0 if any(part == round(part) for part in (inference, whole)) else 0.1
+        held = whole >= max(queue, inference) * 0.98 - slack
+        why = f"queue_ms {queue:g}, inference_ms {inference:g}, total_ms {whole:g}"
+        context.judge("NA-INF-037", held, why, answer)
+
+
+@requirement("NA-INF-038")
+def inference_any_prompt(context: Context) -> None:
+    """POST /inference with a plain prompt, and with prompts that a program may trip over."""
+    body: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1}
+    control = context.infer(body)
+    if not control.ok:
+        raise Skipped(f"POST /inference was answered with status {control.status}")
+    for prompt in TRAPS:
+        answers = [context.infer({**body, "prompt": prompt})]
+        if answers[0].status in FAILED:
+            answers.append(context.infer({**body, "prompt": prompt}))
+        why = f"status {answers[-1].status} to the prompt {brief(prompt)}"
+        held = answers[-1].status not in FAILED
+        context.judge("NA-INF-038", held, why, control, *answers)
+
+
+@requirement("NA-INF-039")
+def inference_stream_type(context: Context) -> None:
+    """POST /inference with a stream that no reader can take for true or false."""
+    body: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1}
+    control = context.infer({**body, "stream": False})
+    if not control.ok:
+        raise Skipped(f"POST /inference was answered with status {control.status}")
+    for value in NO_BOOL:
+        answer = context.infer({**body, "stream": value})
+        why = f"stream {brief(value)} was served"
+        context.judge("NA-INF-039", not answer.ok, why, control, answer)

@@ -1,0 +1,177 @@
+"""Interface 2.1, 3 and 7.1: several stakes of one account, their terms, and one of too much.
+
+What several stakes become together is not shown; that two places say the same of them is. As in
+``money``, a difference is a violation only if every try shows it.
+"""
+
+import math
+from datetime import timedelta
+
+from conformance.checks.money import EXACT, TRIES, Comparison, Money, near, read_money, still
+from conformance.checks.node_reads import day
+from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, is_int, is_number
+
+# Each longer than the one before it, and than any other stake of a run.
+LONGER = (DAYS + 15, DAYS + 30)
+# Above what is available by so much that no reward of a moment covers it.
+A_LITTLE = 10.0
+LARGER = 0.3
+
+
+def _post(context: Context, path: str, body: Json, account: Credential) -> Answer:
+    return context.api("POST", path, credential=account, json_body=body)
+
+
+def _staked(
+    context: Context, account: Credential, days: int
+) -> tuple[Answer, dict[str, Json], float]:
+    """Stake the smallest amount that is accepted."""
+    for amount in (amount for amount in AMOUNTS if amount <= context.budget.left):
+        answer = _post(context, "/wallet/stake", {"amount": amount, "duration_days": days}, account)
+        result = answer.json_object() or {}
+        if answer.ok and result.get("success") is True:
+            context.budget.charge(amount)
+            return answer, result, amount
+        if answer.status not in (400, 409, 422):
+            break
+    raise Skipped("no small stake is accepted; the document does not say which are")
+
+
+def _term(document: Json, of: str, key: str) -> Json:
+    found = lookup(document, f"{of}.{key}")
+    return found[0] if found else None
+
+
+@requirement("NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030")
+def stake_terms(context: Context) -> None:
+    """POST /wallet/stake twice for longer and longer, then /wallet/unstake a part."""
+    account = context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    before = read_money(context, account)
+    sums, starts = before.staked, []
+    for days in LONGER:
+        answer, result, amount = _staked(context, account, days)
+        sums += amount
+        named, begins = (
+            _term(result, "stake", "duration_days"),
+            _term(result, "stake", "start_date"),
+        )
+        starts.append((answer, begins))
+        if is_int(named):
+            why = f"duration_days is {named} for a stake of {days} days"
+            # A stake that is merged with others may be locked for longer.
+            context.judge("NA-WALLET-027", named >= days, why, answer)
+        after = read_money(context, account)
+        _judge_balance(context, sums, result, answer, after)
+    for each in (account, context.target.valid):
+        # What has just been staked may be locked; the operator may have an older stake.
+        if _judge_part(context, each, starts[-1]):
+            break
+
+
+def _judge_balance(
+    context: Context, sums: float, result: dict[str, Json], answer: Answer, after: Money
+) -> None:
+    """Rule on the staking of the balance, if it is of all that is staked."""
+    amount = _term(after.document, "staking", "amount")
+    ends = day(_term(after.document, "staking", "unlock_date"))
+    locked = day(_term(result, "stake", "unlock_date"))
+    if is_number(amount) and near(float(amount), sums) and ends and locked:
+        why = (
+            f"the balance unlocks {amount:g} on {ends}, with a stake that is locked until {locked}"
+        )
+        context.judge("NA-WALLET-028", ends >= locked, why, answer, after.answer)
+
+
+def _judge_part(context: Context, account: Credential, started: tuple[Answer, Json]) -> bool:
+    """Unstake a part; return whether the node did."""
+    before = still(context, account)
+    if before is None or before[0].staked < 2 * AMOUNT:
+        return False
+    answer = _post(context, "/wallet/unstake", {"amount": AMOUNT}, account)
+    result = answer.json_object() or {}
+    if not answer.ok or result.get("success") is not True:
+        return False
+    after = read_money(context, account)
+    why = f"{before[0].staked:g} staked, {AMOUNT:g} unstaked, {after.staked:g} left"
+    held = near(after.staked, before[0].staked - AMOUNT)
+    context.judge("NA-WALLET-029", held, why, before[0].answer, answer, after.answer)
+    ready = day(_term(result, "unstake", "available_date"))
+    days = _term(result, "unstake", "cooldown_days")
+    begins = day(started[1])
+    if ready and begins and is_int(days) and 0 <= days < 36500:
+        today = ready - timedelta(days=int(days))
+        why = f"a stake begins on {begins}, an unstake of the same moment on {today}"
+        context.judge("NA-WALLET-030", begins <= today, why, started[0], answer)
+    return True
+
+
+@requirement("NA-WALLET-031")
+def stake_taken(context: Context) -> None:
+    """POST /wallet/stake amounts that are large beside any fee, and compare the balance."""
+    account = context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        before = still(context, account)
+        if before is None:
+            continue
+        if before[0].available < 4 * LARGER or context.budget.left < LARGER:
+            raise Skipped("too little is available, or may be spent")
+        answer = _post(context, "/wallet/stake", {"amount": LARGER, "duration_days": DAYS}, account)
+        if not answer.ok or (answer.json_object() or {}).get("success") is not True:
+            raise Skipped(f"POST /wallet/stake was answered with status {answer.status}")
+        context.budget.charge(LARGER)
+        after = read_money(context, account)
+        taken = before[0].available - after.available
+        why = f"staking {LARGER:g} took {taken:g} from what is available"
+        # What staking costs is not said, but it is not the amount once more.
+        held = LARGER - EXACT <= taken <= 1.9 * LARGER
+        compared.note("NA-WALLET-031", held, why, before[0].answer, answer, after.answer)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+@requirement("NA-ERR-022", "NA-ERR-023")
+def refused_exactly(context: Context) -> None:
+    """POST /wallet/send and /wallet/stake a little more than is available, and compare."""
+    account = context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    # Each route for itself: that one takes nothing says nothing of the other.
+    compared = {path: Comparison(context) for path in ("/wallet/send", "/wallet/stake")}
+    address = read_money(context, context.target.valid).document.get("address")
+    # A small one is accepted, so that only the amount of a large one is at fault.
+    _staked(context, account, DAYS)
+    for _ in range(TRIES + 2):
+        for path, more in (
+            ("/wallet/send", {"to": address, "memo": MEMO}),
+            ("/wallet/stake", {"duration_days": DAYS}),
+        ):
+            before = still(context, account)
+            if before is None:
+                continue
+            amount = float(math.floor(before[0].available + A_LITTLE))
+            answer = _post(context, path, {"amount": amount, **more}, account)
+            after = read_money(context, account)
+            shown = (before[0].answer, answer, after.answer)
+            why = f"{amount:g} of {before[0].available:g} on {path}: status {answer.status}"
+            if path == "/wallet/stake":
+                compared[path].note("NA-ERR-022", answer.status == 402, why, *shown)
+            if answer.status == 402:
+                lost = before[0].available - after.available
+                why = f"{why}, and {lost:g} less is available"
+                compared[path].note("NA-ERR-023", lost <= EXACT, why, *shown)
+        if all(one.clean for one in compared.values()):
+            break
+    for one in compared.values():
+        one.conclude()

@@ -1,0 +1,171 @@
+"""Interface 4.2: the lists of the native API and its single objects, walked against one another.
+
+The document names no fields. A block list is walked where heights are found in it, by the target's
+declaration or under keys called `height`; requests are those that blocks name. A chain may grow
+meanwhile, so what is compared lies below the first height that was seen.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.checks.native import native_get
+from conformance.context import Context
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_int
+
+PAGE, PAGES, SINGLE, UNREADABLE = 6, 8, 4, 3
+# A whole number of atoms, as a text.
+ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
+READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
+WRITES = ("PUT", "PATCH", "DELETE")
+
+
+def _read(context: Context, path: str, query: dict[str, object]) -> tuple[Answer, Any]:
+    answer = native_get(context, path, query)
+    return answer, answer.json_object() if answer.ok else None
+
+
+def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]:
+    """Return the heights or rounds of the entries of a page."""
+    paths = context.target.field_map.get(name)
+    if paths is not None:
+        return [int(v) for path in paths for v in lookup(document, path) if is_int(v)]
+    lists = [v for v in document.values() if isinstance(v, list)] if document else []
+    entries = lists[0] if len(lists) == 1 else []
+    found = [entry.get(key) for entry in entries if isinstance(entry, dict)]
+    return [int(value) for value in found if is_int(value)]
+
+
+@requirement("NT-PAGE-005", "NT-PAGE-006", "NT-RULE-029", "NT-RULE-030", "NT-RULE-034")
+def native_walk(context: Context) -> None:
+    """GET blocks page by page, then each block by its height, and the requests that they name."""
+    blocks = _walk(context, "/api/blocks", "/api/blocks height", "height")
+    _walk(context, "/api/training", "/api/training round", "round")
+    documents = [_read(context, path, {}) for path in READ]
+    requests: list[str] = []
+    for height in blocks:
+        answer, document = _read(context, f"/api/block/{height}", {})
+        documents.append((answer, document))
+        _judge_height(context, height, document, answer)
+        requests += [value for value in under(document, "request_id") if isinstance(value, str)]
+    for ident in list(dict.fromkeys(requests))[:SINGLE]:
+        answer, document = _read(context, "/api/inference/request", {"id": ident})
+        documents.append((answer, document))
+        if document is not None:
+            named = [value for key in ("request_id", "id") for value in under(document, key)]
+            why = f"the record of {brief(ident)} names {brief(named)}"
+            context.judge("NT-RULE-030", not named or ident in named, why, answer)
+    for answer, document in documents:
+        _judge_atoms(context, answer, document)
+
+
+def _judge_height(context: Context, height: int, document: Json, answer: Answer) -> None:
+    """Rule on one block of the list, where the target declares the height in it."""
+    paths = context.target.field_map.get("/api/block height", ())
+    found = [str(value) for path in paths for value in lookup(document, path)]
+    if document is not None and found:
+        why = f"the block at {height} has the height {brief(found)}"
+        context.judge("NT-RULE-034", found == [str(height)], why, answer)
+
+
+def _walk(context: Context, path: str, name: str, key: str) -> list[int]:
+    """Rule on pages that follow one another, and return their numbers."""
+    answer, document = _read(context, path, {"limit": PAGE})
+    whole = page = _numbers(context, name, key, document)
+    seen, shown = list(page), [answer]
+    for _ in range(PAGES - 1):
+        if len(whole) < PAGE or not page or min(page) <= 1:
+            break
+        bound = min(page)
+        answer, document = _read(context, path, {"limit": PAGE, "before": bound})
+        # Whether the bound itself is on the page is not said.
+        whole = _numbers(context, name, key, document)
+        page = [number for number in whole if number != bound]
+        seen += page
+        shown.append(answer)
+        if page and min(page) >= bound:
+            # The bound is ignored, which NT-PAGE-002 and NT-PAGE-003 report.
+            return seen
+    if len(seen) < 2:
+        return seen
+    why = f"{path} in pages of {PAGE}: {brief(seen, 160)}"
+    context.judge("NT-PAGE-005", len(set(seen)) == len(seen), why, *shown)
+    if path == "/api/blocks":
+        lacking = [at for at in range(min(seen), max(seen)) if at not in seen]
+        left_out = [at for at in lacking[:SINGLE] if native_get(context, f"/api/block/{at}").ok]
+        why = f"{why}, without {brief(left_out)}, which can be read"
+        context.judge("NT-PAGE-006", not left_out, why, *shown)
+    return seen
+
+
+def under(document: Json, name: str) -> Iterator[Json]:
+    """Yield the values under keys of this name at any depth."""
+    if isinstance(document, dict):
+        if name in document:
+            yield document[name]
+        for value in document.values():
+            yield from under(value, name)
+    elif isinstance(document, list):
+        for value in document:
+            yield from under(value, name)
+
+
+def atoms(document: Json, key: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield the values that call themselves atoms, with their keys."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield from atoms(value, name)
+    elif isinstance(document, list):
+        for value in document:
+            yield from atoms(value, key)
+    elif re.search(r"(^|_)atoms$", key):
+        yield key, document
+
+
+def _judge_atoms(context: Context, answer: Answer, document: Json) -> None:
+    """Rule on amounts whose names say that they are in atoms."""
+    found = [(key, value) for key, value in atoms(document) if value is not None]
+    if found:
+        wrong = {k: v for k, v in found if not (isinstance(v, str) and ATOMS.match(v))}
+        context.judge("NT-RULE-029", not wrong, brief(wrong), answer)
+
+
+@requirement("NT-RULE-031")
+def native_kept(context: Context) -> None:
+    """PUT, PATCH and DELETE the declared views of the earlier chain, which stay as they are."""
+    for path in context.target.reference:
+        before = native_get(context, path)
+        if not before.ok:
+            continue
+        for method in WRITES:
+            written = context.http.call(method, path, json_body={"conformance": 1})
+            after = native_get(context, path)
+            held = not written.ok and after.body == before.body
+            why = f"{method} {path}: status {written.status}, then {after.status}"
+            context.judge("NT-RULE-031", held, why, before, written, after)
+
+
+@requirement("NT-RULE-032", "NT-RULE-033")
+def native_work_errors(context: Context) -> None:
+    """POST an empty object, and bytes that are no message, to the worker routes."""
+    missing: dict[str, list[Answer]] = {}
+    for path in ("/work/poll", "/work/result"):
+        answers = [context.http.call("POST", path, content=body) for body in (b"{}", b"{", b"")]
+        missing[path] = [answer for answer in answers if answer.status in (404, 410)]
+    lacking = [path for path, answers in missing.items() if len(answers) == UNREADABLE]
+    if len(lacking) == 1:
+        # Nothing in these bytes can name a worker or an attempt that does not exist.
+        why = f"{lacking[0]} answers {missing[lacking[0]][0].status}, the other route does not"
+        context.fails("NT-RULE-033", why, *missing[lacking[0]])
+    elif not lacking:
+        context.holds("NT-RULE-033")
+    for path in ("/work/poll", "/work/result"):
+        answers = [context.http.call("POST", path, json_body={}) for _ in range(2)]
+        if all(answer.status in (500, 502, 504) for answer in answers):
+            why = f"{path}: status {answers[-1].status} twice"
+            context.fails("NT-RULE-032", why, *answers)
+        elif all(answer.status < 500 for answer in answers):
+            context.holds("NT-RULE-032", *answers)

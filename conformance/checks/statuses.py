@@ -1,0 +1,153 @@
+"""Interface 4.3, 5 and 7: the documented refusal on each route, however else the request is wrong.
+
+Nothing here spends anything at a node that guards its routes.
+"""
+
+from typing import Any
+
+from conformance import messages
+from conformance.checks.answers import UNKNOWN, is_named
+from conformance.checks.auth import INVENTED
+from conformance.checks.dht import SENDER
+from conformance.checks.node_reads import CONFIG
+from conformance.checks.passes import BUSY, fresh_id, layers_of, send_forward
+from conformance.checks.reading import ABSENT
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.httpwire import ANONYMOUS, bearer
+from conformance.registry import requirement
+from conformance.strictjson import Json
+
+STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
+# Bodies that no route can take.
+POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
+TIMES = 12
+
+
+@requirement("NA-AUTH-020")
+def guards_stream(context: Context) -> None:
+    """POST /inference for a stream without a token, and with an invented one."""
+    for credential in (ANONYMOUS, INVENTED):
+        answer = context.infer(STREAM, credential=credential)
+        if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):
+            why = f"a stream is served to {credential.shown or 'a request without a token'}"
+            context.judge("NA-AUTH-020", not answer.ok, why, answer)
+
+
+@requirement("NA-AUTH-021")
+def guards_resembling(context: Context) -> None:
+    """GET /config with tokens that begin like the declared one, end like it, or are part of it."""
+    token = context.target.token or ""
+    known = {token, context.target.second_token, context.target.expired_token}
+    control = context.api("GET", CONFIG.path, credential=context.target.valid)
+    if not control.ok:
+        raise Skipped(f"the declared token is answered with {control.status}")
+    for other, shown in (
+        (f"{token}-not-this-one", "$TOKEN-not-this-one"),
+        (f"not-this-one-{token}", "not-this-one-$TOKEN"),
+        (token[: len(token) // 2], "${TOKEN%half}"),
+    ):
+        if other and other not in known:
+            answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))
+            why = f"a token that only resembles the declared one: status {answer.status}"
+            context.judge("NA-AUTH-021", answer.status == 401, why, control, answer)
+
+
+@requirement("NA-AUTH-022")
+def guards_steady(context: Context) -> None:
+    """GET /config many times with the declared token."""
+    answers = [
+        context.api("GET", CONFIG.path, credential=context.target.valid) for _ in range(TIMES)
+    ]
+    served = [at for at, answer in enumerate(answers) if answer.ok]
+    if not served:
+        raise Skipped(f"the declared token is answered with {answers[0].status}")
+    # A token that expires meanwhile is refused from then on.
+    between = [at for at, one in enumerate(answers) if one.status == 401 and at < served[-1]]
+    why = f"of {TIMES} requests number {', '.join(str(at + 1) for at in between)} got 401"
+    context.judge("NA-AUTH-022", not between, why, *answers)
+
+
+@requirement("NA-AUTH-023")
+def guards_first(context: Context) -> None:
+    """POST bodies that no route can take, with an invented token."""
+    for path in POSTED:
+        answer = context.api("POST", path, credential=INVENTED, json_body={})
+        if answer.status in ABSENT or answer.status >= 500:
+            continue
+        why = f"POST {path} with an invalid token and an empty body: status {answer.status}"
+        context.judge("NA-AUTH-023", answer.status == 401, why, answer)
+
+
+@requirement("GR-CODE-012")
+def backward_absent(context: Context) -> None:
+    """Send a pass forward, then one backward to a layer that the node does not hold."""
+    known = context.target.pipeline
+    shard = known.get("absent_shard")
+    if shard is None:
+        raise Skipped("[target.pipeline] declares no absent_shard")
+    session, ident = fresh_id(), fresh_id()
+    metadata = tuple((str(n), str(v)) for n, v in known.get("backward_metadata", {}).items())
+    ahead = send_forward(context, metadata, session_id=session, request_id=ident)
+    if not ahead.ok:
+        raise Skipped(f"the forward pass ends with {ahead.code}")
+    request = messages.make(
+        "PipelineBackwardRequest", session_id=session, request_id=ident, target_shard=shard
+    )
+    back = context.grpc.call("PipelineBackward", request)
+    try:
+        answer: Any = messages.parse("PipelineBackwardResponse", back.body) if back.ok else None
+    except messages.BadMessage:
+        return
+    # Interface 7.3 has both: the status for a layer, and success false for a failure.
+    done = answer is not None and bool(answer.success)
+    why = f"a backward pass to shard {shard}, without any gradient, ends with success"
+    context.judge("GR-CODE-012", not done, why, ahead, back)
+
+
+@requirement("GR-OP-022")
+def stream_both_ways(context: Context) -> None:
+    """Send one empty message to StreamInference, then two, of which the second may come late."""
+    if not is_named(context):
+        raise Skipped("the service has another name, which GR-NAME-001 reports")
+    one = context.grpc.call_stream("StreamInference", b"")
+    two = context.grpc.call_stream("StreamInference", b"", b"")
+    if one.code == UNKNOWN:
+        raise Skipped("StreamInference is not implemented")
+    why = f"one message ends with {one.code}, two with {two.code}: {two.details}"
+    context.judge("GR-OP-022", two.code != UNKNOWN, why, one, two)
+
+
+@requirement("GR-CODE-013")
+def forward_absent(context: Context) -> None:
+    """Send passes forward to a layer that the node holds and to one that it does not, in turn."""
+    shard = context.target.pipeline.get("absent_shard")
+    if shard is None:
+        raise Skipped("[target.pipeline] declares no absent_shard")
+    turns: list[Reply] = []
+    for _ in range(2):
+        turns += [send_forward(context), send_forward(context, target_shard=shard)]
+    held, absent = turns[0::2], turns[1::2]
+    if not all(reply.ok for reply in held):
+        raise Skipped(f"the forward pass ends with {held[-1].code}")
+    # The peer is neither offline nor overloaded: it serves what it holds.
+    wrong = all(reply.code in BUSY for reply in absent)
+    why = f"twice {absent[-1].code} for shard {shard}, between passes that are served"
+    context.judge("GR-CODE-013", not wrong, why, *turns)
+
+
+@requirement("GR-OP-023")
+def unary_answers(context: Context) -> None:
+    """Call operations that answer once, and count their answers."""
+    first = layers_of(context).held
+    requests = {
+        "DHTPing": messages.make("DHTPingRequest", sender=SENDER),
+        "GetCheckpointInfo": messages.make("GetCheckpointInfoRequest"),
+        "GetWeights": messages.make("WeightRequest", shard_range=str(min(first, default=0))),
+    }
+    for operation, request in requests.items():
+        reply = context.grpc.call_answers(operation, request)
+        if reply.ok:
+            why = f"{operation} answers with {reply.more + 1} messages or more"
+            context.judge("GR-OP-023", reply.more == 0, why, reply)

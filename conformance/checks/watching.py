@@ -1,0 +1,149 @@
+"""Interface 2.1 and 4.1: resources that are read several times in a row, which say one thing.
+
+Two processes behind one address, a page whose order is drawn anew, or a clock that stands still
+show themselves only to somebody who looks more than twice.
+"""
+
+import time
+from datetime import UTC
+
+from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
+from conformance.checks.history import rows_of
+from conformance.checks.node_reads import METRICS, TRANSACTIONS
+from conformance.checks.reading import fetch
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_int
+from conformance.times import parse_timestamp
+
+TIMES, PAGE = 6, 8
+# Longer than the smallest step of a time that is written in seconds.
+LATER_S = 2.1
+
+
+def _metrics(context: Context) -> tuple[Answer, dict[str, Json]]:
+    answer, document = fetch(context, METRICS)
+    if document is None:
+        raise Skipped(f"GET /metrics returned no metrics, status {answer.status}")
+    return answer, document
+
+
+@requirement("NA-SANE-026")
+def metrics_watched(context: Context) -> None:
+    """POST /inference, and GET the metrics several times: neither figure nor time goes back."""
+    # A number of requests that is zero does not show of which process it is.
+    context.infer({"prompt": "Hello", "max_tokens": 1})
+    looks = [_metrics(context) for _ in range(TIMES)]
+    answers = [answer for answer, _ in looks]
+    totals = [found for _, look in looks for found in lookup(look, "inference.requests_total")]
+    stamps = [look.get("timestamp") for _, look in looks]
+    moments = [parse_timestamp(stamp) for stamp in stamps if isinstance(stamp, str)]
+    times = [
+        (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        for found in moments
+        if found
+    ]
+    for what, values in (("requests_total", totals), ("timestamp", times)):
+        if len(values) == TIMES and all(isinstance(value, int | float) for value in values):
+            shown = totals if what == "requests_total" else stamps
+            held = values == sorted(values)
+            context.judge("NA-SANE-026", held, f"{what} {brief(shown, 160)}", *answers)
+
+
+@requirement("NA-SANE-027")
+def metrics_moving(context: Context) -> None:
+    """GET the metrics before and after a generation, some seconds apart."""
+    first_answer, first = _metrics(context)
+    asked = context.infer({"prompt": "Hello", "max_tokens": 1})
+    if not asked.ok:
+        raise Skipped(f"POST /inference was answered with status {asked.status}")
+    time.sleep(LATER_S)
+    second_answer, second = _metrics(context)
+    totals = [lookup(look, "inference.requests_total") for look in (first, second)]
+    stamps = [look.get("timestamp") for look in (first, second)]
+    if not all(totals) or totals[0] == totals[1] or not all(isinstance(s, str) for s in stamps):
+        raise Skipped("the metrics are those of before")
+    why = f"timestamp is still {brief(stamps[0])}, requests_total went {brief(totals)}"
+    shown = (first_answer, asked, second_answer)
+    context.judge("NA-SANE-027", stamps[0] != stamps[1], why, *shown)
+
+
+@requirement("NA-PATCH-113")
+def config_watched(context: Context) -> None:
+    """PATCH one key, and GET the configuration several times."""
+    original = read_config(context)
+    near = {path: values[0] for path, values in changeable(original).items()}
+    current = flat(original)
+    near = {path: value for path, value in near.items() if current.get(path) != value}
+    if not near:
+        raise Skipped("the configuration has none of the keys that the suite would change")
+    try:
+        for path, value in near.items():
+            changed = patch(context, nested({path: value}))
+            result = changed.json_object() or {}
+            if not changed.ok or result.get("restart_required") is not False:
+                continue
+            if result.get("success") is not True:
+                continue
+            shown = [flat(read_config(context)).get(path) for _ in range(TIMES)]
+            why = f"{path} was set to {brief(value)}, then it is {brief(shown)}"
+            context.judge("NA-PATCH-113", all(one == value for one in shown), why, changed)
+            break
+    finally:
+        restore(context, original)
+
+
+@requirement("NA-QUERY-013")
+def history_watched(context: Context) -> None:
+    """GET a page of the history several times; its entries keep their order."""
+    query: dict[str, object] = {"limit": PAGE, "offset": 0}
+    answers = [
+        context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)
+        for _ in range(TIMES)
+    ]
+    documents = [answer.json_object() if answer.ok else None for answer in answers]
+    pages = [[str(row.get("id")) for row in rows_of(document)] for document in documents]
+    totals = [document.get("total") for document in documents if document]
+    if len(totals) < TIMES or not pages[0] or not is_int(totals[0]) or len(set(totals)) > 1:
+        raise Skipped("the history is growing, or there is none")
+    turned = any(set(one) == set(pages[0]) and one != pages[0] for one in pages)
+    back = any(
+        ident not in page and any(ident in later for later in pages[at + 1 :])
+        for at, page in enumerate(pages)
+        for ident in pages[0]
+    )
+    why = f"one page of {totals[0]} entries, in turn: {brief(pages[:3], 160)}"
+    context.judge("NA-QUERY-013", not (turned or back), why, *answers)
+
+
+# A long page, and short ones that make it up.
+LONG, SHORT = 20, 4
+
+
+@requirement("NA-QUERY-014")
+def history_walked(context: Context) -> None:
+    """GET a long page of the history, and short ones that follow one another."""
+    before = _page(context, LONG, 0)
+    total = (before.json_object() or {}).get("total")
+    whole = rows_of(before.json_object())
+    if not is_int(total) or len(whole) < min(total, LONG):
+        # The largest limit is not specified.
+        raise Skipped(f"a page of {LONG} has {len(whole)} entries of {brief(total)}")
+    pages = [_page(context, SHORT, offset) for offset in range(0, len(whole), SHORT)]
+    after = _page(context, LONG, 0)
+    if rows_of(after.json_object()) != whole:
+        raise Skipped("the history is growing")
+    walked = [row for page in pages for row in rows_of(page.json_object())]
+    names = [[str(row.get("id")) for row in rows] for rows in (whole, walked[: len(whole)])]
+    at = next((at for at, pair in enumerate(zip(*names, strict=False)) if pair[0] != pair[1]), None)
+    held = names[0] == names[1]
+    why = f"{len(names[1])} entries in pages of {SHORT}, {len(whole)} in one; entry {at} differs"
+    context.judge("NA-QUERY-014", held, why, before, *pages, after)
+
+
+def _page(context: Context, limit: int, offset: int) -> Answer:
+    query: dict[str, object] = {"limit": limit, "offset": offset}
+    return context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)

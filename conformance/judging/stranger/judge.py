@@ -1,0 +1,203 @@
+"""Runs the suite against the stranger's node with one switch after the other, several at a time.
+
+What a run says is one line of JSON, written as soon as it is known, so that a judging that was cut
+off goes on where it stopped.
+"""
+
+import json
+import multiprocessing
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+import yaml
+
+from conformance.catalogue import Level
+from conformance.editions import DRAFT
+from conformance.probe import probe
+from conformance.run import Runner
+from conformance.target import Target, make_target, read_file
+from conformance.verdict import Standing
+
+HERE = Path(__file__).parent
+NODE = HERE / "node"
+TOKENS = {"token": "tok-a", "second_token": "tok-b", "expired_token": "tok-x"}
+FIRST_PORT, APART = 18700, 10
+# In whole units of the currency.
+BUDGET = 10.0
+STARTS_WITHIN_S = 60.0
+SOUND, FAULT, PECULIAR = "", "--fault", "--peculiar"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What a node is started with: nothing, one of its faults, or one of its peculiarities."""
+
+    option: str
+    ident: str = "sound"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The words on the node's command line."""
+        return (self.option, self.ident) if self.option else ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run said of one switch. Times are seconds."""
+
+    option: str
+    ident: str
+    violated: tuple[str, ...] = ()
+    """Requirements of the level MUST, of which a run against a fault ends with the first check."""
+    advised: tuple[str, ...] = ()
+    """Those of the level SHOULD."""
+    proved: int = 0
+    took_s: float = 0.0
+    why: tuple[str, ...] = ()
+    """A message for each of `violated`."""
+    broke: tuple[str, ...] = ()
+    """Checks that ended with an error of their own, or why the node did not start."""
+
+    @property
+    def switch(self) -> Switch:
+        """What the node was started with."""
+        return Switch(self.option, self.ident)
+
+
+@cache
+def kinds() -> dict[str, str]:
+    """The kind of each fault by its id."""
+    program = "import {FAULTS} from './faults.js';"
+    program += "console.log(JSON.stringify(Object.fromEntries(FAULTS.map(f => [f.id, f.kind]))))"
+    command = ["node", "--input-type=module", "-e", program]
+    done = subprocess.run(command, cwd=NODE, capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def peculiarities() -> list[str]:
+    """The ids of what the interface permits."""
+    text = (NODE / "peculiar.js").read_text(encoding="utf-8")
+    return re.findall(r"^(p-[a-z0-9-]+) \|", text, re.MULTILINE)
+
+
+@cache
+def allowed() -> dict[str, str]:
+    """Why the document allows a fault, by the id of each that it allows."""
+    found: dict[str, str] = yaml.safe_load((HERE / "allowed.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def target_at(port: int) -> Target:
+    """What the stranger's operator declares, with everything allowed and the draft edition."""
+    settings = read_file(HERE / "target.toml") | TOKENS
+    settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
+    return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
+
+
+def judge(port: int, switch: Switch) -> Outcome:
+    """Start the node with a switch, and run the suite against it.
+
+    A run against a fault ends with the first check that finds a MUST violated.
+    """
+    began = time.monotonic()
+    command = ["node", "server.js", "--host", "127.0.0.1", "--port", str(port)]
+    node = subprocess.Popen(
+        [*command, *switch.arguments],
+        cwd=NODE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        if not _answers(port, node):
+            return Outcome(switch.option, switch.ident, broke=("the node does not answer",))
+        target = target_at(port)
+        found = probe(target)
+        if not found.profiles:
+            shown = ("GEN-013",), ("nothing answers as the document describes",)
+            return Outcome(switch.option, switch.ident, *shown[:1], why=shown[1])
+        target = replace(target, profiles=found.profiles, grpc=found.grpc, absent=found.absent)
+        run = Runner(target, first_violation=switch.option == FAULT).run()
+    finally:
+        node.kill()
+        node.wait()
+    violated = [item for item in run.results if item.standing is Standing.VIOLATED]
+    must = [item for item in violated if item.requirement.level is Level.MUST]
+    return Outcome(
+        switch.option,
+        switch.ident,
+        tuple(item.requirement.id for item in must),
+        tuple(item.requirement.id for item in violated if item not in must),
+        sum(item.standing is Standing.PROVED for item in run.asked),
+        round(time.monotonic() - began, 1),
+        tuple(item.reason[:200] for item in must),
+        tuple(run.faults),
+    )
+
+
+def _answers(port: int, node: "subprocess.Popen[bytes]") -> bool:
+    """Wait until the node answers, whatever it says."""
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while time.monotonic() < deadline and node.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/health", timeout=5).close()
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return True
+    return False
+
+
+# The port of this process; it belongs to it until it ends.
+_own_port: list[int] = []
+
+
+def _take_port(ports: "Queue[int]") -> None:
+    _own_port.append(ports.get())
+
+
+def _judge_here(switch: Switch) -> Outcome:
+    return judge(_own_port[0], switch)
+
+
+def judge_all(
+    switches: Iterable[Switch], at_once: int, first_port: int = FIRST_PORT
+) -> Iterator[Outcome]:
+    """Yield what each switch came to, as soon as it is known, with `at_once` nodes at a time."""
+    context = multiprocessing.get_context("spawn")
+    ports: Queue[int] = context.Queue()
+    for number in range(at_once):
+        ports.put(first_port + number * APART)
+    pool = ProcessPoolExecutor(at_once, context, _take_port, (ports,))
+    with pool:
+        for done in as_completed([pool.submit(_judge_here, switch) for switch in switches]):
+            yield done.result()
+
+
+def read_outcomes(file: Path) -> dict[Switch, Outcome]:
+    """Return the last outcome of each switch in a file, without those that broke down."""
+    found: dict[Switch, Outcome] = {}
+    if file.exists():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            fields = json.loads(line)
+            lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+            outcome = Outcome(**{**fields, **lists})
+            if not outcome.broke:
+                found[outcome.switch] = outcome
+    return found
+
+
+def line_of(outcome: Outcome) -> str:
+    """One line of the file of outcomes."""
+    return json.dumps(asdict(outcome)) + "\n"
