@@ -38,7 +38,8 @@ def served() -> Iterator[Serving]:
 
 @pytest.fixture
 def toy(served: Serving) -> Iterator[Serving]:
-    """Yield the conforming toy, to which a test may add hooks."""
+    """Yield the conforming toy as new, to which a test may add hooks."""
+    served.node.reset()
     yield served
     served.node.http_hook = no_http_hook
     served.node.grpc_hook = no_grpc_hook

@@ -27,6 +27,9 @@ ALSO = {
     **dict.fromkeys(
         ("NA-HISTORY-001", "NA-HISTORY-002", "NA-HISTORY-009", "NA-HISTORY-010"), "NA-WALLET-006"
     ),
+    **dict.fromkeys(
+        ("NA-STAKE-008", "NA-STAKE-010", "NA-STAKE-012", "NA-STAKE-014"), "NA-WALLET-022"
+    ),
     "NA-UNSTAKE-006": "NA-WALLET-004",
 }
 
