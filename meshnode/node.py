@@ -111,11 +111,21 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
 
 
 async def live_on(machine: Machine) -> None:
-    """One life after another, until the node stops."""
+    """One life after another, until the node stops.
+
+    If the weights of the next one cannot be used, the node goes back to the layers that it had.
+    """
     wanted = await live(machine)
     while wanted is not None and not machine.drain.draining:
         end_life(machine)
-        wanted = await live(machine, wanted)
+        lives, target = machine.lives, wanted
+        try:
+            wanted = await live(machine, target)
+        except* StartupError as failure:
+            if machine.lives > lives or machine.held in (None, target):
+                raise
+            log.error("cannot hold layers %d-%d: %s", target.start, target.stop - 1, failure)
+            wanted = machine.held
 
 
 def descriptor_budget() -> DescriptorBudget:

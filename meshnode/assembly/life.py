@@ -244,7 +244,7 @@ async def live(machine: Machine, wanted: range | None = None) -> range | None:
                             seconds=trio.current_time() - machine.begun,
                         )
                     )
-                machine.lives += 1
+                machine.lives, machine.held = machine.lives + 1, source.held
                 # What there is now stays until the end, so the collector need not look at it.
                 gc.freeze()
                 await drain.wait_begun()

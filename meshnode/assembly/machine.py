@@ -64,6 +64,8 @@ class Machine:
     slot: ChainSlot = field(default_factory=ChainSlot)
     lives: int = 0
     """That have begun to listen."""
+    held: range | None = None
+    """The layers of the last of them."""
     chain_started: bool = False
 
     async def start_chain(self, served: Path) -> None:
