@@ -125,7 +125,7 @@ async def live_on(machine: Machine) -> None:
             if machine.lives > lives or machine.held in (None, target):
                 raise
             log.error("cannot hold layers %d-%d: %s", target.start, target.stop - 1, failure)
-            wanted = machine.held
+            wanted, machine.may_move = machine.held, False
 
 
 def descriptor_budget() -> DescriptorBudget:

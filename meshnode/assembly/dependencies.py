@@ -51,6 +51,8 @@ class NetworkDependencies:
     timings: NodeTimings
     claim: MoveClaim
     """What this node announces about moving to other layers."""
+    may_move: bool
+    """Whether it may move, if its settings say so."""
     moved: bool
     """Whether it has moved to its layers while it ran."""
     room: LayerRoom

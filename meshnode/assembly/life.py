@@ -121,7 +121,7 @@ async def live(machine: Machine, wanted: range | None = None) -> range | None:
         settings.require_memory(taken)
         await machine.start_chain(source.directory)
         slot, clock = machine.slot, machine.clock
-        limits = engine_limits(config, taken + slot.weight_bytes, cache_bytes)
+        limits = engine_limits(config, taken + (machine.chain_bytes or 0), cache_bytes)
         live_events = LiveEvents.of(key.node_id, source.held)
         tracing = await start_tracing(
             life,
@@ -155,6 +155,7 @@ async def live(machine: Machine, wanted: range | None = None) -> range | None:
                 tracing=tracing,
                 timings=machine.timings,
                 claim=claim,
+                may_move=machine.may_move,
                 moved=machine.lives > 0,
                 room=LayerRoom.of(config, source.config, machine.found),
             )

@@ -66,13 +66,15 @@ class Machine:
     """That have begun to listen."""
     held: range | None = None
     """The layers of the last of them."""
-    chain_started: bool = False
+    may_move: bool = True
+    """False once a move has failed, which the next one would, too."""
+    chain_bytes: int | None = None
+    """The memory of the chain's weights when the first life began; None before."""
 
     async def start_chain(self, served: Path) -> None:
         """Start clock and chain in the first life. ``served`` is where the node's model is."""
-        if self.chain_started:
+        if self.chain_bytes is not None:
             return
-        self.chain_started = True
         serve = partial(serve_clock, self.clock)
         await self.nursery.start(partial(self.run, "clock", serve, restarts=Restarts()))
         needs = ChainDependencies(
@@ -84,6 +86,8 @@ class Machine:
             clock=self.clock,
         )
         await self.nursery.start(serve_chain, self.slot, self.run, needs)
+        # A chain that comes up later takes memory that no life counts on.
+        self.chain_bytes = self.slot.weight_bytes
 
     def forget_life(self) -> None:
         """Let go of what a life has left here, so that its weights are freed."""

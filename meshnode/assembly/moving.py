@@ -19,7 +19,7 @@ async def start_moving(
 ) -> None:
     """Start to look for better layers, unless the node holds them all."""
     config, executor = needs.config, needs.executor
-    if not may_move(config) or executor.card.complete:
+    if not (needs.may_move and may_move(config)) or executor.card.complete:
         return
     num_layers = needs.source.config.num_layers
 
