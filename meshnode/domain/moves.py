@@ -42,7 +42,7 @@ class Place:
     latency_ms: float = 0.0
     """What a small call to it takes."""
     target: range | None = None
-    """The layers to which it has announced to move."""
+    """The layers to which it has announced to move; those held if it seems that it never will."""
     leaves: bool = False
     """Whether nobody may rely on its layers, because it moves or stops."""
 
@@ -186,7 +186,7 @@ def is_contested(own: Place, target: range, others: Iterable[Place]) -> bool:
     """Whether a claim gives way to that of a node that holds what would be let go."""
     left = [layer for layer in own.held if layer not in target]
     return any(
-        each.target is not None
+        each.target not in (None, each.held)
         and each.node_id < own.node_id
         and any(layer in each.held for layer in left)
         for each in others
