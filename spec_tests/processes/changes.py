@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 from meshnode import node, train_command
+from meshnode.assembly import life
 from meshnode.assembly.timings import NODE_TIMINGS
 from meshnode.client.gateway import Gateway
 from meshnode.domain.moving import MOVE_TIMINGS
@@ -230,7 +231,7 @@ def crash_grpc_once() -> None:
             task_status.started(await nursery.start(partial(serve, *arguments, **options)))
             raise RuntimeError("a fault in the edge")
 
-    substitute(node, "serve_grpc", flaky)
+    substitute(life, "serve_grpc", flaky)
 
 
 def die_around_broadcast(moment: str) -> None:
