@@ -6,7 +6,7 @@ through the layers, and as many turns of the layer that the fewest positions can
 *narrowest* one. A layer is *short* if nobody holds it. A node that has announced a move *leaves*.
 
 Invariants: a plan never lets go of a layer that no other node holds which stays; and it makes less
-short, or, with as much short as before, the expected time shorter by a fifth.
+short, or, with as much short as before, the expected time shorter by a fifth, or by a node's part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from meshnode.domain.routing import HOP_MS
 LOAD = 8
 """Generations that are taken to run, whatever runs now: a node moves for minutes to come."""
 GAIN = 0.8
-"""A move that only makes tokens quicker leaves at most this part of their expected time."""
+"""A move that only makes tokens quicker leaves at most this part of their expected time; among more
+than five nodes, what is left without the part that one of them has on average."""
 TRUST_TIMES = 16.0
 """What a node says of its own speed counts at most as so much quicker or slower than is usual."""
 DEFAULT_LAYER_MS = 1.0
@@ -78,6 +79,8 @@ class Placement:
         self._own, self._sizes, self._budget = own, sizes, budget
         self._total = sizes.num_layers
         self._others = sorted(others, key=lambda place: place.node_id)
+        self.gain = max(GAIN, 1 - 1 / (1 + len(self._others)))
+        """What a move that is worth it leaves of the expected time at most."""
         told = [each.layer_ms for each in (own, *self._others) if each.layer_ms > 0]
         self._typical = median(told) if told else DEFAULT_LAYER_MS
         stays = [each for each in self._others if not each.leaves]
@@ -97,7 +100,7 @@ class Placement:
         best: tuple[tuple[_Rank, int, int], range] | None = None
         for window in self._windows():
             rank = self._rank(window)
-            if not _is_worth(now, rank):
+            if not self._is_worth(now, rank):
                 continue
             # Among equals the one that has most in common with what is held, then the lowest.
             key = rank, -len(_common(window, self._own.held)), window.start
@@ -110,11 +113,16 @@ class Placement:
         if not self._may(target):
             return None
         now, then = self._rank(self._own.held), self._rank(target)
-        return _plan(target, now, then) if _is_worth(now, then) else None
+        return _plan(target, now, then) if self._is_worth(now, then) else None
 
     def expected_ms(self) -> float:
         """The expected time as it is; infinite while a layer is short."""
         return self._rank(self._own.held).ms
+
+    def _is_worth(self, now: _Rank, then: _Rank) -> bool:
+        if (then.nodes, then.missing) != (now.nodes, now.missing):
+            return (then.nodes, then.missing) < (now.nodes, now.missing)
+        return then.ms <= self.gain * now.ms and math.isfinite(then.ms)
 
     def _may(self, window: range) -> bool:
         fits = len(window) > 0 and window.start >= 0 and window.stop <= self._total
@@ -248,12 +256,6 @@ def _covered(held: Iterable[range], total: int) -> list[bool]:
 
 def _common(a: range, b: range) -> range:
     return range(max(a.start, b.start), max(a.start, b.start, min(a.stop, b.stop)))
-
-
-def _is_worth(now: _Rank, then: _Rank) -> bool:
-    if (then.nodes, then.missing) != (now.nodes, now.missing):
-        return (then.nodes, then.missing) < (now.nodes, now.missing)
-    return then.ms <= GAIN * now.ms and math.isfinite(then.ms)
 
 
 def _plan(target: range, now: _Rank, then: _Rank) -> Plan:
