@@ -11,8 +11,8 @@ until nothing is worth it, is compared with the best of all placements (each is 
 tokens a second with the best routing; and both, by the simulation with our routing.
 
 64 nodes: tokens a second against a bound that no placement can exceed (every node computes all
-the time, and no layer in vain), before and after moves, and under churn: every two minutes of an
-hour four nodes that are near each other die, and a quarter of an hour later four new ones join,
+the time, and no layer in vain), before and after moves, and under churn: every five minutes of an
+hour four nodes that are near each other die, and 37.5 minutes later four new ones join,
 with moves and without.
 """
 
@@ -46,7 +46,7 @@ BATCH = 3
 """The index of the number of sessions, 8, whose steps give the cost of a position."""
 SESSIONS, TOKENS = 256, 64
 WARM_S, MEASURED_S = 10.0, 10.0
-CHURN_S, EVERY_S, AWAY_S, SITE = 3600.0, 120.0, 900.0, 4
+CHURN_S, EVERY_S, AWAY_S, SITE = 3600.0, 300.0, 2250.0, 4
 LOOK_S = 15.0
 TIMINGS = MoveTimings(look_s=LOOK_S)
 STILL = MoveTimings(look_s=LOOK_S, relief_s=1e9, speed_s=1e9)
