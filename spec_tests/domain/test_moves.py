@@ -143,7 +143,7 @@ def test_a_plan_keeps_what_nobody_else_holds(network: tuple[ModelSizes, int, lis
 def test_after_the_best_move_another_one_pays_only_if_it_gains(
     network: tuple[ModelSizes, int, list[Place]],
 ) -> None:
-    """A node never goes to and fro: each move makes less short, or tokens quicker."""
+    """A node never goes there and back: each move makes less short, or tokens quicker."""
     sizes, budget, (own, *others) = network
     first = Placement(own, others, sizes, budget)
     gain, seen = first.gain, [first.expected_ms()]

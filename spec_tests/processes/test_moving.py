@@ -60,8 +60,8 @@ def test_another_takes_over_what_a_dead_node_held(tmp_path: Path) -> None:
     with ExitStack() as stack:
 
         def start(name: str, layers: str, *through: str, port: int = 0, **more: Any) -> Node:
-            arguments = (tmp_path / name, "--layers", layers, *through)
-            node = running_node(*arguments, port=port, changes=BRISK, **NODE | more)
+            arguments, options = ("--layers", layers, *through), {**NODE, **more}
+            node = running_node(tmp_path / name, *arguments, port=port, changes=BRISK, **options)
             return stack.enter_context(node)
 
         a = start("a", "0-3")

@@ -41,7 +41,7 @@ class Node:
         self.fails: type[Exception] | None = None
         needs = MoveDependencies(
             book=self,  # type: ignore[arg-type]
-            connect=self.connect,  # type: ignore[arg-type]
+            connect=self.connect,
             sizes=SIZES,
             budget=BUDGET,
             may_move=lambda: self.free,
