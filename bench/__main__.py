@@ -26,6 +26,7 @@ NAMES = (
     "startup",
     "models",
     "pipeline",
+    "placement",
     "hop",
     "tensors",
 )

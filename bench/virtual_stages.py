@@ -94,7 +94,7 @@ def count(engine: Engine, layers: range) -> Stage:
     shards = [engine.shard(layers, POSITIONS + len(ROWS) * REPEATS + 1) for _ in range(max(ROWS))]
     for shard in shards:
         engine.extend(shard, inputs(POSITIONS))
-    steps = tuple(_least(partial(engine.step, shards[:rows], [inputs(1)] * rows)) for rows in ROWS)
+    steps = tuple(least(partial(engine.step, shards[:rows], [inputs(1)] * rows)) for rows in ROWS)
     long = engine.shard(layers, PROMPT)
     engine.extend(long, inputs(PROMPT // 2 - CHUNK // 2))
 
@@ -102,10 +102,10 @@ def count(engine: Engine, layers: range) -> Stage:
         engine.extend(long, inputs(CHUNK), rows=1)
         long.cache.length -= CHUNK
 
-    return Stage(steps, _least(chunk))
+    return Stage(steps, least(chunk))
 
 
-def _least(function: Callable[[], object]) -> float:
+def least(function: Callable[[], object]) -> float:
     """The least processor time of some calls, which is what the others would take undisturbed."""
     times = []
     for _ in range(REPEATS):

@@ -153,6 +153,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("pipeline.forward", bool, True, Anything()),
     Setting("pipeline.short_cut", bool, True, Anything()),
     Setting("pipeline.convoys", bool, True, Anything()),
+    Setting("pipeline.move_layers", bool, False, Anything()),
     Setting("limits.requests_per_second_per_address", float, 100.0, AboveZero(1_000_000)),
     Setting("limits.burst_per_address", int, 200, Between(1, 1_000_000)),
     Setting("limits.requests_per_second_per_token", float, 50.0, AboveZero(1_000_000)),

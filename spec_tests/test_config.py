@@ -140,7 +140,9 @@ def test_flatten_and_nest_are_opposites() -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(build_config({"data_dir": str(tmp_path)}), NODE_ID, taken_bytes=1 << 30)
+    settings = Settings(build_config({"data_dir": str(tmp_path)}), NODE_ID)
+    settings.require_memory(1 << 30)
+    return settings
 
 
 def test_the_document_has_exactly_the_documented_keys(settings: Settings) -> None:

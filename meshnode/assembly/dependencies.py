@@ -15,7 +15,8 @@ from meshnode.model.draft import DraftModel
 from meshnode.model.loading import ModelFacts
 from meshnode.rpc.pool import ChannelPool
 from meshnode.services.executor import Executor
-from meshnode.services.model_source import ModelSource
+from meshnode.services.model_source import LayerRoom, ModelSource
+from meshnode.services.moving import MoveClaim
 from meshnode.services.pipeline.records import HopRecorder
 from meshnode.services.settings import Settings
 from meshnode.services.versions.store import VersionFiles, VersionStore
@@ -48,5 +49,13 @@ class NetworkDependencies:
     slot: ChainSlot
     hops: HopRecorder
     timings: NodeTimings
+    claim: MoveClaim
+    """What this node announces about moving to other layers."""
+    may_move: bool
+    """Whether it may move, if its settings say so."""
+    moved: bool
+    """Whether it has moved to its layers while it ran."""
+    room: LayerRoom
+    """The layers that it has room for."""
     tracing: Tracing | None = None
     """Records spans, where that is wanted."""

@@ -80,6 +80,7 @@ def own_shards(needs: NetworkDependencies) -> Callable[[], ShardInfo]:
     """A function that returns what this node reports about itself now."""
     source, executor, config = needs.source, needs.executor, needs.config
     gauge, node_id, served = ProcessGauge(), needs.key.node_id, executor.versions
+    claim, drain = needs.claim, needs.drain
     memory_total = int(config.resources.max_memory_gb * GIBIBYTE)
 
     def info() -> ShardInfo:
@@ -109,6 +110,9 @@ def own_shards(needs: NetworkDependencies) -> Callable[[], ShardInfo]:
             context_length=executor.card.context_length,
             capacity=capacity,
             numeric_class=executor.numeric_class,
+            layer_ms=round(1e3 * executor.speed.turn_s / len(source.held), 4),
+            move=claim.target,
+            leaving=claim.target is not None or drain.draining,
         )
 
     return info

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meshnode.domain.moving import MOVE_TIMINGS, MoveTimings
 from meshnode.services.dht.timings import DHT_TIMINGS, DhtTimings
 from meshnode.services.peers import PEER_TIMINGS, PeerTimings
 from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
@@ -18,6 +19,7 @@ class NodeTimings:
 
     dht: DhtTimings = DHT_TIMINGS
     peers: PeerTimings = PEER_TIMINGS
+    moving: MoveTimings = MOVE_TIMINGS
     training: TrainingTimings = TRAINING_TIMINGS
 
 

@@ -69,6 +69,12 @@ class ShardInfo:
     """The round that made the weights in ``model_hash``."""
     model_hashes: tuple[str, ...] = ()
     """Of all weights that it computes with now, ``model_hash`` first."""
+    layer_ms: float = 0.0
+    """The time of a turn in one of its layers, as it says; 0.0 if it has not measured it."""
+    move: range | None = None
+    """The layers that it has announced to hold instead (decision 0250)."""
+    leaving: bool = False
+    """Whether it says that it moves or stops, so that nobody may rely on its layers."""
 
     @property
     def lineage(self) -> str:
@@ -117,6 +123,12 @@ class Peer:
     """The round that made the weights in ``model_hash``."""
     model_hashes: tuple[str, ...] = ()
     """Of all weights that it computes with now, ``model_hash`` first."""
+    layer_ms: float = 0.0
+    """The time of a turn in one of its layers, as it says; 0.0 if it has not measured it."""
+    move: range | None = None
+    """The layers that it has announced to hold instead (decision 0250)."""
+    leaving: bool = False
+    """Whether it says that it moves or stops, so that nobody may rely on its layers."""
 
     @property
     def lineage(self) -> str:
@@ -183,6 +195,13 @@ def check_shard_info(info: ShardInfo) -> None:
     # The layers belong to the model, each listed once and in order.
     check_layers(info.layers, info.total_layers)
     check_capacity(info.capacity)
+    if not math.isfinite(info.layer_ms) or not 0 <= info.layer_ms <= LARGEST_NUMBER:
+        raise InvalidRequest("layer_ms", "is a number that is not below zero")
+
+    # A node moves to a range of layers that the model has.
+    move = info.move
+    if move is not None and not (move and move.start >= 0 and move.stop <= info.total_layers):
+        raise InvalidRequest("move", "is a range of the model's layers")
 
 
 def check_node_id(name: str, node_id: str) -> None:

@@ -25,3 +25,5 @@ class PipelineConfig:
     """Whether the last holder may answer this driver straight, where that is quicker."""
     convoys: bool
     """Whether positions of several generations go through the holders together."""
+    move_layers: bool
+    """Whether a node with ``layers`` auto moves to others while it runs (decision 0250)."""

@@ -66,10 +66,10 @@ def _worth(
     gained = sum(sizes.weight(layer) for layer in missing if layer in window)
     relief = sum(sizes.weight(layer) / (1 + coverage[layer]) for layer in window)
     left = [layer for layer in missing if layer not in window]
-    return -_nodes_for(sizes, budget, left), gained, relief, -window.start
+    return -nodes_for(sizes, budget, left), gained, relief, -window.start
 
 
-def _nodes_for(sizes: ModelSizes, budget: int, missing: Sequence[int]) -> int:
+def nodes_for(sizes: ModelSizes, budget: int, missing: Sequence[int]) -> int:
     """How many nodes with this budget hold these layers, which ascend."""
     count, stop = 0, 0
     for layer in missing:

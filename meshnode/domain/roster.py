@@ -228,6 +228,9 @@ def _peer(info: ShardInfo, host: str, port: int, since: float) -> Peer:
         origin_hash=info.origin_hash,
         weights_version=info.weights_version,
         model_hashes=info.model_hashes,
+        layer_ms=info.layer_ms,
+        move=info.move,
+        leaving=info.leaving,
     )
 
 

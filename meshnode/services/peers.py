@@ -317,11 +317,15 @@ def shard_info(message: pb.GetShardInfoResponse) -> ShardInfo:
         origin_hash=message.origin_hash,
         weights_version=message.weights_version,
         model_hashes=tuple(message.model_hashes[: MAX_VERSIONS + 1]),
+        layer_ms=message.layer_ms,
+        move=range(message.move.first, message.move.last + 1) if message.HasField("move") else None,
+        leaving=message.leaving,
     )
 
 
 def shard_info_message(info: ShardInfo) -> pb.GetShardInfoResponse:
     """A node's description as the answer to GetShardInfo."""
+    move = info.move
     return pb.GetShardInfoResponse(
         node_id=info.node_id,
         role=info.role,
@@ -340,6 +344,9 @@ def shard_info_message(info: ShardInfo) -> pb.GetShardInfoResponse:
         origin_hash=info.origin_hash,
         weights_version=info.weights_version,
         model_hashes=info.model_hashes,
+        layer_ms=info.layer_ms,
+        move=None if move is None else pb.LayerMove(first=move.start, last=move.stop - 1),
+        leaving=info.leaving,
     )
 
 

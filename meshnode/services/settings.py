@@ -63,21 +63,24 @@ class LiveSettings(Protocol):
 class Settings:
     """Owner of the configuration in force."""
 
-    def __init__(self, config: Config, node_id: str, *, taken_bytes: int = 0) -> None:
-        """Start from ``config``; ``node_id`` is shown in the document and cannot be changed.
-
-        ``taken_bytes`` is the memory that weights and process need. A lower limit of memory is
-        refused, since the node could not start again with it.
-        """
+    def __init__(self, config: Config, node_id: str) -> None:
+        """Start from ``config``; ``node_id`` is shown in the document and cannot be changed."""
         self.current = config
         self.changed = Wakeup()
         self.checks: list[Callable[[Config], None]] = []
         """Each raises InvalidRequest for a configuration that this node cannot have."""
         self._node_id = node_id
-        self._least_memory_gb = (taken_bytes + CACHE_AT_LEAST) / GIBIBYTE
+        self._least_memory_gb = CACHE_AT_LEAST / GIBIBYTE
         self._file = Path(config.data_dir) / PERSISTED
         self._persisted = read_persisted(self._file)
         self._writing = trio.Lock()
+
+    def require_memory(self, taken_bytes: int) -> None:
+        """Refuse lower limits of memory from now on: the node could not start again with them.
+
+        ``taken_bytes`` is what weights and process need.
+        """
+        self._least_memory_gb = (taken_bytes + CACHE_AT_LEAST) / GIBIBYTE
 
     def document(self) -> dict[str, object]:
         """The document's Configuration (interface 2.1), exactly its keys."""

@@ -232,11 +232,14 @@ class Fetcher:
         offer: Offer,
         held: range,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        *,
+        keep: bool = False,
     ) -> None:
         """Fetch every tensor of the layers ``held``, from any source that has it.
 
-        ``progress`` gets the number of tensors that are here, and of all. Raises StartupError after
-        GIVE_UP_S without a new tensor.
+        ``progress`` gets the number of tensors that are here, and of all. With ``keep``, layers
+        that were fetched before stay usable. Raises StartupError after GIVE_UP_S without a new
+        tensor.
         """
         home = self.home(offer.manifest.model_hash)
         wanted = list(parts_of(offer.config, held))
@@ -259,7 +262,10 @@ class Fetcher:
             attempt += 1
             await trio.sleep(_pause(attempt))
         progress(len(wanted), len(wanted))
-        weight_map = {name: _file(home, name).name for name in wanted}
+        names = parts_of(offer.config) if keep else wanted
+        files = {name: _file(home, name) for name in names}
+        # A tensor's file is complete if it is there.
+        weight_map = {name: file.name for name, file in files.items() if file.exists()}
         write_private(home / INDEX_FILE, json.dumps({"weight_map": weight_map}))
 
     async def _from_any(self, offer: Offer, name: str) -> Tensor | None:

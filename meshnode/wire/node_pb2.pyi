@@ -634,7 +634,7 @@ class GetShardInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetShardInfoResponse(_message.Message):
-    __slots__ = ("node_id", "role", "version", "model_name", "model_hash", "total_layers", "layers", "has_embedding", "has_head", "hidden_dim", "vocab_size", "context_length", "capacity", "numeric_class", "origin_hash", "weights_version", "model_hashes")
+    __slots__ = ("node_id", "role", "version", "model_name", "model_hash", "total_layers", "layers", "has_embedding", "has_head", "hidden_dim", "vocab_size", "context_length", "capacity", "numeric_class", "origin_hash", "weights_version", "model_hashes", "layer_ms", "move", "leaving")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -652,6 +652,9 @@ class GetShardInfoResponse(_message.Message):
     ORIGIN_HASH_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_HASHES_FIELD_NUMBER: _ClassVar[int]
+    LAYER_MS_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     role: str
     version: str
@@ -669,7 +672,18 @@ class GetShardInfoResponse(_message.Message):
     origin_hash: str
     weights_version: int
     model_hashes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, node_id: _Optional[str] = ..., role: _Optional[str] = ..., version: _Optional[str] = ..., model_name: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., has_embedding: _Optional[bool] = ..., has_head: _Optional[bool] = ..., hidden_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ..., numeric_class: _Optional[str] = ..., origin_hash: _Optional[str] = ..., weights_version: _Optional[int] = ..., model_hashes: _Optional[_Iterable[str]] = ...) -> None: ...
+    layer_ms: float
+    move: LayerMove
+    leaving: bool
+    def __init__(self, node_id: _Optional[str] = ..., role: _Optional[str] = ..., version: _Optional[str] = ..., model_name: _Optional[str] = ..., model_hash: _Optional[str] = ..., total_layers: _Optional[int] = ..., layers: _Optional[_Iterable[int]] = ..., has_embedding: _Optional[bool] = ..., has_head: _Optional[bool] = ..., hidden_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., capacity: _Optional[_Union[NodeCapacity, _Mapping[str, object]]] = ..., numeric_class: _Optional[str] = ..., origin_hash: _Optional[str] = ..., weights_version: _Optional[int] = ..., model_hashes: _Optional[_Iterable[str]] = ..., layer_ms: _Optional[float] = ..., move: _Optional[_Union[LayerMove, _Mapping[str, object]]] = ..., leaving: _Optional[bool] = ...) -> None: ...
+
+class LayerMove(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class NodeCapacity(_message.Message):
     __slots__ = ("memory_total", "memory_used", "kv_total", "kv_used", "queue_depth", "active_sessions", "max_batch", "tokens_per_second", "session_messages")

@@ -16,8 +16,10 @@ from typing import Any
 import trio
 
 from meshnode import node, train_command
+from meshnode.assembly import life
 from meshnode.assembly.timings import NODE_TIMINGS
 from meshnode.client.gateway import Gateway
+from meshnode.domain.moving import MOVE_TIMINGS
 from meshnode.domain.training.replica import Replica
 from meshnode.model import run as training_run
 from meshnode.model.engine import Engine
@@ -73,6 +75,12 @@ def notice_losses_soon() -> None:
     _change_timings(
         dht=replace(DHT_TIMINGS, lost_s=1.0), peers=replace(PEER_TIMINGS, beat_s=1.0, call_s=5.0)
     )
+
+
+def move_soon() -> None:
+    """Make nodes move to layers that nobody holds within seconds, and never for speed."""
+    brisk = replace(MOVE_TIMINGS, look_s=0.5, relief_s=3.0, speed_s=LONG_S, known_s=3.0, rest_s=3.0)
+    _change_timings(moving=brisk)
 
 
 def wait_longer(seconds: float) -> None:
@@ -223,7 +231,7 @@ def crash_grpc_once() -> None:
             task_status.started(await nursery.start(partial(serve, *arguments, **options)))
             raise RuntimeError("a fault in the edge")
 
-    substitute(node, "serve_grpc", flaky)
+    substitute(life, "serve_grpc", flaky)
 
 
 def die_around_broadcast(moment: str) -> None:
