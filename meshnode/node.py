@@ -37,7 +37,7 @@ from meshnode.assembly.peers import bootstrap_urls
 from meshnode.assembly.pipeline import own_draft
 from meshnode.assembly.timings import NODE_TIMINGS, NodeTimings
 from meshnode.assembly.tracing import start_tracing
-from meshnode.assembly.versions import serve_setting
+from meshnode.assembly.versions import serve_setting, version_store
 from meshnode.banner import BannerFacts, print_banner
 from meshnode.config import Config, LimitsConfig
 from meshnode.datadir import DataDirLock
@@ -80,7 +80,7 @@ from meshnode.services.model_source import ModelSource, find_model, show_loading
 from meshnode.services.pipeline import Pipeline
 from meshnode.services.settings import Settings
 from meshnode.services.tokens import TokenStore
-from meshnode.services.versions.store import VersionStore
+from meshnode.services.versions.store import VersionFiles
 from meshnode.supervise import Drain, Restarts, ServiceBoard, supervise, watch_signals
 from meshnode.tls import ServerTls, peer_context
 from meshnode.turns import Turns
@@ -136,8 +136,8 @@ async def run_node(config: Config, timings: NodeTimings = NODE_TIMINGS) -> None:
         source = await find_model(config, key, pool.stub, show_progress, found)
         # More threads than processors would only wait for one another.
         threads = min(config.resources.cpu_threads, os.cpu_count() or 1)
-        store = VersionStore(data_dir, source)
-        served = store.origin
+        store = version_store(data_dir, source)
+        served: VersionFiles = store.origin
         if serve_setting(config) != OFF:
             served = await trio.to_thread.run_sync(store.chosen)
         place = partial(device_for, config, found, served.files, source)

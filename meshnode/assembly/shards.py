@@ -12,7 +12,7 @@ from meshnode.assembly.peers import peers_check
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import parts_of
 from meshnode.model.naming import EMBEDDING
-from meshnode.services.peers import PeerBook
+from meshnode.services.peers import Kin, PeerBook
 from meshnode.services.proofs.orders import OrderingPool
 from meshnode.services.proofs.service import Proofs
 from meshnode.services.shards.exchange import LayerExchange
@@ -95,7 +95,7 @@ async def start_shard_training(
         enabled=enabled,
         pool=needs.pool,
         peers=book,
-        members=TrainingMembers(needs.key, book),
+        members=TrainingMembers(needs.key, Kin(book)),
         learning_rate=learning_rate,
         changed=needs.settings.changed,
         versions=LayerVersions(layers),

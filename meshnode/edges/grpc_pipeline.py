@@ -126,9 +126,9 @@ class PipelineServicer(NodeServiceServicer):
     async def _command(
         self, message: pb.PipelineForwardRequest, who: Caller
     ) -> pb.PipelineForwardResponse:
-        """Do what this node's driver asks of its layers (decision 0222)."""
+        """Do what this node's driver asks of its layers (decisions 0222, 0246)."""
         answer = pb.PipelineForwardResponse(request_id=message.request_id)
-        if self._exchange is None or not self._training.enabled:
+        if self._exchange is None:
             raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         try:
             await self._training.members.admit(message, who)

@@ -294,6 +294,24 @@ class PeerBook:
             self._reported[node_id] = now
 
 
+class Kin:
+    """The peers that hold layers of the model that this node was started with.
+
+    Nodes train together whatever weights they serve (decision 0225), so training asks here.
+    """
+
+    def __init__(self, book: PeerBook) -> None:
+        self._book = book
+
+    def get(self, node_id: str) -> Peer | None:
+        """The peer with this id."""
+        return self._book.get(node_id)
+
+    def holders(self, layer: int, model_hash: str = "") -> list[Peer]:
+        """The peers with a layer; of all weights, or of those with a model hash."""
+        return self._book.holders(layer, model_hash) if model_hash else self._book.kin(layer)
+
+
 async def serve_peers(
     dht: Dht,
     pool: ChannelPool,

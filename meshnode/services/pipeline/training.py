@@ -17,7 +17,6 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -104,8 +103,8 @@ class TrainingDriver:
         self._exchanges = exchanges
         self._path: tuple[RemoteHop, ...] | None = None
         self._lanes: dict[str, trio.Lock] = {}
-        """By node id. In an exchange commands and steps come at the same time: messages to one
-        holder go one after the other then, since their numbers must rise."""
+        """By node id. Commands and steps come at the same time: messages to one holder go one after
+        the other, since their numbers must rise."""
         self._turns: dict[str, Turn] = {}
         """The round of each holder, and the number of the latest message, by node id."""
         self._trained: tuple[RemoteHop, ...] | None = None
@@ -116,9 +115,7 @@ class TrainingDriver:
         """How many nodes took part in the latest step that succeeded, this one included."""
         return 0 if self._trained is None else 1 + len(self._trained)
 
-    def _lane(self, hop: RemoteHop) -> AbstractAsyncContextManager[object]:
-        if not self._exchanges:
-            return nullcontext()
+    def _lane(self, hop: RemoteHop) -> trio.Lock:
         return self._lanes.setdefault(hop.node_id, trio.Lock())
 
     def _steps_of_a_round(self) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -66,6 +66,26 @@ class VersionDependencies:
     """A peer whose generations need the weights that are served; empty if there is none."""
     news: Wakeup
     """Set when ``newest`` may give something else."""
+
+
+class ServedVersions(Protocol):
+    """What may be asked of whatever decides what is served."""
+
+    @property
+    def setting(self) -> str:
+        """``training.serve`` as it is in force."""
+
+    @property
+    def served(self) -> VersionFiles:
+        """What new generations begin with."""
+
+    @property
+    def served_loss(self) -> float | None:
+        """Its held-out loss; None if that is not known."""
+
+    @property
+    def waiting(self) -> str:
+        """Why a newer version is not served yet; empty if none waits."""
 
 
 class VersionSwitch:
