@@ -6,7 +6,8 @@ model that it was trained from, and the hashes of all tensors of the model. With
 others', the node serves what it was started with.
 
 Terms: a head that is tied to the embedding may have become a matrix of its own in training
-(decision 0201). The whole model then has it under the head's name, and its holder under the embedding's.
+(decision 0201). The whole model then has it under the head's name, its holder under the
+embedding's.
 
 Invariants: ``layers.json`` names a file that is complete; weights are loaded only if their tensors
 have the hashes that are noted for the whole model, and these give the model's hash.
