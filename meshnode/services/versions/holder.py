@@ -110,6 +110,11 @@ class LayerServing:
         return self.served.loss
 
     @property
+    def here(self) -> Mapping[str, LayerFiles]:
+        """The versions in memory, by their model hashes."""
+        return self._here
+
+    @property
     def hashes(self) -> tuple[str, ...]:
         """Of all that the node computes with now."""
         return self._executor.versions.hashes

@@ -141,7 +141,9 @@ class LayerStore:
     def save(self, tensors: Mapping[str, Tensor], version: PipelineVersion) -> None:
         """Keep layers that came from other nodes. Raises OSError."""
         make_private(self.folder)
-        write_private_parts(self._file(version), file_parts(tensors))
+        held = f"{self.held.start}-{self.held.stop - 1}"
+        metadata = {"model_hash": self.origin.model_hash, "layers": held}
+        write_private_parts(self._file(version), file_parts(tensors, metadata))
 
     def facts(self, version: PipelineVersion) -> Facts:
         """The facts of the held layers' tensors in a version that was taken.

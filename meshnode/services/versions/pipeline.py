@@ -266,6 +266,24 @@ class PipelineSwitch:
         if others:
             command.tensors.extend(tensor_messages(served.manifest.tensors))
             await self._all(others, command)
+        await self._restore(needed)
+
+    async def _restore(self, needed: set[str]) -> None:
+        """Have holders load weights again that generations still need, and that were lost."""
+        for files in [self._own.here[each] for each in sorted(needed) if each in self._own.here]:
+            model_hash = files.model_hash
+            if self._needs.covered(model_hash):
+                continue
+            command = pb.LayerCommand(
+                action="serve",
+                version=str(files.version),
+                model_hash=model_hash,
+                digests=sorted({self.served.model_hash, *needed} - {model_hash}),
+                tensors=tensor_messages(files.manifest.tensors),
+                nodes=self._sources(model_hash),
+            )
+            lacking = [hop for peer, hop in self._others() if not peer.computes(model_hash)]
+            await self._all(lacking, command)
 
     def _settled(self, peer: Peer, wanted: set[str]) -> bool:
         """Whether a peer serves what it should, or follows somebody who is further."""
