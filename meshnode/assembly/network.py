@@ -103,7 +103,7 @@ async def start_network(
         generations=generations,
         hops=hops,
         training=training,
-        checkpoints=Checkpoints(needs.source, training),
+        checkpoints=Checkpoints(needs.source, training, versions.piece),
         proofs=proofs,
         versions=versions,
         weights=needs.source.served(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 
 from meshnode.assembly.dependencies import NetworkDependencies
-from meshnode.assembly.shards import TRAINING_FOLDER
+from meshnode.assembly.shards import TRAINING_FOLDER, layer_fetcher
 from meshnode.config import Config
 from meshnode.domain.training.serving import OFF, Measured
 from meshnode.model.loading import LoadedModel, load_model
@@ -46,6 +46,9 @@ from meshnode.services.versions.store import VersionFiles, VersionStore
 from meshnode.services.wakeup import Wakeup
 from meshnode.supervise import Restarts, Supervisor
 
+SERVED_FETCHED = "fetched-served"
+"""In the training folder: pieces of layers to serve that come from other nodes."""
+
 
 def serve_setting(config: Config) -> str:
     """``training.serve`` as it is in force: a node whose model is pinned serves that model."""
@@ -81,7 +84,7 @@ async def start_versions(
         return await _start_switch(nursery, run, needs, store, book=book, training=training)
     if not isinstance(served, LayerFiles) or exchange is None:
         raise TypeError("a node with some of the layers has their files")
-    layers = own_layers(needs, store, served)
+    layers = own_layers(needs, store, served, book)
     exchange.serving = dict.fromkeys(ACTIONS, layers.answer)
     serve = partial(serve_layers, layers)
     await nursery.start(partial(run, restarts=Restarts()), "versions", serve)
@@ -93,7 +96,9 @@ async def start_versions(
     return switch
 
 
-def own_layers(needs: NetworkDependencies, store: LayerStore, served: LayerFiles) -> LayerServing:
+def own_layers(
+    needs: NetworkDependencies, store: LayerStore, served: LayerFiles, book: PeerBook
+) -> LayerServing:
     """What serves this node's layers as their driver says."""
     source = needs.source
     kept = TrainedLayers(
@@ -106,6 +111,7 @@ def own_layers(needs: NetworkDependencies, store: LayerStore, served: LayerFiles
             loader=VersionLoader(needs.executor, partial(load_version, needs), needs.config.dtype),
             setting=serve_setting(needs.config),
             trained=kept.path_of,
+            fetch=layer_fetcher(needs, book, SERVED_FETCHED).fetch,
         ),
         served,
     )

@@ -34,7 +34,9 @@ import trio
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.position import PipelineVersion, version_in
 from meshnode.domain.training.serving import OFF
+from meshnode.model.anchor_pieces import Unit
 from meshnode.model.documents import ModelUnreadable
+from meshnode.model.manifest import hash_of_tensors
 from meshnode.services.executor import Executor, ServedVersion
 from meshnode.services.shards.exchange import facts_in, tensor_messages
 from meshnode.services.versions.service import spelled
@@ -160,6 +162,17 @@ class LayerServing:
                 return await self._facts(command)
             return await self._serve(command)
 
+    async def piece(self, unit: Unit) -> bytes | None:
+        """Rows of a tensor of trained weights in memory here; None if there are none."""
+        for files in self._here.values():
+            if files.version.number and files.weights == unit.weights:
+                read = partial(self._needs.store.piece, files, unit)
+                try:
+                    return await trio.to_thread.run_sync(read)
+                except (OSError, ModelUnreadable):
+                    return None
+        return None
+
     async def _facts(self, command: pb.LayerCommand) -> pb.LayerAnswer:
         version, store = version_in(command.version), self._needs.store
         answer = pb.LayerAnswer(model_hashes=self.hashes)
@@ -274,11 +287,23 @@ class LayerServing:
             path = self._needs.trained(version)
             await trio.to_thread.run_sync(partial(store.take, path, version))
         except FileNotFoundError:
-            fetch = self._needs.fetch
-            tensors = await fetch(command) if fetch is not None and command.nodes else None
-            if tensors is None:
-                return False
-            await trio.to_thread.run_sync(partial(store.save, tensors, version))
+            return await self._fetch(version, command)
+        return True
+
+    async def _fetch(self, version: PipelineVersion, command: pb.LayerCommand) -> bool:
+        store, fetch = self._needs.store, self._needs.fetch
+        facts = facts_in(list(command.tensors))
+        wanted = pb.LayerCommand(
+            version=command.version,
+            model_hash=hash_of_tensors(facts),
+            tensors=tensor_messages(store.held_of(facts)),
+            nodes=command.nodes,
+        )
+        tensors = await fetch(wanted) if fetch is not None and command.nodes else None
+        if tensors is None:
+            return False
+        await trio.to_thread.run_sync(partial(store.save, tensors, version))
+        log.info("version %s came from other nodes", version)
         return True
 
 

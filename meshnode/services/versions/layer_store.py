@@ -24,10 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import safetensors.torch
+
 from meshnode.datadir import make_private, write_private, write_private_parts
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.position import PipelineVersion, version_in
+from meshnode.model.anchor_pieces import Unit, rows_in
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.manifest import (
     Manifest,
@@ -36,7 +39,7 @@ from meshnode.model.manifest import (
     hash_of_tensors,
     parts_of,
 )
-from meshnode.model.naming import EMBEDDING, HEAD
+from meshnode.model.naming import EMBEDDING, HEAD, Part
 from meshnode.model.tensor_file import file_parts
 from meshnode.model.trained_files import TrainedFiles
 from meshnode.services.versions.store import FOLDER, VersionFiles
@@ -171,11 +174,36 @@ class LayerStore:
         manifest = Manifest(dict(facts), self.origin.manifest.files)
         if manifest.model_hash != model_hash:
             raise ModelUnreadable(f"the tensors of version {version} give another model's hash")
+        told = self.held_of(facts)
         for name, own in self.facts(version).items():
-            if own.sha256 != self._told(name, facts).sha256:
+            if own.sha256 != told[name].sha256:
                 raise ModelUnreadable(f"version {version} has another {name} here")
         weights = WeightsVersion(version.number, hash_of_tensors(facts))
         return LayerFiles(weights, self._trained(version), manifest, loss, version)
+
+    def held_of(self, facts: Facts) -> Facts:
+        """The facts of the held layers' tensors, of those of a model. Raises ModelUnreadable."""
+        found = {}
+        for name in self._shapes:
+            apart = name == EMBEDDING and self.held.start > 0 and self._config.tied_head
+            told = facts.get(HEAD if apart and HEAD in facts else name)
+            if told is None:
+                raise ModelUnreadable(f"{name} is not among the tensors of the model")
+            found[name] = TensorFacts(name, told.shape, told.sha256)
+        return found
+
+    def piece(self, files: LayerFiles, unit: Unit) -> bytes | None:
+        """Rows of a tensor of a version; None if it is not of the held layers.
+
+        Raises InvalidRequest and ModelUnreadable.
+        """
+        shape = self._shapes.get(unit.name)
+        if shape is None or files.weights != unit.weights:
+            return None
+        rows = rows_in(unit, shape)
+        with files.files.checkpoint() as checkpoint:
+            tensor = checkpoint.rows(Part(unit.name, shape), rows.start, rows.stop)
+            return safetensors.torch.save({unit.name: tensor.contiguous()})
 
     def choose(self, chosen: LayerFiles) -> None:
         """Note which version is served. Raises OSError."""
@@ -208,13 +236,6 @@ class LayerStore:
         self._facts = {
             version: self._facts[version] for version in needed if version in self._facts
         }
-
-    def _told(self, name: str, facts: Facts) -> TensorFacts:
-        apart = name == EMBEDDING and self.held.start > 0 and self._config.tied_head
-        key = HEAD if apart and HEAD in facts else name
-        if key not in facts:
-            raise ModelUnreadable(f"{key} is not among the tensors of the model")
-        return facts[key]
 
     def _read_facts(self, files: TrainedFiles) -> Facts:
         try:

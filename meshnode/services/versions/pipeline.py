@@ -46,6 +46,7 @@ from meshnode.wire import node_pb2 as pb
 
 if TYPE_CHECKING:
     from meshnode.domain.peers import Peer
+    from meshnode.model.anchor_pieces import Unit
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +134,10 @@ class PipelineSwitch:
     def waiting(self) -> str:
         """Why a newer version is not served yet."""
         return self._problem
+
+    async def piece(self, unit: Unit) -> bytes | None:
+        """A piece of trained layers that are served here; None if there is none."""
+        return await self._own.piece(unit)
 
     async def run(self) -> None:
         """Decide what is served until cancelled."""

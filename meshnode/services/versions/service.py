@@ -32,6 +32,7 @@ from meshnode.services.wakeup import Wakeup, wait_any
 
 if TYPE_CHECKING:
     from meshnode.domain.training.agreement import WeightsVersion
+    from meshnode.model.anchor_pieces import Unit
     from meshnode.services.versions.store import VersionFiles, VersionStore
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,9 @@ class ServedVersions(Protocol):
     def waiting(self) -> str:
         """Why a newer version is not served yet; empty if none waits."""
 
+    async def piece(self, unit: Unit) -> bytes | None:
+        """A piece of trained layers that are served here; None if there is none."""
+
 
 class VersionSwitch:
     """Handle of the service."""
@@ -109,6 +113,10 @@ class VersionSwitch:
         """The held-out loss of what is served; None if it was not measured."""
         measured = self._needs.loss_of(self.served.weights)
         return self.served.loss if measured is None else measured
+
+    async def piece(self, unit: Unit) -> bytes | None:
+        """None: training gives the pieces of whole models."""
+        return None
 
     async def run(self) -> None:
         """Switch whenever it is worth it, until cancelled."""
