@@ -13,7 +13,7 @@ from meshnode.assembly.versions import serve_setting
 from meshnode.config import Config
 from meshnode.domain.errors import InvalidRequest, StartupError, Unavailable
 from meshnode.domain.routing import longest_run
-from meshnode.domain.training.serving import BETTER
+from meshnode.domain.training.serving import BETTER, OFF
 from meshnode.model.data import TokenData
 from meshnode.model.dataset import SEQUENCE_LENGTH, make_dataset
 from meshnode.model.files import TOKENIZER_FILE
@@ -137,6 +137,7 @@ def own_driver(
         address=address,
         round_steps=lambda: needs.settings.current.training.diloco_steps,
         exchanges=needs.config.training.exchange,
+        commands=serve_setting(needs.config) != OFF,
     )
 
 

@@ -132,7 +132,10 @@ class PipelineServicer(NodeServiceServicer):
             raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         try:
             await self._training.members.admit(message, who)
-            found = await self._exchange.answer(command_in(message.hidden_states))
+            command = command_in(message.hidden_states)
+            if command.action not in self._exchange.serving and not self._training.enabled:
+                raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
+            found = await self._exchange.answer(command)
         except RoundOver as error:
             return _round_over(answer, error)
         except OSError as error:

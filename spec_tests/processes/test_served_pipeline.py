@@ -34,6 +34,8 @@ from spec_tests.processes.test_trained_answers import (
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
+LAYERS = {**SHARDS, "d": SHARDS["b"]}
+"""The last one comes later, and has nothing to do with training."""
 HELD_AT = 3
 """The tokens that the stream has had when the weights change."""
 
@@ -44,7 +46,7 @@ def start(stack: ExitStack, folder: Path, gate: Gate, name: str, tracker: Node |
     trackers = ["--tracker", f"http://127.0.0.1:{tracker.port}"] if tracker else []
     node = running_node(
         folder / name,
-        *("--layers", SHARDS[name], "--dtype", "float32", *trackers),
+        *("--layers", LAYERS[name], "--dtype", "float32", *trackers),
         changes=[PATIENT, gate.change] if name == "a" else [],
         **options,
     )
@@ -119,9 +121,17 @@ def test_a_pipeline_serves_what_it_learns(tmp_path: Path) -> None:
         learned = answer_of(driver)
         assert learned[1] != before[1]
 
-        # A holder dies, and comes back with what it served.
+        # Another holder of the same layers comes, and fetches what is served. Then the first dies.
+        fourth = start(stack, tmp_path, gate, "d", driver)
+        served = shard_info(driver).model_hash
+        wait_until(lambda: shard_info(fourth).model_hash == served, WITHIN_S)
         middle.process.kill()
         middle.process.wait()
+        wait_until(lambda: answers_alike(driver, learned), WITHIN_S)
+        fourth.signal(signal.SIGTERM)
+        assert fourth.wait()[0] == 0
+
+        # A holder comes back with what it served.
         middle = start(stack, tmp_path, gate, "b", driver)
         assert shard_info(middle).model_hash == shard_info(driver).model_hash
         wait_until(lambda: answers_alike(driver, learned), WITHIN_S)

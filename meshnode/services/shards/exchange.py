@@ -41,7 +41,6 @@ from meshnode.model.diloco import SPARSE_STEP, OuterStep, Rule, SparseTensor, ag
 from meshnode.model.feedback import FeedbackUnreadable, contribute
 from meshnode.model.manifest import TensorFacts, facts_of_tensors
 from meshnode.model.weights import checkpoint_views
-from meshnode.rpc.errors import CallRefused, Code
 from meshnode.services.gradient_values import PackedGradients, check_gradients, packed, unpacked
 from meshnode.services.shards.exchange_files import ExchangeFiles, Shapes, Tensors
 from meshnode.services.shards.training import ShardTrainer
@@ -101,15 +100,13 @@ class LayerExchange:
         }
 
     async def answer(self, command: pb.LayerCommand) -> pb.LayerAnswer:
-        """Do what the driver asks. Raises InvalidRequest, CallRefused and OSError."""
+        """Do what the driver asks. Raises InvalidRequest and OSError."""
         if (serve := self.serving.get(command.action)) is not None:
             return await serve(command)
         act = self._actions.get(command.action)
         if act is None:
             known = (*self._actions, *self.serving)
             raise InvalidRequest("action", f"must be one of {', '.join(known)}")
-        if not self.trainer.enabled:
-            raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         async with self._one:
             return await act(command)
 
