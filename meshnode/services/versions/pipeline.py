@@ -214,7 +214,9 @@ class PipelineSwitch:
             return None
         lacking = self._needs.origin.manifest.tensors.keys() - facts.keys()
         if lacking:
-            self._wait(f"version {version.number} waits: no node has kept {min(lacking)} of it")
+            nobody = f"no node has kept {min(lacking)} of it"
+            reason = next((one.waits for one in found if one.waits), nobody)
+            self._wait(f"version {version.number} waits: {reason}")
             return None
         return facts
 
