@@ -51,8 +51,9 @@ class VersionLoader:
         return await self._thread(function)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread. A service that was restarted gets another one."""
         self._thread.close()
+        self._thread = LowPriorityThread()
 
     @property
     def spare(self) -> int:
