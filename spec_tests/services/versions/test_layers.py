@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ class Holder:
         self.folder = folder
         self.serving: LayerServing
         self.executor: Executor
-        self.reachable = True
+        self.reachable = False
 
     def learn(self, version: PipelineVersion, shift: float) -> None:
         """Keep a version whose weights are all a little higher."""
@@ -87,9 +88,11 @@ class Holder:
             )
             self.serving = LayerServing(needs, served)
             await nursery.start(serve_layers, self.serving)
+            self.reachable = True
             try:
                 yield
             finally:
+                self.reachable = False
                 nursery.cancel_scope.cancel()
 
     @property
@@ -178,6 +181,10 @@ def _briskly(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_EVERY_S", "POLL_S", "RETRY_S"):
         monkeypatch.setattr(versions_of_pipelines, name, 0.02)
     monkeypatch.setattr(versions_of_pipelines, "ANNOUNCED_S", 0.2)
+
+
+def serves_only(node: Holder, model_hash: str) -> bool:
+    return node.executor.versions.hashes == (model_hash,)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -282,11 +289,9 @@ async def test_a_holder_that_has_lost_its_choice_is_told_again(nodes: Pipeline) 
         async with nodes.second.running():
             nodes.offer(ONE, 1.0)
             await until(lambda: nodes.second.serving.served.version == ONE)
-            nodes.second.reachable = False
         (nodes.second.folder / "served" / "layers.json").unlink()
         async with nodes.second.running():
             assert nodes.second.serving.served.version == PipelineVersion()
-            nodes.second.reachable = True
             await until(lambda: nodes.second.serving.served.version == ONE)
             assert nodes.second.peer.model_hash == switch.served.model_hash
 
@@ -301,18 +306,16 @@ async def test_what_holders_have_lost_for_good_is_served_no_more(
         async with nodes.second.running():
             nodes.offer(ONE, 1.0)
             await until(lambda: nodes.second.serving.served.version == ONE)
-            nodes.second.reachable = False
         for path in (
             *(nodes.second.folder / "served").iterdir(),
             nodes.second.trained.path_of(ONE),
         ):
             path.unlink()
         async with nodes.second.running():
-            nodes.second.reachable = True
             await until(lambda: switch.served.version == PipelineVersion())
             await until(lambda: "no node has kept" in switch.waiting)
-            [only] = nodes.first.executor.versions.hashes
-            assert nodes.second.executor.versions.hashes == (only,)
+            for node in (nodes.first, nodes.second):
+                await until(partial(serves_only, node, switch.served.model_hash))
 
 
 async def test_what_a_command_claims_is_checked(nodes: Pipeline) -> None:
