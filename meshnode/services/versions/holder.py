@@ -22,6 +22,7 @@ those stay that something still computes with; nothing is loaded beyond ``resour
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 ACTIONS = frozenset({"facts", "serve"})
 LEASE_S = 600.0
 """A driver that still needs weights says so every ten seconds."""
+FAILED_S = 10.0
+"""After this long it is tried again to load what could not be loaded."""
 MAX_NAMED = 8
 """Weights that a command may name beside those that are to be served; two are usual."""
 MAX_BESIDE = 2
@@ -98,6 +101,7 @@ class LayerServing:
         self._wanted: pb.LayerCommand | None = None
         """The latest command to serve weights that are not in memory."""
         self._news = Wakeup()
+        self._failed_at = -math.inf
         self._named_at = trio.current_time()
         self._one = trio.Lock()
 
@@ -203,8 +207,10 @@ class LayerServing:
         self._retain(hashes)
         waits = ""
         if wanted not in self.hashes:
-            waits = self.waiting or LOADING
-            if self._wanted is None:
+            waits = LOADING
+            if self.waiting and trio.current_time() - self._failed_at < FAILED_S:
+                waits = self.waiting
+            elif self._wanted is None:
                 self.waiting = ""
                 self._wanted = command
                 self._news.set()
@@ -254,6 +260,7 @@ class LayerServing:
         except (OSError, ModelUnreadable, ValueError, RuntimeError, MemoryError) as error:
             log.error("version %s cannot be served: %s", command.version, error)
             self.waiting = f"version {command.version} cannot be loaded there"
+        self._failed_at = trio.current_time()
 
     async def _load(self, command: pb.LayerCommand) -> str:
         """Load weights. Returns why that has to wait; empty if they are in memory."""

@@ -172,7 +172,9 @@ class PipelineSwitch:
     def _deserted(self) -> bool:
         """Whether kin hold all layers, but not of what is served, and no other driver serves it."""
         others = (peer for peer in self._needs.kin(0) if self._is_part(peer))
-        return all(self._needs.kin(layer) for layer in self._needs.layers) and not any(others)
+        there = all(self._needs.kin(layer) for layer in self._needs.layers)
+        loading = any(self._told.get(hop.node_id) == LOADING for hop in self._hops())
+        return there and not any(others) and not loading
 
     async def _take(self, newest: Newest) -> None:
         """Stage a version at all holders and begin with it, or say why that is not possible."""
@@ -337,10 +339,10 @@ class PipelineSwitch:
             said = ""
             try:
                 answers[hop.node_id] = answer = await self._needs.command(hop, command)
-                said = answer.waits if answer.waits != LOADING else ""
+                said = answer.waits
             except MeshnodeError as error:
                 said = str(error)
-            if said and self._told.get(hop.node_id) != said:
+            if said not in ("", LOADING, self._told.get(hop.node_id)):
                 log.info("serving: %s: %s", hop.node_id[:8], said)
             self._told[hop.node_id] = said
             self._needs.look_again(hop.node_id)
