@@ -153,7 +153,11 @@ class PipelineSwitch:
     async def _look(self) -> None:
         newest = self._needs.newest()
         if newest is not None and self._is_worth(newest):
-            await self._take(newest)
+            if len(self._own.hashes) > 1:
+                number = newest.version.number
+                self._wait(f"version {number} waits until the one before the present is freed")
+            else:
+                await self._take(newest)
         await self._settle()
         now = trio.current_time()
         if self._needs.covered(self.served.model_hash) or not self._deserted():
