@@ -4,7 +4,8 @@ Two nodes train alone, with the same settings, in rounds of one step; one serves
 round (``training.serve`` = latest), the other none of them. ``--clients`` clients stream from each
 in turn, so that machine and load are the same. Figures: streams that failed or ended with other
 weights than they began with, the longest pause between two tokens of a stream, and the switches
-meanwhile.
+meanwhile. With ``--layers 0-3 4-7`` each of the two is a pipeline of nodes with these layers
+(decision 0246), in rounds of ten steps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -86,11 +89,23 @@ def wait_trained(running: RunningNode) -> None:
     """Wait until the node has kept the weights of a round."""
     end = time.monotonic() + WITHIN_S
     while time.monotonic() < end:
-        with urllib.request.urlopen(f"{running.url}/api/training/global") as answer:  # noqa: S310
-            if json.load(answer)["diloco"]["outer_step_count"]:
+        with urllib.request.urlopen(f"{running.url}/api/v1/status") as answer:  # noqa: S310
+            if json.load(answer)["training"]["epoch"]:
                 return
         time.sleep(0.5)
     raise SystemExit("the node does not train")
+
+
+@contextmanager
+def trained(layers: Sequence[str], **settings: str) -> Iterator[RunningNode]:
+    """Run a node that trains alone, or a pipeline of nodes with these layers: its driver."""
+    with ExitStack() as stack:
+        first = ("--layers", layers[0]) if layers else ()
+        driver = stack.enter_context(running_node("", 1, *first, **settings))
+        for held in layers[1:]:
+            joining = ("--layers", held, "--tracker", driver.url)
+            stack.enter_context(running_node("", 1, *joining, **settings))
+        yield driver
 
 
 async def measure(
@@ -111,6 +126,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--layers", nargs="*", default=[])
     options = parser.parse_args()
     load, before = Load(options.clients, options.tokens, PROMPT), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -119,11 +135,11 @@ def main() -> None:
         settings = {
             "MESHNODE_TRAINING_ENABLED": "true",
             "MESHNODE_TRAINING_TEXT": str(text),
-            "MESHNODE_TRAINING_DILOCO_STEPS": "1",
+            "MESHNODE_TRAINING_DILOCO_STEPS": "10" if options.layers else "1",
             "MESHNODE_TRAINING_BATCH_SIZE": "1",
         }
-        still = running_node("", 1, **settings, MESHNODE_TRAINING_SERVE="off")
-        changing = running_node("", 1, **settings, MESHNODE_TRAINING_SERVE="latest")
+        still = trained(options.layers, **settings, MESHNODE_TRAINING_SERVE="off")
+        changing = trained(options.layers, **settings, MESHNODE_TRAINING_SERVE="latest")
         with still as first, changing as second:
             wait_trained(first)
             wait_trained(second)

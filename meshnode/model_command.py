@@ -34,6 +34,7 @@ from meshnode.model.manifest import FILES, Manifest, manifest_of
 from meshnode.services.model_source import CACHE_FILE, CURRENT_FILE, MODELS_FOLDER
 from meshnode.services.shards.trained_layers import kept_files
 from meshnode.services.training.resting import RestingTraining
+from meshnode.services.versions.store import FOLDER
 
 WEIGHTS_FILE = "model.safetensors"
 COPIED = (*FILES, TOKENIZER_CONFIG_FILE)
@@ -47,7 +48,7 @@ def run_model_command(options: argparse.Namespace, config: Config) -> None:
         raise StartupError(f"no node has trained in {data_dir}")
     files = open_files(_model(config, data_dir))
     manifest = manifest_of(files, files.config(), data_dir / CACHE_FILE)
-    layers = kept_files(folder, manifest.model_hash)
+    layers = _kept(data_dir, manifest)
     if options.action == "list":
         # Of a node that has trained both ways, the rounds of whole nodes are shown below.
         _list_layers(layers)
@@ -94,9 +95,19 @@ def _export(
     print(f"written: {options.out}, version {version}, weights {anchor.model_hash}")
 
 
+def _kept(data_dir: Path, manifest: Manifest) -> dict[PipelineVersion, Path]:
+    """The versions of layers in a data folder: those that are trained, and those served."""
+    folders = (data_dir / FOLDER, data_dir / TRAINING_FOLDER)
+    return {
+        version: path
+        for folder in folders
+        for version, path in kept_files(folder, manifest.model_hash).items()
+    }
+
+
 def _kept_in(data_dir: Path, manifest: Manifest) -> dict[PipelineVersion, Path]:
     """The versions of layers in another node's data folder. Raises StartupError."""
-    found = kept_files(data_dir / TRAINING_FOLDER, manifest.model_hash)
+    found = _kept(data_dir, manifest)
     if not found:
         raise StartupError(f"no layers of this model were trained in {data_dir}")
     return found

@@ -19,6 +19,7 @@ from meshnode.services.model_source import LayerRoom, ModelSource
 from meshnode.services.moving import MoveClaim
 from meshnode.services.pipeline.records import HopRecorder
 from meshnode.services.settings import Settings
+from meshnode.services.versions.layer_store import LayerStore
 from meshnode.services.versions.store import VersionFiles, VersionStore
 from meshnode.supervise import Drain
 
@@ -37,7 +38,7 @@ class NetworkDependencies:
     model: ModelFacts
     draft: DraftModel | None
     """The model that guesses tokens for generations over other nodes, if there is one."""
-    store: VersionStore
+    store: VersionStore | LayerStore
     """The versions of the weights that may be served."""
     served: VersionFiles
     """The one that the executor was started with."""

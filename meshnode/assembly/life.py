@@ -31,7 +31,7 @@ from meshnode.assembly.network import start_network
 from meshnode.assembly.peers import bootstrap_urls
 from meshnode.assembly.pipeline import own_draft
 from meshnode.assembly.tracing import start_tracing
-from meshnode.assembly.versions import serve_setting
+from meshnode.assembly.versions import serve_setting, version_store
 from meshnode.banner import BannerFacts, print_banner
 from meshnode.config import Config, LimitsConfig
 from meshnode.domain.forwarded import TrustedProxies
@@ -65,7 +65,7 @@ from meshnode.services.model_source import (
 )
 from meshnode.services.moving import MoveClaim
 from meshnode.services.pipeline import Pipeline
-from meshnode.services.versions.store import VersionStore
+from meshnode.services.versions.store import VersionFiles
 from meshnode.supervise import Drain, Restarts
 from meshnode.turns import Turns
 
@@ -93,8 +93,8 @@ async def live(machine: Machine, wanted: range | None = None) -> range | None:
         machine.begin_chain(source.directory)
         # More threads than processors would only wait for one another.
         threads = min(config.resources.cpu_threads, os.cpu_count() or 1)
-        store = VersionStore(data_dir, source)
-        served = store.origin
+        store = version_store(data_dir, source)
+        served: VersionFiles = store.origin
         if serve_setting(config) != OFF:
             served = await trio.to_thread.run_sync(store.chosen)
         place = partial(device_for, config, machine.found, served.files, source)

@@ -15,7 +15,7 @@ from meshnode.assembly.peers import start_dht, start_peers
 from meshnode.assembly.pipeline import start_generations
 from meshnode.assembly.proofs import ordering_pool, start_proofs
 from meshnode.assembly.shards import own_relay, start_holder, start_shard_training
-from meshnode.assembly.training import start_training, start_training_memory
+from meshnode.assembly.training import own_driver, start_training, start_training_memory
 from meshnode.assembly.versions import start_versions
 from meshnode.services.dht.handle import Dht
 from meshnode.services.executor import Executor
@@ -30,7 +30,7 @@ from meshnode.services.shards.relay import ShardRelay
 from meshnode.services.shards.training import ShardTrainer
 from meshnode.services.training.checkpoints import Checkpoints
 from meshnode.services.training.trainer import TrainingService
-from meshnode.services.versions.service import VersionSwitch
+from meshnode.services.versions.service import ServedVersions
 from meshnode.services.weights import WeightServer
 from meshnode.supervise import Supervisor
 
@@ -52,7 +52,7 @@ class NetworkHandles:
     training: TrainingService
     checkpoints: Checkpoints
     proofs: Proofs
-    versions: VersionSwitch
+    versions: ServedVersions
     weights: WeightServer
 
 
@@ -72,17 +72,27 @@ async def start_network(
     generations = await start_generations(
         nursery, run, needs, book=book, ordering=ordering, hops=hops
     )
+    driver = own_driver(needs, dht=dht, book=book, shard_trainer=shard_trainer)
     training = await start_training(
         nursery,
         run,
         needs,
-        dht=dht,
         book=book,
+        driver=driver,
         shard_trainer=shard_trainer,
         exchange=exchange,
         memory=memory,
     )
-    versions = await start_versions(nursery, run, needs, book=book, training=training)
+    versions = await start_versions(
+        nursery,
+        run,
+        needs,
+        book=book,
+        training=training,
+        driver=driver,
+        shard_trainer=shard_trainer,
+        exchange=exchange,
+    )
     return NetworkHandles(
         dht=dht,
         book=book,
@@ -93,7 +103,7 @@ async def start_network(
         generations=generations,
         hops=hops,
         training=training,
-        checkpoints=Checkpoints(needs.source, training),
+        checkpoints=Checkpoints(needs.source, training, versions.piece),
         proofs=proofs,
         versions=versions,
         weights=needs.source.served(),

@@ -12,7 +12,7 @@ from meshnode.assembly.peers import peers_check
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import parts_of
 from meshnode.model.naming import EMBEDDING
-from meshnode.services.peers import PeerBook
+from meshnode.services.peers import Kin, PeerBook
 from meshnode.services.proofs.orders import OrderingPool
 from meshnode.services.proofs.service import Proofs
 from meshnode.services.shards.exchange import LayerExchange
@@ -95,7 +95,7 @@ async def start_shard_training(
         enabled=enabled,
         pool=needs.pool,
         peers=book,
-        members=TrainingMembers(needs.key, book),
+        members=TrainingMembers(needs.key, Kin(book)),
         learning_rate=learning_rate,
         changed=needs.settings.changed,
         versions=LayerVersions(layers),
@@ -117,21 +117,26 @@ def layer_exchange(
     folder = Path(needs.config.data_dir) / TRAINING_FOLDER
     shapes = {name: part.shape for name, part in parts_of(config, held).items()}
 
-    fetcher = LayerFetcher(
-        shapes,
-        {name: part.shape for name, part in parts_of(config).items()},
-        folder / LAYERS_FETCHED,
-        book,
-        needs.pool,
-        needs.timings.training.fetch_s,
-    )
     original = partial(original_layers, needs.source.directory, held)
     return LayerExchange(
         trainer,
         ExchangeFiles(folder, layers, shapes, original),
         shapes,
         tied=EMBEDDING if config.tied_head and EMBEDDING in shapes else "",
-        fetch=fetcher.fetch,
+        fetch=layer_fetcher(needs, book, LAYERS_FETCHED).fetch,
+    )
+
+
+def layer_fetcher(needs: NetworkDependencies, book: PeerBook, folder: str) -> LayerFetcher:
+    """What fetches the held layers from other nodes, by way of this folder of training."""
+    config, held = needs.source.config, needs.source.held
+    return LayerFetcher(
+        {name: part.shape for name, part in parts_of(config, held).items()},
+        {name: part.shape for name, part in parts_of(config).items()},
+        Path(needs.config.data_dir) / TRAINING_FOLDER / folder,
+        book,
+        needs.pool,
+        needs.timings.training.fetch_s,
     )
 
 

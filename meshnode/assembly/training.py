@@ -9,16 +9,18 @@ import trio
 
 from meshnode.assembly.dependencies import NetworkDependencies
 from meshnode.assembly.shards import TRAINING_FOLDER
+from meshnode.assembly.versions import serve_setting
 from meshnode.config import Config
 from meshnode.domain.errors import InvalidRequest, StartupError, Unavailable
 from meshnode.domain.routing import longest_run
+from meshnode.domain.training.serving import BETTER, OFF
 from meshnode.model.data import TokenData
 from meshnode.model.dataset import SEQUENCE_LENGTH, make_dataset
 from meshnode.model.files import TOKENIZER_FILE
 from meshnode.model.manifest import parts_of
 from meshnode.model.trained_model import TrainedModel
 from meshnode.services.dht.handle import Dht
-from meshnode.services.peers import PeerBook
+from meshnode.services.peers import Kin, PeerBook
 from meshnode.services.pipeline.exchange import PipelineLayers
 from meshnode.services.pipeline.routes import Routes
 from meshnode.services.pipeline.training import TrainingDriver
@@ -49,14 +51,13 @@ async def start_training(
     run: Supervisor,
     needs: NetworkDependencies,
     *,
-    dht: Dht,
     book: PeerBook,
+    driver: TrainingDriver | None,
     shard_trainer: ShardTrainer,
     exchange: LayerExchange | None,
     memory: TrainingMemory,
 ) -> TrainingService:
     """Start training. It may fail, for want of disk or memory, without stopping inference."""
-    driver = own_driver(needs, dht=dht, book=book, shard_trainer=shard_trainer)
     layers = None
     if driver is not None and exchange is not None and needs.config.training.exchange:
         layers = own_rounds(needs, driver=driver, exchange=exchange, book=book)
@@ -131,11 +132,12 @@ def own_driver(
     return TrainingDriver(
         training=shard_trainer,
         held=held,
-        routes=Routes(book, held.stop, total),
+        routes=Routes(Kin(book), held.stop, total),
         pool=needs.pool,
         address=address,
         round_steps=lambda: needs.settings.current.training.diloco_steps,
         exchanges=needs.config.training.exchange,
+        commands=serve_setting(needs.config) != OFF,
     )
 
 
@@ -152,6 +154,7 @@ def own_part(
         load=partial(training_data, needs),
         seed=int(needs.key.node_id[:8], 16),
         timings=needs.timings.training,
+        measures=serve_setting(needs.config) == BETTER,
     )
 
 
@@ -171,7 +174,7 @@ def own_rounds(
         {name: part.shape for name, part in parts_of(source.config).items()},
         names=lambda held: parts_of(source.config, held).keys(),
         held_by=held_by,
-        overlapping=lambda: {peer.node_id for n in source.held for peer in book.holders(n)},
+        overlapping=lambda: {peer.node_id for n in source.held for peer in book.kin(n)},
     )
     return PipelineRounds(
         layers=layers,

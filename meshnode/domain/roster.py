@@ -22,6 +22,7 @@ newcomer; no address that failed is tried again within RETRY_BEATS beats, unless
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from meshnode.domain.peers import Capacity, Peer, ShardInfo
@@ -85,11 +86,14 @@ class Roster:
 
         Those that are about to free the model's weights are among them.
         """
-        entries = [
-            entry
-            for entry in self._entries.values()
-            if layer in entry.peer.layers and entry.peer.computes(model_hash)
-        ]
+        return self._nearest(lambda peer: layer in peer.layers and peer.computes(model_hash))
+
+    def kin(self, layer: int, lineage: str) -> list[Peer]:
+        """Peers with this layer of weights that were trained from a model, in the same order."""
+        return self._nearest(lambda peer: layer in peer.layers and peer.lineage == lineage)
+
+    def _nearest(self, wanted: Callable[[Peer], bool]) -> list[Peer]:
+        entries = [entry for entry in self._entries.values() if wanted(entry.peer)]
         entries.sort(key=lambda entry: (entry.suspected, entry.peer.latency_ms))
         return [entry.peer for entry in entries]
 
@@ -147,6 +151,12 @@ class Roster:
         del self._entries[node_id]
         self._note_failed((node_id, host, port), now)
         return True
+
+    def look_again(self, node_id: str, now: float) -> None:
+        """Let the peer's beat be due."""
+        entry = self._entries.get(node_id)
+        if entry is not None:
+            entry.due_at = now
 
     def suspect(self, node_id: str, now: float) -> None:
         """Record a failed call: the peer's beat is due, and one miss now removes the peer."""

@@ -14,7 +14,7 @@ from meshnode.services.training.overview import GlobalTraining, survey
 if TYPE_CHECKING:
     from meshnode.domain.metering import TrafficMeter
     from meshnode.services.training.trainer import TrainingService
-    from meshnode.services.versions.service import VersionSwitch
+    from meshnode.services.versions.service import ServedVersions
     from meshnode.wire import node_pb2 as pb
 
 
@@ -136,7 +136,7 @@ class TrainingApi:
     """Answers from what this node and its peers have measured."""
 
     training: TrainingService
-    versions: VersionSwitch
+    versions: ServedVersions
     traffic: TrafficMeter
 
     async def get_global(self) -> Response:

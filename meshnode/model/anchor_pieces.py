@@ -138,14 +138,19 @@ def read_piece(anchor: Anchor, unit: Unit) -> bytes:
     tensor = tensors_of(anchor).get(unit.name)
     if tensor is None:
         raise InvalidRequest(FIELD, f"the checkpoint has no {unit.name}")
-    first, stop = unit.rows or (0, len(tensor))
-    if not 0 <= first < stop <= len(tensor):
-        raise InvalidRequest(FIELD, f"{unit.name} has rows 0 to {len(tensor)}")
-    piece = tensor[first:stop]
-    if 4 * piece.numel() > MAX_BYTES:
-        rows = rows_of(tuple(tensor.shape))
+    rows = rows_in(unit, tuple(tensor.shape))
+    return safetensors.torch.save({unit.name: tensor[rows.start : rows.stop].contiguous()})
+
+
+def rows_in(unit: Unit, shape: tuple[int, ...]) -> range:
+    """The rows that a piece has of a tensor of this shape. Raises InvalidRequest."""
+    first, stop = unit.rows or (0, shape[0])
+    if not 0 <= first < stop <= shape[0]:
+        raise InvalidRequest(FIELD, f"{unit.name} has rows 0 to {shape[0]}")
+    if 4 * (stop - first) * math.prod(shape[1:]) > MAX_BYTES:
+        rows = rows_of(shape)
         raise InvalidRequest(FIELD, f"{unit} is too large; ask for {rows} rows at a time")
-    return safetensors.torch.save({unit.name: piece.contiguous()})
+    return range(first, stop)
 
 
 def units_of(weights: WeightsVersion, name: str, shape: tuple[int, ...]) -> list[Unit]:

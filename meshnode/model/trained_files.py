@@ -24,10 +24,12 @@ from meshnode.model.weights import Checkpoint, SafetensorsCheckpoint, StoredRows
 class TrainedFiles(ModelFiles):
     """The files of ``origin``, with the weights of another file."""
 
-    def __init__(self, origin: ModelFiles, weights: Path) -> None:
+    def __init__(self, origin: ModelFiles, weights: Path, held: range | None = None) -> None:
+        """``held`` are the layers whose weights are in the file, by default all."""
         super().__init__(origin.path)
         self._origin = origin
         self.weights = weights
+        self._held = held
 
     @property
     def name(self) -> str:
@@ -39,7 +41,7 @@ class TrainedFiles(ModelFiles):
         """The format of the origin's weights, or INT8 if these have fewer bits."""
         found: set[Format] = set()
         with self._origin.checkpoint() as checkpoint:
-            for part in parts_of(self.config()).values():
+            for part in parts_of(self.config(), self._held).values():
                 if len(part.shape) == 2:
                     form = narrowest(StoredRows(checkpoint, [part]))
                     found.add(Format.INT8 if form.integer else form)

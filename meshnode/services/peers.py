@@ -108,6 +108,13 @@ class PeerBook:
         """The peers that hold a layer of a model, by default this node's, the nearest first."""
         return self._roster.holders(layer, model_hash or self.own.model_hash)
 
+    def kin(self, layer: int) -> list[Peer]:
+        """The peers that hold a layer of the model that this node was started with.
+
+        Whatever weights of it they serve (decision 0225); the nearest first.
+        """
+        return self._roster.kin(layer, self.own.lineage)
+
     def knows(self, host: str, grpc_port: int) -> bool:
         """Whether a peer is at this address."""
         return any(
@@ -122,6 +129,11 @@ class PeerBook:
     def suspect(self, node_id: str) -> None:
         """Check this peer now, because a call to it failed. Without an answer, it is removed."""
         self._roster.suspect(node_id, trio.current_time())
+        self._due.set()
+
+    def look_again(self, node_id: str) -> None:
+        """Ask this peer for its description now: it is said to have changed."""
+        self._roster.look_again(node_id, trio.current_time())
         self._due.set()
 
     def take_report(
@@ -162,15 +174,17 @@ class PeerBook:
             for layer in range(own.total_layers):
                 if len(self.holders(layer)) >= ENOUGH_HOLDERS:
                     continue
-                for contact in await self._dht.find_holders(layer_key(own.model_hash, layer)):
-                    await self._try(contact)
+                for model_hash in dict.fromkeys((own.model_hash, own.lineage)):
+                    for contact in await self._dht.find_holders(layer_key(model_hash, layer)):
+                        await self._try(contact)
 
     async def publish_held(self) -> None:
         """Keep this node and its layers published, until cancelled."""
         announced: set[NodeId] = set()
         while True:
             own = self.own
-            hashes = own.model_hashes or (own.model_hash,)
+            # Under the model's own hash too: a node that serves other weights of it can switch.
+            hashes = {own.lineage, *(own.model_hashes or (own.model_hash,))}
             keys = {layer_key(each, layer) for each in hashes for layer in own.layers}
             keys.add(NETWORK_KEY)
             for key in announced - keys:
@@ -278,6 +292,24 @@ class PeerBook:
             return
         if answer.accepted:
             self._reported[node_id] = now
+
+
+class Kin:
+    """The peers that hold layers of the model that this node was started with.
+
+    Nodes train together whatever weights they serve (decision 0225), so training asks here.
+    """
+
+    def __init__(self, book: PeerBook) -> None:
+        self._book = book
+
+    def get(self, node_id: str) -> Peer | None:
+        """The peer with this id."""
+        return self._book.get(node_id)
+
+    def holders(self, layer: int, model_hash: str = "") -> list[Peer]:
+        """The peers with a layer; of all weights, or of those with a model hash."""
+        return self._book.holders(layer, model_hash) if model_hash else self._book.kin(layer)
 
 
 async def serve_peers(

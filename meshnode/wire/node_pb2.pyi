@@ -272,7 +272,7 @@ class Opinion(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., assigned: _Optional[float] = ..., others: _Optional[float] = ...) -> None: ...
 
 class LayerCommand(_message.Message):
-    __slots__ = ("action", "version", "source", "name", "feedback", "format", "parameters", "layer_gradients", "digests", "scales", "weights", "sparse", "tensors", "nodes", "model_hash", "first_row", "stop_row")
+    __slots__ = ("action", "version", "source", "name", "feedback", "format", "parameters", "layer_gradients", "digests", "scales", "weights", "sparse", "tensors", "nodes", "model_hash", "first_row", "stop_row", "switched", "held_out_loss")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +297,8 @@ class LayerCommand(_message.Message):
     MODEL_HASH_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     STOP_ROW_FIELD_NUMBER: _ClassVar[int]
+    SWITCHED_FIELD_NUMBER: _ClassVar[int]
+    HELD_OUT_LOSS_FIELD_NUMBER: _ClassVar[int]
     action: str
     version: str
     source: str
@@ -314,7 +316,9 @@ class LayerCommand(_message.Message):
     model_hash: str
     first_row: int
     stop_row: int
-    def __init__(self, action: _Optional[str] = ..., version: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., feedback: _Optional[str] = ..., format: _Optional[int] = ..., parameters: _Optional[int] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., digests: _Optional[_Iterable[str]] = ..., scales: _Optional[_Iterable[float]] = ..., weights: _Optional[_Iterable[float]] = ..., sparse: _Optional[bool] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., nodes: _Optional[_Iterable[str]] = ..., model_hash: _Optional[str] = ..., first_row: _Optional[int] = ..., stop_row: _Optional[int] = ...) -> None: ...
+    switched: bool
+    held_out_loss: float
+    def __init__(self, action: _Optional[str] = ..., version: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., feedback: _Optional[str] = ..., format: _Optional[int] = ..., parameters: _Optional[int] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., digests: _Optional[_Iterable[str]] = ..., scales: _Optional[_Iterable[float]] = ..., weights: _Optional[_Iterable[float]] = ..., sparse: _Optional[bool] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., nodes: _Optional[_Iterable[str]] = ..., model_hash: _Optional[str] = ..., first_row: _Optional[int] = ..., stop_row: _Optional[int] = ..., switched: _Optional[bool] = ..., held_out_loss: _Optional[float] = ...) -> None: ...
 
 class LayerTensor(_message.Message):
     __slots__ = ("name", "shape", "sha256")
@@ -327,7 +331,7 @@ class LayerTensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class LayerAnswer(_message.Message):
-    __slots__ = ("missing", "layer_gradients", "tensors", "piece")
+    __slots__ = ("missing", "layer_gradients", "tensors", "piece", "model_hashes", "waits")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -339,11 +343,15 @@ class LayerAnswer(_message.Message):
     LAYER_GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_HASHES_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     missing: str
     layer_gradients: _containers.ScalarMap[str, bytes]
     tensors: _containers.RepeatedCompositeFieldContainer[LayerTensor]
     piece: bytes
-    def __init__(self, missing: _Optional[str] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., piece: _Optional[bytes] = ...) -> None: ...
+    model_hashes: _containers.RepeatedScalarFieldContainer[str]
+    waits: str
+    def __init__(self, missing: _Optional[str] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., piece: _Optional[bytes] = ..., model_hashes: _Optional[_Iterable[str]] = ..., waits: _Optional[str] = ...) -> None: ...
 
 class GossipGradientResponse(_message.Message):
     __slots__ = ("accepted", "reason", "current_round")

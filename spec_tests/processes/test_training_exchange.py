@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 
+from meshnode.domain.training.position import PipelineVersion
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.diloco import OuterStep, Rule, aggregate
 from meshnode.model.loading import load_model
+from meshnode.model.manifest import TensorFacts, facts_of_tensors, hash_of_tensors
 from meshnode.model.trained_model import Anchor
 from meshnode.model.weights import checkpoint_tensors
 from meshnode.services.gradient_values import PackedGradients
@@ -97,6 +100,51 @@ def test_two_pipelines_end_a_round_with_the_sum_of_what_both_have_learned(
     assert held[0] == held[2]
     assert held[1] == held[3]
     assert held[0] | held[1] == anchor.weights.keys()
+
+
+@pytest.mark.long
+def test_three_pipelines_over_two_nodes_each_are_three_replicas(
+    processes: TrainingProcesses,
+) -> None:
+    splits = [("ab", "0-1", "2-3"), ("cd", "0", "1-3"), ("ef", "0-1", "2-3")]
+    nodes = [pipeline(processes, *split) for split in splits]
+    drivers = [first for first, _ in nodes]
+    wait_until(lambda: all(replicas(processes, driver) == 3 for driver in drivers), WITHIN_S)
+    processes.wait_rounds(2, *drivers)
+    for node in processes.nodes:
+        answer = node.ask("PATCH", "/api/v1/config", {"training": {"enabled": False}})
+        assert answer.status == 200, answer.body
+    # Whatever the split, a tensor of a version has one hash, and all give that of the model.
+    version, hashes = wait_until(lambda: newest_shared(processes.nodes), WITHIN_S)
+    assert version.number >= 2
+    assert {len(found) for found in hashes.values()} == {1}
+    facts = {name: found.copy().pop() for name, found in hashes.items()}
+    assert hash_of_tensors(facts).startswith(version.name)
+
+
+def newest_shared(
+    nodes: list[Node],
+) -> tuple[PipelineVersion, dict[str, set[TensorFacts]]] | None:
+    """The newest version that all holders have kept, and what they have of each tensor."""
+    files = [kept_files_of(node) for node in nodes]
+    shared = set.intersection(*map(set, files))
+    if not shared:
+        return None
+    version = max(shared)
+    hashes: dict[str, set[TensorFacts]] = {}
+    for found in files:
+        for name, facts in facts_of_tensors(
+            safetensors.torch.load_file(found[version]).items()
+        ).items():
+            hashes.setdefault(name, set()).add(facts)
+    return version, hashes
+
+
+def kept_files_of(node: Node) -> dict[PipelineVersion, Path]:
+    folder = node.data_dir / "training"
+    named = re.compile(r"layers-(\d+)-([0-9a-f]{16})\.safetensors")
+    found = {path: named.fullmatch(path.name) for path in folder.iterdir()}
+    return {PipelineVersion(int(m[1]), m[2]): path for path, m in found.items() if m}
 
 
 @pytest.mark.long

@@ -1,9 +1,9 @@
 """The versions of the model that the executor computes with (decision 0225).
 
 Terms: a *version* is the weights of one round of training, or those that the node was started with.
-The *current* version is the one that new generations and sessions begin with. A version that is no
-longer current *drains*: it stays until the last generation and the last session that began with it
-have ended, and is freed then.
+The *current* version is the one that new generations and sessions begin with. Another one is in
+memory *beside* it as long as somebody uses it: the generations and sessions that began with it, and
+whoever retains it for those that may still come from other nodes (decision 0246).
 
 Invariants: a generation, and a peer's session, computes with one version from its first position to
 its last; the current version is never freed.
@@ -42,7 +42,7 @@ class ServedVersion:
 
 
 class Versions:
-    """The current version, and those that drain."""
+    """The current version, and those beside it."""
 
     def __init__(self, first: ServedVersion) -> None:
         self.current = first
@@ -52,12 +52,12 @@ class Versions:
         """How often another version became the current one."""
         self.changed: list[Callable[[], None]] = []
         """Each is called after a switch, and after a version was freed."""
-        self._draining: list[ServedVersion] = []
+        self._beside: list[ServedVersion] = []
 
     @property
     def all(self) -> tuple[ServedVersion, ...]:
         """Those in memory, the current one first."""
-        return (self.current, *self._draining)
+        return (self.current, *self._beside)
 
     @property
     def hashes(self) -> tuple[str, ...]:
@@ -89,23 +89,33 @@ class Versions:
 
     def switch(self, version: ServedVersion) -> None:
         """Let everything that begins from now on begin with ``version``."""
-        self._draining.insert(0, self.current)
+        self._beside = [each for each in self._beside if each is not version]
+        self._beside.insert(0, self.current)
         self.current = version
-        self.seen.pop(version.model_hash, None)
-        self.seen[version.model_hash] = None
-        while len(self.seen) > MAX_SEEN:
-            del self.seen[next(iter(self.seen))]
+        self._see(version)
         self.switches += 1
         self._free()
         self._tell()
 
+    def add(self, version: ServedVersion) -> None:
+        """Compute with ``version`` too, for whoever names it. The caller has retained it."""
+        self._beside.append(version)
+        self._see(version)
+        self._tell()
+
+    def _see(self, version: ServedVersion) -> None:
+        self.seen.pop(version.model_hash, None)
+        self.seen[version.model_hash] = None
+        while len(self.seen) > MAX_SEEN:
+            del self.seen[next(iter(self.seen))]
+
     def _free(self) -> None:
-        kept = [each for each in self._draining if each.users]
-        if len(kept) < len(self._draining):
-            for each in self._draining:
+        kept = [each for each in self._beside if each.users]
+        if len(kept) < len(self._beside):
+            for each in self._beside:
                 if not each.users:
                     each.engine.unload()
-            self._draining = kept
+            self._beside = kept
             self._tell()
 
     def _tell(self) -> None:

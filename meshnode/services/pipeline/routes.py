@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -25,7 +25,6 @@ from meshnode.domain.routing import (
 
 if TYPE_CHECKING:
     from meshnode.domain.peers import Peer
-    from meshnode.services.peers import PeerBook
 
 MAX_AHEAD = 8
 """Messages that a driver sends ahead at most, whatever a holder allows."""
@@ -57,6 +56,16 @@ class RemoteHop:
         return self.last - self.first + 1
 
 
+class LayerBook(Protocol):
+    """Knows peers, and which layers they hold."""
+
+    def holders(self, layer: int, model_hash: str = "") -> list[Peer]:
+        """The peers that hold a layer of a model, the nearest first."""
+
+    def get(self, node_id: str) -> Peer | None:
+        """The peer with this id."""
+
+
 class Routes:
     """Chooses paths by what this node itself has seen of each peer.
 
@@ -66,7 +75,7 @@ class Routes:
 
     def __init__(
         self,
-        book: PeerBook,
+        book: LayerBook,
         first: int,
         total: int,
         *,

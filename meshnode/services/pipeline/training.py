@@ -16,8 +16,8 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,11 +86,13 @@ class TrainingDriver:
         address: Callable[[], str],
         round_steps: Callable[[], int],
         exchanges: bool = False,
+        commands: bool = False,
     ) -> None:
         """``training`` keeps the graph of this node's layers, and gets their gradients.
 
         After ``round_steps`` steps all holders keep a version of their layers (decision 0201),
         unless the pipeline ``exchanges``: then the rounds decide about versions (decision 0222).
+        ``commands`` says that holders get other commands, while steps are taken.
 
         ``address`` gives ``host:port`` of this node's gRPC interface, as the holders have it in
         their peer books; it may raise Unavailable.
@@ -102,10 +104,11 @@ class TrainingDriver:
         self._address = address
         self._round_steps = round_steps
         self._exchanges = exchanges
+        self._in_lanes = exchanges or commands
         self._path: tuple[RemoteHop, ...] | None = None
         self._lanes: dict[str, trio.Lock] = {}
-        """By node id. In an exchange commands and steps come at the same time: messages to one
-        holder go one after the other then, since their numbers must rise."""
+        """By node id. Commands and steps come at the same time: messages to one holder go one after
+        the other, since their numbers must rise."""
         self._turns: dict[str, Turn] = {}
         """The round of each holder, and the number of the latest message, by node id."""
         self._trained: tuple[RemoteHop, ...] | None = None
@@ -115,11 +118,6 @@ class TrainingDriver:
     def nodes(self) -> int:
         """How many nodes took part in the latest step that succeeded, this one included."""
         return 0 if self._trained is None else 1 + len(self._trained)
-
-    def _lane(self, hop: RemoteHop) -> AbstractAsyncContextManager[object]:
-        if not self._exchanges:
-            return nullcontext()
-        return self._lanes.setdefault(hop.node_id, trio.Lock())
 
     def _steps_of_a_round(self) -> int:
         return MAX_NUMBER if self._exchanges else self._round_steps()
@@ -292,6 +290,14 @@ class TrainingDriver:
                 raise _failure(hop, parse_failure(answer.error_message)[0], answer.error_message)
             return answer
         raise _failure(hop, Code.DEADLINE_EXCEEDED, "no answer in time")
+
+    @asynccontextmanager
+    async def _lane(self, hop: RemoteHop) -> AsyncIterator[None]:
+        if not self._in_lanes:
+            yield
+            return
+        async with self._lanes.setdefault(hop.node_id, trio.Lock()):
+            yield
 
     async def _ask(
         self,

@@ -14,6 +14,8 @@ apply       makes new weights of a version and the contributions that count, as 
 fetch       makes a candidate of weights that other nodes have
 keep        makes a candidate, or an earlier version, the new version, and goes on from it
 piece       gives rows of a tensor of a version
+facts       gets a version ready to be served (``services.versions.holder``; decision 0246)
+serve       serves a version
 ==========  ======================================================================================
 
 Invariants: a command may come again, and then changes nothing more; new weights are on the disk
@@ -53,6 +55,7 @@ MAX_OFFERS = 256
 MAX_OFFERED_BYTES = 1 << 30
 """Of all of them together."""
 
+Answer = Callable[[pb.LayerCommand], Awaitable[pb.LayerAnswer]]
 Fetch = Callable[[pb.LayerCommand], Awaitable[Tensors | None]]
 """The checked tensors that a command names, from other nodes; None if these do not give them."""
 
@@ -83,7 +86,9 @@ class LayerExchange:
         self._one = trio.Lock()
         self._at: tuple[Position, int] | None = None
         """The version whose weights are in memory, and the count of steps when they came."""
-        self._actions: Mapping[str, Callable[[pb.LayerCommand], Awaitable[pb.LayerAnswer]]] = {
+        self.serving: Mapping[str, Answer] = {}
+        """What does the commands that are about serving; they wait for no others."""
+        self._actions: Mapping[str, Answer] = {
             "restore": self._restore,
             "part": self._part,
             "name": self._name,
@@ -96,9 +101,12 @@ class LayerExchange:
 
     async def answer(self, command: pb.LayerCommand) -> pb.LayerAnswer:
         """Do what the driver asks. Raises InvalidRequest and OSError."""
+        if (serve := self.serving.get(command.action)) is not None:
+            return await serve(command)
         act = self._actions.get(command.action)
         if act is None:
-            raise InvalidRequest("action", f"must be one of {', '.join(self._actions)}")
+            known = (*self._actions, *self.serving)
+            raise InvalidRequest("action", f"must be one of {', '.join(known)}")
         async with self._one:
             return await act(command)
 

@@ -70,6 +70,10 @@ class TrainedLayers:
         """A version that was kept; None if it is not there, or does not fit."""
         return self._read(self._file(version))
 
+    def path_of(self, version: PipelineVersion) -> Path:
+        """The file of a version, whether it is there or not."""
+        return self._file(version)
+
     def drop_after(self, version: PipelineVersion) -> None:
         """Remove the versions that were made after this one, which was gone back to."""
         for other in self.versions():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 32
 """Answers that wait while another is made: pieces for eight nodes that ask for four at once."""
 _PHASES = ((0, "bootstrap"), (9, "early"), (99, "middle"))
+
+
+Served = Callable[[Unit], Awaitable[bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,14 @@ def unit_of_checkpoint(text: str) -> Unit | None:
 class Checkpoints:
     """Handle of the checkpoints that this node serves."""
 
-    def __init__(self, source: ModelSource, training: TrainingService) -> None:
-        """``source`` is the model that the node was started with."""
+    def __init__(
+        self, source: ModelSource, training: TrainingService, served: Served | None = None
+    ) -> None:
+        """``source`` is the model that the node was started with.
+
+        ``served`` reads pieces of trained layers that this node serves.
+        """
+        self._served = served
         self._source = source
         self._training = training
         self._making = trio.CapacityLimiter(1)
@@ -141,6 +151,11 @@ class Checkpoints:
         anchor, info = await self._anchor(), self.info()
         if self._making.statistics().tasks_waiting >= MAX_WAITING:
             raise RateLimited(1, "too many nodes are fetching a checkpoint")
+        if self._served is not None:
+            async with self._making:
+                found = await self._served(unit)
+            if found is not None:
+                return found
         rounds = self._training.rounds
         if isinstance(anchor, PipelineAnchor) and rounds is not None:
             return await self._piece_of_pipeline(rounds.learner, unit)

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from meshnode.domain.errors import MeshnodeError, StartupError, public_reason
 from meshnode.domain.metering import TrainingFigures
-from meshnode.domain.training.position import Position
+from meshnode.domain.training.position import PipelineVersion, Position
 from meshnode.model.data import Shuffled, TokenData
 from meshnode.model.training import Batch
 from meshnode.services.settings import LiveSettings
+from meshnode.services.training.learner import VALIDATION_BATCH, VALIDATION_ROWS
 from meshnode.services.training.progress import MAX_LOSSES, Progress
 from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
 from meshnode.services.wakeup import Wakeup, wait_any
@@ -35,6 +36,8 @@ from meshnode.services.wakeup import Wakeup, wait_any
 log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
+MAX_MEASURED = 16
+"""Versions whose losses are known, beside the untrained one."""
 
 
 class LayerUpdates(Protocol):
@@ -65,6 +68,9 @@ class StepDriver(Protocol):
     ) -> float:
         """The loss of a step. Raises MeshnodeError."""
 
+    async def loss(self, tokens: Tensor, labels: Tensor) -> float:
+        """The loss without a step. Raises MeshnodeError."""
+
 
 class PipelinePart:
     """This node's training in a pipeline, as driver or follower."""
@@ -78,8 +84,9 @@ class PipelinePart:
         load: Callable[[], TokenData],
         seed: int,
         timings: TrainingTimings = TRAINING_TIMINGS,
+        measures: bool = False,
     ) -> None:
-        """``driver`` is None for a follower.
+        """``driver`` is None for a follower. With ``measures`` it measures what all keep.
 
         ``load`` blocks; it is called when the driver first trains. ``seed`` decides the order of
         the data.
@@ -88,6 +95,10 @@ class PipelinePart:
         self.losses: list[float] = []
         """Mean losses of ``diloco_steps`` steps each, oldest first."""
         self.shards: set[int] = set()
+        self.held_out: dict[PipelineVersion, float] = {}
+        """Held-out losses of the latest versions, as they were measured since the start."""
+        self.kept = Wakeup()
+        """Set when another version was kept."""
         self.problem = ""
         """Why no step succeeds, in words for the operator."""
         self._settings = settings
@@ -96,6 +107,7 @@ class PipelinePart:
         self._driver = driver
         self._load = load
         self._seed = seed
+        self._measures = measures
         self._data: TokenData | None = None
         self._window: list[float] = []
         self._stepped_at = -math.inf
@@ -169,8 +181,11 @@ class PipelinePart:
                 size, seed = config.batch_size, self._seed + self.progress.steps
                 batches, shuffled = data.batches(range(data.shards), size, seed), None
             shuffled = shuffled or next(batches)
+            held_out = await self._held_out(driver, data)
+            before = self._updates.position.version
             loss = await self._step(driver, shuffled.batch)
             if loss is not None:
+                self._note_kept(before, held_out)
                 self.shards |= shuffled.shards
                 self._count(loss, shuffled.batch.tokens)
                 shuffled = None
@@ -186,6 +201,40 @@ class PipelinePart:
             return None
         self.problem = ""
         return loss
+
+    async def _held_out(self, driver: StepDriver, data: TokenData) -> float | None:
+        """The held-out loss of the weights, if the next step keeps them; else None."""
+        at = self._updates.position
+        first = at == Position() and at.version not in self.held_out
+        if not self._measures or not (
+            first or at.steps >= self._settings.current.training.diloco_steps
+        ):
+            return None
+        batches = data.validation_batches(VALIDATION_BATCH, VALIDATION_ROWS)
+        try:
+            loss = fmean([await driver.loss(batch.inputs, batch.targets) for batch in batches])
+        except MeshnodeError as error:
+            log.info("the weights are not measured: %s", error)
+            return None
+        if first:
+            self.held_out[at.version] = loss
+        return loss
+
+    def _note_kept(self, before: PipelineVersion, held_out: float | None) -> None:
+        """Note the loss of the version that a step has kept, if it has."""
+        version = self._updates.position.version
+        if version == before:
+            return
+        if held_out is not None:
+            self.held_out[version] = held_out
+            log.info("version %d kept, held-out loss %.4f", version.number, held_out)
+            latest = sorted(self.held_out)[-MAX_MEASURED:]
+            self.held_out = {
+                one: self.held_out[one]
+                for one in (PipelineVersion(), *latest)
+                if one in self.held_out
+            }
+        self.kept.set()
 
     def _count(self, loss: float, tokens: int) -> None:
         progress = self.progress

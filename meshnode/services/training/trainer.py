@@ -145,6 +145,14 @@ class TrainingService:
             return None
         return (kept, anchor_file(self._folder, kept)) if kept.version else None
 
+    @property
+    def kept_by_pipeline(self) -> WeightsVersion | None:
+        """The newest weights that a pipeline in the rounds has kept; None before a round."""
+        if self._layers is None or self.rounds is None:
+            return None
+        kept = self.rounds.record.published.kept
+        return kept if kept.version else None
+
     def loss_of(self, weights: WeightsVersion) -> float | None:
         """The held-out loss of weights, if it was measured since the start."""
         rounds = self.rounds

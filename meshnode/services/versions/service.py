@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -25,23 +25,20 @@ from meshnode.domain.training.serving import OFF, Measured, is_worth_serving
 from meshnode.domain.units import GIBIBYTE
 from meshnode.memory import give_back_memory
 from meshnode.model.documents import ModelUnreadable
-from meshnode.model.engine import Engine
-from meshnode.model.loading import LoadedModel, packed_bytes
-from meshnode.services.executor import Executor, ServedVersion
-from meshnode.services.training.low_priority_thread import LowPriorityThread
+from meshnode.model.loading import LoadedModel
+from meshnode.services.executor import Executor
+from meshnode.services.versions.loading import VersionLoader
 from meshnode.services.wakeup import Wakeup, wait_any
 
 if TYPE_CHECKING:
     from meshnode.domain.training.agreement import WeightsVersion
+    from meshnode.model.anchor_pieces import Unit
     from meshnode.services.versions.store import VersionFiles, VersionStore
 
 log = logging.getLogger(__name__)
 
-USER = "versions"
-"""The name under which a second version reserves memory of the executor."""
 LOOK_EVERY_S = 10.0
 """How often a version that has to wait for a peer is looked at."""
-AUTO_DTYPE = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,29 @@ class VersionDependencies:
     """Set when ``newest`` may give something else."""
 
 
+class ServedVersions(Protocol):
+    """What may be asked of whatever decides what is served."""
+
+    @property
+    def setting(self) -> str:
+        """``training.serve`` as it is in force."""
+
+    @property
+    def served(self) -> VersionFiles:
+        """What new generations begin with."""
+
+    @property
+    def served_loss(self) -> float | None:
+        """Its held-out loss; None if that is not known."""
+
+    @property
+    def waiting(self) -> str:
+        """Why a newer version is not served yet; empty if none waits."""
+
+    async def piece(self, unit: Unit) -> bytes | None:
+        """A piece of trained layers that are served here; None if there is none."""
+
+
 class VersionSwitch:
     """Handle of the service."""
 
@@ -84,12 +104,9 @@ class VersionSwitch:
         self.setting = needs.setting
         self._needs = needs
         self._executor = needs.executor
-        self._thread = LowPriorityThread()
-        self._first_bytes = needs.executor.versions.current.model.weight_bytes
+        self._loader = VersionLoader(needs.executor, needs.load, needs.dtype)
         self._refused: WeightsVersion | None = None
         """The version that could not be loaded; it is not tried again."""
-        self._freed = Wakeup()
-        needs.executor.versions.changed.append(self._freed.set)
 
     @property
     def served_loss(self) -> float | None:
@@ -97,11 +114,15 @@ class VersionSwitch:
         measured = self._needs.loss_of(self.served.weights)
         return self.served.loss if measured is None else measured
 
+    async def piece(self, unit: Unit) -> bytes | None:
+        """None: training gives the pieces of whole models."""
+        return None
+
     async def run(self) -> None:
         """Switch whenever it is worth it, until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._account)
+                nursery.start_soon(self._loader.account)
                 while True:
                     news = self._needs.news.next
                     candidate = self._wanted()
@@ -110,7 +131,7 @@ class VersionSwitch:
                         again = trio.current_time() + LOOK_EVERY_S if held_up else math.inf
                         await wait_any(news, deadline=again)
         finally:
-            self._thread.close()
+            self._loader.close()
 
     def _wanted(self) -> Candidate | None:
         """The version to switch to, if there is one."""
@@ -137,7 +158,7 @@ class VersionSwitch:
         weights, store = candidate.measured.weights, self._needs.store
         try:
             await trio.to_thread.run_sync(store.take, candidate.anchor, weights)
-            found = await self._thread(partial(store.read, weights))
+            found = await self._loader.blocking(partial(store.read, weights))
             chosen = replace(found, loss=candidate.measured.loss)
             await self._load(chosen)
         except FileNotFoundError:
@@ -151,39 +172,34 @@ class VersionSwitch:
         return True
 
     async def _load(self, chosen: VersionFiles) -> None:
-        versions, begun = self._executor.versions, trio.current_time()
-        expected = await self._thread(partial(self._expected_bytes, chosen))
-        beside = versions.weight_bytes + expected - self._first_bytes
-        # A device has given all of its memory to weights and cache: no second version fits.
-        if self._executor.where is None and beside <= self._executor.spare_beside(USER):
-            self._executor.reserve(USER, max(0, beside))
+        begun = trio.current_time()
+        if await self._loader.fits_beside(chosen):
             try:
-                await self._executor.wait_room()
-                version = await self._version(chosen)
+                version = await self._loader.beside(chosen)
                 await trio.to_thread.run_sync(self._needs.store.choose, chosen)
                 self._executor.switch(version)
             finally:
-                self._reserve()
+                self._loader.reserve()
         else:
-            await self._load_alone(chosen, expected)
+            await self._load_alone(chosen)
         before, self.served = self.served, chosen
         log.info(
             "serving version %d (model %s) after version %d: held-out loss %s after %s, %.1f s",
             chosen.weights.version,
             chosen.model_hash[:16],
             before.weights.version,
-            _spelled(chosen.loss),
-            _spelled(self._needs.loss_of(before.weights)),
+            spelled(chosen.loss),
+            spelled(self._needs.loss_of(before.weights)),
             trio.current_time() - begun,
         )
 
-    async def _load_alone(self, chosen: VersionFiles, expected: int) -> None:
+    async def _load_alone(self, chosen: VersionFiles) -> None:
         """Load a version in place of the present one, while nothing is generated."""
-        executor, number = self._executor, chosen.weights.version
-        spare = executor.spare_beside(USER)
-        if expected - self._first_bytes > spare:
+        executor, loader, number = self._executor, self._loader, chosen.weights.version
+        spare, more = loader.spare, await loader.more_bytes(chosen)
+        if more > spare:
             raise ValueError(
-                f"it takes {expected / GIBIBYTE:.2f} GiB, more than resources.max_memory_gb leaves"
+                f"it takes {more / GIBIBYTE:.2f} GiB more than resources.max_memory_gb leaves"
             )
         self.waiting = (
             f"version {number} waits for an idle moment: resources.max_memory_gb leaves "
@@ -198,62 +214,23 @@ class VersionSwitch:
         try:
             before.engine.unload()
             await trio.to_thread.run_sync(give_back_memory)
-            executor.reserve(USER, max(0, expected - self._first_bytes))
+            loader.reserve(more)
             try:
-                version = await self._version(chosen)
+                version = await loader.version(chosen)
             except BaseException:
                 # What was served is loaded again: from its own files, as at a start.
                 with trio.CancelScope(shield=True):
-                    executor.switch(await self._version(self.served))
+                    executor.switch(await loader.version(self.served))
                 raise
             await trio.to_thread.run_sync(self._needs.store.choose, chosen)
             executor.switch(version)
         finally:
             executor.gate.open()
-            self._reserve()
-
-    async def _version(self, chosen: VersionFiles) -> ServedVersion:
-        """Load a version, off the event loop."""
-        alike, most_rows = self._executor.versions.current.engine, self._executor.limits.max_batch
-
-        def load() -> ServedVersion:
-            model = self._needs.load(chosen)
-            engine = Engine(model.decoder, most_rows, alike)
-            return ServedVersion(chosen.weights, chosen.model_hash, model.facts, engine)
-
-        version = await self._thread(load)
-        if alike.seamless and not version.engine.seamless:
-            raise ValueError("it rounds differently from the version that is served")
-        return version
-
-    def _expected_bytes(self, chosen: VersionFiles) -> int:
-        """What another version will take, by estimate. Blocks. Raises ModelUnreadable."""
-        current = self._executor.versions.current.model
-        form = chosen.files.auto_format if self._needs.dtype == AUTO_DTYPE else None
-        if form is None:
-            return current.weight_bytes
-        return max(current.weight_bytes, packed_bytes(current.config, current.card.layers, form))
-
-    def _reserve(self) -> None:
-        """Reserve what the versions in memory take beyond what the first one took."""
-        nbytes = self._executor.versions.weight_bytes - self._first_bytes
-        self._executor.reserve(USER, max(0, nbytes))
-
-    async def _account(self) -> None:
-        """Give the memory of a version back once it has been freed."""
-        held = len(self._executor.versions.all)
-        while True:
-            freed = self._freed.next
-            now = len(self._executor.versions.all)
-            if now < held:
-                await trio.to_thread.run_sync(give_back_memory)
-                self._reserve()
-                log.info("a version that is no longer served was freed")
-            held = now
-            await wait_any(freed)
+            loader.reserve()
 
 
-def _spelled(loss: float | None) -> str:
+def spelled(loss: float | None) -> str:
+    """A loss, for the log."""
     return "unknown" if loss is None else f"{loss:.4f}"
 
 

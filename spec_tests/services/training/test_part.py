@@ -48,6 +48,10 @@ class Steps:
         self.done += 1
         return loss
 
+    async def loss(self, tokens: Tensor, labels: Tensor) -> float:
+        await trio.lowlevel.checkpoint()
+        return 10.0 - self.done
+
 
 @dataclass
 class Updates:
@@ -70,13 +74,19 @@ class Node:
     """A ``PipelinePart`` with settings that a test changes."""
 
     def __init__(
-        self, steps: Steps, *, drives: bool = True, load: Callable[[], TokenData] = token_data
+        self,
+        steps: Steps,
+        *,
+        drives: bool = True,
+        load: Callable[[], TokenData] = token_data,
+        measures: bool = False,
+        updates: type[Updates] = Updates,
     ) -> None:
         config = build_config(
             {"data_dir": "none", "training.diloco_steps": 2, "training.batch_size": 4}
         )
         self.settings = ChangingSettings(config)
-        self.updates = Updates(steps)
+        self.updates = updates(steps)
         self.part = PipelinePart(
             settings=self.settings,
             updates=self.updates,
@@ -84,6 +94,7 @@ class Node:
             load=load,
             seed=7,
             timings=replace(TRAINING_TIMINGS, step_retry_s=0.01),
+            measures=measures,
         )
 
     def said(self) -> dict[str, object]:
@@ -122,6 +133,32 @@ async def test_a_batch_is_used_until_a_step_with_it_succeeds(nursery: trio.Nurse
     assert found.steps == 20
     node.settings.change(enabled=False)
     await wait_for(lambda: node.part.nodes == 0)
+
+
+class Keeping(Updates):
+    """Keeps a version with the step that follows two others, as the shard trainer does."""
+
+    @property
+    def position(self) -> Position:
+        number = max(0, (self.script.done - 1) // 2)
+        version = PipelineVersion(number, "ab" * 8) if number else PipelineVersion()
+        return Position(version, self.script.done - 2 * number)
+
+
+async def test_the_held_out_loss_of_each_version_is_that_of_its_weights(
+    nursery: trio.Nursery,
+) -> None:
+    node = Node(Steps(lambda _: 1.0, most=7), measures=True, updates=Keeping)
+    node.settings.change(enabled=True)
+    nursery.start_soon(node.part.run)
+    await wait_for(lambda: len(node.part.held_out) == 4)
+    # Version n is what the weights were after 2 n steps.
+    assert [(one.number, loss) for one, loss in node.part.held_out.items()] == [
+        (0, 10.0),
+        (1, 8.0),
+        (2, 6.0),
+        (3, 4.0),
+    ]
 
 
 async def test_unreadable_data_is_reported_and_read_again_later(nursery: trio.Nursery) -> None:
