@@ -37,7 +37,7 @@ async def test_two_nodes_end_each_round_with_the_same_weights(model: Path, tmp_p
             found = survey(node.training)
             assert found.hash_agreement_rate == 1.0
             assert found.nodes == 2
-            # Training takes what the rest of the machine leaves, so rounds may fail where it is busy.
+            # Training takes what the machine has left, so rounds may fail where it is busy.
             assert found.successful_syncs >= 2
             assert found.shards == tuple(range(16))
             assert found.tokens == 16 * 8 * found.steps
