@@ -31,7 +31,7 @@ from meshnode.model.accelerator.device import Accelerator, find_accelerator, sim
 from meshnode.model.config import DecoderConfig
 from meshnode.model.decoder import Decoder
 from meshnode.model.engine import Engine, Session
-from meshnode.model.kernels.formats import DTYPES
+from meshnode.model.kernels.formats import DTYPES, Format
 from meshnode.model.linear import Packing
 
 PROMPT = 64
@@ -112,6 +112,10 @@ class RandomRows:
     def read(self, first: int, stop: int) -> Tensor:
         """Rows ``first`` to ``stop``, float32."""
         return self._block[torch.arange(first, stop) % len(self._block)]
+
+    def stored(self, first: int, stop: int, form: Format) -> None:
+        """None: they are in no file."""
+        return None
 
 
 def random_engine(config: DecoderConfig, dtype: str, where: Accelerator, streams: int) -> Engine:
