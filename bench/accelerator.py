@@ -115,7 +115,6 @@ class RandomRows:
 
     def stored(self, first: int, stop: int, form: Format) -> None:
         """None: they are in no file."""
-        return None
 
 
 def random_engine(config: DecoderConfig, dtype: str, where: Accelerator, streams: int) -> Engine:
