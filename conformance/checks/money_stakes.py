@@ -160,6 +160,8 @@ def refused_exactly(context: Context) -> None:
             before = still(context, account)
             if before is None:
                 continue
+            if before[0].available <= 0:
+                raise Skipped("the second account has nothing available")
             amount = float(math.floor(before[0].available + A_LITTLE))
             answer = _post(context, path, {"amount": amount, **more}, account)
             after = read_money(context, account)

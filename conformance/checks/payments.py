@@ -133,6 +133,8 @@ def money_whole(context: Context) -> None:
         if before is None:
             continue
         amount = before[0].available
+        if amount <= 0:
+            raise Skipped("the second account has nothing available")
         body = {"to": address, "amount": amount, "memo": MEMO}
         sent = context.api("POST", "/wallet/send", credential=second, json_body=body)
         why = f"{amount:g} of {amount:g} with a fee of {fee:g}: status {sent.status}"

@@ -134,8 +134,8 @@ def test_differing_weights_are_reported_with_advice(
         assert good.keys() == {"is_working", "reason", "metrics"}
         assert good["metrics"].keys() == {"loss_trend", "hash_agreement", "global_loss"}
         assert good["metrics"]["hash_agreement"] == "100%"
-        told = wait_until(lambda n=node: _rate(processes.training(n), 2, 1.0), WITHIN_S)
-        assert told["is_converging"] is True
+        # The held-out losses of the altered weights count until others have followed them.
+        wait_until(lambda n=node: _converges(processes.training(n)), WITHIN_S)
 
 
 @pytest.mark.slow
@@ -220,6 +220,10 @@ def test_training_without_its_text_says_so_and_serves_on(
     (tmp_path / "none" / "a.txt").write_text((processes.text / "sums.txt").read_text())
     processes.wait_agreed(1)
     assert processes.verdict(node)["is_working"] is True
+
+
+def _converges(told: dict[str, Any]) -> bool:
+    return bool(_rate(told, 2, 1.0)) and told["is_converging"] is True
 
 
 def _rate(told: dict[str, Any], nodes: int, rate: float) -> dict[str, Any]:
