@@ -229,7 +229,9 @@ def pipeline_back(context: Context) -> None:
     reply = send_forward(context, metadata, session_id=session, request_id=ident)
     answer = _answer(context, reply)
     # The gradient is that of what came back: of the logits, where there is nothing else.
-    shape = list(answer.hidden_shape or answer.logits_shape) if answer is not None else []
+    shape = []
+    if answer is not None:
+        shape = list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
     if answer is not None and answer.success and not shape:
         context.wrong("PL-FWD-004", "a forward pass for a backward one has no hidden_states", reply)
     if answer is None or not answer.success or not shape:
