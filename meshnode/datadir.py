@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,6 +40,24 @@ def write_private_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def keep_file(path: Path, target: Path) -> None:
+    """Have a file under a second name, if it is not there yet. ``path`` may be removed afterwards.
+
+    Raises OSError.
+    """
+    if target.exists():
+        return
+    try:
+        os.link(path, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # Not every file system has links.
+        partial = target.with_suffix(".part")
+        shutil.copyfile(path, partial)
+        partial.replace(target)
 
 
 def sync_folder(folder: Path) -> None:

@@ -206,9 +206,12 @@ def _follow_listed(
     compared.note("NA-WALLET-012", good and fits, why, sent, listed["answer"])
 
 
-def _staked_with(context: Context, credential: Credential) -> tuple[Answer, dict[str, Json], float]:
+def staked(
+    context: Context, credential: Credential, days: int = DAYS
+) -> tuple[Answer, dict[str, Json], float]:
+    """Stake the smallest amount that is accepted."""
     for amount in (amount for amount in AMOUNTS if amount <= context.budget.left):
-        body = {"amount": amount, "duration_days": DAYS}
+        body = {"amount": amount, "duration_days": days}
         answer = _post(context, "/wallet/stake", body, credential)
         result = answer.json_object() or {}
         if answer.ok and result.get("success") is True:
@@ -230,7 +233,7 @@ def money_staked(context: Context) -> None:
             continue
         if before[0].available < 2 * AMOUNT:
             raise Skipped("too little is available")
-        answer, result, amount = _staked_with(context, account)
+        answer, result, amount = staked(context, account)
         _follow_stake(context, compared, before[0], answer, result, amount)
         if compared.clean:
             break

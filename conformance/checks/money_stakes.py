@@ -7,9 +7,18 @@ What several stakes become together is not shown; that two places say the same o
 import math
 from datetime import timedelta
 
-from conformance.checks.money import EXACT, TRIES, Comparison, Money, near, read_money, still
+from conformance.checks.money import (
+    EXACT,
+    TRIES,
+    Comparison,
+    Money,
+    near,
+    read_money,
+    staked,
+    still,
+)
 from conformance.checks.node_reads import day
-from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO
+from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
@@ -28,21 +37,6 @@ def _post(context: Context, path: str, body: Json, account: Credential) -> Answe
     return context.api("POST", path, credential=account, json_body=body)
 
 
-def _staked(
-    context: Context, account: Credential, days: int
-) -> tuple[Answer, dict[str, Json], float]:
-    """Stake the smallest amount that is accepted."""
-    for amount in (amount for amount in AMOUNTS if amount <= context.budget.left):
-        answer = _post(context, "/wallet/stake", {"amount": amount, "duration_days": days}, account)
-        result = answer.json_object() or {}
-        if answer.ok and result.get("success") is True:
-            context.budget.charge(amount)
-            return answer, result, amount
-        if answer.status not in (400, 409, 422):
-            break
-    raise Skipped("no small stake is accepted; the document does not say which are")
-
-
 def _term(document: Json, of: str, key: str) -> Json:
     found = lookup(document, f"{of}.{key}")
     return found[0] if found else None
@@ -57,7 +51,7 @@ def stake_terms(context: Context) -> None:
     before = read_money(context, account)
     sums, starts = before.staked, []
     for days in LONGER:
-        answer, result, amount = _staked(context, account, days)
+        answer, result, amount = staked(context, account, days)
         sums += amount
         named, begins = (
             _term(result, "stake", "duration_days"),
@@ -151,7 +145,7 @@ def refused_exactly(context: Context) -> None:
     compared = {path: Comparison(context) for path in ("/wallet/send", "/wallet/stake")}
     address = read_money(context, context.target.valid).document.get("address")
     # A small one is accepted, so that only the amount of a large one is at fault.
-    _staked(context, account, DAYS)
+    staked(context, account, DAYS)
     for _ in range(TRIES + 2):
         for path, more in (
             ("/wallet/send", {"to": address, "memo": MEMO}),

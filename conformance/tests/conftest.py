@@ -1,6 +1,6 @@
-"""Fixtures: one toy for all tests of a session; each test starts without hooks."""
+"""Fixtures: one toy for all tests of a session; each test begins with it as new, without hooks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from conformance import session
-from conformance.catalogue import SERVED, Effect
+from conformance.catalogue import SERVED, Effect, Level, load
 from conformance.checks import node_sanity, wallet
 from conformance.editions import DRAFT
+from conformance.judging.hooks import Grpc, Http
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Run, Runner
 from conformance.target import Target
+from conformance.verdict import Outcome
 
 Judge = Callable[..., Run]
+Noticed = Callable[..., None]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,6 +79,27 @@ def judge(target: Target) -> Judge:
         return Runner(replace(target, **changes), only=idents).run()
 
     return run
+
+
+@pytest.fixture
+def noticed(toy: Serving, judge: Judge) -> Noticed:
+    """Return a function that requires that a mutant is noticed by its requirement.
+
+    A MUST has to be the only one that fails, but for those that may go ``together`` with it; a
+    SHOULD has to be reported without any MUST failing.
+    """
+
+    def check(ident: str, http: Http, grpc: Grpc, together: Collection[str] = ()) -> None:
+        toy.node.http_hook, toy.node.grpc_hook = http, grpc
+        run = judge(ident, examples=10)
+        assert run.faults == {}
+        result = next(item for item in run.results if item.requirement.id == ident)
+        failed = {item.requirement.id for item in run.results if item.outcome is Outcome.FAIL}
+        must = load()[ident].level is Level.MUST
+        assert result.outcome is (Outcome.FAIL if must else Outcome.WARN), result
+        assert failed - set(together) == ({ident} if must else set())
+
+    return check
 
 
 @pytest.fixture

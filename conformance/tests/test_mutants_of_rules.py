@@ -7,12 +7,11 @@ import json
 
 import pytest
 
-from conformance.catalogue import Level, load
 from conformance.judging.hooks import Grpc, Http, OnlyTheLastValue, refusing
 from conformance.judging.mutants.rules import ROWS, TOGETHER
 from conformance.judging.toy.serving import Serving
-from conformance.tests.conftest import Judge
-from conformance.verdict import Outcome, Ruling
+from conformance.tests.conftest import Judge, Noticed
+from conformance.verdict import Ruling
 
 
 @pytest.mark.parametrize(
@@ -21,16 +20,9 @@ from conformance.verdict import Outcome, Ruling
     ids=[f"{ident}-{number}" for number, (ident, _, _) in enumerate(ROWS)],
 )
 def test_a_broken_sentence_is_noticed_by_the_requirement_that_says_it(
-    ident: str, http_hook: Http, grpc_hook: Grpc, toy: Serving, judge: Judge
+    ident: str, http_hook: Http, grpc_hook: Grpc, noticed: Noticed
 ) -> None:
-    toy.node.http_hook, toy.node.grpc_hook = http_hook, grpc_hook
-    run = judge(ident, examples=10)
-    assert run.faults == {}
-    result = next(item for item in run.results if item.requirement.id == ident)
-    failed = {item.requirement.id for item in run.results if item.outcome is Outcome.FAIL}
-    must = load()[ident].level is Level.MUST
-    assert result.outcome is (Outcome.FAIL if must else Outcome.WARN), result
-    assert failed - TOGETHER.get(ident, set()) == ({ident} if must else set())
+    noticed(ident, http_hook, grpc_hook, TOGETHER.get(ident, ()))
 
 
 def test_a_violation_names_the_smallest_body_and_how_to_send_it_again(

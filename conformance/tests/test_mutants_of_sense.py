@@ -2,12 +2,9 @@
 
 import pytest
 
-from conformance.catalogue import Level, load
 from conformance.judging.hooks import Grpc, Http
 from conformance.judging.mutants.sense import ROWS
-from conformance.judging.toy.serving import Serving
-from conformance.tests.conftest import Judge
-from conformance.verdict import Outcome
+from conformance.tests.conftest import Noticed
 
 
 @pytest.mark.parametrize(
@@ -16,13 +13,6 @@ from conformance.verdict import Outcome
     ids=[f"{ident}-{number}" for number, (ident, _, _) in enumerate(ROWS)],
 )
 def test_a_broken_sentence_is_noticed_by_the_requirement_that_says_it(
-    ident: str, http_hook: Http, grpc_hook: Grpc, toy: Serving, judge: Judge
+    ident: str, http_hook: Http, grpc_hook: Grpc, noticed: Noticed
 ) -> None:
-    toy.node.http_hook, toy.node.grpc_hook = http_hook, grpc_hook
-    run = judge(ident, examples=10)
-    assert run.faults == {}
-    result = next(item for item in run.results if item.requirement.id == ident)
-    failed = {item.requirement.id for item in run.results if item.outcome is Outcome.FAIL}
-    must = load()[ident].level is Level.MUST
-    assert result.outcome is (Outcome.FAIL if must else Outcome.WARN), result
-    assert failed == ({ident} if must else set())
+    noticed(ident, http_hook, grpc_hook)

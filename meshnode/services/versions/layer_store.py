@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import shutil
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import safetensors.torch
 
-from meshnode.datadir import make_private, write_private, write_private_parts
+from meshnode.datadir import keep_file, make_private, write_private, write_private_parts
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.position import PipelineVersion, version_in
@@ -128,18 +126,7 @@ class LayerStore:
     def take(self, path: Path, version: PipelineVersion) -> None:
         """Keep a file of the held layers, which may be removed afterwards. Raises OSError."""
         make_private(self.folder)
-        target = self._file(version)
-        if target.exists():
-            return
-        try:
-            os.link(path, target)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            # Not every file system has links.
-            partial = target.with_suffix(".part")
-            shutil.copyfile(path, partial)
-            partial.replace(target)
+        keep_file(path, self._file(version))
 
     def save(self, tensors: Mapping[str, Tensor], version: PipelineVersion) -> None:
         """Keep layers that came from other nodes. Raises OSError."""

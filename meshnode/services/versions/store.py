@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meshnode.datadir import write_private
+from meshnode.datadir import keep_file, write_private
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.manifest import parts_of
@@ -102,18 +100,7 @@ class VersionStore:
     def take(self, anchor: Path, weights: WeightsVersion) -> None:
         """Keep the weights of an anchor, which may be removed afterwards. Raises OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._file(weights)
-        if path.exists():
-            return
-        try:
-            os.link(anchor, path)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            # Not every file system has links.
-            partial = path.with_suffix(".part")
-            shutil.copyfile(anchor, partial)
-            partial.replace(path)
+        keep_file(anchor, self._file(weights))
 
     def read(self, weights: WeightsVersion) -> VersionFiles:
         """A version that was taken. Raises ModelUnreadable unless it has the hash that it should.
