@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
+from threading import RLock
 from typing import Any, Self
 
 import torch
@@ -77,13 +78,14 @@ class Checkpoint(ABC):
 
 
 class SafetensorsCheckpoint(Checkpoint):
-    """One safetensors file, or several with an index."""
+    """One safetensors file, or several with an index. Several threads may read from it."""
 
     _single: Path
     _index: Path
     _where: dict[str, Path] | None
     _files: dict[Path, Any]
     _unreleased: int
+    _turn: RLock
 
     def __init__(self, directory: Path) -> None:
         """Find the files. Raises ModelUnreadable."""
@@ -98,6 +100,8 @@ class SafetensorsCheckpoint(Checkpoint):
     def _prepare(self, single: Path, index: Path) -> None:
         super().__init__()
         self._files, self._unreleased, self._where = {}, 0, None
+        # A file must not be closed between its opening and a look into it.
+        self._turn = RLock()
         self._single, self._index = single, index
 
     @classmethod
@@ -122,23 +126,26 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def _count(self, read: Tensor) -> None:
         # What is in use keeps its part of a closed file mapped.
-        self._unreleased += read.nbytes
-        if self._unreleased > MAPPED_BYTES:
-            self.release()
+        with self._turn:
+            self._unreleased += read.nbytes
+            if self._unreleased > MAPPED_BYTES:
+                self.release()
 
     def release(self) -> None:
         """Give back the memory of what was read: a mapped page counts until its file is closed."""
-        self._stack.close()
-        self._files.clear()
-        self._unreleased = 0
+        with self._turn:
+            self._stack.close()
+            self._files.clear()
+            self._unreleased = 0
 
     def validate(self, part: Part) -> None:
         """Raise ModelUnreadable unless the tensor is there in its shape. Reads only headers."""
-        path, file = self._file_of(part)
-        try:
-            shape = tuple(file.get_slice(part.name).get_shape())
-        except SafetensorError:
-            raise ModelUnreadable(f"{path}: tensor {part.name} is missing") from None
+        with self._turn:
+            path, file = self._file_of(part)
+            try:
+                shape = tuple(file.get_slice(part.name).get_shape())
+            except SafetensorError:
+                raise ModelUnreadable(f"{path}: tensor {part.name} is missing") from None
         self._require_shape(path, part, shape)
 
     def _file_of(self, part: Part) -> tuple[Path, Any]:
@@ -148,11 +155,12 @@ class SafetensorsCheckpoint(Checkpoint):
         return path, self._open(path)
 
     def _read(self, part: Part) -> Tensor:
-        path, file = self._file_of(part)
-        try:
-            tensor: Tensor = file.get_tensor(part.name)
-        except SafetensorError:
-            raise ModelUnreadable(f"{path}: tensor {part.name} is missing") from None
+        with self._turn:
+            path, file = self._file_of(part)
+            try:
+                tensor: Tensor = file.get_tensor(part.name)
+            except SafetensorError:
+                raise ModelUnreadable(f"{path}: tensor {part.name} is missing") from None
         if tensor.dtype not in _FLOATS:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise ModelUnreadable(f"{path}: tensor {part.name} has the unsupported type {kind}")

@@ -14,11 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+import meshnode.model.weights
 from meshnode.domain.errors import StartupError
 from meshnode.model.config import DecoderConfig
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.families import FAMILIES
 from meshnode.model.loading import load_model
+from meshnode.model.manifest import parts_of
+from meshnode.model.side_by_side import side_by_side
+from meshnode.model.weights import SafetensorsCheckpoint
 from spec_tests.model.small_models import edit_json, make_model, small_config
 
 LAYER_0 = "model.layers.0.mlp.down_proj.weight"
@@ -268,3 +272,16 @@ def test_any_rope_scaling_is_computed_or_refused(kind: str, values: dict[str, ob
         rope = DecoderConfig.from_document(document).rope
         assert torch.isfinite(rope.frequencies(16)).all()
         assert math.isfinite(rope.magnitude())
+
+
+def test_threads_may_read_while_others_give_pages_back(
+    sound: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every read closes the files, between which others have opened them and look into them.
+    monkeypatch.setattr(meshnode.model.weights, "MAPPED_BYTES", 0)
+    parts = list(parts_of(load_model(sound).config).values()) * 40
+    stored = load_file(sound / "model.safetensors")
+    with SafetensorsCheckpoint(sound) as checkpoint:
+        found = side_by_side(lambda part: checkpoint.parameter([part]), parts)
+    for part, tensor in zip(parts, found, strict=True):
+        assert torch.equal(tensor, stored[part.name])
