@@ -128,14 +128,11 @@ class PipelineServicer(NodeServiceServicer):
     ) -> pb.PipelineForwardResponse:
         """Do what this node's driver asks of its layers (decisions 0222, 0246)."""
         answer = pb.PipelineForwardResponse(request_id=message.request_id)
-        if self._exchange is None:
+        if self._exchange is None or not self._training.enabled:
             raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         try:
             await self._training.members.admit(message, who)
-            command = command_in(message.hidden_states)
-            if command.action not in self._exchange.serving and not self._training.enabled:
-                raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
-            found = await self._exchange.answer(command)
+            found = await self._exchange.answer(command_in(message.hidden_states))
         except RoundOver as error:
             return _round_over(answer, error)
         except OSError as error:

@@ -114,7 +114,7 @@ def test_a_pipeline_serves_what_it_learns(tmp_path: Path) -> None:
         # The weights that the stream needed are freed everywhere.
         wait_until(lambda: state_of(driver)["losses"], WITHIN_S)
         wait_until(lambda: any(name in answer_of(driver)[0] for name in NAMES), WITHIN_S)
-        switch(nodes, enabled=False)
+        switch([driver], enabled=False)
         wait_until(lambda: settled(nodes), WITHIN_S)
         states = [state_of(node)["served"] for node in nodes]
         assert all(state == states[0] | {"waiting": state["waiting"]} for state in states)
@@ -124,6 +124,10 @@ def test_a_pipeline_serves_what_it_learns(tmp_path: Path) -> None:
         # Another holder of the same layers comes, and fetches what is served. Then the first dies.
         fourth = start(stack, tmp_path, gate, "d", driver)
         served = shard_info(driver).model_hash
+        # Who does not train obeys no driver.
+        wait_until(lambda: "this node does not train" in driver.log(), WITHIN_S)
+        assert shard_info(fourth).model_hash != served
+        switch([fourth], enabled=True)
         wait_until(lambda: shard_info(fourth).model_hash == served, WITHIN_S)
         middle.process.kill()
         middle.process.wait()
