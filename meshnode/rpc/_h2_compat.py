@@ -18,7 +18,8 @@ The patches, each covered by a test on both h2 release lines, and their reasons:
    table for each header that is sent.
 7. h2 makes no event of some frames, those of streams that have ended for instance, so a flood of
    them would not be seen.
-8. h2 ends the connection for a stream above the advertised number, which a peer may open before it
+8. hpack words a debug log for each header, some thirty of them for a small call.
+9. h2 ends the connection for a stream above the advertised number, which a peer may open before it
    has read the settings.
 """
 
@@ -28,6 +29,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import h2.events
+import hpack.hpack
+import hpack.table
 from h2.exceptions import FrameTooLargeError
 from h2.settings import SettingCodes
 from hpack import Encoder
@@ -61,6 +64,16 @@ def _describe(frame: Frame) -> str:
 
 # Patched on the class itself, since hyperframe creates the frames.
 Frame.__repr__ = _describe  # type: ignore[method-assign]
+
+
+class _Silent:
+    """Stands for hpack's logger."""
+
+    def debug(self, *_: object) -> None:
+        """Say nothing."""
+
+
+hpack.hpack.log = hpack.table.log = _Silent()  # type: ignore[assignment]
 
 
 def keep_streams_after_goaway(connection: H2Connection) -> None:

@@ -5,6 +5,9 @@ that refer to the table of headers. hpack and h2 read and check every header aga
 takes a third of the time of a small call. Here the result is remembered for as long as the table
 stays as it was.
 
+Values that differ from call to call, such as times, would change the table with every call. So a
+name that has had several values is written out each time instead, which leaves the table alone.
+
 Invariants: a block that changes the table is never remembered, and everything is forgotten when the
 table changes, so what is returned is what hpack and h2 would have returned. What comes from memory
 is shared by several calls and must not be changed.
@@ -25,6 +28,10 @@ Parsed = TypeVar("Parsed")
 MAX_BLOCKS = 8
 """Blocks that are remembered for each direction of a connection; with what is made of them, they
 take 150 KB at most."""
+MAX_NAMES = 64
+"""Names of headers of a connection whose values are counted."""
+MANY_VALUES = 32
+"""A name that has had so many values will have others; there are fewer operations than this."""
 MAX_BLOCK_BYTES = 256
 MAX_HEADERS = 24
 MAX_HEADER_BYTES = 2048
@@ -98,11 +105,15 @@ class RememberingEncoder(SmallTableEncoder):
         super().__init__()
         self._table = _Table()
         self._known: dict[tuple[Any, ...], bytes] = {}
+        self._values: dict[Any, set[int]] = {}
+        """Hashes of the values that each name has had, up to ``MANY_VALUES``."""
 
     def encode(self, headers: Any, huffman: bool = True) -> bytes:
         """The block of these headers."""
         kept = tuple(headers)
         self._forget_if_changed()
+        if self._note(kept):
+            return super().encode([(*each[:2], self._has_many(each[0])) for each in kept], huffman)
         # The peer must be informed of a new size of the table first.
         if not self.header_table.resized and (known := self._known.get(kept)) is not None:
             return known
@@ -113,6 +124,23 @@ class RememberingEncoder(SmallTableEncoder):
                 self._known.clear()
             self._known[kept] = block
         return block
+
+    def _note(self, headers: tuple[Any, ...]) -> bool:
+        """Note the values; whether one of the names has had many."""
+        seen, found = self._values, False
+        for each in headers:
+            values = seen.get(each[0])
+            if values is None:
+                if len(seen) < MAX_NAMES:
+                    seen[each[0]] = {hash(each[1])}
+            elif len(values) >= MANY_VALUES:
+                found = True
+            else:
+                values.add(hash(each[1]))
+        return found
+
+    def _has_many(self, name: Any) -> bool:
+        return len(self._values.get(name, ())) >= MANY_VALUES
 
     def _forget_if_changed(self) -> bool:
         table = self.header_table

@@ -69,18 +69,7 @@ class ClientCall(Generic[Takes, Gives]):
         self._deadline = min(trio.current_effective_deadline(), now + MAX_CALL_S)
         if self._deadline >= now + MAX_CALL_S:
             self._deadline = now + self._default_s
-        self._stream = await self._in_time(self._begin())
-        sent = False
-        try:
-            if self.first is not None:
-                await self.send(self.first, last=True)
-            else:
-                # No message follows that the headers could be sent with, so they are sent now.
-                self._channel.connection.transmit()
-            sent = True
-        finally:
-            if not sent:
-                self._leave()
+        await self._in_time(self._enter())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -102,18 +91,11 @@ class ClientCall(Generic[Takes, Gives]):
 
     async def receive(self) -> Gives | None:
         """The next message, or None after the last. Raises CallFailed."""
-        stream = self._open
-        data = await self._in_time(stream.receive())
-        if data is None:
-            return None
-        return await self._in_time(decode(self._response_type, data, _unusable_answer))
+        return await self._in_time(self._next(self._open))
 
     async def receive_only(self) -> Gives:
         """The single message of a unary response. Raises CallFailed."""
-        message = await self.receive()
-        if message is None or await self.receive() is not None:
-            raise CallFailed(Code.INTERNAL, "the peer did not answer one message")
-        return message
+        return await self._in_time(self._only(self._open))
 
     def __aiter__(self) -> ClientCall[Takes, Gives]:
         """Iterate over the messages until the last."""
@@ -131,6 +113,33 @@ class ClientCall(Generic[Takes, Gives]):
         if self._stream is None:
             raise RuntimeError("the call has not been entered")
         return self._stream
+
+    async def _next(self, stream: ClientStream) -> Gives | None:
+        data = await stream.receive()
+        if data is None:
+            return None
+        return await decode(self._response_type, data, _unusable_answer)
+
+    async def _only(self, stream: ClientStream) -> Gives:
+        message = await self._next(stream)
+        if message is None or await stream.receive() is not None:
+            raise CallFailed(Code.INTERNAL, "the peer did not answer one message")
+        return message
+
+    async def _enter(self) -> None:
+        """Begin, and send the only message if there is one."""
+        stream = self._stream = await self._begin()
+        sent = False
+        try:
+            if self.first is not None:
+                await stream.send(self.first.SerializeToString(), last=True)
+            else:
+                # No message follows that the headers could be sent with, so they are sent now.
+                self._channel.connection.transmit()
+            sent = True
+        finally:
+            if not sent:
+                self._leave()
 
     async def _begin(self) -> ClientStream:
         connection = self._channel.connection

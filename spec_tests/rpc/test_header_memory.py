@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from meshnode.rpc._h2_compat import SmallTableEncoder
 from meshnode.rpc._header_memory import (
+    MANY_VALUES,
     MAX_BLOCKS,
     KnownHeaders,
     RememberingDecoder,
@@ -72,6 +73,27 @@ def test_a_repeated_block_is_not_read_again() -> None:
     decoder.decode(encoder.encode([(b"x-two", b"2")]), raw=True)
     # The table has changed, and the same bytes may mean something else.
     assert decoder.decode(encoder.encode(block), raw=True) is not first
+
+
+def test_values_that_keep_changing_leave_the_table_and_what_is_remembered_alone() -> None:
+    encoder, decoder = RememberingEncoder(), RememberingDecoder()
+    for number in range(2 * MANY_VALUES):
+        sent = [*REQUEST, ("x-ms", f"{number}.5")]
+        assert [tuple(each) for each in decoder.decode(encoder.encode(sent))] == sent
+    entries = list(encoder.header_table.dynamic_entries)
+    known = encoder.encode(REQUEST)
+    block = [*REQUEST, ("x-ms", "0.1"), ("x-ms", "0.2")]
+    assert [tuple(each) for each in decoder.decode(encoder.encode(block))] == block
+    assert list(encoder.header_table.dynamic_entries) == entries
+    assert encoder.encode(REQUEST) is known
+
+
+def test_a_few_values_stay_in_the_table() -> None:
+    encoder = RememberingEncoder()
+    blocks = [[(":path", f"/node.NodeService/{number}")] for number in range(MANY_VALUES - 1)]
+    for _ in range(3):
+        sizes = [len(encoder.encode(block)) for block in blocks]
+    assert set(sizes) == {1}
 
 
 def test_what_is_remembered_is_bounded() -> None:
