@@ -225,7 +225,15 @@ class NodeApi:
 
 
 ROUTES = (
-    Route("GET", BASE + "/status", NodeApi.get_status, "Node status", NodeStatus, name="getStatus"),
+    Route(
+        "GET",
+        BASE + "/status",
+        NodeApi.get_status,
+        "Node status",
+        NodeStatus,
+        name="getStatus",
+        prompt=True,
+    ),
     Route("GET", BASE + "/metrics", NodeApi.get_metrics, "Metrics", Metrics, name="getMetrics"),
     Route(
         "GET",
@@ -243,6 +251,7 @@ ROUTES = (
         name="getHealth",
         # A monitor that got 429 would take a busy node for a dead one.
         limited=False,
+        prompt=True,
     ),
     Route(
         "POST",

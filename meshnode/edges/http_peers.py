@@ -148,6 +148,7 @@ ROUTES = (
         "Network statistics",
         Network,
         name="getNetwork",
+        prompt=True,
     ),
 )
 

@@ -278,6 +278,7 @@ ROUTES = (
         "Global training verification",
         GlobalVerification,
         name="getGlobalTraining",
+        prompt=True,
     ),
     Route(
         "GET",
@@ -294,5 +295,6 @@ ROUTES = (
         "Quick verification",
         TrainingWorks | TrainingProblem,
         name="verifyTraining",
+        prompt=True,
     ),
 )

@@ -92,6 +92,7 @@ def _app(
         return response
 
     app = ApiApp(errors, log_requests=log_requests)
+    app.standing_headers = {**errors.headers, **cors.headers(None, preflight=False)}
     app.before_request(note_route)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT_S

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 
     from meshnode.http.errors import ErrorForm
-    from meshnode.http.exchange import ApiApp
+    from meshnode.http.exchange import ApiApp, PromptRoute
     from meshnode.http.websocket import Websocket
 
 PAGES = frozenset({"healthz", "rpc", "join"})
@@ -55,6 +55,10 @@ class Dispatcher:
             await self.websocket(scope, receive, send)
             return
         await self._owner(str(scope.get("path", "")))(scope, receive, send)
+
+    def prompt_route(self, path: str) -> PromptRoute | None:
+        """The prompt route with this path, if there is one."""
+        return self._owner(path).prompt_route(path)
 
     def errors_for(self, target: str) -> ErrorForm:
         """The form of an error about a request with this target."""

@@ -16,8 +16,8 @@ Corrected here, once for every route:
 from __future__ import annotations
 
 import secrets
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import trio
 from quart import request
@@ -32,7 +32,7 @@ from meshnode.http.access_log import METHODS, RequestRecord, log_request
 from meshnode.http.errors import ErrorForm, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from hypercorn.typing import (
         ASGIReceiveCallable,
@@ -41,8 +41,10 @@ if TYPE_CHECKING:
         ASGISendEvent,
         HTTPScope,
     )
+    from quart_trio.wrappers import TrioResponse as Response
 
 REQUEST_ID_HEADER = "X-Request-Id"
+_ID_HEADER = REQUEST_ID_HEADER.lower().encode()
 
 _HELD = "meshnode.held"
 _RECORD = "meshnode.record"
@@ -79,11 +81,22 @@ def error_message(form: ErrorForm, failure: Failure, identifier: str) -> tuple[H
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
-        (REQUEST_ID_HEADER.lower().encode(), identifier.encode()),
+        id_header(identifier),
     ]
     more = {**failure.headers, **form.headers}
     headers += [(name.lower().encode(), text.encode()) for name, text in more.items()]
     return headers, body
+
+
+def id_header(identifier: str) -> tuple[bytes, bytes]:
+    """The header that tells a client the id of its request."""
+    return _ID_HEADER, identifier.encode()
+
+
+def whole_body(response: Response) -> bytes | None:
+    """The body of an answer that is known in whole; None for a stream or a file."""
+    body = response.response
+    return body.data[body.begin : body.end] if isinstance(body, DataBody) else None
 
 
 class RequestTracer(Protocol):
@@ -96,6 +109,25 @@ class RequestTracer(Protocol):
         """Its answer is complete, or its client has gone."""
 
 
+@contextmanager
+def recorded(
+    app: ApiApp, method: str, headers: Iterable[tuple[bytes, bytes]]
+) -> Iterator[RequestRecord]:
+    """Record a request with these headers while it is served; log and count it afterwards."""
+    record, tracer = RequestRecord(new_request_id(), method, trio.current_time()), app.tracer
+    if tracer is not None:
+        tracer.request_began(record, headers)
+    try:
+        yield record
+    finally:
+        name = record.method if record.method in METHODS else "other"
+        app.meter.requests[name, record.route or "other", record.status or 0] += 1
+        if app.log_requests:
+            log_request(record, trio.current_time())
+        if tracer is not None:
+            tracer.request_ended(record)
+
+
 class Exchange(TrioASGIHTTPConnection):
     """Runs the application for one request."""
 
@@ -103,21 +135,8 @@ class Exchange(TrioASGIHTTPConnection):
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Serve the request; returns when the response is sent or the client has gone."""
-        began = trio.current_time()
-        record = RequestRecord(new_request_id(), str(self.scope["method"]), began)
-        tracer = self.app.tracer
-        if tracer is not None:
-            tracer.request_began(record, self.scope["headers"])
-        try:
+        with recorded(self.app, str(self.scope["method"]), self.scope["headers"]) as record:
             await self._serve(record, receive, send)
-        finally:
-            method = record.method if record.method in METHODS else "other"
-            key = (method, record.route or "other", record.status or 0)
-            self.app.meter.requests[key] += 1
-            if self.app.log_requests:
-                log_request(record, trio.current_time())
-            if tracer is not None:
-                tracer.request_ended(record)
 
     async def _serve(
         self, record: RequestRecord, receive: ASGIReceiveCallable, send: ASGISendCallable
@@ -135,7 +154,7 @@ class Exchange(TrioASGIHTTPConnection):
         async def send_with_id(event: ASGISendEvent) -> None:
             if event["type"] == "http.response.start":
                 record.status, record.answered = event["status"], trio.current_time()
-                event["headers"] = _with_id(event["headers"], record.id)
+                event["headers"] = [*event["headers"], id_header(record.id)]
             elif event["type"] == "http.response.body":
                 record.complete = not event.get("more_body", False)
             await send(event)
@@ -168,9 +187,8 @@ class Exchange(TrioASGIHTTPConnection):
         request = self._create_request_from_scope(send)
         request.body.set_complete()
         response = await self.app.handle_request(request)
-        if isinstance(response.response, DataBody):
+        if (body := whole_body(response)) is not None:
             headers = encode_headers(response.headers)
-            body = response.response.data[response.response.begin : response.response.end]
             await _send_whole(send, response.status_code, headers, body)
             return
         async with trio.open_nursery() as nursery:
@@ -204,11 +222,29 @@ class ApiApp(QuartTrio):
         self.tracer: RequestTracer | None = None
         """Records the spans of requests, if somebody wants them."""
         self.admit: Callable[[HTTPScope], None] = lambda scope: None
-        """Refuses a request before the application sees it, by raising a failure."""
+        """Refuses a request before the application sees it, by raising a failure. Uses the path and
+        the client alone."""
+        self.prompt_views: dict[str, Callable[[], Awaitable[Response]]] = {}
+        """Of prompt routes, by path (:mod:`meshnode.http.prompt`)."""
+        self.standing_headers: Mapping[str, str] = {}
+        """What every answer has whose request names no origin."""
 
     def errors_for(self, target: str) -> ErrorForm:
         """The form of an error about a request with this target: always the API's own."""
         return self.errors
+
+    def prompt_route(self, path: str) -> PromptRoute | None:
+        """The prompt route with this path, if there is one."""
+        view = self.prompt_views.get(path)
+        return PromptRoute(self, path, view) if view is not None else None
+
+
+class PromptRoute(NamedTuple):
+    """A route whose handler neither waits nor looks at the request."""
+
+    app: ApiApp
+    path: str
+    view: Callable[[], Awaitable[Response]]
 
 
 def _own(scope: object) -> dict[str, Any]:
@@ -221,10 +257,6 @@ def _only(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-def _with_id(headers: Any, identifier: str) -> Headers:
-    return [*headers, (REQUEST_ID_HEADER.lower().encode(), identifier.encode())]
 
 
 def _normalise_target(scope: Any) -> None:

@@ -14,12 +14,13 @@ from urllib.parse import unquote
 
 import h11
 import trio
-from hypercorn.events import Closed, RawData
+from hypercorn.events import Closed, RawData, Updated
 from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
 
 from meshnode.domain.errors import RateLimited
 from meshnode.http.errors import http_failure
 from meshnode.http.exchange import error_message, new_request_id
+from meshnode.http.prompt import plain_request, prompt_answer
 from meshnode.http.websocket import PATH, is_handshake
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hypercorn.protocol.events import Event as StreamEvent
 
     from meshnode.http.errors import ErrorForm
+    from meshnode.http.exchange import PromptRoute
 
 HEADER_EXTRA = len(b": \r\n")
 FLOOD_WAIT_S = 1
@@ -39,6 +41,9 @@ MIN_CHUNK_BYTES = 64
 and programs that send a line at a time stay above this too."""
 BEGINNING_BYTES = 256
 """How much is kept of a request's beginning: enough to see which API its path belongs to."""
+
+
+_BETWEEN = {h11.CLIENT: h11.IDLE, h11.SERVER: h11.IDLE}
 
 
 class _HeadRefused(Exception):
@@ -88,6 +93,7 @@ class Http1(H11Protocol):
     def __init__(
         self,
         errors_for: Callable[[str], ErrorForm],
+        prompt_route: Callable[[str], PromptRoute | None],
         admits: Callable[[Iterable[tuple[bytes, bytes]]], bool],
         turn: Callable[[], Awaitable[None]],
         *arguments: Any,
@@ -98,7 +104,7 @@ class Http1(H11Protocol):
         self._pipelined = False
         """Whether a request has come with what was received last."""
         self._admits = admits
-        self._errors_for = errors_for
+        self._errors_for, self._prompt_route = errors_for, prompt_route
         self._parser = _Parser(h11.SERVER, self.config.h11_max_incomplete_size)
         self.connection = self._parser
         self._pass_on = self.send
@@ -111,10 +117,44 @@ class Http1(H11Protocol):
         """Take bytes, or the end of the connection."""
         self._pipelined = False
         try:
-            await super().handle(event)
+            if not (isinstance(event, RawData) and await self._answered_at_once(event.data)):
+                await super().handle(event)
         except _HeadRefused as refused:
             await self._send_error_response(refused.status)
             await self.send(Closed())
+
+    async def _answered_at_once(self, data: bytes) -> bool:
+        """Answer a plain request for a prompt route, past the parser, which stays as it was."""
+        if not self._between_requests or (asked := plain_request(data)) is None:
+            return False
+        route = self._prompt_route(asked.path)
+        if route is None:
+            return False
+        self._parser.beginning = data[:BEGINNING_BYTES]
+        await self.send(Updated(idle=False))
+        if not self._admits(asked.headers):
+            raise _HeadRefused(429)
+        self.keep_alive_requests += 1
+        more = self.config.response_headers("h11")
+        await prompt_answer(route, self.client, asked.headers, more, self._send_bytes)
+        await self.send(Updated(idle=True))
+        return True
+
+    @property
+    def _between_requests(self) -> bool:
+        """Whether the next byte begins a request, after whose answer the connection goes on."""
+        parser = self._parser
+        return (
+            self.connection is parser
+            and self.stream is None
+            and parser.states == _BETWEEN
+            and not parser.trailing_data[0]
+            and not self.context.terminated.is_set()
+            and self.keep_alive_requests + 1 < self.config.keep_alive_max_requests
+        )
+
+    async def _send_bytes(self, data: bytes) -> None:
+        await self._pass_on(RawData(data=data))
 
     async def stream_send(self, event: StreamEvent) -> None:
         """Take a part of an answer from its application."""

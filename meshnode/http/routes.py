@@ -82,6 +82,9 @@ class Route(Generic[Api]):
     """Whether pages of other sites are refused although no token is needed."""
     limited: bool = True
     """Whether requests count against their address."""
+    prompt: bool = False
+    """Whether the handler neither waits nor looks at the request, so that a plain request for it
+    can be answered by the connection itself (:mod:`meshnode.http.prompt`)."""
     body: Kind = None
     """The type of the JSON body, if the route takes one."""
     example: Any = None
@@ -126,9 +129,18 @@ def add_late_routes(
     """Serve ``routes`` by asking what ``find`` returns; it may raise Unavailable for now."""
     for route in routes:
         endpoint = f"{route.method} {route.path}"
-        app.add_url_rule(route.path, endpoint, _view(find, route, access), methods=[route.method])
+        view = _view(find, route, access)
+        app.add_url_rule(route.path, endpoint, view, methods=[route.method])
+        if route.prompt:
+            _check_prompt(route)
+            app.prompt_views[route.path] = view
         if access is not None and not route.limited:
             access.exempt(route.path)
+
+
+def _check_prompt(route: Route[Any]) -> None:
+    if route.method != "GET" or route.guarded or route.query or "<" in route.path:
+        raise ValueError(f"{route.path} cannot be answered without a look at the request")
 
 
 def _view(

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     )
 
     from meshnode.http.errors import ErrorForm
+    from meshnode.http.exchange import PromptRoute
 
 RECEIVE_BYTES = 64 * 1024
 KEEP_ALIVE_S = 20.0
@@ -92,6 +93,9 @@ class Application(Protocol):
 
     def errors_for(self, target: str) -> ErrorForm:
         """The form of an error about a request with this target, which may not be a path."""
+
+    def prompt_route(self, path: str) -> PromptRoute | None:
+        """The route of this path that a connection may answer by itself, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Connection:
     ) -> None:
         """``shared`` is what all connections of a server have in common."""
         self._shared = shared
-        self._errors_for = app.errors_for
+        self._errors_for, self._prompt_route = app.errors_for, app.prompt_route
         self._app: AppWrapper = ASGIWrapper(app)
         self._config = config
         self._context = context
@@ -198,7 +202,7 @@ class Connection:
         if isinstance(self._socket, TlsSocket) and self._socket.protocol == "h2":
             meter = shared.frames.meter(self.ip)
             return Http2(self._admits, meter, shared.streams, *common)
-        return Http1(self._errors_for, self._admits, self._next_turn, *common)
+        return Http1(self._errors_for, self._prompt_route, self._admits, self._next_turn, *common)
 
     def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Count a request against its client, which may be behind a proxy."""

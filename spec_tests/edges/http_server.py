@@ -220,6 +220,9 @@ class PlainApplication:
     def errors_for(self, target: str) -> ErrorForm:
         return NODE_ERRORS
 
+    def prompt_route(self, path: str) -> None:
+        return None
+
 
 async def start_server(
     nursery: trio.Nursery,
