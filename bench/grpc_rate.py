@@ -7,9 +7,6 @@ answers the same bytes. One grpcio client keeps one connection to each for the w
 some minutes and tens of thousands of calls, so a server that takes a busy client for an attacker
 fails here: the first call that fails ends the benchmark.
 
-``--minutes M`` lets the client call the node alone for so long, 32 calls at a time by default. It
-shows that a client in a closed loop is never cut.
-
 On a machine with other work, a server with more threads gets more of the processors, so the time
 that a call takes of them is shown too: it decides the rate where nothing else runs.
 """
@@ -40,7 +37,6 @@ ROUNDS = 4
 SECONDS = 8.0
 WARM_S = 1.0
 CALL_S = 30.0
-MINUTE_S = 60.0
 GRPC_OFFSET = 1000
 """The gRPC port is the HTTP port plus this (interface 1)."""
 
@@ -167,26 +163,6 @@ def run(
     return rows
 
 
-def endure(minutes: float, at_once: int) -> None:
-    """Call a node for so long, and print the rate of each minute; a call that fails raises."""
-
-    async def call(port: int, process: psutil.Process) -> None:
-        server = _Server(port, process)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            left_s = minutes * MINUTE_S
-            while left_s > 0:
-                seconds, before = min(left_s, MINUTE_S), server.spent_s()
-                rate = await _rate(channel, at_once, seconds)
-                spent = (server.spent_s() - before) / (rate * seconds) * 1e6
-                left_s -= seconds
-                print(f"{rate:8.0f} calls/s  {spent:6.0f} us of the processor each", flush=True)
-
-    with running_node() as node:
-        port = (urlsplit(node.url).port or 0) + GRPC_OFFSET
-        asyncio.run(call(port, psutil.Process(node.pid)))
-    print(f"{minutes:g} minutes with {at_once} at once: no call failed")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Measure gRPC calls a second.")
@@ -194,13 +170,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each sample")
     parser.add_argument("--at-once", type=int, nargs="+", metavar="N", help="loops at a time")
-    parser.add_argument("--minutes", type=float, help="call only the node, for so long")
     arguments = parser.parse_args()
     if arguments.serve is not None:
         asyncio.run(_serve(bytes.fromhex(arguments.serve)))
-        return
-    if arguments.minutes:
-        endure(arguments.minutes, (arguments.at_once or [32])[0])
         return
     for row in run(arguments.rounds, arguments.seconds, arguments.at_once or AT_ONCE):
         peer, ratio = row.peer or 0.0, row.ratio or 0.0
