@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -23,6 +24,7 @@ import textwrap
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 
 _NOISY = ("hypercorn.error", "hypercorn.access", "purerpc", "quart.app", "quart.serving")
 _LAYERS = frozenset({"meshnode", "services", "edges", "assembly", "domain"})
@@ -107,6 +109,8 @@ def set_up_logging(log_format: str, environ: Mapping[str, str] = os.environ) -> 
         handler.setFormatter(_TerminalFormatter(colour=not plain))
     else:
         handler.setFormatter(_TextFormatter())
+    # No line shows these, and each record would ask for all of them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
@@ -151,6 +155,7 @@ def recent_records(most: int) -> list[dict[str, object]]:
     return []
 
 
+@lru_cache(256)
 def short_name(logger: str) -> str:
     """The subject of a logger: ``ledger`` for ``meshnode.services.ledger.solo``."""
     parts = [part for part in logger.split(".") if part not in _LAYERS]
@@ -182,8 +187,13 @@ def _visible(text: str) -> str:
 
 
 def _time(record: logging.LogRecord) -> str:
-    time = datetime.fromtimestamp(record.created, UTC)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second = math.floor(record.created)
+    return f"{_second(second)}.{math.floor(1000 * (record.created - second)):03}Z"
+
+
+@lru_cache(4)
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

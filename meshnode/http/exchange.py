@@ -15,8 +15,8 @@ Corrected here, once for every route:
 
 from __future__ import annotations
 
-import secrets
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+import random
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import trio
@@ -32,7 +32,7 @@ from meshnode.http.access_log import METHODS, RequestRecord, log_request
 from meshnode.http.errors import ErrorForm, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from hypercorn.typing import (
         ASGIReceiveCallable,
@@ -41,11 +41,14 @@ if TYPE_CHECKING:
         ASGISendEvent,
         HTTPScope,
     )
+    from quart.wrappers import Response as AnyResponse
     from quart_trio.wrappers import TrioResponse as Response
+    from werkzeug.wrappers import Response as WerkzeugResponse
 
 REQUEST_ID_HEADER = "X-Request-Id"
 _ID_HEADER = REQUEST_ID_HEADER.lower().encode()
 
+_identifiers = random.Random()  # noqa: S311 - they tell requests apart, and are no secrets
 _HELD = "meshnode.held"
 _RECORD = "meshnode.record"
 
@@ -71,7 +74,7 @@ def request_record() -> RequestRecord:
 
 def new_request_id() -> str:
     """A fresh id. One sent by the client is not believed: it would end up in the log."""
-    return secrets.token_hex(8)
+    return f"{_identifiers.getrandbits(64):016x}"
 
 
 def error_message(form: ErrorForm, failure: Failure, identifier: str) -> tuple[Headers, bytes]:
@@ -93,7 +96,7 @@ def id_header(identifier: str) -> tuple[bytes, bytes]:
     return _ID_HEADER, identifier.encode()
 
 
-def whole_body(response: Response) -> bytes | None:
+def whole_body(response: AnyResponse | WerkzeugResponse) -> bytes | None:
     """The body of an answer that is known in whole; None for a stream or a file."""
     body = response.response
     return body.data[body.begin : body.end] if isinstance(body, DataBody) else None
@@ -109,23 +112,31 @@ class RequestTracer(Protocol):
         """Its answer is complete, or its client has gone."""
 
 
-@contextmanager
-def recorded(
-    app: ApiApp, method: str, headers: Iterable[tuple[bytes, bytes]]
-) -> Iterator[RequestRecord]:
-    """Record a request with these headers while it is served; log and count it afterwards."""
-    record, tracer = RequestRecord(new_request_id(), method, trio.current_time()), app.tracer
-    if tracer is not None:
-        tracer.request_began(record, headers)
-    try:
-        yield record
-    finally:
+class Recorded:
+    """A context: records a request while it is served; logs and counts it afterwards."""
+
+    __slots__ = ("_app", "_headers", "_record")
+
+    def __init__(self, app: ApiApp, method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """``headers`` are the request's."""
+        self._app, self._headers = app, headers
+        self._record = RequestRecord(new_request_id(), method, trio.current_time())
+
+    def __enter__(self) -> RequestRecord:
+        """Tell the tracer that the request has come."""
+        if self._app.tracer is not None:
+            self._app.tracer.request_began(self._record, self._headers)
+        return self._record
+
+    def __exit__(self, *_: object) -> None:
+        """Log and count the request, and tell the tracer."""
+        app, record = self._app, self._record
         name = record.method if record.method in METHODS else "other"
         app.meter.requests[name, record.route or "other", record.status or 0] += 1
         if app.log_requests:
             log_request(record, trio.current_time())
-        if tracer is not None:
-            tracer.request_ended(record)
+        if app.tracer is not None:
+            app.tracer.request_ended(record)
 
 
 class Exchange(TrioASGIHTTPConnection):
@@ -135,7 +146,7 @@ class Exchange(TrioASGIHTTPConnection):
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Serve the request; returns when the response is sent or the client has gone."""
-        with recorded(self.app, str(self.scope["method"]), self.scope["headers"]) as record:
+        with Recorded(self.app, str(self.scope["method"]), self.scope["headers"]) as record:
             await self._serve(record, receive, send)
 
     async def _serve(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import trio
 from quart.utils import encode_headers
 
-from meshnode.http.exchange import error_message, id_header, recorded, whole_body
+from meshnode.http.exchange import Recorded, error_message, id_header, whole_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -75,7 +75,7 @@ async def prompt_answer(
     ``client`` is who asks, and ``more`` are the headers that the server adds to every answer.
     """
     app = route.app
-    with recorded(app, "GET", asked) as record:
+    with Recorded(app, "GET", asked) as record:
         try:
             app.admit(cast("HTTPScope", {"path": route.path, "client": client}))
             record.route = route.path

@@ -61,8 +61,7 @@ def dumps(value: object) -> bytes:
     Raises ``ValueError`` for a float that JSON cannot express. Such a float is a defect of the
     caller and must not reach a client.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8")
+    return _ENCODER.encode(value).encode("utf-8")
 
 
 def _check_structure(text: str) -> None:
@@ -112,6 +111,8 @@ def _check_length(digits: str) -> None:
     if len(digits) > MAX_NUMBER_CHARS:
         raise InvalidRequest(FIELD, f"has a number of more than {MAX_NUMBER_CHARS} characters")
 
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object,

@@ -14,7 +14,7 @@ from meshnode.http import http1
 from meshnode.http.access import Access
 from meshnode.http.app import node_app
 from meshnode.http.exchange import PromptRoute
-from meshnode.http.prompt import MAX_BYTES, plain_request
+from meshnode.http.prompt import MAX_BYTES, plain_request, prompt_answer
 from meshnode.http.routes import Route, add_routes
 from spec_tests.edges.http_server import Answer, Served, start_node, wait_until
 from spec_tests.edges.raw_http import parse
@@ -51,7 +51,7 @@ def without_changes(answer: Answer) -> tuple[int, list[str], bytes]:
 def short_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of the requests that took it."""
     taken: list[str] = []
-    answer = http1.prompt_answer
+    answer = prompt_answer
 
     async def noting(route: PromptRoute, *rest: object) -> None:
         taken.append(route.path)
