@@ -1,26 +1,27 @@
-"""The stranger's node: its lists can be read, and name what they switch."""
+"""The strangers' nodes: their lists can be read, and name what they switch."""
 
 import shutil
 
 import pytest
 
-from conformance.judging.stranger.judge import NODE, allowed, kinds, peculiarities
+from conformance.judging.stranger.strangers import STRANGERS
 
-HAS_NODE = shutil.which("node") is not None
+KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
+FIRST = STRANGERS["first"]
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
 
 
+@needs_node
 def test_peculiarities_are_listed_once_and_used() -> None:
-    listed = peculiarities()
+    listed = FIRST.lists()["peculiar"]
     assert len(listed) == len(set(listed)) == 81
-    code = "".join(file.read_text(encoding="utf-8") for file in sorted(NODE.glob("*.js")))
+    code = "".join(file.read_text(encoding="utf-8") for file in sorted(FIRST.node.glob("*.js")))
     assert [ident for ident in listed if f"'{ident}'" not in code] == []
 
 
-@pytest.mark.skipif(not HAS_NODE, reason="Node.js is not on the PATH")
+@needs_node
 def test_faults_have_kinds() -> None:
-    found = kinds()
+    found = FIRST.lists()["faults"]
     assert len(found) == 602
-    assert set(allowed()) < set(found)
-    assert set(found.values()) == {
-        "effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes",
-    }  # fmt: skip
+    assert set(FIRST.allowed()) < set(found)
+    assert set(found.values()) == KINDS

@@ -1,9 +1,9 @@
-"""Judge the stranger's node: sound, with each of its peculiarities, and with each of its faults.
+"""Judge a stranger's node: sound, with each of its peculiarities, and with each of its faults.
 
-``python -m conformance.judging.stranger [--out FILE [--resume]] [--sample N] [--seed N]
-[--at-once N] [ID...]`` needs Node.js, and ``npm install`` in the folder ``node``. It prints a table
-by kind and what was not seen. It ends with 1 if the sound node or a peculiarity is said to violate
-a MUST.
+``python -m conformance.judging.stranger [--node first|second] [--out FILE [--resume]] [--sample N]
+[--seed N] [--at-once N] [ID...]`` needs Node.js, and ``npm install`` in the folder ``node``, for
+the first node, and the extra ``stranger`` for the second. It prints a table by kind and what was
+not seen. It ends with 1 if the sound node or a peculiarity is said to violate a MUST.
 """
 
 import argparse
@@ -15,32 +15,31 @@ from pathlib import Path
 
 from conformance.judging.stranger.judge import (
     FAULT,
-    FIRST_PORT,
     PECULIAR,
     SOUND,
     Outcome,
     Switch,
-    allowed,
     judge_all,
-    kinds,
     line_of,
-    peculiarities,
     read_outcomes,
 )
+from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 
 def main() -> None:
     """Judge, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m conformance.judging.stranger")
+    parser.add_argument("--node", choices=STRANGERS, default="first", help="whose node")
     parser.add_argument("ids", nargs="*", metavar="ID", help="faults, peculiarities or `sound`")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a line of JSON for each run")
     parser.add_argument("--resume", action="store_true", help="leave out what the file has")
     parser.add_argument("--sample", type=int, metavar="N", help="of the faults; default: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2, metavar="N")
-    parser.add_argument("--port", type=int, default=FIRST_PORT, metavar="N", help="of the first")
+    parser.add_argument("--port", type=int, metavar="N", help="of the first of those at a time")
     options = parser.parse_args()
-    chosen = _chosen(options.ids, options.sample, options.seed)
+    stranger = STRANGERS[options.node]
+    chosen = _chosen(stranger, options.ids, options.sample, options.seed)
     if not chosen:
         parser.error("no fault, no peculiarity and not `sound`")
     known = read_outcomes(options.out) if options.out and options.resume else {}
@@ -48,19 +47,21 @@ def main() -> None:
     todo = [switch for switch in chosen if switch not in known]
     mode = "a" if options.resume else "w"
     with options.out.open(mode, encoding="utf-8") if options.out else nullcontext() as file:
-        for outcome in judge_all(todo, options.at_once, options.port):
+        port = options.port or stranger.first_port
+        for outcome in judge_all(stranger, todo, options.at_once, port):
             outcomes.append(outcome)
             if file:
                 file.write(line_of(outcome))
                 file.flush()
             said = " ".join(outcome.violated[:3]) or " ".join(outcome.broke) or "-"
             print(f"{len(outcomes)}/{len(chosen)} {outcome.ident}: {said}", file=sys.stderr)
-    sys.exit(_print(kinds(), outcomes))
+    sys.exit(_print(stranger, outcomes))
 
 
-def _chosen(idents: list[str], sample: int | None, seed: int) -> list[Switch]:
+def _chosen(stranger: Stranger, idents: list[str], sample: int | None, seed: int) -> list[Switch]:
     """What to judge: everything, or a sample of the faults, or what is named."""
-    faults, permitted = sorted(kinds()), peculiarities()
+    lists = stranger.lists()
+    faults, permitted = sorted(lists["faults"]), lists["peculiar"]
     if idents:
         of = {**dict.fromkeys(faults, FAULT), **dict.fromkeys(permitted, PECULIAR), "sound": SOUND}
         return [Switch(of[ident], ident) for ident in idents if ident in of]
@@ -69,19 +70,20 @@ def _chosen(idents: list[str], sample: int | None, seed: int) -> list[Switch]:
     return harmless + [Switch(FAULT, ident) for ident in faults[:sample]]
 
 
-def _print(kind_of: dict[str, str], outcomes: Iterable[Outcome]) -> bool:
+def _print(stranger: Stranger, outcomes: Iterable[Outcome]) -> bool:
     """Print the table, and return whether anything harmless is said to violate a MUST.
 
     The share is that of the faults that the document does not allow.
     """
+    kind_of, allowed = stranger.lists()["faults"], stranger.allowed()
     faults = [each for each in outcomes if each.option == FAULT]
     parts = {
         "violated": [each for each in faults if each.violated],
         "advice only": [each for each in faults if not each.violated and each.advised],
     }
     rest = [each for each in faults if not each.violated + each.advised]
-    parts["allowed"] = [each for each in rest if each.ident in allowed()]
-    parts["not seen"] = [each for each in rest if each.ident not in allowed()]
+    parts["allowed"] = [each for each in rest if each.ident in allowed]
+    parts["not seen"] = [each for each in rest if each.ident not in allowed]
     print("| kind | faults | violated | advice only | allowed | not seen | share |")
     print("|---|---|---|---|---|---|---|")
     for kind in (*sorted(set(kind_of.values())), "all"):

@@ -1,4 +1,4 @@
-"""Runs the suite against the stranger's node with one switch after the other, several at a time.
+"""Runs the suite against a stranger's node with one switch after the other, several at a time.
 
 What a run says is one line of JSON, written as soon as it is known, so that a judging that was cut
 off goes on where it stopped.
@@ -6,7 +6,6 @@ off goes on where it stopped.
 
 import json
 import multiprocessing
-import re
 import subprocess
 import time
 import urllib.error
@@ -14,23 +13,18 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-import yaml
-
 from conformance.catalogue import Level
 from conformance.editions import DRAFT
+from conformance.judging.stranger.strangers import Stranger
 from conformance.probe import probe
 from conformance.run import Runner
 from conformance.target import Target, make_target, read_file
 from conformance.verdict import Standing
 
-HERE = Path(__file__).parent
-NODE = HERE / "node"
-TOKENS = {"token": "tok-a", "second_token": "tok-b", "expired_token": "tok-x"}
-FIRST_PORT, APART = 18700, 10
+APART = 10
 # In whole units of the currency.
 BUDGET = 10.0
 STARTS_WITHIN_S = 60.0
@@ -73,54 +67,29 @@ class Outcome:
         return Switch(self.option, self.ident)
 
 
-@cache
-def kinds() -> dict[str, str]:
-    """The kind of each fault by its id."""
-    program = "import {FAULTS} from './faults.js';"
-    program += "console.log(JSON.stringify(Object.fromEntries(FAULTS.map(f => [f.id, f.kind]))))"
-    command = ["node", "--input-type=module", "-e", program]
-    done = subprocess.run(command, cwd=NODE, capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
-
-
-def peculiarities() -> list[str]:
-    """The ids of what the interface permits."""
-    text = (NODE / "peculiar.js").read_text(encoding="utf-8")
-    return re.findall(r"^(p-[a-z0-9-]+) \|", text, re.MULTILINE)
-
-
-@cache
-def allowed() -> dict[str, str]:
-    """Why the document allows a fault, by the id of each that it allows."""
-    found: dict[str, str] = yaml.safe_load((HERE / "allowed.yaml").read_text(encoding="utf-8"))
-    return found
-
-
-def target_at(port: int) -> Target:
+def target_at(stranger: Stranger, port: int) -> Target:
     """What the stranger's operator declares, with everything allowed and the draft edition."""
-    settings = read_file(HERE / "target.toml") | TOKENS
+    settings = read_file(stranger.folder / "target.toml") | stranger.tokens
     settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
 
-def judge(port: int, switch: Switch) -> Outcome:
+def judge(stranger: Stranger, port: int, switch: Switch) -> Outcome:
     """Start the node with a switch, and run the suite against it.
 
     A run against a fault ends with the first check that finds a MUST violated.
     """
     began = time.monotonic()
-    command = ["node", "server.js", "--host", "127.0.0.1", "--port", str(port)]
     node = subprocess.Popen(
-        [*command, *switch.arguments],
-        cwd=NODE,
+        [*stranger.command, "--port", str(port), *switch.arguments],
+        cwd=stranger.node,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         if not _answers(port, node):
             return Outcome(switch.option, switch.ident, broke=("the node does not answer",))
-        target = target_at(port)
+        target = target_at(stranger, port)
         found = probe(target)
         if not found.profiles:
             shown = ("GEN-013",), ("nothing answers as the document describes",)
@@ -159,27 +128,27 @@ def _answers(port: int, node: "subprocess.Popen[bytes]") -> bool:
     return False
 
 
-# The port of this process; it belongs to it until it ends.
-_own_port: list[int] = []
+# What this process judges, and the port that belongs to it until it ends.
+_own: list[tuple[Stranger, int]] = []
 
 
-def _take_port(ports: "Queue[int]") -> None:
-    _own_port.append(ports.get())
+def _take(stranger: Stranger, ports: "Queue[int]") -> None:
+    _own.append((stranger, ports.get()))
 
 
 def _judge_here(switch: Switch) -> Outcome:
-    return judge(_own_port[0], switch)
+    return judge(*_own[0], switch)
 
 
 def judge_all(
-    switches: Iterable[Switch], at_once: int, first_port: int = FIRST_PORT
+    stranger: Stranger, switches: Iterable[Switch], at_once: int, first_port: int
 ) -> Iterator[Outcome]:
     """Yield what each switch came to, as soon as it is known, with `at_once` nodes at a time."""
     context = multiprocessing.get_context("spawn")
     ports: Queue[int] = context.Queue()
     for number in range(at_once):
         ports.put(first_port + number * APART)
-    pool = ProcessPoolExecutor(at_once, context, _take_port, (ports,))
+    pool = ProcessPoolExecutor(at_once, context, _take, (stranger, ports))
     with pool:
         for done in as_completed([pool.submit(_judge_here, switch) for switch in switches]):
             yield done.result()

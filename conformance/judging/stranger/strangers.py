@@ -1,0 +1,93 @@
+"""The strangers' nodes: how each is started, and what can be switched on in it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypedDict
+
+import yaml
+
+HERE = Path(__file__).parent
+
+
+class Lists(TypedDict):
+    """What a node can be switched to."""
+
+    faults: dict[str, str]
+    """The kind of each fault by its id."""
+    peculiar: list[str]
+    """The ids of what the interface permits."""
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A node that was written from the interface alone."""
+
+    folder: Path
+    """Has ``target.toml``, ``allowed.yaml`` and the folder ``node``."""
+    command: tuple[str, ...]
+    """Starts the node, together with ``--port N``, in its folder."""
+    listing: tuple[str, ...]
+    """Prints its :class:`Lists` as JSON, in the same folder."""
+    first_port: int
+
+    @property
+    def node(self) -> Path:
+        """The folder of its code."""
+        return self.folder / "node"
+
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        """What clients of the node show."""
+        return {"token": "tok-a", "second_token": "tok-b", "expired_token": "tok-x"}
+
+    def lists(self) -> Lists:
+        """What it can be switched to. Its code says so, so what runs it must be there."""
+        return _lists(self)
+
+    def allowed(self) -> dict[str, str]:
+        """Why the document allows a fault, by the id of each that it allows."""
+        text = (self.folder / "allowed.yaml").read_text(encoding="utf-8")
+        found: dict[str, str] = yaml.safe_load(text) or {}
+        return found
+
+
+@cache
+def _lists(stranger: Stranger) -> Lists:
+    command = list(stranger.listing)
+    done = subprocess.run(command, cwd=stranger.node, capture_output=True, text=True, check=True)
+    found: Lists = json.loads(done.stdout)
+    return found
+
+
+_BY_NODE_JS = """
+import { readFileSync } from 'node:fs';
+import { FAULTS } from './faults.js';
+const lines = readFileSync('peculiar.js', 'utf8').matchAll(/^(p-[a-z0-9-]+) \\|/gm);
+const faults = Object.fromEntries(FAULTS.map((fault) => [fault.id, fault.kind]));
+console.log(JSON.stringify({ faults, peculiar: [...lines].map((line) => line[1]) }));
+"""
+_BY_PYTHON = """
+import json
+import faults, peculiar
+kinds = {each["id"]: each["kind"] for each in faults.FAULTS}
+print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in peculiar.PECULIAR]}))
+"""
+STRANGERS = {
+    "first": Stranger(
+        HERE,
+        ("node", "server.js", "--host", "127.0.0.1"),
+        ("node", "--input-type=module", "-e", _BY_NODE_JS),
+        18700,
+    ),
+    "second": Stranger(
+        HERE / "second",
+        (sys.executable, "node.py"),
+        (sys.executable, "-c", _BY_PYTHON),
+        19700,
+    ),
+}
