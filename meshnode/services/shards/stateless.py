@@ -94,7 +94,8 @@ async def answer_of(
         return (
             pack_floats(states.numpy()),
             tuple(states.shape),
-            tuple(pack_floats(layer.numpy()) for layer in layers),
+            # Caches of 16-bit weights have 16 bits, which float32 holds exactly.
+            tuple(pack_floats(layer.float().numpy()) for layer in layers),
             b"" if ids is None else pack_integers(ids.numpy()),
         )
 

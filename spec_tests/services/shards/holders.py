@@ -190,9 +190,10 @@ async def holder_node(
     training_limits: TrainingLimits = TRAINING_LIMITS,
     trains: bool = True,
     has_room: bool = True,
+    dtype: str = "float32",
 ) -> AsyncIterator[HolderNode]:
     """Serve some layers of a model; at the end all memory must be freed."""
-    model = load_model(directory, layers, threads=1)
+    model = load_model(directory, layers, threads=1, dtype=dtype)
     node_id = node_id or f"{model.card.layers[0]:040x}"
     drain, known, key = Drain(), KnownPeers(), next(KEYS)
     async with trio.open_nursery() as nursery:

@@ -44,9 +44,10 @@ async def test_without_a_session_nothing_stays(directory: Path) -> None:
         assert node.executor.kv_bytes_in_use == 0
 
 
-async def test_past_key_values_travel_with_the_message(directory: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+async def test_past_key_values_travel_with_the_message(directory: Path, dtype: str) -> None:
     """A client that keeps the keys and values itself gets the same bits as with a session."""
-    async with holder_node(directory) as node:
+    async with holder_node(directory, dtype=dtype) as node:
         await send(node, **ids(TOKENS[:3]))
         expected = await send(node, **ids(TOKENS[3:4]))
         first = await send(node, "", **ids(TOKENS[:3]))
