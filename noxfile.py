@@ -190,12 +190,15 @@ def clients(session: nox.Session) -> None:
 
 @nox.session
 def stranger(session: nox.Session) -> None:
-    """Judge a node that was written from the interface alone, with its faults. Needs Node.js."""
-    install(session, "test")
+    """Judge nodes that were written from the interface alone, with their faults. Needs Node.js."""
+    install(session, "stranger")
     folder = Path("conformance/judging/stranger/node")
     quiet = ("--no-fund", "--no-audit", "--no-package-lock")
     session.run("npm", "install", "--prefix", str(folder), *quiet, external=True)
-    session.run("python", "-m", "conformance.judging.stranger", *session.posargs)
+    for node in ("first", "second"):
+        session.run(
+            "python", "-m", "conformance.judging.stranger", "--node", node, *session.posargs
+        )
 
 
 @nox.session

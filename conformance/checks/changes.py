@@ -5,6 +5,7 @@ Invariant: every change is undone; what could not be restored is reported.
 
 from collections.abc import Mapping
 
+from conformance.checks.auth import INVENTED
 from conformance.checks.config import (
     changeable,
     flat,
@@ -20,9 +21,9 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, brief, is_int
 
-ENABLED = "training.enabled"
+BATCH, ENABLED = "training.batch_size", "training.enabled"
 SECTIONS = ("training", "resources")
 # No reader can take it for the type of the key.
 BAD = ("resources.cpu_threads", "many")
@@ -99,6 +100,26 @@ def config_enabled(context: Context) -> None:
         patch(context, nested({ENABLED: found[0]}))
         if lookup(read_config(context), ENABLED) != found:
             context.residue.append(f"configuration: {ENABLED} is not {found[0]} again")
+
+
+@requirement("NA-AUTH-024")
+def config_unauthorised(context: Context) -> None:
+    """PATCH training.batch_size to another value with an invented token, and read it again."""
+    found = lookup(read_config(context), BATCH)
+    if not found or not is_int(found[0]):
+        raise Skipped(f"the configuration has no {BATCH}")
+    other = int(found[0]) + 1
+    try:
+        body = nested({BATCH: other})
+        answer = context.api("PATCH", "/config", credential=INVENTED, json_body=body)
+        after = lookup(read_config(context), BATCH)
+        # Somebody else may change it meanwhile, but hardly to this value.
+        why = f"{BATCH} was {found[0]}, is {brief(after)} after a PATCH with {answer.status}"
+        if not answer.ok:
+            context.judge("NA-AUTH-024", after != [other], why, answer)
+    finally:
+        if lookup(read_config(context), BATCH) == [other]:
+            patch(context, nested({BATCH: found[0]}))
 
 
 def _compare(context: Context, changed: Answer) -> None:

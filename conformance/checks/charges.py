@@ -6,6 +6,7 @@ the cost in the result counts only if every try shows it: an older one may be se
 
 import math
 
+from conformance.checks.counting import early
 from conformance.checks.money import (
     EXACT,
     TRIES,
@@ -18,12 +19,17 @@ from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.shapes import lookup
-from conformance.strictjson import is_number
+from conformance.strictjson import Json, is_number
 
 
 @requirement("NA-WALLET-023")
 def money_charged(context: Context) -> None:
-    """POST /inference, and compare its cost with what the balance has lost."""
+    """POST /inference, all of it and an early end, and compare cost and loss of the balance."""
+    _judge_charge(context, {"prompt": "Hello", "max_tokens": 3})
+    _judge_charge(context, early(context))
+
+
+def _judge_charge(context: Context, body: dict[str, Json]) -> None:
     # A node may let its operator generate for nothing, so a second account is used if declared.
     account = context.target.second
     compared = Comparison(context)
@@ -31,7 +37,7 @@ def money_charged(context: Context) -> None:
         before = still(context, account)
         if before is None:
             continue
-        answer = context.infer({"prompt": "Hello", "max_tokens": 3}, credential=account)
+        answer = context.infer(body, credential=account)
         cost = lookup(answer.json_object() or {}, "cost.amount")
         if not answer.ok or not cost or not is_number(cost[0]):
             raise Skipped(f"POST /inference returned no cost, status {answer.status}")
@@ -42,6 +48,34 @@ def money_charged(context: Context) -> None:
         if abs(lost) > EXACT:
             held = lost <= float(cost[0]) + EXACT
             compared.note("NA-WALLET-023", held, why, before[0].answer, answer, after.answer)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+@requirement("NA-WALLET-033")
+def money_charged_to(context: Context) -> None:
+    """POST /inference with the second account's token, and look at the first account."""
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    first, second = context.target.valid, context.target.second
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        before = still(context, first, second)
+        if before is None:
+            continue
+        answer = context.infer({"prompt": "Hello", "max_tokens": 3}, credential=second)
+        cost = lookup(answer.json_object() or {}, "cost.amount")
+        if not answer.ok or not cost or not is_number(cost[0]) or cost[0] <= EXACT:
+            raise Skipped(f"POST /inference returned no cost, status {answer.status}")
+        after = [read_money(context, one) for one in (first, second)]
+        lost = [a.available - b.available for a, b in zip(before, after, strict=True)]
+        why = f"a cost of {cost[0]:g} to the second account; the first one has {lost[0]:g} less"
+        # Until the second account has paid, a charge of the first may be an older one of its own.
+        if lost[1] > EXACT:
+            held = abs(lost[0] - float(cost[0])) > EXACT
+            shown = (before[0].answer, answer, after[0].answer)
+            compared.note("NA-WALLET-033", held, why, *shown)
         if compared.clean:
             break
     compared.conclude()

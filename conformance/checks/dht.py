@@ -44,6 +44,8 @@ def _call(context: Context, ident: str, operation: str, **fields: Any) -> tuple[
         if reply.code in ("INVALID_ARGUMENT", "INTERNAL"):
             why = f"status {reply.code} to the documented request: {reply.details}"
             context.wrong(ident, why, reply)
+        if operation == "DHTFindValue" and reply.code == "NOT_FOUND":
+            context.fails("DH-007", f"status {reply.code} instead of found false", reply)
         raise Skipped(f"{operation} ended with {reply.code}")
     answer = judge_message(context, response, reply)
     if answer is None:

@@ -23,8 +23,10 @@ VALUES = (
     "Größe 日本語 🙂",
     " a value with spaces at both ends ",
     'key=1&other="two"\n\tthree',
+    "before\0after",
+    "0123456789" * 7000,
 )
-MANY, TIMES = 12, 4
+MANY, TIMES = 16, 4
 # Lengths that are not those of an ID.
 LENGTHS = (0, 1, 19, 21, 64)
 # Numbers under which a reader might look for the value of a store.
@@ -86,12 +88,14 @@ def dht_values(context: Context) -> None:
 
 
 def alike(key: bytes) -> list[bytes]:
-    """Return keys that begin alike, end alike, or differ only in bytes that are no text."""
+    """Return keys that begin alike, end alike, or differ in case, space, or what is no text."""
     found = [key]
     found += [key[:4] + os.urandom(NODE_ID_BYTES - 4) for _ in range(3)]
     found += [os.urandom(NODE_ID_BYTES - 4) + key[-4:] for _ in range(3)]
     found += [bytes([0x80 + at]) * 4 + key[4:] for at in range(3)]
     found += [key[:9] + bytes([at]) + key[10:] for at in (0, 255)]
+    word = key.hex()[:NODE_ID_BYTES].encode()
+    found += [word[:-1] + end for end in (b"f", b"F", b" ", b"\n")]
     return found[:MANY]
 
 

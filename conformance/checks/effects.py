@@ -4,8 +4,9 @@ Nothing here needs the same text twice. A generation is compared with another on
 that its text does not change.
 """
 
+from conformance.checks.counting import counted, counted_after
 from conformance.checks.inference import DEFAULT_MAX_TOKENS
-from conformance.checks.money import TRIES, Comparison, counted, counted_after
+from conformance.checks.money import TRIES, Comparison
 from conformance.checks.stream import is_final
 from conformance.context import Context
 from conformance.findings import Skipped

@@ -1,7 +1,8 @@
 """Interface 2.1, 4.1 and 6: stop sequences, streams in the metrics, times and odd prompts."""
 
+from conformance.checks.counting import counted, counted_after
 from conformance.checks.effects import stream_values
-from conformance.checks.money import TRIES, counted, counted_after
+from conformance.checks.money import TRIES
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer

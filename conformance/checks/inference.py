@@ -6,6 +6,8 @@ or another 4xx means that the node could not serve it, for instance because it i
 serves no clients; the requirement is then unclear.
 """
 
+import re
+
 from conformance import strategies
 from conformance.checks.reading import (
     ABSENT,
@@ -260,19 +262,22 @@ def inference_stop(context: Context) -> None:
     text = (first.json_object() or {}).get("text")
     if not first.ok or not isinstance(text, str) or len(text) < 4:
         raise Skipped("no text to take a stop sequence from")
-    stop = text[len(text) // 2 : len(text) // 2 + 2]
-    second = context.infer({**body, "stop": [stop]})
-    stopped = (second.json_object() or {}).get("text")
-    if second.ok and isinstance(stopped, str):
-        # The document does not say whether the sequence itself belongs to the text.
-        position = stopped.find(stop)
-        context.judge(
-            "NA-INF-013",
-            position < 0 or position + len(stop) == len(stopped),
-            f"{brief(stopped)} continues after {brief(stop)}",
-            first,
-            second,
-        )
+    # A piece from the middle, and one that begins with white space.
+    stops = [text[len(text) // 2 : len(text) // 2 + 2]]
+    stops += [found[0] for found in [re.search(r"(?<=\S)\s\S", text)] if found]
+    for stop in stops:
+        second = context.infer({**body, "stop": [stop]})
+        stopped = (second.json_object() or {}).get("text")
+        if second.ok and isinstance(stopped, str):
+            # The document does not say whether the sequence itself belongs to the text.
+            position = stopped.find(stop)
+            context.judge(
+                "NA-INF-013",
+                position < 0 or position + len(stop) == len(stopped),
+                f"{brief(stopped)} continues after {brief(stop)}",
+                first,
+                second,
+            )
 
 
 @requirement("NA-INF-032")

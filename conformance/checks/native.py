@@ -308,6 +308,14 @@ def native_pair(context: Context) -> None:
         held = [str(value) for value in there] == [str(heights[0])]
         context.judge("NT-RULE-025", held, shown, answer, block_answer)
     found = mapped(context, "/api/block hash", block)
+    if not found and block is None and is_int(heights[0]):
+        # The hash may show whose height it is.
+        below_answer, below = _document(context, f"/api/block/{int(heights[0]) - 1}")
+        there = [str(value).lower() for value in mapped(context, "/api/block hash", below)]
+        if str(hashes[0]).lower() in there:
+            shown = f"/api/network has the height {heights[0]} with the hash of the block below"
+            context.fails("NT-RULE-021", shown, answer, block_answer, below_answer)
+        return
     if found:
         same = str(found[0]).lower() == str(hashes[0]).lower()
         shown = f"/api/network has {brief(hashes[0])}, the block has {brief(found[0])}"

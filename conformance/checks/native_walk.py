@@ -39,10 +39,19 @@ def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]
     return [int(value) for value in found if is_int(value)]
 
 
-@requirement("NT-PAGE-005", "NT-PAGE-006", "NT-RULE-029", "NT-RULE-030", "NT-RULE-034")
+@requirement(
+    "NT-PAGE-005",
+    "NT-PAGE-006",
+    "NT-RULE-029",
+    "NT-RULE-030",
+    "NT-RULE-034",
+    "NT-RULE-035",
+    "NT-RULE-036",
+)
 def native_walk(context: Context) -> None:
     """GET blocks page by page, then each block by its height, and the requests that they name."""
-    blocks = _walk(context, "/api/blocks", "/api/blocks height", "height")
+    listed: dict[int, Json] = {}
+    blocks = _walk(context, "/api/blocks", "/api/blocks height", "height", listed)
     _walk(context, "/api/training", "/api/training round", "round")
     documents = [_read(context, path, {}) for path in READ]
     requests: list[str] = []
@@ -50,6 +59,7 @@ def native_walk(context: Context) -> None:
         answer, document = _read(context, f"/api/block/{height}", {})
         documents.append((answer, document))
         _judge_height(context, height, document, answer)
+        _judge_listed(context, height, listed.get(height), document, answer)
         requests += [value for value in under(document, "request_id") if isinstance(value, str)]
     for ident in list(dict.fromkeys(requests))[:SINGLE]:
         answer, document = _read(context, "/api/inference/request", {"id": ident})
@@ -71,10 +81,47 @@ def _judge_height(context: Context, height: int, document: Json, answer: Answer)
         context.judge("NT-RULE-034", found == [str(height)], why, answer)
 
 
-def _walk(context: Context, path: str, name: str, key: str) -> list[int]:
-    """Rule on pages that follow one another, and return their numbers."""
+def _judge_listed(
+    context: Context, height: int, entry: Json, document: Json, answer: Answer
+) -> None:
+    """Rule on one block of the list: it can be read, and has the hash that the list shows."""
+    if document is None and answer.status in (404, *range(500, 600)):
+        again, document = _read(context, f"/api/block/{height}", {})
+        if document is None and again.status == answer.status:
+            why = f"the list has a block {height}, which is read with status {again.status}"
+            context.fails("NT-RULE-036", why, answer, again)
+        return
+    context.holds("NT-RULE-036", answer)
+    for path in context.target.field_map.get("/api/block hash", ()):
+        found, key = lookup(document, path), path.rpartition(".")[2]
+        there = list(under(entry, key))
+        if len(found) == 1 and len(there) == 1:
+            why = (
+                f"the block {height} has the hash {brief(found[0])}, in the list {brief(there[0])}"
+            )
+            same = str(found[0]).lower() == str(there[0]).lower()
+            context.judge("NT-RULE-035", same, why, answer)
+
+
+def _entries(numbers: list[int], document: Json) -> Iterator[tuple[int, Json]]:
+    """Yield the entries of a page with their numbers, where it has one list of as many."""
+    lists = [v for v in document.values() if isinstance(v, list)] if document else []
+    fitting = [some for some in lists if len(some) == len(numbers)]
+    if len(fitting) == 1:
+        yield from zip(numbers, fitting[0], strict=True)
+
+
+def _walk(
+    context: Context, path: str, name: str, key: str, entries: dict[int, Json] | None = None
+) -> list[int]:
+    """Rule on pages that follow one another, and return their numbers.
+
+    The entries of the pages are added to ``entries``.
+    """
+    entries = {} if entries is None else entries
     answer, document = _read(context, path, {"limit": PAGE})
     whole = page = _numbers(context, name, key, document)
+    entries.update(_entries(whole, document))
     seen, shown = list(page), [answer]
     for _ in range(PAGES - 1):
         if len(whole) < PAGE or not page or min(page) <= 1:
@@ -83,6 +130,7 @@ def _walk(context: Context, path: str, name: str, key: str) -> list[int]:
         answer, document = _read(context, path, {"limit": PAGE, "before": bound})
         # Whether the bound itself is on the page is not said.
         whole = _numbers(context, name, key, document)
+        entries.update(_entries(whole, document))
         page = [number for number in whole if number != bound]
         seen += page
         shown.append(answer)

@@ -98,14 +98,18 @@ def _judge_total(context: Context) -> None:
             return
         last = _page(context, TRANSACTIONS, "transactions", limit=1, offset=max(int(total) - 1, 0))
         behind = _page(context, TRANSACTIONS, "transactions", limit=1, offset=int(total))
+        longer = _page(context, TRANSACTIONS, "transactions", limit=3, offset=0)
         again = _page(context, TRANSACTIONS, "transactions", limit=1, offset=0)
-        if last is None or behind is None or again is None:
+        if last is None or behind is None or longer is None or again is None:
             return
         if again.document.get("total") == total and again.entries == first.entries:
             held = len(last.entries) == min(int(total), 1) and not behind.entries
             shown = f"total is {total}; {len(last.entries)} entries at the last of them, then"
             why = f"{shown} {len(behind.entries)}"
             context.judge("NA-QUERY-011", held, why, first.answer, last.answer, behind.answer)
+            other = longer.document.get("total")
+            why = f"total is {total} in a page of one entry, {brief(other)} in a page of three"
+            context.judge("NA-QUERY-011", other == total, why, first.answer, longer.answer)
             return
 
 

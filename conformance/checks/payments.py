@@ -20,7 +20,7 @@ from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import is_number
+from conformance.strictjson import Json, brief, is_number
 
 AT_ONCE = 4
 
@@ -109,6 +109,28 @@ def money_at_once(context: Context) -> None:
         if compared.clean:
             break
     compared.conclude()
+
+
+# Letters that a store or a terminal might drop.
+FOREIGN = "für 日本 ✓"
+
+
+@requirement("NA-WALLET-032")
+def memo_kept(context: Context) -> None:
+    """POST /wallet/send with a memo of foreign letters, and look for it in the result."""
+    own = read_money(context, context.target.second).document.get("address")
+    if context.target.second_token is None or not isinstance(own, str):
+        raise Skipped("there are no two accounts")
+    _require_budget(context, AMOUNT)
+    body: dict[str, Json] = {"to": own, "amount": AMOUNT, "memo": FOREIGN}
+    first = context.target.valid
+    sent = context.api("POST", "/wallet/send", credential=first, json_body=body)
+    if not sent.ok:
+        raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+    context.budget.charge(AMOUNT + _fee(sent))
+    memo = (sent.json_object() or {}).get("memo")
+    why = f"the memo {brief(FOREIGN)} is {brief(memo)} in the result"
+    context.judge("NA-WALLET-032", memo == FOREIGN, why, sent)
 
 
 @requirement("NA-ERR-024")

@@ -145,6 +145,12 @@ def unary_answers(context: Context) -> None:
         "DHTPing": messages.make("DHTPingRequest", sender=SENDER),
         "GetCheckpointInfo": messages.make("GetCheckpointInfoRequest"),
         "GetWeights": messages.make("WeightRequest", shard_range=str(min(first, default=0))),
+        "GetCheckpoint": messages.make("GetCheckpointRequest"),
+        "DHTFindNode": messages.make("DHTFindNodeRequest", sender=SENDER, target_id=SENDER.node_id),
+        "DHTFindValue": messages.make("DHTFindValueRequest", sender=SENDER, key=SENDER.node_id),
+        # Their messages are not shown; an empty one can be read as any.
+        "GetShardInfo": messages.make("GetCheckpointInfoRequest"),
+        "GetSwarmStatus": messages.make("GetCheckpointInfoRequest"),
     }
     for operation, request in requests.items():
         reply = context.grpc.call_answers(operation, request)

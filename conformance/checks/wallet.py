@@ -276,8 +276,9 @@ def wallet_poor(context: Context) -> None:
             context.holds("NA-ERR-008", answer)
             _judge_figures(context, amount, shown, answer)
         if all(found and is_number(found[0]) for found in shown):
-            # Nothing but this request can have taken as much as it asks for.
-            kept = answer.status == 402 and shown[1][0] > shown[0][0] - EXCESS / 2
+            # Nothing but this request can have taken half of it, or a whole unit of little.
+            slack = max(1.0, shown[0][0] / 2)
+            kept = answer.status == 402 and shown[1][0] >= shown[0][0] - slack
             why = f"{amount:g} of {available:g}: status {answer.status}, then {shown[1][0]:g}"
             # Staking, and a transfer to oneself, may be refused for another reason first.
             judged = (402, 200, 201, 202)

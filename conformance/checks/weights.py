@@ -84,6 +84,11 @@ def weights_absent(context: Context) -> None:
     for layer in _absent(layers):
         answer = _ask(context, notation, layer)
         if answer.code in BUSY:
+            held, again = _ask(context, notation, first), _ask(context, notation, layer)
+            if is_read and held.ok and again.code == answer.code:
+                # The peer is neither offline nor overloaded: it serves what it holds.
+                why = f"layer {layer} ends twice with {again.code}, layer {first} is served"
+                context.fails("GR-WEIGHT-002", why, answer, held, again)
             continue
         if answer.code == "NOT_FOUND":
             context.holds("GR-WEIGHT-002", reply, answer)

@@ -7,7 +7,7 @@ import pytest
 from conformance.judging.stranger.strangers import STRANGERS
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST = STRANGERS["first"]
+FIRST, SECOND = STRANGERS["first"], STRANGERS["second"]
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
 
 
@@ -25,3 +25,11 @@ def test_faults_have_kinds() -> None:
     assert len(found) == 602
     assert set(FIRST.allowed()) < set(found)
     assert set(found.values()) == KINDS
+
+
+def test_the_second_node_lists_what_it_can_be_switched_to() -> None:
+    lists = SECOND.lists()
+    assert len(lists["faults"]) == 1204
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 144
+    assert set(lists["faults"].values()) == KINDS
+    assert set(SECOND.allowed()) <= set(lists["faults"])

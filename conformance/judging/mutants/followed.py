@@ -8,6 +8,7 @@ from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
+from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.toy.answers import (
     Asked,
     Response,
@@ -304,6 +305,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-034", next_block),
     ("NA-WALLET-031", TakenTwice()),
     ("NA-QUERY-014", Shuffled()),
+    *MORE,
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]

@@ -69,7 +69,7 @@ class Outcome:
 
 def target_at(stranger: Stranger, port: int) -> Target:
     """What the stranger's operator declares, with everything allowed and the draft edition."""
-    settings = read_file(stranger.folder / "target.toml") | stranger.tokens
+    settings = read_file(stranger.folder / "target.toml") | dict(stranger.tokens)
     settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
