@@ -120,7 +120,13 @@ def _post(context: Context, path: str, body: Json, credential: Credential) -> An
 
 
 @requirement(
-    "NA-WALLET-010", "NA-WALLET-011", "NA-WALLET-012", "NA-WALLET-013", "NA-ROUTE-006", "GEN-019"
+    "NA-WALLET-010",
+    "NA-WALLET-011",
+    "NA-WALLET-012",
+    "NA-WALLET-013",
+    "NA-WALLET-034",
+    "NA-ROUTE-006",
+    "GEN-019",
 )
 def money_sent(context: Context) -> None:
     """POST /wallet/send to the second account, and follow it through both balances and lists."""
@@ -142,6 +148,7 @@ def _send_once(
     if before is None:
         return False
     payer, payee = before
+    known = {str(row.get("id")) for row in newest(context)[2]}
     address, own = payee.document.get("address"), payer.document.get("address")
     if not isinstance(address, str) or address == own or payer.available < 3 * AMOUNT:
         raise Skipped("there are no two accounts, or too little is available")
@@ -180,6 +187,15 @@ def _send_once(
                   f"{payee.available:g} before receiving {AMOUNT:g}, {got.available:g} afterwards",
                   payee.answer, sent, got.answer)  # fmt: skip
     _follow_listed(context, compared, sent, result, address, cost)
+    answer, _, rows = newest(context)
+    new = [
+        row for row in rows
+        if row.get("type") == "send" and row.get("to") == address
+        and str(row.get("id")) not in known
+    ]  # fmt: skip
+    if new:
+        why = f"one transfer is listed as {len(new)} sends: {brief(new, 160)}"
+        compared.note("NA-WALLET-034", len(new) == 1, why, sent, answer)
     return True
 
 

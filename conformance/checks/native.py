@@ -198,8 +198,27 @@ def native_artifact(context: Context) -> None:
     digest = context.target.artifact or ""
     answer = native_get(context, f"/artifacts/sha256/{digest}")
     if judge_route(context, "NT-ROUTE-014", answer, auth=False):
-        found = hashlib.sha256(answer.body).hexdigest()
-        context.judge("NT-RULE-019", found == digest.lower(), f"its digest is {found}", answer)
+        _judge_digest(context, digest.lower(), answer)
+    for other in _named_digests(context, digest.lower()):
+        answer = native_get(context, f"/artifacts/sha256/{other}")
+        if answer.ok:
+            _judge_digest(context, other, answer)
+
+
+def _judge_digest(context: Context, digest: str, answer: Answer) -> None:
+    found = hashlib.sha256(answer.body).hexdigest()
+    context.judge("NT-RULE-019", found == digest, f"{digest} has the digest {found}", answer)
+
+
+def _named_digests(context: Context, known: str) -> list[str]:
+    """Return what may name further artifacts: digests in the resources of model and network."""
+    found: dict[str, None] = {}
+    for path in ("/api/model/checkpoint.json", "/api/model", "/api/network"):
+        answer = native_get(context, path)
+        if answer.ok and len(answer.body) <= MAX_SEARCHED:
+            text = answer.body.decode("utf-8", "replace").lower()
+            found |= dict.fromkeys(_DIGEST.findall(text))
+    return [digest for digest in found if digest != known][:MAX_ARTIFACTS]
 
 
 @requirement("NT-ROUTE-019", "NT-RULE-020", "NT-RULE-024")
@@ -215,6 +234,9 @@ def native_reference(context: Context) -> None:
         )
 
 
+# Resources are searched for digests up to this length.
+MAX_SEARCHED, MAX_ARTIFACTS = 1_000_000, 6
+_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 MONEY = ("/api/network", "/api/account", "/api/validators", "/api/inference")
 
 

@@ -47,6 +47,7 @@ def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]
     "NT-RULE-034",
     "NT-RULE-035",
     "NT-RULE-036",
+    "NT-PAGE-007",
 )
 def native_walk(context: Context) -> None:
     """GET blocks page by page, then each block by its height, and the requests that they name."""
@@ -137,6 +138,8 @@ def _walk(
         if page and min(page) >= bound:
             # The bound is ignored, which NT-PAGE-002 and NT-PAGE-003 report.
             return seen
+    if path == "/api/blocks" and seen:
+        _judge_recent(context, name, key, seen, shown[0])
     if len(seen) < 2:
         return seen
     why = f"{path} in pages of {PAGE}: {brief(seen, 160)}"
@@ -147,6 +150,19 @@ def _walk(
         why = f"{why}, without {brief(left_out)}, which can be read"
         context.judge("NT-PAGE-006", not left_out, why, *shown)
     return seen
+
+
+def _judge_recent(context: Context, name: str, key: str, seen: list[int], first: Answer) -> None:
+    """Rule on the page without a bound: it has the block that is highest in the list."""
+    query: dict[str, object] = {"limit": PAGE, "before": max(seen) + 2 * PAGE}
+    answer, document = _read(context, "/api/blocks", query)
+    above = _numbers(context, name, key, document)
+    again, document = _read(context, "/api/blocks", {"limit": PAGE})
+    latest = _numbers(context, name, key, document)
+    if above and latest:
+        # It was read last, so it has what has been made meanwhile too.
+        why = f"without `before` the highest block is {max(latest)}, with it {max(above)}"
+        context.judge("NT-PAGE-007", max(latest) >= max(above), why, first, answer, again)
 
 
 def under(document: Json, name: str) -> Iterator[Json]:

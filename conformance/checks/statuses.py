@@ -47,6 +47,7 @@ def guards_resembling(context: Context) -> None:
         (f"{token}-not-this-one", "$TOKEN-not-this-one"),
         (f"not-this-one-{token}", "not-this-one-$TOKEN"),
         (token[: len(token) // 2], "${TOKEN%half}"),
+        (token.swapcase(), "${TOKEN~~}"),
     ):
         if other and other not in known:
             answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))

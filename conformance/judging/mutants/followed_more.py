@@ -78,6 +78,24 @@ def unreadable(asked: Asked, response: Response) -> None:
         response.__dict__.update(error(500, "INTERNAL", "no such key").__dict__)
 
 
+def oldest(asked: Asked, response: Response) -> None:
+    """List the oldest blocks where no bound is given."""
+    if asked.path == "/api/blocks" and response.status == 200 and "before" not in asked.query:
+        many = len(response.json["blocks"])
+        response.json["blocks"] = [
+            {"height": height, "hash": f"hash{height}"} for height in range(many, 0, -1)
+        ]
+
+
+def fee_as_send(asked: Asked, response: Response) -> None:
+    """List the fee of each send as another send."""
+    if asked.path == f"{WALLET}/transactions" and response.status == 200:
+        found = response.json["transactions"]
+        more = [{**one, "id": f"{one['id']}-fee"} for one in found if one["type"] == "send"]
+        response.json["transactions"] = found + more
+        response.json["total"] += len(more)
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-024", ChangedFirst()),
     ("NA-WALLET-032", on(f"{WALLET}/send", in_ascii, "POST")),
@@ -85,4 +103,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-COUNT-007", CountedAsAsked()),
     ("NT-RULE-035", of_the_next),
     ("NT-RULE-036", unreadable),
+    ("NT-PAGE-007", oldest),
+    ("NA-WALLET-034", fee_as_send),
 ]

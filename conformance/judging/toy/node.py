@@ -167,7 +167,8 @@ class ToyNode:
     def _native(self, asked: Asked, query: dict[str, str]) -> Response | None:
         if asked.path in NATIVE:
             return Response(json={"toy": True})
-        before, limit = int(query.get("before", TIP + 1)), int(query.get("limit", 5))
+        before = min(int(query.get("before", TIP + 1)), TIP + 1)
+        limit = int(query.get("limit", 5))
         numbers = list(range(before - 1, 0, -1)[:limit])
         owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
         found: dict[str, Any] = {
