@@ -331,7 +331,7 @@ class LayerTensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class LayerAnswer(_message.Message):
-    __slots__ = ("missing", "layer_gradients", "tensors", "piece", "model_hashes", "waits")
+    __slots__ = ("missing", "layer_gradients", "tensors", "piece", "model_hashes", "waits", "tight")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -345,13 +345,15 @@ class LayerAnswer(_message.Message):
     PIECE_FIELD_NUMBER: _ClassVar[int]
     MODEL_HASHES_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
+    TIGHT_FIELD_NUMBER: _ClassVar[int]
     missing: str
     layer_gradients: _containers.ScalarMap[str, bytes]
     tensors: _containers.RepeatedCompositeFieldContainer[LayerTensor]
     piece: bytes
     model_hashes: _containers.RepeatedScalarFieldContainer[str]
     waits: str
-    def __init__(self, missing: _Optional[str] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., piece: _Optional[bytes] = ..., model_hashes: _Optional[_Iterable[str]] = ..., waits: _Optional[str] = ...) -> None: ...
+    tight: bool
+    def __init__(self, missing: _Optional[str] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., piece: _Optional[bytes] = ..., model_hashes: _Optional[_Iterable[str]] = ..., waits: _Optional[str] = ..., tight: _Optional[bool] = ...) -> None: ...
 
 class GossipGradientResponse(_message.Message):
     __slots__ = ("accepted", "reason", "current_round")
