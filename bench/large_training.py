@@ -6,7 +6,7 @@ first round, and gets the weights from the others. In the middle of a later roun
 is killed with SIGKILL, and starts again with its data folder. It says, of each round,
 
 - the bytes that each node has sent, as its network interface counts them: contributions, reports
-  and everything else; those of a round in which somebody fetches weights stand apart;
+  and everything else; rounds with an event, in which nodes fetch weights, stand apart;
 - the share of the time in which the machine's cores computed for the nodes, from the end of a round
   to the end of the next, so that the exchange is a part of it;
 - the memory of the nodes' processes beside what their weights take as float32.
@@ -43,8 +43,11 @@ from meshnode.model.loading import DEFAULT_MODEL
 
 NODES, FOUNDERS, VICTIM = 4, 3, 1
 """The last one joins late; the victim is the second one."""
+KILLED_IN = 2
+"""The round after the join in which it dies; the rounds around it are ordinary ones."""
 PORT = 8000
-POLL_S = 0.5
+POLL_S = 3.0
+"""Pause between two looks, each of which takes the cores some 50 ms."""
 WITHIN_S = 3600.0
 """The longest wait for anything: a round of a large model takes its time."""
 MIB = 1 << 20
@@ -207,8 +210,8 @@ class Round:
     """The share of the time of all cores."""
     sent: list[int]
     """Bytes of each node."""
-    fetched: bool
-    """Whether a node got weights from others meanwhile."""
+    event: str
+    """What happened meanwhile; empty in an ordinary round."""
     held_out_loss: float
     hashes: int
     """Different weights of that version among the nodes: 1 if they agree."""
@@ -222,7 +225,6 @@ class Watch:
         self.rounds: list[Round] = []
         self.events: list[str] = []
         self._begun = time.monotonic()
-        self._fetched = False
 
     def note(self, event: str) -> None:
         """Say what happens, and note it with its time."""
@@ -232,9 +234,7 @@ class Watch:
     def states(self) -> list[dict[str, Any]]:
         """What each node that runs says of itself."""
         found = [node.state() for node in self.nodes if node.runs]
-        own = [state["nodes"][0] for state in found if state.get("nodes")]
-        self._fetched = self._fetched or any(state["state"] == "fetching" for state in own)
-        return own
+        return [state["nodes"][0] for state in found if state.get("nodes")]
 
     def until(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for something."""
@@ -248,17 +248,18 @@ class Watch:
         """The lowest version of those that train."""
         return min((int(state["version"]) for state in self.states()), default=0)
 
-    def round(self, before: Sample, between: Callable[[], None] = lambda: None) -> Sample:
-        """Follow one round to its end at all nodes that train; ``between`` may disturb it."""
+    def round(
+        self, before: Sample, event: str = "", disturb: Callable[[], None] = lambda: None
+    ) -> Sample:
+        """Follow one round to its end at all nodes that train; ``disturb`` makes the event."""
         version = self.version()
-        self._fetched = False
-        between()
+        disturb()
         self.until(f"version {version + 1}", lambda: self.version() > version)
         after = Sample.of(self.nodes)
-        self._add(before, after)
+        self._add(before, after, event)
         return after
 
-    def _add(self, before: Sample, after: Sample) -> None:
+    def _add(self, before: Sample, after: Sample, event: str) -> None:
         states = self.states()
         version = min(int(state["version"]) for state in states)
         same = {state["weights_hash"] for state in states if int(state["version"]) == version}
@@ -269,7 +270,7 @@ class Watch:
             seconds=round(seconds, 1),
             computing=round((after.cpu_s - before.cpu_s) / seconds / cores, 4),
             sent=[a - b for a, b in zip(after.sent, before.sent, strict=True)],
-            fetched=self._fetched,
+            event=event,
             held_out_loss=float(states[0]["held_out_loss"]),
             hashes=len(same),
         )
@@ -278,7 +279,6 @@ class Watch:
         self.note(
             f"version {version} after {seconds:.0f} s, cores computed {made.computing:.1%}, "
             f"MiB sent {sent}, held-out loss {made.held_out_loss:.4f}"
-            + (", weights were fetched" if made.fetched else "")
         )
 
 
@@ -320,10 +320,13 @@ def measure(training: Training, rounds: int, delay_ms: float, mbit: float) -> Wa
             watch.until("the joiner", lambda: len(watch.states()) == NODES and watch.version() > 0)
             watch.note(f"it has version {watch.version()}")
 
-            sample = watch.round(Sample.of(nodes))
+            sample = watch.round(Sample.of(nodes), "after the join")
+            kill = killing(nodes[VICTIM], watch, training)
             for number in range(1, rounds):
-                disturb = partial_kill(nodes[VICTIM], watch, training) if number == 1 else None
-                sample = watch.round(sample, disturb) if disturb else watch.round(sample)
+                if number == KILLED_IN:
+                    sample = watch.round(sample, "kill -9", kill)
+                else:
+                    sample = watch.round(sample)
         except BaseException:
             for node in nodes:
                 print((node.folder / "log").read_text()[-2000:], file=sys.stderr)
@@ -331,7 +334,7 @@ def measure(training: Training, rounds: int, delay_ms: float, mbit: float) -> Wa
         return watch
 
 
-def partial_kill(victim: LabNode, watch: Watch, training: Training) -> Callable[[], None]:
+def killing(victim: LabNode, watch: Watch, training: Training) -> Callable[[], None]:
     """What kills a node in the middle of its steps and starts it again."""
 
     def disturb() -> None:
@@ -359,13 +362,12 @@ def parameters_of(model: Path) -> int:
 
 def rows(watch: Watch) -> Iterator[str]:
     """The table."""
-    yield "| version | seconds | cores compute | MiB sent by each node | weights fetched | loss |"
+    yield "| version | seconds | cores compute | MiB sent by each node | event | held-out loss |"
     yield "|---|---|---|---|---|---|"
     for made in watch.rounds:
         sent = ", ".join(f"{each / MIB:.2f}" for each in made.sent)
-        fetched = "yes" if made.fetched else ""
         yield (
-            f"| {made.version} | {made.seconds:.0f} | {made.computing:.1%} | {sent} | {fetched} "
+            f"| {made.version} | {made.seconds:.0f} | {made.computing:.1%} | {sent} | {made.event} "
             f"| {made.held_out_loss:.4f} |"
         )
 
@@ -380,7 +382,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="folder of text (default: one of our grammar)")
     parser.add_argument("--steps", type=int, default=50, help="H")
     parser.add_argument("--batch", type=int, default=2, help="rows in a step of a node")
-    parser.add_argument("--rounds", type=int, default=4, help="rounds after the first one")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds after the join, at least 3")
     parser.add_argument("--rate", type=float, default=1e-4, help="learning rate")
     parser.add_argument("--gradients", default="auto", help="the format of contributions")
     parser.add_argument("--delay-ms", type=float, default=50.0)
@@ -402,7 +404,7 @@ def main() -> None:
         watch = measure(training, options.rounds, options.delay_ms, options.mbit)
         found = Path(model or DEFAULT_MODEL)
         parameters = parameters_of(found) if found.is_dir() else 0
-    quiet = [made for made in watch.rounds if not made.fetched]
+    quiet = [made for made in watch.rounds if not made.event]
     result = {
         "training": {**asdict(training), "model": options.model or "small", "text": ""},
         "parameters": parameters,
