@@ -32,26 +32,29 @@ from meshnode.assembly.training import ROW_TOKENS
 from meshnode.model.data import TokenData, shards_of
 from meshnode.model.loading import load_model
 from meshnode.model.training import Batch, InnerTrainer, Recipe, evaluate
+from meshnode.services.training.learner import VALIDATION_BATCH, VALIDATION_ROWS
 
 OUT = Path(__file__).parent / "plots"
-VALIDATION_ROWS = 64
-"""The same number as in the nodes."""
 
 
-def in_one_process(directory: Path, text: Path, plan: Plan, shares: int) -> list[float]:
+def read_text(directory: Path, text: Path) -> TokenData:
+    """Return the rows of the text that nodes with this model would train on."""
+    model = load_model(directory)
+    length = min(ROW_TOKENS, model.card.context_length + 1)
+    end = min(model.eos_token_ids, default=None)
+    return TokenData.of_folder(text, model.tokenizer, length, end)
+
+
+def in_one_process(directory: Path, data: TokenData, plan: Plan, shares: int) -> list[float]:
     """Return the held-out loss of one model, before the first round and after each round.
 
     Each step joins the batches of the first ``shares`` nodes into one batch.
     """
-    torch.set_num_threads(os.cpu_count() or 1)
     model = load_model(directory, trainable=True)
-    end = min(model.eos_token_ids, default=None)
-    length = min(ROW_TOKENS, model.card.context_length + 1)
-    data = TokenData.of_folder(text, model.tokenizer, length, end)
     names = [f"{node:02}" for node in range(NODES)]
     shards = [shards_of(name, names, data.shards) for name in names[:shares]]
     parts = [data.batches(own, plan.batch, seed) for seed, own in enumerate(shards)]
-    held_out = data.validation_batches(8, VALIDATION_ROWS)
+    held_out = data.validation_batches(VALIDATION_BATCH, VALIDATION_ROWS)
     trainer = InnerTrainer(model.decoder, Recipe(learning_rate=plan.rate))
     losses = [evaluate(model.decoder, held_out).loss]
     for number in range(plan.rounds):
@@ -112,8 +115,10 @@ def main() -> None:
         if options.model is None:
             write_small_model(model, text, options.warm_up)
         traffic, diloco = train_together(str(model), text, plan)
-        synchronous = in_one_process(model, text, plan, NODES)
-        alone = in_one_process(model, text, plan, 1)
+        torch.set_num_threads(os.cpu_count() or 1)
+        data = read_text(model, text)
+        synchronous = in_one_process(model, data, plan, NODES)
+        alone = in_one_process(model, data, plan, 1)
     curves = {
         "diloco": [synchronous[0], *diloco],
         "synchronous": synchronous,

@@ -21,6 +21,7 @@ from meshnode.services.shards.exchange import LayerExchange
 from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.services.shards.training import ShardTrainer
 from meshnode.services.training.trainer import TrainingService
+from meshnode.services.versions.commands import Newest, PipelineDependencies
 from meshnode.services.versions.holder import (
     ACTIONS,
     HolderDependencies,
@@ -29,12 +30,7 @@ from meshnode.services.versions.holder import (
 )
 from meshnode.services.versions.layer_store import LayerFiles, LayerStore
 from meshnode.services.versions.loading import VersionLoader
-from meshnode.services.versions.pipeline import (
-    Newest,
-    PipelineDependencies,
-    PipelineSwitch,
-    serve_pipeline_versions,
-)
+from meshnode.services.versions.pipeline import PipelineSwitch, serve_pipeline_versions
 from meshnode.services.versions.service import (
     Candidate,
     ServedVersions,

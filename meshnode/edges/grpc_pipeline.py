@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshnode.domain.errors import ComputationFailed
-from meshnode.domain.training.position import VERSIONS, Elsewhere, versions_text
+from meshnode.domain.errors import ComputationFailed, InvalidRequest
+from meshnode.domain.training.position import PLACE, VERSIONS, Elsewhere, versions_text
 from meshnode.domain.training.steps import RoundOver
 from meshnode.rpc.caller import Caller, answer_metadata, caller
 from meshnode.rpc.errors import CallFailed, CallRefused, Code
@@ -28,7 +28,7 @@ from meshnode.services.shards.decoding import (
     decode_training,
     trains,
 )
-from meshnode.services.shards.exchange_messages import command_in
+from meshnode.services.shards.exchange_messages import command_in, place_of
 from meshnode.services.shards.graphs import GraphUnknown
 from meshnode.services.shards.members import turn_metadata
 from meshnode.services.shards.messages import SessionBehind
@@ -131,8 +131,11 @@ class PipelineServicer(NodeServiceServicer):
         if self._exchange is None or not self._training.enabled:
             raise CallRefused(Code.UNIMPLEMENTED, "this node does not train")
         try:
-            await self._training.members.admit(message, who)
-            found = await self._exchange.answer(command_in(message.hidden_states))
+            driver = await self._training.members.admit(message, who)
+            command = command_in(message.hidden_states)
+            if who.metadata.get(PLACE) != place_of(command.action):
+                raise InvalidRequest("action", "is not what was signed")
+            found = await self._exchange.answer(command, driver)
         except RoundOver as error:
             return _round_over(answer, error)
         except OSError as error:

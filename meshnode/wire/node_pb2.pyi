@@ -219,7 +219,7 @@ class PipelineBackwardResponse(_message.Message):
     def __init__(self, success: _Optional[bool] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class GossipGradientRequest(_message.Message):
-    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl", "held_out", "opinions")
+    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl", "held_out", "opinions", "outer_step")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,7 @@ class GossipGradientRequest(_message.Message):
     TTL_FIELD_NUMBER: _ClassVar[int]
     HELD_OUT_FIELD_NUMBER: _ClassVar[int]
     OPINIONS_FIELD_NUMBER: _ClassVar[int]
+    OUTER_STEP_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     round_id: int
     model_hash: str
@@ -249,7 +250,8 @@ class GossipGradientRequest(_message.Message):
     ttl: int
     held_out: HeldOut
     opinions: _containers.RepeatedCompositeFieldContainer[Opinion]
-    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ..., held_out: _Optional[_Union[HeldOut, _Mapping[str, object]]] = ..., opinions: _Optional[_Iterable[_Union[Opinion, _Mapping[str, object]]]] = ...) -> None: ...
+    outer_step: str
+    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ..., held_out: _Optional[_Union[HeldOut, _Mapping[str, object]]] = ..., opinions: _Optional[_Iterable[_Union[Opinion, _Mapping[str, object]]]] = ..., outer_step: _Optional[str] = ...) -> None: ...
 
 class HeldOut(_message.Message):
     __slots__ = ("previous_hash", "before", "after")
@@ -331,7 +333,7 @@ class LayerTensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class LayerAnswer(_message.Message):
-    __slots__ = ("missing", "layer_gradients", "tensors", "piece", "model_hashes", "waits")
+    __slots__ = ("missing", "layer_gradients", "tensors", "piece", "model_hashes", "waits", "tight")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -345,13 +347,15 @@ class LayerAnswer(_message.Message):
     PIECE_FIELD_NUMBER: _ClassVar[int]
     MODEL_HASHES_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
+    TIGHT_FIELD_NUMBER: _ClassVar[int]
     missing: str
     layer_gradients: _containers.ScalarMap[str, bytes]
     tensors: _containers.RepeatedCompositeFieldContainer[LayerTensor]
     piece: bytes
     model_hashes: _containers.RepeatedScalarFieldContainer[str]
     waits: str
-    def __init__(self, missing: _Optional[str] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., piece: _Optional[bytes] = ..., model_hashes: _Optional[_Iterable[str]] = ..., waits: _Optional[str] = ...) -> None: ...
+    tight: bool
+    def __init__(self, missing: _Optional[str] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., piece: _Optional[bytes] = ..., model_hashes: _Optional[_Iterable[str]] = ..., waits: _Optional[str] = ..., tight: _Optional[bool] = ...) -> None: ...
 
 class GossipGradientResponse(_message.Message):
     __slots__ = ("accepted", "reason", "current_round")

@@ -15,6 +15,9 @@ some         another member, the driver silent for ``IDLE_S``    the other drive
 some         another member                                      refused
 ===========  ==================================================  =================================
 
+A command about what is served is about no step: any member may give it, and nobody's place as the
+driver changes by it (decision 0247).
+
 Invariants: a message counts once, at one holder, in one round; what is refused changes nothing; a
 driver has at most BURST messages at once and PER_SECOND on average.
 """
@@ -172,22 +175,26 @@ class StepRounds:
         """The present round, and the number that ``driver`` has used last in it, or 0."""
         return Turn(self.round_id, self._numbers.get(driver, 0))
 
-    def check(self, driver: str, turn: Turn, now: float) -> None:
-        """Raise RoundOver or NotTheDriver if a member's message does not count."""
+    def check(self, driver: str, turn: Turn, now: float, *, drives: bool = True) -> None:
+        """Raise RoundOver or NotTheDriver if a member's message does not count.
+
+        Whoever does not want to be the driver with it need not be.
+        """
         # Another driver must be refused without a new round: it has nothing to sign again for.
-        if self._driver not in ("", driver) and not self._gives_way(driver, now):
+        if drives and self._driver not in ("", driver) and not self._gives_way(driver, now):
             raise NotTheDriver
         if turn.round_id != self.round_id:
             raise RoundOver("training round unknown or over", self.latest(driver))
         if not self._numbers.get(driver, 0) < turn.number <= MAX_NUMBER:
             raise RoundOver("this training message was taken before", self.latest(driver))
 
-    def take(self, driver: str, turn: Turn, now: float) -> None:
+    def take(self, driver: str, turn: Turn, now: float, *, drives: bool = True) -> None:
         """Count a message whose signature was verified. Raises RateLimited, and like ``check``."""
-        self.check(driver, turn, now)
+        self.check(driver, turn, now, drives=drives)
         self._rate.check(driver, now)
-        self._driver, self._taken_at = driver, now
-        if driver not in self._seniority:
+        if drives:
+            self._driver, self._taken_at = driver, now
+        if drives and driver not in self._seniority:
             del self._seniority[MAX_DRIVERS - 1 :]
             self._seniority.append(driver)
         self._numbers[driver] = turn.number

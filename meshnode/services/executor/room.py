@@ -53,10 +53,13 @@ class Gate:
         """Requests that have passed and are not in the queue yet."""
         self._open = trio.Event()
         self._open.set()
+        self._closing = 0
 
     async def wait(self) -> None:
-        """Wait until requests may begin."""
-        await self._open.wait()
+        """Wait until requests may begin. Whoever returns from it begins before it can close."""
+        await trio.lowlevel.checkpoint()
+        while self.closed:
+            await self._open.wait()
 
     @contextmanager
     def passing(self) -> Iterator[None]:
@@ -72,10 +75,15 @@ class Gate:
         """Whether requests wait."""
         return not self._open.is_set()
 
-    def close(self) -> None:
-        """Let requests wait from now on."""
-        self._open = trio.Event()
-
-    def open(self) -> None:
-        """Let those that wait begin."""
-        self._open.set()
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Let requests wait until nobody closes the gate any more."""
+        if not self._closing:
+            self._open = trio.Event()
+        self._closing += 1
+        try:
+            yield
+        finally:
+            self._closing -= 1
+            if not self._closing:
+                self._open.set()

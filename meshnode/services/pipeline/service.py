@@ -234,9 +234,11 @@ class Pipeline:
         """Tokenise the prompt and take the request into the queue (``Admission.open``).
 
         Raises LayersUnavailable if this node does not hold the first layer, or if another layer is
-        held by no reachable node.
+        held by no reachable node. While holders load weights in place of others, it waits.
         """
-        return await self._admission.open(request)
+        await self._executor.gate.wait()
+        with self._executor.gate.passing():
+            return await self._admission.open(request)
 
     async def wait_idle(self) -> None:
         """Wait until no generation is open."""

@@ -41,7 +41,7 @@ from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.limits import MAX_MESSAGE_BYTES
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
 from meshnode.services.shards.decoding import ADD_UP, EXCHANGE, LOSS
-from meshnode.services.shards.exchange_messages import PLACE_OF_COMMANDS, answer_in
+from meshnode.services.shards.exchange_messages import answer_in, place_of
 from meshnode.services.shards.members import ROUND, turn_in
 from meshnode.services.shards.messages import ForwardCall, answer_bytes, off_loop
 from meshnode.services.shards.training_call import TrainingCall
@@ -165,9 +165,8 @@ class TrainingDriver:
             hidden_states=command.SerializeToString(),
             target_shard=hop.first,
         )
-        answer = await self._call(
-            hop, request, MAX_MESSAGE_BYTES, PLACE_OF_COMMANDS, EXCHANGE, COMMAND_S
-        )
+        place = place_of(command.action)
+        answer = await self._call(hop, request, MAX_MESSAGE_BYTES, place, EXCHANGE, COMMAND_S)
         return answer_in(answer.hidden_states)
 
     async def _agreed(

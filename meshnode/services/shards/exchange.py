@@ -56,6 +56,8 @@ MAX_OFFERED_BYTES = 1 << 30
 """Of all of them together."""
 
 Answer = Callable[[pb.LayerCommand], Awaitable[pb.LayerAnswer]]
+Serve = Callable[[pb.LayerCommand, str], Awaitable[pb.LayerAnswer]]
+"""Does what a driver, named by its node id, asks of what is served."""
 Fetch = Callable[[pb.LayerCommand], Awaitable[Tensors | None]]
 """The checked tensors that a command names, from other nodes; None if these do not give them."""
 
@@ -86,7 +88,7 @@ class LayerExchange:
         self._one = trio.Lock()
         self._at: tuple[Position, int] | None = None
         """The version whose weights are in memory, and the count of steps when they came."""
-        self.serving: Mapping[str, Answer] = {}
+        self.serving: Mapping[str, Serve] = {}
         """What does the commands that are about serving; they wait for no others."""
         self._actions: Mapping[str, Answer] = {
             "restore": self._restore,
@@ -99,10 +101,10 @@ class LayerExchange:
             "piece": self._piece,
         }
 
-    async def answer(self, command: pb.LayerCommand) -> pb.LayerAnswer:
-        """Do what the driver asks. Raises InvalidRequest and OSError."""
+    async def answer(self, command: pb.LayerCommand, driver: str = "") -> pb.LayerAnswer:
+        """Do what a driver asks, by default this node's own. Raises InvalidRequest and OSError."""
         if (serve := self.serving.get(command.action)) is not None:
-            return await serve(command)
+            return await serve(command, driver)
         act = self._actions.get(command.action)
         if act is None:
             known = (*self._actions, *self.serving)

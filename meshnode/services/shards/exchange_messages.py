@@ -13,8 +13,16 @@ from meshnode.rpc.message_limits import limits_of
 from meshnode.wire import node_pb2 as pb
 from meshnode.wire.scan import Malformed, TooMany, scan
 
-PLACE_OF_COMMANDS = "exchange"
-"""The place of a command, which no step can have: the signature tells the two apart."""
+SERVING = frozenset({"facts", "serve"})
+"""The actions of commands that are about what is served (decision 0246)."""
+PLACE_OF_COMMANDS, PLACE_OF_SERVING = "exchange", "serving"
+"""The place of a command, which no step can have: the signature tells them apart. What is about
+serving comes from any member that drives, and makes it nobody's driver (decision 0247)."""
+
+
+def place_of(action: str) -> str:
+    """The place of a command with this action."""
+    return PLACE_OF_SERVING if action in SERVING else PLACE_OF_COMMANDS
 
 
 def command_in(data: bytes) -> pb.LayerCommand:

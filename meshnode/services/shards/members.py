@@ -27,7 +27,7 @@ from meshnode.domain.training.steps import (
 )
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.services.shards.decoding import ADD_UP, EXCHANGE, STEP, TRAINING
-from meshnode.services.shards.exchange_messages import PLACE_OF_COMMANDS
+from meshnode.services.shards.exchange_messages import PLACE_OF_COMMANDS, PLACE_OF_SERVING
 from meshnode.services.shards.messages import MAX_DIMENSIONS, bounded, off_loop
 from meshnode.services.shards.stepping import GRADIENT_SQUARE
 
@@ -86,13 +86,13 @@ class TrainingMembers:
             return ""
         statement = self._statement(message, caller.metadata)
         require_holder(self._book, statement.driver, 0)
-        now = trio.current_time()
+        now, drives = trio.current_time(), statement.place != PLACE_OF_SERVING
         try:
             # Checked first, because this costs no verification of a signature.
-            self.rounds.check(statement.driver, statement.turn, now)
+            self.rounds.check(statement.driver, statement.turn, now, drives=drives)
             size = len(message.hidden_states) + len(message.training_labels)
             await require_signature(caller.metadata, statement.driver, size, statement.encode)
-            self.rounds.take(statement.driver, statement.turn, now)
+            self.rounds.take(statement.driver, statement.turn, now, drives=drives)
         except NotTheDriver as refusal:
             raise CallRefused(Code.FAILED_PRECONDITION, str(refusal)) from None
         return statement.driver
@@ -146,7 +146,8 @@ class TrainingMembers:
         update = metadata.get(TRAINING) == STEP
         driver, turn = metadata.get(MEMBER, ""), turn_in(metadata)
         place = metadata.get(PLACE, "")[: MAX_CHARS + 1]
-        if metadata.get(TRAINING) == EXCHANGE and place != PLACE_OF_COMMANDS:
+        of_command = place in (PLACE_OF_COMMANDS, PLACE_OF_SERVING)
+        if metadata.get(TRAINING) == EXCHANGE and not of_command:
             raise CallRefused(Code.PERMISSION_DENIED, "only a command is signed as one")
         own = self._key.node_id
         return step_statement(message, driver, own, turn, update=update, place=place)

@@ -1,6 +1,6 @@
-"""Which version of its layers a node serves that holds some of the layers (decision 0246).
+"""Which version of its layers a node serves that holds some of them (decisions 0246, 0247).
 
-The driver of its pipeline says what is to be served, by two commands (``services.shards.exchange``
+The drivers of its pipelines say what is to be served, by two commands (``services.shards.exchange``
 has the others):
 
 =======  ==========================================================================================
@@ -12,11 +12,13 @@ serve    loads a version beside those that it computes with, and keeps those tha
 =======  ==========================================================================================
 
 Each answer has the hashes of all that the holder computes with now. Loading takes its time: the
-driver asks again.
+driver asks again. Where there is no memory for two versions, one takes the place of the present one
+once no driver names that and nothing computes with it.
 
-Invariants: what is served is on the disk before anything begins with it; a version that a command
-names, and the one that is served, stay in memory; of weights that nobody names for ``LEASE_S`` only
-those stay that something still computes with; nothing is loaded beyond ``resources.max_memory_gb``.
+Invariants: what is served is on the disk before anything begins with it; a version that a driver's
+latest command names, and the one that is served, stay in memory; of weights that no driver needs
+any more (``domain.training.claims``) only those stay that something still computes with; nothing is
+loaded beyond ``resources.max_memory_gb``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from meshnode.domain.errors import InvalidRequest
+from meshnode.domain.training.claims import Choice, Claims
 from meshnode.domain.training.position import PipelineVersion, version_in
 from meshnode.domain.training.serving import OFF
 from meshnode.model.anchor_pieces import Unit
@@ -40,6 +43,7 @@ from meshnode.model.documents import ModelUnreadable
 from meshnode.model.manifest import hash_of_tensors
 from meshnode.services.executor import Executor, ServedVersion
 from meshnode.services.shards.exchange import facts_in, tensor_messages
+from meshnode.services.shards.exchange_messages import SERVING
 from meshnode.services.versions.service import spelled
 from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
@@ -47,21 +51,23 @@ from meshnode.wire import node_pb2 as pb
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from meshnode.services.executor.room import Gate
     from meshnode.services.versions.layer_store import LayerFiles, LayerStore
     from meshnode.services.versions.loading import VersionLoader
 
 log = logging.getLogger(__name__)
 
-ACTIONS = frozenset({"facts", "serve"})
-LEASE_S = 600.0
-"""A driver that still needs weights says so every ten seconds."""
+ACTIONS = SERVING
+OWN = ""
+"""Stands for this node's own driver."""
 FAILED_S = 10.0
 """After this long it is tried again to load what could not be loaded."""
 MAX_NAMED = 8
 """Weights that a command may name beside those that are to be served; two are usual."""
-MAX_BESIDE = 2
-"""Versions in memory. A third one waits until the first has been freed."""
+MAX_BESIDE = 4
+"""Versions in memory: two for each of two drivers. One more waits until one has been freed."""
 LOADING = "they are being loaded"
+TIGHT = "resources.max_memory_gb leaves too little for two versions there"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 Fetch = Callable[[pb.LayerCommand], Awaitable["Mapping[str, Tensor] | None"]]
@@ -92,8 +98,10 @@ class LayerServing:
         self.waiting = ""
         """Why a version is not in memory that is to be, in words for the operator."""
         self.setting = needs.setting
-        self.named: set[str] = set()
-        """Hashes of weights that the driver needs beside those that are served."""
+        self.chosen_by = OWN
+        """The driver that has chosen what is served."""
+        self.decided: Callable[[], int] | None = None
+        """On a node that drives, the number of the newest version that it decides about itself."""
         self._needs = needs
         self._executor = needs.executor
         self._retained: dict[str, ServedVersion] = {}
@@ -101,8 +109,14 @@ class LayerServing:
         self._wanted: pb.LayerCommand | None = None
         """The latest command to serve weights that are not in memory."""
         self._news = Wakeup()
+        self._claims = Claims()
+        self._tight = False
+        """Whether ``waiting`` is for want of memory."""
         self._failed_at = -math.inf
-        self._named_at = trio.current_time()
+        self._failed_with: frozenset[str] = frozenset()
+        """What drivers needed when it failed."""
+        self._replaced: ServedVersion | None = None
+        """The version in whose place another one is being loaded."""
         self._one = trio.Lock()
 
     @property
@@ -136,6 +150,18 @@ class LayerServing:
             and each.users > (each is self._retained.get(each.model_hash))
         }
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing here computes, or is about to."""
+        current = self._executor.versions.current
+        users = current.users - (current is self._retained.get(current.model_hash))
+        return self._executor.untouched and not users and not self.in_use
+
+    @property
+    def gate(self) -> Gate:
+        """Lets generations begin here, or wait."""
+        return self._executor.gate
+
     async def run(self) -> None:
         """Load what is to be served, until cancelled."""
         loader = self._needs.loader
@@ -149,22 +175,19 @@ class LayerServing:
                         if self._wanted is wanted:
                             self._wanted = None
                         continue
-                    over = self._named_at + LEASE_S
-                    if trio.current_time() >= over:
-                        self._retain(())
-                        over = trio.current_time() + LEASE_S
-                    await wait_any(news, deadline=over)
+                    self._retain()
+                    await wait_any(news, deadline=self._claims.next_end(trio.current_time()))
         finally:
             loader.close()
 
-    async def answer(self, command: pb.LayerCommand) -> pb.LayerAnswer:
-        """Do what the driver asks. Raises InvalidRequest and OSError."""
+    async def answer(self, command: pb.LayerCommand, driver: str = OWN) -> pb.LayerAnswer:
+        """Do what a driver asks. Raises InvalidRequest and OSError."""
         async with self._one:
             if self.setting == OFF:
                 return pb.LayerAnswer(model_hashes=self.hashes, waits="training.serve is off there")
             if command.action == "facts":
                 return await self._facts(command)
-            return await self._serve(command)
+            return await self._serve(command, driver)
 
     async def piece(self, unit: Unit) -> bytes | None:
         """Rows of a tensor of trained weights in memory here; None if there are none."""
@@ -194,40 +217,52 @@ class LayerServing:
         answer.tensors.extend(tensor_messages(facts))
         return answer
 
-    async def _serve(self, command: pb.LayerCommand) -> pb.LayerAnswer:
+    async def _serve(self, command: pb.LayerCommand, driver: str) -> pb.LayerAnswer:
         wanted = command.model_hash
         hashes = {wanted, *command.digests}
         if len(hashes) > MAX_NAMED or not all(map(_HASH.fullmatch, hashes)):
             raise InvalidRequest("model_hash", "must be the hashes of a few models")
-        self._named_at = trio.current_time()
-        self.named = set(command.digests)
+        now = trio.current_time()
+        choice = Choice(version_in(command.version).number, wanted)
+        self._claims.take(driver, hashes, now, choice if command.switched else None)
+        # A claim ends some day.
+        self._news.set()
         # Before anything is let go of: what was staged and is served now stays.
-        if wanted in self.hashes and command.switched:
-            await self._begin_with(wanted, command)
-        self._retain(hashes)
-        waits = ""
+        self._retain()
+        if wanted in self.hashes and command.switched and self._obeys(driver, choice, now):
+            await self._begin_with(wanted, driver)
+        self._retain()
+        answer = pb.LayerAnswer(model_hashes=self.hashes)
         if wanted not in self.hashes:
-            waits = LOADING
-            if self.waiting and trio.current_time() - self._failed_at < FAILED_S:
-                waits = self.waiting
+            answer.waits = LOADING
+            needed = self._claims.needed(now)
+            if self.waiting and now - self._failed_at < FAILED_S and needed == self._failed_with:
+                answer.waits, answer.tight = self.waiting, self._tight
             elif self._wanted is None:
                 self.waiting = ""
                 self._wanted = command
                 self._news.set()
-        return pb.LayerAnswer(model_hashes=self.hashes, waits=waits)
+        return answer
 
-    async def _begin_with(self, model_hash: str, command: pb.LayerCommand) -> None:
+    def _obeys(self, driver: str, choice: Choice, now: float) -> bool:
+        """Whether a driver's choice becomes that of this node (decision 0247)."""
+        if driver == OWN:
+            return True
+        if self.decided is not None:
+            return choice.number > max(self.decided(), self.served.version.number)
+        return self._claims.prevails(driver, choice, now)
+
+    async def _begin_with(self, model_hash: str, driver: str) -> None:
         """Begin whatever names no weights with those of a version in memory."""
         chosen = self._here.get(model_hash)
-        versions = self._executor.versions
-        if chosen is None or versions.current.model_hash == model_hash:
+        if chosen is None or self.served.model_hash == model_hash:
             return
-        before, version = versions.current, versions.find(model_hash)
-        if before.model_hash in command.digests:
-            self._keep(before)
+        before = self.served
         await trio.to_thread.run_sync(self._needs.store.choose, chosen)
-        self._executor.switch(version)
-        self.served, self.waiting = chosen, ""
+        version = self._executor.versions.find(model_hash)
+        if version is not self._executor.versions.current:
+            self._executor.switch(version)
+        self.served, self.chosen_by, self.waiting = chosen, driver, ""
         log.info(
             "serving version %d (model %s) after version %d: held-out loss %s",
             chosen.weights.version,
@@ -236,11 +271,12 @@ class LayerServing:
             spelled(chosen.loss),
         )
 
-    def _retain(self, hashes: Collection[str]) -> None:
-        """Keep the weights with these hashes in memory, and no others that nobody uses."""
+    def _retain(self) -> None:
+        """Keep the weights in memory that a driver needs, and no others that nobody uses."""
+        hashes = self._claims.needed(trio.current_time())
         versions = self._executor.versions
         for version in versions.all:
-            if version.model_hash in hashes:
+            if version.model_hash in hashes and version is not self._replaced:
                 self._keep(version)
         for model_hash in self._retained.keys() - hashes:
             versions.release(self._retained.pop(model_hash))
@@ -253,6 +289,7 @@ class LayerServing:
 
     async def _bring(self, command: pb.LayerCommand) -> None:
         """Load the weights that a command names, or say why not."""
+        self._tight = False
         try:
             self.waiting = await self._load(command)
         except InvalidRequest as error:
@@ -261,6 +298,7 @@ class LayerServing:
             log.error("version %s cannot be served: %s", command.version, error)
             self.waiting = f"version {command.version} cannot be loaded there"
         self._failed_at = trio.current_time()
+        self._failed_with = self._claims.needed(self._failed_at)
 
     async def _load(self, command: pb.LayerCommand) -> str:
         """Load weights. Returns why that has to wait; empty if they are in memory."""
@@ -273,9 +311,9 @@ class LayerServing:
         read = partial(store.read, version, facts, command.model_hash, loss)
         chosen = await loader.blocking(read)
         if len(self.hashes) >= MAX_BESIDE:
-            return "a third version waits until the first has been freed there"
+            return "one more version waits until another has been freed there"
         if not await loader.fits_beside(chosen):
-            return "resources.max_memory_gb leaves too little for two versions there"
+            return await self._load_in_place(chosen)
         try:
             loaded = await loader.beside(chosen)
             # The driver may have changed its mind meanwhile.
@@ -285,6 +323,32 @@ class LayerServing:
         finally:
             loader.reserve()
         log.info("version %s is here beside what is served", version)
+        return ""
+
+    async def _load_in_place(self, chosen: LayerFiles) -> str:
+        """Load weights in place of the present ones. Returns why that has to wait, or ""."""
+        executor, loader = self._executor, self._needs.loader
+        more = await loader.more_bytes(chosen)
+        if more > loader.spare:
+            return f"it takes {more >> 20} MiB more than resources.max_memory_gb leaves there"
+        self._tight = True
+        present = executor.versions.current
+        needed = self._claims.needed(trio.current_time()) - {chosen.model_hash}
+        if needed & {*self.hashes} or len(self.hashes) > 1:
+            return TIGHT
+        if not self.untouched:
+            return f"{TIGHT}, which waits for an idle moment"
+        before = self._here.get(present.model_hash, self.served)
+        with executor.gate.closing():
+            self._replaced = present
+            try:
+                await loader.in_place(chosen, before, lambda: None)
+            finally:
+                self._replaced = None
+        self._tight = False
+        self._here[chosen.model_hash] = chosen
+        self._retain()
+        log.info("version %s is here in place of version %s", chosen.version, before.version)
         return ""
 
     async def _find(self, version: PipelineVersion, command: pb.LayerCommand) -> bool:

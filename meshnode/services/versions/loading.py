@@ -1,7 +1,11 @@
 """Loading a version of the weights beside those that are served (decision 0225).
 
+Where there is no memory for both, a version takes the place of the present one in a moment in which
+nothing computes with that.
+
 Invariants: weights beside weights are loaded only within ``resources.max_memory_gb``; what a
-version took is given back once it has been freed.
+version took is given back once it has been freed; whenever requests may begin, there is a version
+that can compute.
 """
 
 from __future__ import annotations
@@ -77,6 +81,32 @@ class VersionLoader:
         self._executor.reserve(USER, max(0, more))
         await self._executor.wait_room()
         return await self.version(chosen)
+
+    async def in_place(
+        self, chosen: VersionFiles, present: VersionFiles, keep: Callable[[], None]
+    ) -> None:
+        """Load a version in place of the present one, and switch to it.
+
+        The caller has closed the gate while nothing was open. ``keep`` is called in a thread
+        before the switch. If anything fails, the present version is loaded again.
+        """
+        executor = self._executor
+        more = await self.more_bytes(chosen)
+        try:
+            executor.versions.current.engine.unload()
+            await trio.to_thread.run_sync(give_back_memory)
+            self.reserve(more)
+            try:
+                version = await self.version(chosen)
+                await trio.to_thread.run_sync(keep)
+            except BaseException:
+                # As at a start: from its own files.
+                with trio.CancelScope(shield=True):
+                    executor.switch(await self.version(present))
+                raise
+            executor.switch(version)
+        finally:
+            self.reserve()
 
     async def version(self, chosen: VersionFiles) -> ServedVersion:
         """Load a version, off the event loop. Raises ValueError if it rounds differently."""

@@ -23,7 +23,6 @@ import trio
 
 from meshnode.domain.training.serving import OFF, Measured, is_worth_serving
 from meshnode.domain.units import GIBIBYTE
-from meshnode.memory import give_back_memory
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.loading import LoadedModel
 from meshnode.services.executor import Executor
@@ -209,24 +208,9 @@ class VersionSwitch:
         while not executor.untouched:
             await executor.wait_idle()
             await trio.lowlevel.checkpoint()
-        executor.gate.close()
-        before = executor.versions.current
-        try:
-            before.engine.unload()
-            await trio.to_thread.run_sync(give_back_memory)
-            loader.reserve(more)
-            try:
-                version = await loader.version(chosen)
-            except BaseException:
-                # What was served is loaded again: from its own files, as at a start.
-                with trio.CancelScope(shield=True):
-                    executor.switch(await loader.version(self.served))
-                raise
-            await trio.to_thread.run_sync(self._needs.store.choose, chosen)
-            executor.switch(version)
-        finally:
-            executor.gate.open()
-            loader.reserve()
+        with executor.gate.closing():
+            keep = partial(self._needs.store.choose, chosen)
+            await loader.in_place(chosen, self.served, keep)
 
 
 def spelled(loss: float | None) -> str:

@@ -62,6 +62,25 @@ def test_another_member_drives_only_when_the_driver_is_silent() -> None:
     assert holder.driver == "a"
 
 
+def test_a_command_about_serving_makes_nobody_the_driver() -> None:
+    holder = rounds()
+    holder.take("a", turn(holder, "a"), 0.0, drives=False)
+    assert holder.driver == ""
+    holder.take("b", turn(holder, "b"), 1.0)
+    # Neither beside another driver, nor as a senior of it.
+    first = turn(holder, "a")
+    holder.take("a", first, 2.0, drives=False)
+    assert holder.driver == "b"
+    with pytest.raises(NotTheDriver):
+        holder.take("a", first.next, 3.0)
+    with pytest.raises(RoundOver):
+        holder.take("a", first, 4.0, drives=False)
+    # A driver's silence is measured by what it drives with.
+    holder.take("b", turn(holder, "b"), IDLE_S, drives=False)
+    holder.take("a", first.next, IDLE_S + 1.0)
+    assert holder.driver == "a"
+
+
 def test_what_is_refused_changes_nothing() -> None:
     holder = rounds()
     for _ in range(int(BURST)):

@@ -171,20 +171,44 @@ async def test_a_closed_gate_lets_requests_wait(model: LoadedModel, other: Loade
 
     async def use(executor: Executor) -> None:
         assert executor.untouched
-        executor.gate.close()
         texts: list[str] = []
 
         async def ask() -> None:
             texts.append((await complete(executor, GREEDY))[0])
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            nursery.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
-            assert executor.untouched
-            executor.versions.current.engine.unload()
-            executor.switch(version_of(other, 1))
-            executor.gate.open()
+            with executor.gate.closing():
+                nursery.start_soon(ask)
+                with executor.gate.closing():
+                    nursery.start_soon(ask)
+                    await trio.testing.wait_all_tasks_blocked()
+                # Somebody else still keeps it closed.
+                await trio.testing.wait_all_tasks_blocked()
+                assert executor.untouched
+                executor.versions.current.engine.unload()
+                executor.switch(version_of(other, 1))
         assert texts == [after] * 2
+
+
+async def test_nobody_slips_through_a_gate_that_closes(model: LoadedModel) -> None:
+    async def use(executor: Executor) -> None:
+        passed = trio.Event()
+
+        async def enter() -> None:
+            await executor.gate.wait()
+            passed.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(enter)
+            # The task has looked at the gate, and has not gone on yet.
+            await trio.lowlevel.checkpoint()
+            with executor.gate.closing():
+                await trio.testing.wait_all_tasks_blocked()
+                before = passed.is_set()
+                assert executor.untouched
+            await passed.wait()
+            assert not before
+
+    await run_with(version_of(model, 0), use)
 
     await run_with(version_of(model, 0), use)

@@ -163,6 +163,7 @@ class HolderNode:
     known: KnownPeers
     pool: ChannelPool
     key: NodeKey
+    exchange: LayerExchange
 
     @property
     def hop(self) -> pb.SwarmHop:
@@ -231,19 +232,21 @@ async def holder_node(
             shapes,
             partial(original_layers, directory, held),
         )
+        exchange = LayerExchange(training, files, shapes)
         service = PipelineServicer(
             holder=holder,
             relay=relay,
             training=training,
             held=model.card.layers,
-            exchange=LayerExchange(training, files, shapes),
+            exchange=exchange,
         )
         port = await nursery.start(
             partial(
                 serve_grpc, node_services([service], drain), "127.0.0.1", 0, traffic=TrafficMeter()
             )
         )
-        yield HolderNode(node_id, port[1], executor, holder, training, drain, known, pool, key)
+        address = node_id, port[1]
+        yield HolderNode(*address, executor, holder, training, drain, known, pool, key, exchange)
         holder.close_all()
         with trio.fail_after(LONG_S):
             await until_free(executor)

@@ -16,7 +16,11 @@ from meshnode.domain.training.position import PLACE
 from meshnode.domain.training.steps import Turn
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.services.shards.decoding import EXCHANGE
-from meshnode.services.shards.exchange_messages import PLACE_OF_COMMANDS, answer_in
+from meshnode.services.shards.exchange_messages import (
+    PLACE_OF_COMMANDS,
+    PLACE_OF_SERVING,
+    answer_in,
+)
 from meshnode.services.shards.layer_versions import LayerVersions
 from meshnode.services.shards.members import (
     MEMBER,
@@ -148,6 +152,39 @@ async def test_commands_come_from_the_driver_alone(directory: Path) -> None:
             message.hidden_states = data
             number = node.training.members.rounds.latest(DRIVER.node_id).next
             assert await send(node, message, commanded(turn=number)) == "INVALID_ARGUMENT"
+
+
+async def test_commands_about_serving_come_from_any_driver_and_leave_the_other_its_steps(
+    directory: Path,
+) -> None:
+    async with shards(directory, [2, 3]) as (node,):
+        node.known.members[STRANGER.node_id] = range(4)
+        told: list[tuple[str, str]] = []
+
+        async def serve(command: pb.LayerCommand, driver: str) -> pb.LayerAnswer:
+            told.append((command.action, driver))
+            return pb.LayerAnswer()
+
+        node.exchange.serving = {"serve": serve, "facts": serve}
+        assert await send(node, step_of(), signed(node, step_of())) == ""
+        other, message = TrainingMembers(STRANGER, node.known), step_of()
+
+        async def command(action: str, place: str) -> str:
+            message.hidden_states = pb.LayerCommand(action=action, version="0").SerializeToString()
+            turn = node.training.members.rounds.latest(STRANGER.node_id).next
+            metadata = other.signed(
+                message, node.key.node_id, turn, update=False, place=place, mode=EXCHANGE
+            )
+            return await send(node, message, metadata)
+
+        assert await command("facts", PLACE_OF_SERVING) == ""
+        assert await command("serve", PLACE_OF_SERVING) == ""
+        assert told == [("facts", STRANGER.node_id), ("serve", STRANGER.node_id)]
+        # What only the holder's driver may ask for does not pass under that name.
+        assert await command("restore", PLACE_OF_SERVING) == "INVALID_ARGUMENT"
+        assert await command("restore", PLACE_OF_COMMANDS) == "FAILED_PRECONDITION"
+        assert await send(node, step_of(1), signed(node, step_of(1))) == ""
+        assert node.training.steps == 2
 
 
 async def test_a_step_that_is_sent_again_is_refused(directory: Path) -> None:

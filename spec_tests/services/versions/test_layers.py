@@ -19,7 +19,7 @@ from meshnode.model.anchor_pieces import Unit
 from meshnode.model.documents import ModelUnreadable
 from meshnode.model.engine import Engine
 from meshnode.model.files import open_files
-from meshnode.model.loading import load_model
+from meshnode.model.loading import LoadedModel, load_model
 from meshnode.model.manifest import TensorFacts, manifest_of
 from meshnode.model.naming import EMBEDDING, HEAD, Part
 from meshnode.services.executor import EngineLimits, Executor, ServedVersion, serve_executor
@@ -28,15 +28,12 @@ from meshnode.services.pipeline.routes import RemoteHop
 from meshnode.services.shards.exchange_files import original_layers
 from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.services.versions import pipeline as versions_of_pipelines
+from meshnode.services.versions.commands import Newest, PipelineDependencies
 from meshnode.services.versions.holder import HolderDependencies, LayerServing, serve_layers
 from meshnode.services.versions.layer_store import LayerStore, joined_facts
 from meshnode.services.versions.loading import VersionLoader
-from meshnode.services.versions.pipeline import (
-    Newest,
-    PipelineDependencies,
-    PipelineSwitch,
-    serve_pipeline_versions,
-)
+from meshnode.services.versions.pipeline import PipelineSwitch, serve_pipeline_versions
+from meshnode.services.versions.store import VersionFiles
 from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
 from spec_tests.model.small_models import make_model
@@ -44,6 +41,7 @@ from spec_tests.services.executor.generations import LIMITS
 
 FIRST, SECOND = range(1), range(1, 4)
 ONE, TWO = PipelineVersion(1, "1a" * 8), PipelineVersion(2, "2b" * 8)
+ALSO_ONE = PipelineVersion(1, "1c" * 8)
 TIGHT = replace(LIMITS, kv_bytes=1 << 18)
 
 
@@ -60,11 +58,15 @@ class Holder:
         self.serving: LayerServing
         self.executor: Executor
         self.reachable = False
+        self.damaged = False
+        self.loads = 0
 
-    def learn(self, version: PipelineVersion, shift: float) -> None:
-        """Keep a version whose weights are all a little higher."""
+    def learn(
+        self, version: PipelineVersion, shift: float, after: PipelineVersion | None = None
+    ) -> None:
+        """Keep a version whose weights are all a little higher, and the one before it."""
         weights = original_layers(self.source.directory, self.held)
-        place = Place(Position(version), Position())
+        place = Place(Position(version), Position(after or PipelineVersion()))
         self.trained.keep({name: tensor + shift for name, tensor in weights.items()}, place)
 
     @asynccontextmanager
@@ -78,11 +80,10 @@ class Holder:
         version = ServedVersion(served.weights, served.model_hash, loaded.facts, engine)
         async with trio.open_nursery() as nursery:
             self.executor = await nursery.start(serve_executor, version, limits)
-            load = lambda files: load_model(files.files, self.held)  # noqa: E731 - two words
             needs = HolderDependencies(
                 executor=self.executor,
                 store=store,
-                loader=VersionLoader(self.executor, load, "float32"),
+                loader=VersionLoader(self.executor, self._load, "float32"),
                 setting=setting,
                 trained=self.trained.path_of,
             )
@@ -94,6 +95,12 @@ class Holder:
             finally:
                 self.reachable = False
                 nursery.cancel_scope.cancel()
+
+    def _load(self, version: VersionFiles) -> LoadedModel:
+        self.loads += 1
+        if self.damaged and version.weights.version:
+            raise ModelUnreadable("the file is damaged")
+        return load_model(version.files, self.held)
 
     @property
     def peer(self) -> Peer:
@@ -115,11 +122,12 @@ class Holder:
 
 @dataclass
 class Pipeline:
-    """A driver with the first layer, and a holder of the others."""
+    """A driver with the first layer, and a holder of the others; ``rivals`` drive them too."""
 
     first: Holder
     second: Holder
     newest: Newest | None = None
+    rivals: tuple[Holder, ...] = ()
 
     def __post_init__(self) -> None:
         self.news = Wakeup()
@@ -130,15 +138,24 @@ class Pipeline:
         self.news.set()
 
     async def command(self, hop: RemoteHop, command: pb.LayerCommand) -> pb.LayerAnswer:
-        if not self.second.reachable:
+        node = next(each for each in self.nodes if each.name == hop.node_id)
+        if not node.reachable:
             raise Unavailable("gone")
         # As it arrives: the driver may use its own again.
-        return await self.second.serving.answer(
-            pb.LayerCommand.FromString(command.SerializeToString())
-        )
+        told = pb.LayerCommand.FromString(command.SerializeToString())
+        return await node.serving.answer(told, self.first.name)
+
+    @property
+    def nodes(self) -> tuple[Holder, ...]:
+        return (self.second, *self.rivals)
 
     def kin(self, layer: int) -> list[Peer]:
-        return [self.second.peer] if layer in SECOND and self.second.reachable else []
+        return [node.peer for node in self.nodes if layer in node.held and node.reachable]
+
+    @property
+    def rival(self) -> Pipeline:
+        """The same nodes, as another driver sees them."""
+        return Pipeline(self.rivals[0], self.second, rivals=(self.first,))
 
     @asynccontextmanager
     async def driving(self, loss: float | None = 2.0) -> AsyncIterator[PipelineSwitch]:
@@ -258,16 +275,163 @@ async def test_without_a_version_at_every_layer_nothing_changes(nodes: Pipeline)
         assert origin not in nodes.first.executor.versions.hashes
 
 
-async def test_a_holder_without_memory_for_two_holds_the_switch_up(nodes: Pipeline) -> None:
-    for node in (nodes.first, nodes.second):
+@pytest.mark.parametrize("tight", ["first", "second", "both"])
+async def test_without_memory_for_two_a_switch_waits_for_an_idle_moment(
+    nodes: Pipeline, tight: str
+) -> None:
+    first, second = nodes.first, nodes.second
+    for node in (first, second):
         node.learn(ONE, 0.01)
-    async with nodes.first.running(), nodes.second.running(TIGHT), nodes.driving() as switch:
+    limits = {name: TIGHT if tight in (name, "both") else LIMITS for name in ("first", "second")}
+    async with (
+        first.running(limits["first"]),
+        second.running(limits["second"]),
+        nodes.driving() as switch,
+    ):
+        origin = switch.served.model_hash
+        # A generation is open, whatever it does just now.
+        generation = await first.executor.open_session(FIRST, 8)
+        nodes.offer(ONE, 1.0)
+        await until(lambda: "waits for an idle moment: resources.max_m" in switch.waiting)
+        await trio.sleep(0.3)
+        # Its weights stay, and whoever has memory does not load the others again and again.
+        for node in (first, second):
+            assert node.executor.versions.current.model_hash == origin
+            assert node.loads <= 2
+            assert not node.executor.gate.closed
+        generation.close()
+        await until(lambda: first.executor.gate.closed)
+        # What comes meanwhile waits, and begins with the new weights.
+        generation = await first.executor.open_session(FIRST, 8)
+        learned = generation.model_hash
+        assert switch.served.version == second.serving.served.version == ONE
+        assert (switch.served.model_hash, switch.waiting) == (learned, "")
+        generation.close()
+        for node in (first, second):
+            await until(partial(serves_only, node, learned))
+            assert not node.executor.gate.closed
+    # It is on the disks.
+    async with first.running(), second.running():
+        assert first.serving.served.model_hash == second.serving.served.model_hash == learned
+
+
+async def test_what_cannot_take_the_place_of_the_present_leaves_it_in_service(
+    nodes: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions_of_pipelines, "PAUSED_S", 0.05)
+    first, second = nodes.first, nodes.second
+    for node in (first, second):
+        node.learn(ONE, 0.01)
+    second.damaged = True
+    async with first.running(TIGHT), second.running(TIGHT), nodes.driving() as switch:
         origin = switch.served.model_hash
         nodes.offer(ONE, 1.0)
-        await until(lambda: "resources.max_memory_gb leaves too little" in switch.waiting)
-        assert "waits for layers 1-3" in switch.waiting
-        nodes.newest = None
-        await until(lambda: nodes.first.executor.versions.hashes == (origin,))
+        await until(lambda: "cannot be loaded there" in switch.waiting)
+        await until(lambda: not first.executor.gate.closed)
+        for node in (first, second):
+            assert node.executor.versions.hashes == (origin,)
+            session = await node.executor.open_session(node.held, 8, model_hash=origin)
+            session.close()
+        second.damaged = False
+        await until(lambda: switch.served.version == ONE)
+        for node in (first, second):
+            await until(partial(serves_only, node, switch.served.model_hash))
+
+
+async def test_a_stream_of_another_node_keeps_its_weights_where_memory_is_tight(
+    nodes: Pipeline,
+) -> None:
+    first, second = nodes.first, nodes.second
+    for node in (first, second):
+        node.learn(ONE, 0.01)
+    async with first.running(), second.running(TIGHT), nodes.driving() as switch:
+        origin = switch.served.model_hash
+        # The driver does not know of it.
+        stream = await second.executor.open_session(SECOND, 8, model_hash=origin)
+        nodes.offer(ONE, 1.0)
+        await until(lambda: "which waits for an idle moment" in switch.waiting)
+        assert second.executor.versions.hashes == (origin,)
+        assert not first.executor.gate.closed or switch.served.model_hash == origin
+        stream.close()
+        nodes.switch._retry_at = -1.0
+        await until(lambda: second.serving.served.version == ONE)
+
+
+async def test_another_driver_follows_to_newer_weights_and_its_streams_keep_theirs(
+    nodes: Pipeline, tmp_path: Path
+) -> None:
+    first, second = nodes.first, nodes.second
+    rival = Holder(first.source.directory, tmp_path / "rival", FIRST)
+    nodes.rivals = (rival,)
+    for node in (first, second, rival):
+        # The third has them from the first, for instance.
+        node.learn(ONE, 0.01)
+        node.learn(TWO, 0.02, after=ONE)
+    theirs = nodes.rival
+    async with (
+        first.running(),
+        second.running(),
+        rival.running(),
+        nodes.driving() as switch,
+        theirs.driving() as other,
+    ):
+        origin = other.served.model_hash
+        stream = await rival.executor.open_session(FIRST, 8)
+        nodes.offer(ONE, 1.0)
+        await until(lambda: other.served.version == ONE)
+        # The first driver needs the old weights no more; the other's stream does.
+        await until(lambda: first.executor.versions.hashes == (switch.served.model_hash,))
+        await trio.sleep(0.2)
+        assert second.executor.versions.hashes == (switch.served.model_hash, origin)
+        stream.close()
+        for node in (second, rival):
+            await until(partial(serves_only, node, switch.served.model_hash))
+        # And so on: nothing holds the next version up.
+        nodes.offer(TWO, 0.5)
+        await until(lambda: other.served.version == TWO)
+        for node in (first, second, rival):
+            await until(partial(serves_only, node, switch.served.model_hash))
+
+
+async def test_two_drivers_with_versions_of_their_own_undo_nothing(
+    nodes: Pipeline, tmp_path: Path
+) -> None:
+    first, second = nodes.first, nodes.second
+    rival = Holder(first.source.directory, tmp_path / "rival", FIRST)
+    nodes.rivals = (rival,)
+    first.learn(ONE, 0.01)
+    rival.learn(ALSO_ONE, 0.03)
+    second.learn(ONE, 0.01)
+    second.learn(ALSO_ONE, 0.03, after=ONE)
+    theirs = nodes.rival
+    async with (
+        first.running(),
+        second.running(),
+        rival.running(),
+        nodes.driving() as switch,
+        theirs.driving() as other,
+    ):
+        nodes.offer(ONE, 1.0)
+        theirs.offer(ALSO_ONE, 1.0)
+        await until(lambda: switch.served.version == ONE)
+        await until(lambda: other.served.version == ALSO_ONE)
+        both = {switch.served.model_hash, other.served.model_hash}
+        await until(lambda: {*second.executor.versions.hashes} == both)
+        before = [node.executor.versions.switches for node in (first, second, rival)]
+        loads = second.loads
+        await trio.sleep(0.5)
+        # Each serves its own, and the holder has both all the time.
+        assert (switch.served.version, other.served.version) == (ONE, ALSO_ONE)
+        assert {*second.executor.versions.hashes} == both
+        assert [n.executor.versions.switches for n in (first, second, rival)] == before
+        assert second.loads == loads
+        # Whoever learns more leads.
+        for node in (first, second, rival):
+            node.learn(TWO, 0.04)
+        nodes.offer(TWO, 0.5)
+        await until(lambda: other.served.version == TWO)
+        for node in (first, second, rival):
+            await until(partial(serves_only, node, switch.served.model_hash))
 
 
 async def test_a_holder_whose_setting_is_off_serves_what_it_was_started_with(

@@ -1,0 +1,429 @@
+"""A large model in rounds over a slow network: ``python -m bench.large_training`` (interface 2.3).
+
+Needs the right to make network namespaces. Four nodes, each on a host of its own, with 50 ms a way
+and 100 Mbit/s between any two, train one model on a text. Three begin. The fourth joins after the
+first round, and gets the weights from the others. In the middle of a later round's steps one node
+is killed with SIGKILL, and starts again with its data folder. It says, of each round,
+
+- the bytes that each node has sent, as its network interface counts them: contributions, reports
+  and everything else; rounds with an event, in which nodes fetch weights, stand apart;
+- the share of the time in which the machine's cores computed for the nodes, from the end of a round
+  to the end of the next, so that the exchange is a part of it;
+- the memory of the nodes' processes beside what their weights take as float32.
+
+The counters are read without a byte over the interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from bench.netem import IP, Host, hosts
+from bench.node_process import NO_LIMITS, TOKEN
+from bench.small_model import write_small_model
+from bench.training_nodes import write_text
+from meshnode.model.loading import DEFAULT_MODEL
+
+NODES, FOUNDERS, VICTIM = 4, 3, 1
+"""The last one joins late; the victim is the second one."""
+KILLED_IN = 2
+"""The round after the join in which it dies; the rounds around it are ordinary ones."""
+PORT = 8000
+POLL_S = 3.0
+"""Pause between two looks, each of which takes the cores some 50 ms."""
+WITHIN_S = 3600.0
+"""The longest wait for anything: a round of a large model takes its time."""
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How the nodes train."""
+
+    model: str
+    text: Path
+    steps: int
+    """H."""
+    batch: int
+    rate: float
+    gradients: str
+
+
+class LabNode:
+    """A node on a host, which may be killed and started again."""
+
+    def __init__(self, host: Host, folder: Path, training: Training, tracker: str) -> None:
+        """``tracker`` is the URL of a node of the network, or empty."""
+        self.host = host
+        self.folder = folder
+        self.url = f"http://{host.address}:{PORT}"
+        self._training = training
+        self._tracker = tracker
+        self._process: subprocess.Popen[str] | None = None
+        self._cpu_before = 0.0
+        self.peak_bytes = 0
+
+    def __enter__(self) -> Self:
+        """Start it for the first time."""
+        self.folder.mkdir()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.kill()
+
+    def start(self) -> None:
+        """Start the process, and wait until it is ready."""
+        training = self._training
+        command = self.host.command(sys.executable, "-m", "meshnode", "--port", str(PORT))
+        command += ["--host", self.host.address, "--data-dir", str(self.folder / "data")]
+        command += ["--tracker", self._tracker] if self._tracker else []
+        command += ["--model", training.model] if training.model else []
+        variables = {
+            "MESHNODE_TOKEN": TOKEN,
+            "MESHNODE_RESOURCES_CPU_THREADS": "1",
+            "MESHNODE_TRAINING_TEXT": str(training.text),
+            "MESHNODE_TRAINING_DILOCO_STEPS": str(training.steps),
+            "MESHNODE_TRAINING_BATCH_SIZE": str(training.batch),
+            "MESHNODE_TRAINING_LEARNING_RATE": str(training.rate),
+            "MESHNODE_TRAINING_GRADIENTS": training.gradients,
+            # Otherwise each loads a second copy of the weights after every round.
+            "MESHNODE_TRAINING_SERVE": "off",
+            "OMP_NUM_THREADS": "1",
+        }
+        with (self.folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, **NO_LIMITS, **variables},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        if self._process.stdout is None or "ready in" not in self._process.stdout.readline():
+            raise RuntimeError(f"a node did not start: see {self.folder / 'log'}")
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, if it runs."""
+        if self._process is not None:
+            self._cpu_before = self.cpu_s
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of all its processes so far, and the peak of its memory is noted."""
+        if self._process is None:
+            return self._cpu_before
+        whole = psutil.Process(self._process.pid)
+        spent = self._cpu_before
+        resident = 0
+        for process in (whole, *whole.children(recursive=True)):
+            try:
+                times = process.cpu_times()
+                resident += process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+            spent += times.user + times.system
+        self.peak_bytes = max(self.peak_bytes, resident)
+        return spent
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that have left through the host's interface, packets' headers included."""
+        command = [IP, "-n", self.host.namespace, "-s", "-j", "link", "show", "eth0"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return int(json.loads(done.stdout)[0]["stats64"]["tx"]["bytes"])
+
+    def state(self) -> dict[str, Any]:
+        """``/api/training/status``; empty while it does not answer. It costs no byte of eth0."""
+        try:
+            found: dict[str, Any] = self._ask("/api/training/status")
+        except (subprocess.CalledProcessError, ValueError):
+            return {}
+        return found
+
+    def train(self) -> None:
+        """Switch training on, as an operator would."""
+        body = json.dumps({"training": {"enabled": True}})
+        self._ask("/api/v1/config", "-X", "PATCH", "--data", body)
+
+    def peers(self) -> int:
+        """How many other nodes it knows."""
+        return int(self._ask("/api/v1/peers")["total"])
+
+    def _ask(self, path: str, *arguments: str) -> Any:
+        headers = ("-H", f"Authorization: Bearer {TOKEN}", "-H", "Content-Type: application/json")
+        command = self.host.command("curl", "-sSf", "-m", "60", *headers, *arguments)
+        done = subprocess.run(
+            [*command, self.url + path], check=True, capture_output=True, text=True
+        )
+        return json.loads(done.stdout)
+
+
+@dataclass
+class Sample:
+    """All counters at one moment."""
+
+    at: float = field(default_factory=time.monotonic)
+    sent: list[int] = field(default_factory=list)
+    cpu_s: float = 0.0
+
+    @classmethod
+    def of(cls, nodes: list[LabNode]) -> Sample:
+        """Read the counters."""
+        cpu_s = sum(node.cpu_s for node in nodes)
+        return cls(sent=[node.sent_bytes for node in nodes], cpu_s=cpu_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round took."""
+
+    version: int
+    """That it made."""
+    seconds: float
+    computing: float
+    """The share of the time of all cores."""
+    sent: list[int]
+    """Bytes of each node."""
+    event: str
+    """What happened meanwhile; empty in an ordinary round."""
+    held_out_loss: float
+    hashes: int
+    """Different weights of that version among the nodes: 1 if they agree."""
+
+
+class Watch:
+    """Follows the rounds of the nodes."""
+
+    def __init__(self, nodes: list[LabNode]) -> None:
+        self.nodes = nodes
+        self.rounds: list[Round] = []
+        self.events: list[str] = []
+        self._begun = time.monotonic()
+
+    def note(self, event: str) -> None:
+        """Say what happens, and note it with its time."""
+        self.events.append(f"{time.monotonic() - self._begun:.0f} s: {event}")
+        print(self.events[-1], file=sys.stderr, flush=True)
+
+    def states(self) -> list[dict[str, Any]]:
+        """What each node that runs says of itself."""
+        found = [node.state() for node in self.nodes if node.runs]
+        return [state["nodes"][0] for state in found if state.get("nodes")]
+
+    def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait for something."""
+        deadline = time.monotonic() + WITHIN_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"waited too long for: {what}")
+            time.sleep(POLL_S)
+
+    def version(self) -> int:
+        """The lowest version of those that train."""
+        return min((int(state["version"]) for state in self.states()), default=0)
+
+    def round(
+        self, before: Sample, event: str = "", disturb: Callable[[], None] = lambda: None
+    ) -> Sample:
+        """Follow one round to its end at all nodes that train; ``disturb`` makes the event."""
+        version = self.version()
+        disturb()
+        self.until(f"version {version + 1}", lambda: self.version() > version)
+        after = Sample.of(self.nodes)
+        self._add(before, after, event)
+        return after
+
+    def _add(self, before: Sample, after: Sample, event: str) -> None:
+        states = self.states()
+        version = min(int(state["version"]) for state in states)
+        same = {state["weights_hash"] for state in states if int(state["version"]) == version}
+        seconds = after.at - before.at
+        cores = min(psutil.cpu_count() or 1, sum(node.runs for node in self.nodes))
+        made = Round(
+            version=version,
+            seconds=round(seconds, 1),
+            computing=round((after.cpu_s - before.cpu_s) / seconds / cores, 4),
+            sent=[a - b for a, b in zip(after.sent, before.sent, strict=True)],
+            event=event,
+            held_out_loss=float(states[0]["held_out_loss"]),
+            hashes=len(same),
+        )
+        self.rounds.append(made)
+        sent = ", ".join(f"{each / MIB:.2f}" for each in made.sent)
+        self.note(
+            f"version {version} after {seconds:.0f} s, cores computed {made.computing:.1%}, "
+            f"MiB sent {sent}, held-out loss {made.held_out_loss:.4f}"
+        )
+
+
+def half_way(node: LabNode, watch: Watch, steps: int) -> None:
+    """Wait until a node has taken half of the steps of its round."""
+    watch.until(
+        "half of a round", lambda: int(node.state().get("steps_done", 0)) >= max(1, steps // 2)
+    )
+
+
+def measure(training: Training, rounds: int, delay_ms: float, mbit: float) -> Watch:
+    """Let the nodes train, with a node that comes late and one that dies."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        made = stack.enter_context(hosts(NODES, delay_ms, mbit))
+        nodes: list[LabNode] = []
+        watch = Watch(nodes)
+
+        def add() -> LabNode:
+            tracker = nodes[0].url if nodes else ""
+            node = LabNode(made[len(nodes)], folder / str(len(nodes)), training, tracker)
+            nodes.append(stack.enter_context(node))
+            return node
+
+        try:
+            for _ in range(FOUNDERS):
+                add()
+            watch.until("peers", lambda: all(n.peers() >= FOUNDERS - 1 for n in nodes))
+            for node in nodes:
+                node.train()
+            watch.until("training", lambda: len(watch.states()) == FOUNDERS)
+            watch.until("the first weights", lambda: watch.version() > 0)
+            watch.note("the first round is over")
+
+            joiner = add()
+            watch.until("peers of the joiner", lambda: joiner.peers() >= FOUNDERS)
+            joiner.train()
+            watch.note("a fourth node joins")
+            watch.until("the joiner", lambda: len(watch.states()) == NODES and watch.version() > 0)
+            watch.note(f"it has version {watch.version()}")
+
+            sample = watch.round(Sample.of(nodes), "after the join")
+            kill = killing(nodes[VICTIM], watch, training)
+            for number in range(1, rounds):
+                if number == KILLED_IN:
+                    sample = watch.round(sample, "kill -9", kill)
+                else:
+                    sample = watch.round(sample)
+        except BaseException:
+            for node in nodes:
+                print((node.folder / "log").read_text()[-2000:], file=sys.stderr)
+            raise
+        return watch
+
+
+def killing(victim: LabNode, watch: Watch, training: Training) -> Callable[[], None]:
+    """What kills a node in the middle of its steps and starts it again."""
+
+    def disturb() -> None:
+        half_way(victim, watch, training.steps)
+        victim.kill()
+        watch.note("kill -9 of the second node, in the middle of its steps")
+        victim.start()
+        watch.until("its training", lambda: len(watch.states()) == NODES)
+        watch.note("it trains again")
+
+    return disturb
+
+
+def parameters_of(model: Path) -> int:
+    """The number of parameters in a model's safetensors files."""
+    count = 0
+    for path in model.glob("*.safetensors"):
+        with path.open("rb") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            header = json.loads(file.read(size))
+        tensors = (value for name, value in header.items() if name != "__metadata__")
+        count += sum(math.prod(tensor["shape"]) for tensor in tensors)
+    return count
+
+
+def rows(watch: Watch) -> Iterator[str]:
+    """The table."""
+    yield "| version | seconds | cores compute | MiB sent by each node | event | held-out loss |"
+    yield "|---|---|---|---|---|---|"
+    for made in watch.rounds:
+        sent = ", ".join(f"{each / MIB:.2f}" for each in made.sent)
+        yield (
+            f"| {made.version} | {made.seconds:.0f} | {made.computing:.1%} | {sent} | {made.event} "
+            f"| {made.held_out_loss:.4f} |"
+        )
+
+
+def main() -> None:
+    """Measure, print, write a JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--model", default="", help="name or directory (default: the default model)"
+    )
+    parser.add_argument("--small", action="store_true", help="use the model of bench.diloco")
+    parser.add_argument("--text", type=Path, help="folder of text (default: one of our grammar)")
+    parser.add_argument("--steps", type=int, default=50, help="H")
+    parser.add_argument("--batch", type=int, default=2, help="rows in a step of a node")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds after the join, at least 3")
+    parser.add_argument("--rate", type=float, default=1e-4, help="learning rate")
+    parser.add_argument("--gradients", default="auto", help="the format of contributions")
+    parser.add_argument("--delay-ms", type=float, default=50.0)
+    parser.add_argument("--mbit", type=float, default=100.0)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "plots")
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        text: Path = options.text or Path(folder) / "text"
+        if options.text is None:
+            write_text(text, 4000)
+        model: str = options.model
+        if options.small:
+            model = str(Path(folder) / "small")
+            write_small_model(Path(model), text, 0)
+        training = Training(
+            model, text.resolve(), options.steps, options.batch, options.rate, options.gradients
+        )
+        watch = measure(training, options.rounds, options.delay_ms, options.mbit)
+        found = Path(model or DEFAULT_MODEL)
+        parameters = parameters_of(found) if found.is_dir() else 0
+    quiet = [made for made in watch.rounds if not made.event]
+    result = {
+        "training": {**asdict(training), "model": options.model or "small", "text": ""},
+        "parameters": parameters,
+        "load_at_start": round(load, 2),
+        "cores": psutil.cpu_count(),
+        "peak_memory_bytes": [node.peak_bytes for node in watch.nodes],
+        "weights_bytes": 4 * parameters,
+        "most_bytes_of_a_round": max((max(made.sent) for made in quiet), default=0),
+        "computing": statistics.fmean([made.computing for made in quiet]) if quiet else 0.0,
+        "events": watch.events,
+        "rounds": [asdict(made) for made in watch.rounds],
+    }
+    print("\n".join(rows(watch)))
+    if parameters:
+        beside = [f"{node.peak_bytes / parameters / 4:.1f}" for node in watch.nodes]
+        print(f"memory, as multiples of {4 * parameters / MIB:.0f} MiB: {', '.join(beside)}")
+    options.out.mkdir(exist_ok=True)
+    (options.out / "large-training.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
