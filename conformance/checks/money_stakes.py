@@ -104,6 +104,10 @@ def _judge_part(context: Context, account: Credential, started: tuple[Answer, Js
         today = ready - timedelta(days=int(days))
         why = f"a stake begins on {begins}, an unstake of the same moment on {today}"
         context.judge("NA-WALLET-030", begins <= today, why, started[0], answer)
+        rest = day(_term(after.document, "staking", "start_date"))
+        if rest and after.staked > EXACT:
+            why = f"the rest of a stake begins on {rest}, after an unstake on {today}"
+            context.judge("NA-WALLET-030", rest <= today, why, answer, after.answer)
     return True
 
 
