@@ -59,7 +59,7 @@ LOOK_EVERY_S = 5.0
 POLL_S = 1.0
 """Pause before a holder that loads is asked again."""
 ASK_S = 15.0
-"""The most time that holders may take to answer while requests wait; they answer before they load."""
+"""The most time that holders may take to answer while requests wait: they need not load first."""
 STAGE_S = 600.0
 """The most time that all holders may take to load a version."""
 PAUSED_S = 300.0
