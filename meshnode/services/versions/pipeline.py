@@ -58,6 +58,8 @@ LOOK_EVERY_S = 5.0
 """How often holders are compared with what they should serve; reports are as old as this."""
 POLL_S = 1.0
 """Pause before a holder that loads is asked again."""
+ASK_S = 15.0
+"""The most time that holders may take to answer while requests wait: they need not load first."""
 STAGE_S = 600.0
 """The most time that all holders may take to load a version."""
 PAUSED_S = 300.0
@@ -212,7 +214,8 @@ class PipelineSwitch:
             with trio.move_on_after(STAGE_S):
                 # Some may have let go of what is served.
                 while not self._is_back():
-                    await self._settle()
+                    with trio.move_on_after(ASK_S):
+                        await self._settle()
                     await trio.sleep(POLL_S)
 
     def _is_back(self) -> bool:
@@ -254,7 +257,9 @@ class PipelineSwitch:
         while trio.current_time() < until:
             command.digests[:] = sorted(self._in_use() | {self.served.model_hash}) if beside else []
             own = await self._own.answer(command)
-            answers = await self._holders.all(hops, command)
+            answers: dict[str, pb.LayerAnswer] = {}
+            with trio.move_on_after(math.inf if beside else ASK_S):
+                answers = await self._holders.all(hops, command)
             said = {self._needs.node_id: own, **answers}
             waits = {n: a.waits for n, a in said.items() if wanted not in a.model_hashes}
             tight = {n for n in waits if said[n].tight}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import trio
+import trio.testing
 
 from meshnode.domain.errors import InvalidRequest, RateLimited, Unavailable
 from meshnode.domain.generation import GenerationRequest, TokenEvent
@@ -84,6 +85,25 @@ async def test_logits_are_those_of_one_model(directory: Path, relay: bool) -> No
         session.close()
         await path.close()
         await nodes.settled()
+
+
+async def test_generations_wait_while_holders_load_other_weights(directory: Path) -> None:
+    """Even if no path leads over the holders meanwhile (decision 0247)."""
+    own, *rest = spans(2)
+    async with cluster(directory, own, rest, **NONE) as nodes:
+        texts: list[str] = []
+
+        async def ask() -> None:
+            texts.append((await complete(nodes.pipeline, GREEDY))[0])
+
+        async with trio.open_nursery() as nursery:
+            with nodes.executor.gate.closing():
+                nursery.start_soon(ask)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not nodes.pipeline.active
+                assert nodes.executor.untouched
+        await nodes.settled()
+    assert texts == [await alone(directory, GREEDY, **NONE)]
 
 
 async def test_sessions_side_by_side_have_the_tokens_of_each_alone(directory: Path) -> None:
