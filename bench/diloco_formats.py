@@ -224,7 +224,11 @@ def main() -> None:
     result = {
         "plan": asdict(plan),
         "nodes": NODES,
-        "model": "small" if options.small else str(options.model or "default, trained anew"),
+        "model": "small"
+        if options.small
+        else "given"
+        if options.model
+        else "default, trained anew",
         "warm_up": options.warm_up,
         "sequences": len(data.train),
         "load_at_start": round(load, 2),
