@@ -224,7 +224,7 @@ def main() -> None:
     result = {
         "plan": asdict(plan),
         "nodes": NODES,
-        "model": "small" if options.small else str(options.model or "default, trained anew"),
+        "model": "given" if options.model else "small" if options.small else "default",
         "warm_up": options.warm_up,
         "sequences": len(data.train),
         "load_at_start": round(load, 2),
