@@ -43,11 +43,12 @@ def guards_resembling(context: Context) -> None:
     control = context.api("GET", CONFIG.path, credential=context.target.valid)
     if not control.ok:
         raise Skipped(f"the declared token is answered with {control.status}")
+    half = len(token) // 2
     for other, shown in (
         (f"{token}-not-this-one", "$TOKEN-not-this-one"),
         (f"not-this-one-{token}", "not-this-one-$TOKEN"),
-        (token[: len(token) // 2], "${TOKEN%half}"),
-        (token.swapcase(), "${TOKEN~~}"),
+        (token[:half], f"$(printf %.{half}s $TOKEN)"),
+        (token.swapcase(), "$(printf %s $TOKEN | tr a-zA-Z A-Za-z)"),
     ):
         if other and other not in known:
             answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))
