@@ -154,10 +154,6 @@ class TlsSocket:
         await trio.lowlevel.checkpoint_if_cancelled()
         return await _until_done(self._sock, lambda: self._sock.recv(size))
 
-    def send_now(self, data: bytes) -> int:
-        """Send nothing: a record that the kernel does not take in whole has to be sent again."""
-        return 0
-
     async def send(self, data: memoryview) -> int:
         """Send some bytes, and return how many."""
         await trio.lowlevel.checkpoint_if_cancelled()

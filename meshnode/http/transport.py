@@ -48,7 +48,6 @@ from meshnode.domain.forwarded import TrustedProxies
 from meshnode.domain.frames import AddressFrames
 from meshnode.http.http1 import Http1
 from meshnode.http.http2 import Http2, StreamPool
-from meshnode.http.sockets import PlainSocket
 from meshnode.newcomers import Newcomer
 from meshnode.tls import HANDSHAKE_S, ServerTls, TlsSocket, wrap
 from meshnode.turns import Turns
@@ -137,10 +136,10 @@ class Connection:
         self._context = context
         self.ip = newcomer.ip
         """The client's address; empty if it had left before it was looked at."""
-        tls, sock = self._shared.tls, _detached(stream)
-        self._socket: PlainSocket | TlsSocket = (
-            PlainSocket(sock) if tls is None else TlsSocket(wrap(sock, tls.http, server_side=True))
-        )
+        tls = self._shared.tls
+        self._socket: trio.socket.SocketType | TlsSocket = stream.socket
+        if tls is not None:
+            self._socket = TlsSocket(wrap(_detached(stream), tls.http, server_side=True))
         self._sending = trio.Lock()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -285,10 +284,6 @@ class Connection:
     async def _send(self, data: bytes) -> None:
         sent = 0
         try:
-            if not self._sending.locked():
-                sent = self._socket.send_now(data)
-            if sent == len(data):
-                return
             async with self._sending:
                 while sent < len(data):
                     with trio.fail_after(STALL_S):
