@@ -65,10 +65,10 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OuterStep:
-    """Nesterov momentum on the anchor. Decision 0248 says why these values."""
+    """Nesterov momentum on the anchor."""
 
-    learning_rate: float = 0.9
-    momentum: float = 0.7
+    learning_rate: float = 0.7
+    momentum: float = 0.9
 
     def apply(
         self, anchor: Gradients, velocity: Gradients, gradient: Gradients
@@ -91,15 +91,7 @@ class OuterStep:
 
 
 SPARSE_STEP = OuterStep(learning_rate=1.0, momentum=0.0)
-"""For a round with sparse contributions to a large model: its momentum would take as much memory
-as its weights, and the feedback does much of what it would do."""
-SMALL = 4_000_000
-"""Parameters up to which a model has momentum whatever its contributions send."""
-
-
-def outer_step(parameters: int, *, sparse: bool) -> OuterStep:
-    """The step for a set of contributions to a model of so many parameters."""
-    return SPARSE_STEP if sparse and parameters > SMALL else OuterStep()
+"""For a round with sparse contributions, whose feedback does what momentum would do."""
 
 
 def tolerated(count: int) -> int:

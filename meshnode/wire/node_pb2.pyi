@@ -219,7 +219,7 @@ class PipelineBackwardResponse(_message.Message):
     def __init__(self, success: _Optional[bool] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class GossipGradientRequest(_message.Message):
-    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl", "held_out", "opinions", "outer_step")
+    __slots__ = ("node_id", "round_id", "model_hash", "timestamp", "batch_size", "loss", "layer_gradients", "signature", "ttl", "held_out", "opinions")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -238,7 +238,6 @@ class GossipGradientRequest(_message.Message):
     TTL_FIELD_NUMBER: _ClassVar[int]
     HELD_OUT_FIELD_NUMBER: _ClassVar[int]
     OPINIONS_FIELD_NUMBER: _ClassVar[int]
-    OUTER_STEP_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     round_id: int
     model_hash: str
@@ -250,8 +249,7 @@ class GossipGradientRequest(_message.Message):
     ttl: int
     held_out: HeldOut
     opinions: _containers.RepeatedCompositeFieldContainer[Opinion]
-    outer_step: str
-    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ..., held_out: _Optional[_Union[HeldOut, _Mapping[str, object]]] = ..., opinions: _Optional[_Iterable[_Union[Opinion, _Mapping[str, object]]]] = ..., outer_step: _Optional[str] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[str] = ..., round_id: _Optional[int] = ..., model_hash: _Optional[str] = ..., timestamp: _Optional[float] = ..., batch_size: _Optional[int] = ..., loss: _Optional[float] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[str] = ..., ttl: _Optional[int] = ..., held_out: _Optional[_Union[HeldOut, _Mapping[str, object]]] = ..., opinions: _Optional[_Iterable[_Union[Opinion, _Mapping[str, object]]]] = ...) -> None: ...
 
 class HeldOut(_message.Message):
     __slots__ = ("previous_hash", "before", "after")

@@ -7,16 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnode.domain.training.message import OUTER_STEP
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.diloco import (
-    SMALL,
-    SPARSE_STEP,
     OuterStep,
     Rule,
     SparseTensor,
     aggregate,
-    outer_step,
     scales_of,
     tolerated,
 )
@@ -32,26 +28,18 @@ def gradients(*rows: list[float]) -> list[dict[str, torch.Tensor]]:
 def test_the_outer_step_is_nesterov_s() -> None:
     anchor, velocity = {"w": torch.tensor([1.0])}, {"w": torch.tensor([0.5])}
     weights, moved = OuterStep().apply(anchor, velocity, {"w": torch.tensor([0.2])})
-    assert moved["w"].item() == pytest.approx(0.7 * 0.5 + 0.2)
-    assert weights["w"].item() == pytest.approx(1.0 - 0.9 * (0.2 + 0.7 * (0.7 * 0.5 + 0.2)))
+    assert moved["w"].item() == pytest.approx(0.9 * 0.5 + 0.2)
+    assert weights["w"].item() == pytest.approx(1.0 - 0.7 * (0.2 + 0.9 * (0.9 * 0.5 + 0.2)))
     assert anchor["w"].item() == 1.0
     # The result must equal that of torch's own optimizer.
     parameter = torch.nn.Parameter(torch.tensor([1.0]))
-    library = torch.optim.SGD([parameter], lr=0.9, momentum=0.7, nesterov=True)
+    library = torch.optim.SGD([parameter], lr=0.7, momentum=0.9, nesterov=True)
     own = {"w": torch.tensor([1.0])}, {"w": torch.zeros(1)}
     for value in (0.2, -0.1, 0.4):
         parameter.grad = torch.tensor([value])
         library.step()
         own = OuterStep().apply(*own, {"w": torch.tensor([value])})
     assert own[0]["w"].item() == pytest.approx(parameter.item(), rel=1e-6)
-
-
-def test_only_large_models_with_sparse_contributions_have_no_momentum() -> None:
-    assert outer_step(SMALL, sparse=True) == outer_step(SMALL + 1, sparse=False) == OuterStep()
-    assert outer_step(SMALL + 1, sparse=True) == SPARSE_STEP
-    # What contributions say of it, and nodes refuse by.
-    step = OuterStep()
-    assert f"nesterov {step.learning_rate} {step.momentum}" == OUTER_STEP
 
 
 def test_rules_by_hand() -> None:

@@ -29,8 +29,6 @@ MAX_AGE_S = 3600.0
 """Clocks differ and rounds are long; older contributions are replays."""
 MAX_NORM = 1e4
 """Limit for the L2 norm of a whole contribution, far above what clipped steps add up to."""
-OUTER_STEP = "nesterov 0.9 0.7"
-"""The outer step that this node takes with what is dense (decision 0248)."""
 MAX_SEQUENCES = 2**31 - 1
 """The type of ``batch_size`` has no more."""
 _SIGNATURE_CHARS = 130
@@ -56,8 +54,6 @@ class Contribution:
     """What its maker has measured of the weights (decision 0226)."""
     opinions: Mapping[str, Opinion] = field(default_factory=dict)
     """What its maker has found of the contributions of others, by node id (decision 0209)."""
-    outer_step: str = ""
-    """The outer step that its maker takes; empty if it does not say (decision 0248)."""
 
     def statement(self) -> bytes:
         """The bytes that are signed."""
@@ -83,8 +79,6 @@ class Contribution:
 
     def _measured(self) -> dict[str, object]:
         found: dict[str, object] = {}
-        if self.outer_step:
-            found["outer_step"] = self.outer_step
         if self.held_out is not None:
             losses = [self.held_out.before.hex(), self.held_out.after.hex()]
             found["held_out"] = {"previous": self.held_out.previous, "losses": losses}
@@ -128,10 +122,6 @@ def check(message: Contribution, names: frozenset[str], now: float) -> str:
     if message.held_out is not None:
         message.held_out.check()
     check_opinions(message.opinions)
-
-    # Who takes another outer step ends the round with other weights.
-    if message.outer_step not in ("", OUTER_STEP):
-        raise InvalidRequest("outer_step", f"must be {OUTER_STEP!r} here, or not said")
 
     # Contributions of old rounds must not be replayed.
     if abs(now - message.timestamp) > MAX_AGE_S:

@@ -6,8 +6,8 @@ the embedding, which is the largest tensor; a *moment* of a round is one of the 
 does one after the other, so only the largest of them counts.
 
 ====================  ==========================================================================
-always                weights, both moments of AdamW, the anchor, and its outer momentum if there
-                      is one (decision 0248: large models with sparse contributions have none)
+always                weights, both moments of AdamW, the anchor, and its outer momentum if the
+                      contributions have one (decision 0190: sparse ones have none)
 inner steps           gradients, those of a tied table twice, and the activations of a batch
 contribution          the feedback, the pseudo-gradient, and what the contribution leaves of both
 outer step            the sum, new weights, new outer momentum, a tensor of each contribution
@@ -30,7 +30,7 @@ from meshnode.config import TrainingConfig
 from meshnode.domain.units import MEBIBYTE
 from meshnode.model.checkpoint import MAX_BYTES
 from meshnode.model.config import DecoderConfig
-from meshnode.model.diloco import WINDOW, outer_step
+from meshnode.model.diloco import WINDOW
 from meshnode.model.loading import BYTES_PER_WEIGHT
 from meshnode.model.manifest import parts_of
 from meshnode.services.shards.graphs import graph_bytes
@@ -107,8 +107,7 @@ class TrainingShape:
         copy, table, parameters = self.copy, self.table, self.config.parameters
         kind = format_of(training.gradients, parameters)
         message = contribution_bytes(kind, parameters)
-        step = outer_step(parameters, sparse=kind is Format.SPARSE)
-        momentum = copy if step.momentum else 0
+        momentum = 0 if kind is Format.SPARSE else copy
         anchor = copy + momentum
         # A tensor of a contribution in memory: all values, or some with their indices.
         part = table if kind is not Format.SPARSE else 3 * message * table // copy + MEBIBYTE

@@ -42,7 +42,6 @@ def contribution_in(message: pb.GossipGradientRequest) -> Contribution:
         ttl=message.ttl,
         held_out=held_out_in(message),
         opinions=opinions_in(message),
-        outer_step=message.outer_step,
     )
 
 
@@ -69,7 +68,6 @@ def contribution_message(contribution: Contribution) -> pb.GossipGradientRequest
         )
     return pb.GossipGradientRequest(
         held_out=held_out,
-        outer_step=contribution.outer_step,
         opinions=[
             pb.Opinion(node_id=node_id, assigned=opinion.assigned, others=opinion.others)
             for node_id, opinion in contribution.opinions.items()

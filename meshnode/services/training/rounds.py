@@ -27,7 +27,6 @@ from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.message import (
     MAX_SEQUENCES,
     MAX_TTL,
-    OUTER_STEP,
     Contribution,
     digest_of,
     sign,
@@ -239,7 +238,6 @@ class Rounds:
             ttl=MAX_TTL,
             held_out=self._held_out(),
             opinions=self._jury.opinions.current(),
-            outer_step=OUTER_STEP,
         )
         statement = await trio.to_thread.run_sync(unsigned.statement)
         message = contribution_message(replace(unsigned, signature=sign(self._key.seed, statement)))
