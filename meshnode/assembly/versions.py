@@ -144,6 +144,7 @@ def own_switch(
             origin=layers.origin,
             tied=source.config.tied_head,
             node_id=needs.key.node_id,
+            trains=lambda: needs.settings.current.training.enabled,
             layers=range(source.held.stop, source.config.num_layers),
             kin=book.kin,
             look_again=book.look_again,

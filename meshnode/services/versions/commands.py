@@ -55,6 +55,8 @@ class PipelineDependencies:
     tied: bool
     """Whether the model's head is tied to its embedding."""
     node_id: str
+    trains: Callable[[], bool]
+    """Whether training is enabled here."""
     layers: range
     """Those that other nodes hold."""
     kin: Callable[[int], Collection[Peer]]
@@ -122,7 +124,9 @@ class HolderCommands:
         ``needed`` are the hashes of what this driver's generations need beside ``served``.
         """
         claimed_at, claim = self._claimed.get(peer.node_id, (-math.inf, set()))
-        if claim != {served.model_hash, *needed} or trio.current_time() - claimed_at >= CLAIM_S:
+        claimed = claim == {served.model_hash, *needed}
+        # Nobody obeys a node that does not train, so it asks for what a holder lacks alone.
+        if self._needs.trains() and not (claimed and trio.current_time() - claimed_at < CLAIM_S):
             return False
         if 0 in peer.layers and peer.weights_version >= served.weights.version:
             return True

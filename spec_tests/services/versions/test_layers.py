@@ -166,6 +166,7 @@ class Pipeline:
                 own=first.serving,
                 origin=first.serving.origin,
                 tied=first.source.config.tied_head,
+                trains=lambda: True,
                 node_id=first.name,
                 layers=SECOND,
                 kin=self.kin,
