@@ -14,7 +14,7 @@ def nodes(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Pipeline:
     """Two holders, whose driver looks often."""
-    for name in ("LOOK_EVERY_S", "POLL_S", "RETRY_S"):
+    for name in ("LOOK_EVERY_S", "POLL_S", "RETRY_S", "PAUSED_S"):
         monkeypatch.setattr(versions_of_pipelines, name, 0.02)
     monkeypatch.setattr(versions_of_pipelines, "ANNOUNCED_S", 0.2)
     directory = make_model(tmp_path / "model", tied_head=request.param)
