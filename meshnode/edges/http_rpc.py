@@ -10,13 +10,16 @@ A refused call counts towards the rate limit too.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 from werkzeug.exceptions import UnsupportedMediaType
 
+from meshnode.domain.chain.canonical import parse
 from meshnode.domain.chain.errors import Rejected
 from meshnode.domain.errors import ForeignSite, InvalidRequest
+from meshnode.http.asked import Asked, current_asked
 from meshnode.http.native import (
     NativeGate,
     client_address,
@@ -25,11 +28,14 @@ from meshnode.http.native import (
     read_body,
 )
 from meshnode.http.native_bodies import RpcRequest, RpcResult
-from meshnode.http.routes import Route
+from meshnode.http.routes import Plain, Route
 from meshnode.http.site_guard import SiteGuard
 from meshnode.services.gateway.rpc_table import REQUEST_LIMITS, parse_call
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from meshnode.domain.chain.canonical import Json
     from meshnode.http.app import Response
     from meshnode.services.gateway.rpc_calls import RpcCalls
 
@@ -50,13 +56,24 @@ class RpcApi:
 
     async def post_rpc(self) -> Response:
         """One call; answers ``{"jsonrpc", "id", "result"}``."""
+        return await self._answer(current_asked(), partial(read_body, "RPC", REQUEST_LIMITS))
+
+    async def post_plain(self, asked: Asked, body: bytes) -> Response:
+        """The same for a plain request."""
+
+        async def read() -> Json:
+            return parse(body, REQUEST_LIMITS)
+
+        return await self._answer(asked, read)
+
+    async def _answer(self, asked: Asked, read: Callable[[], Awaitable[Json]]) -> Response:
         try:
-            self.guard.check(forwarded=client_address()[1])
-            call = parse_call(await read_body("RPC", REQUEST_LIMITS))
+            self.guard.check(asked, forwarded=client_address(asked)[1])
+            call = parse_call(await read())
         except (ForeignSite, UnsupportedMediaType, InvalidRequest, Rejected):
-            self.gate.count()
+            self.gate.count(asked)
             raise
-        self.gate.count(following=call.method in FOLLOWING)
+        self.gate.count(asked, following=call.method in FOLLOWING)
         with trio.fail_after(CALL_S):
             result = await self.calls.run(call)
         answer = {"jsonrpc": "2.0", "id": call.id, "result": result}
@@ -73,5 +90,6 @@ ROUTES = (
         body=RpcRequest,
         example={"jsonrpc": "2.0", "id": 1, "method": "status"},
         errors=(403,),
+        plain=Plain(RpcApi.post_plain, b'"broadcast_tx_sync"'),
     ),
 )

@@ -13,6 +13,7 @@ from quart import g, request
 
 from meshnode.domain.ratelimit import RateLimits, address_key
 from meshnode.domain.tokens import Scope, TokenRecord, bearer_secret
+from meshnode.http.asked import current_asked
 from meshnode.http.exchange import request_record
 from meshnode.http.site_guard import SiteGuard, states_client
 
@@ -53,7 +54,8 @@ class Access:
 
     def check_site(self) -> None:
         """Refuse what a browser sends for another site's page. Raises ForeignSite."""
-        self._guard.check_site(forwarded=states_client(request))
+        asked = current_asked()
+        self._guard.check_site(asked, forwarded=states_client(asked))
 
     def authorize(self, scope: Scope) -> None:
         """Recognise the bearer token. Raises Unauthorized, RateLimited or MissingScope."""

@@ -56,9 +56,9 @@ class Dispatcher:
             return
         await self._owner(str(scope.get("path", "")))(scope, receive, send)
 
-    def prompt_route(self, path: str) -> PromptRoute | None:
-        """The prompt route with this path, if there is one."""
-        return self._owner(path).prompt_route(path)
+    def prompt_route(self, method: str, path: str) -> PromptRoute | None:
+        """The prompt route with this method and path, if there is one."""
+        return self._owner(path).prompt_route(method, path)
 
     def errors_for(self, target: str) -> ErrorForm:
         """The form of an error about a request with this target."""

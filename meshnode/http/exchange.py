@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from quart_trio.wrappers import TrioResponse as Response
     from werkzeug.wrappers import Response as WerkzeugResponse
 
+    from meshnode.http.asked import Asked
+
 REQUEST_ID_HEADER = "X-Request-Id"
 _ID_HEADER = REQUEST_ID_HEADER.lower().encode()
 
@@ -235,8 +237,8 @@ class ApiApp(QuartTrio):
         self.admit: Callable[[HTTPScope], None] = lambda scope: None
         """Refuses a request before the application sees it, by raising a failure. Uses the path and
         the client alone."""
-        self.prompt_views: dict[str, Callable[[], Awaitable[Response]]] = {}
-        """Of prompt routes, by path (:mod:`meshnode.http.prompt`)."""
+        self.prompt_views: dict[tuple[str, str], PromptView] = {}
+        """Of prompt routes, by method and path (:mod:`meshnode.http.prompt`)."""
         self.standing_headers: Mapping[str, str] = {}
         """What every answer has whose request names no origin."""
 
@@ -244,18 +246,28 @@ class ApiApp(QuartTrio):
         """The form of an error about a request with this target: always the API's own."""
         return self.errors
 
-    def prompt_route(self, path: str) -> PromptRoute | None:
-        """The prompt route with this path, if there is one."""
-        view = self.prompt_views.get(path)
-        return PromptRoute(self, path, view) if view is not None else None
+    def prompt_route(self, method: str, path: str) -> PromptRoute | None:
+        """The prompt route with this method and path, if there is one."""
+        view = self.prompt_views.get((method, path))
+        return PromptRoute(self, method, path, view) if view is not None else None
+
+
+class PromptView(NamedTuple):
+    """How a prompt route answers a plain request."""
+
+    answer: Callable[[Asked, bytes], Awaitable[Response]]
+    """Takes who asks and the body."""
+    says: bytes = b""
+    """What the body must contain; every other request goes the ordinary way."""
 
 
 class PromptRoute(NamedTuple):
-    """A route whose handler neither waits nor looks at the request."""
+    """A prompt view at its place."""
 
     app: ApiApp
+    method: str
     path: str
-    view: Callable[[], Awaitable[Response]]
+    view: PromptView
 
 
 def _own(scope: object) -> dict[str, Any]:

@@ -93,14 +93,17 @@ class Http1(H11Protocol):
     def __init__(
         self,
         errors_for: Callable[[str], ErrorForm],
-        prompt_route: Callable[[str], PromptRoute | None],
+        prompt_route: Callable[[str, str], PromptRoute | None],
         admits: Callable[[Iterable[tuple[bytes, bytes]]], bool],
         turn: Callable[[], Awaitable[None]],
+        more: Callable[[], Awaitable[bytes]],
         *arguments: Any,
     ) -> None:
-        """``turn`` waits until the client may use more of the event loop."""
+        """``turn`` waits until the client may use more of the event loop; ``more`` gives the bytes
+        that come next, or nothing if there are none within a moment.
+        """
         super().__init__(*arguments)
-        self._turn = turn
+        self._turn, self._more = turn, more
         self._pipelined = False
         """Whether a request has come with what was received last."""
         self._admits = admits
@@ -117,28 +120,40 @@ class Http1(H11Protocol):
         """Take bytes, or the end of the connection."""
         self._pipelined = False
         try:
-            if not (isinstance(event, RawData) and await self._answered_at_once(event.data)):
-                await super().handle(event)
+            if isinstance(event, RawData):
+                event = RawData(await self._unanswered(event.data))
+                if not event.data:
+                    return
+            await super().handle(event)
         except _HeadRefused as refused:
             await self._send_error_response(refused.status)
             await self.send(Closed())
 
-    async def _answered_at_once(self, data: bytes) -> bool:
-        """Answer a plain request for a prompt route, past the parser, which stays as it was."""
-        if not self._between_requests or (asked := plain_request(data)) is None:
-            return False
-        route = self._prompt_route(asked.path)
+    async def _unanswered(self, data: bytes) -> bytes:
+        """Answer a plain request for a prompt route, past the parser, which stays as it was.
+
+        Returns what the parser must see: nothing, or ``data`` and what has come behind it.
+        """
+        if not self._between_requests or (plain := plain_request(data)) is None:
+            return data
+        route = self._prompt_route(plain.method, plain.path)
         if route is None:
-            return False
+            return data
+        if plain.missing:
+            # Many clients send a body by itself, right behind the head.
+            data += await self._more()
+            plain = plain_request(data)
+        if plain is None or plain.missing or route.view.says not in plain.body:
+            return data
         self._parser.beginning = data[:BEGINNING_BYTES]
         await self.send(Updated(idle=False))
-        if not self._admits(asked.headers):
+        if not self._admits(plain.headers):
             raise _HeadRefused(429)
         self.keep_alive_requests += 1
         more = self.config.response_headers("h11")
-        await prompt_answer(route, self.client, asked.headers, more, self._send_bytes)
+        await prompt_answer(route, self.client, plain, more, self._send_bytes)
         await self.send(Updated(idle=True))
-        return True
+        return b""
 
     @property
     def _between_requests(self) -> bool:

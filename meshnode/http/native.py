@@ -30,6 +30,7 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.domain.ratelimit import address_key
+from meshnode.http.asked import Asked, current_asked
 from meshnode.http.errors import ErrorForm, Failure, report
 from meshnode.http.routes import IntegerParameter, TextParameter
 
@@ -275,12 +276,12 @@ class NativeGate:
             response.headers["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS"
             return response
         if (request.method, request.path) not in UNCOUNTED:
-            self.count()
+            self.count(current_asked())
         return None
 
-    def count(self, *, following: bool = False) -> None:
-        """Count the current request, or raise RateLimited."""
-        address, forwarded = client_address()
+    def count(self, asked: Asked, *, following: bool = False) -> None:
+        """Count a request, or raise RateLimited."""
+        address, forwarded = client_address(asked)
         # A request from this machine that no proxy forwarded is the operator's, or comes through a
         # proxy that does not name its clients, who would all share one client's allowance.
         generous = following or (not forwarded and address == LOCAL)
@@ -295,17 +296,16 @@ UNCOUNTED = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("POST", "/rpc
 LOCAL = "this machine"
 
 
-def client_address() -> tuple[str, bool]:
-    """The key that the current request counts against, and whether a proxy stated it.
+def client_address(asked: Asked) -> tuple[str, bool]:
+    """The key that a request counts against, and whether a proxy stated it.
 
     Only a proxy on this machine is believed when it states the address of its client.
     """
-    client = request.scope["client"]
-    host = client[0] if client else "127.0.0.1"
+    host = asked.client[0] if asked.client else "127.0.0.1"
     if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
         return address_key(host), False
     try:
-        forwarded = ipaddress.ip_address(request.headers.get("X-Real-IP", ""))
+        forwarded = ipaddress.ip_address(asked.headers.get("X-Real-IP", ""))
     except ValueError:
         return LOCAL, False
     return address_key(str(forwarded)), True

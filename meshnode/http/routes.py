@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from meshnode.domain.tokens import Scope
+from meshnode.http.exchange import PromptView
 from meshnode.http.schema import Kind, Limits
 
 if TYPE_CHECKING:
     from quart_trio.wrappers import TrioResponse as Response
 
     from meshnode.http.access import Access
+    from meshnode.http.asked import Asked
     from meshnode.http.exchange import ApiApp
 
 Api = TypeVar("Api")
@@ -64,6 +66,19 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Plain(Generic[Api]):
+    """A handler of plain requests, which needs no more than who asks and the body.
+
+    It answers as the route's own handler does, and makes its checks.
+    """
+
+    handler: Callable[[Api, Asked, bytes], Awaitable[Response]]
+    says: bytes
+    """Only bodies that contain this come here. What makes the node wait for long should not: while
+    the handler waits, nothing is read, and a client that leaves is not noticed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Route(Generic[Api]):
     """One operation. ``path`` is Quart's notation; ``request.view_args`` has its variables."""
 
@@ -85,6 +100,8 @@ class Route(Generic[Api]):
     prompt: bool = False
     """Whether the handler neither waits nor looks at the request, so that a plain request for it
     can be answered by the connection itself (:mod:`meshnode.http.prompt`)."""
+    plain: Plain[Api] | None = None
+    """How the connection answers plain requests with a body, if it may."""
     body: Kind = None
     """The type of the JSON body, if the route takes one."""
     example: Any = None
@@ -133,7 +150,9 @@ def add_late_routes(
         app.add_url_rule(route.path, endpoint, view, methods=[route.method])
         if route.prompt:
             _check_prompt(route)
-            app.prompt_views[route.path] = view
+            app.prompt_views["GET", route.path] = PromptView(_without_asking(view))
+        if route.plain is not None:
+            app.prompt_views["POST", route.path] = _plain_view(find, route.plain)
         if access is not None and not route.limited:
             access.exempt(route.path)
 
@@ -141,6 +160,19 @@ def add_late_routes(
 def _check_prompt(route: Route[Any]) -> None:
     if route.method != "GET" or route.guarded or route.query or "<" in route.path:
         raise ValueError(f"{route.path} cannot be answered without a look at the request")
+
+
+def _without_asking(
+    view: Callable[[], Awaitable[Response]],
+) -> Callable[[Asked, bytes], Awaitable[Response]]:
+    return lambda _asked, _body: view()
+
+
+def _plain_view(find: Callable[[], Api], plain: Plain[Api]) -> PromptView:
+    async def answer(asked: Asked, body: bytes) -> Response:
+        return await plain.handler(find(), asked, body)
+
+    return PromptView(answer, plain.says)
 
 
 def _view(

@@ -1,6 +1,6 @@
 """Refuses what a browser sends for a stranger's page (decisions 0131, 0162).
 
-The rules are those of :mod:`meshnode.domain.sites`; here they are applied to the current request.
+The rules are those of :mod:`meshnode.domain.sites`; here they are applied to a request.
 Three attacks are stopped: a form that a page posts to this node, a script of another site, and a
 page whose own name is made to point here (DNS rebinding).
 """
@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from quart import Request, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from meshnode.domain.connections import is_here
 from meshnode.domain.errors import ForeignSite
 from meshnode.domain.sites import ANY, SIMPLE_TYPES, is_near, is_own_host, is_own_origin
+
+if TYPE_CHECKING:
+    from meshnode.http.asked import Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +32,19 @@ class SiteGuard:
     origins: frozenset[str] = frozenset()
     """Origins whose pages may use the node by the setting ``cors_origins``."""
 
-    def check(self, *, forwarded: bool = False) -> None:
-        """Let the current request go on, or raise ForeignSite or UnsupportedMediaType."""
-        self.check_site(forwarded=forwarded)
-        if request.mimetype in SIMPLE_TYPES:
+    def check(self, asked: Asked, *, forwarded: bool = False) -> None:
+        """Let the request go on, or raise ForeignSite or UnsupportedMediaType."""
+        self.check_site(asked, forwarded=forwarded)
+        if asked.mimetype in SIMPLE_TYPES:
             raise UnsupportedMediaType
 
-    def check_site(self, *, forwarded: bool = False) -> None:
+    def check_site(self, asked: Asked, *, forwarded: bool = False) -> None:
         """The part that concerns names: let the request go on, or raise ForeignSite.
 
         ``forwarded`` says that a trusted proxy names the client. Pages of other sites cannot make a
         browser send that header, except to their own name.
         """
-        client, headers = request.scope["client"], request.headers
+        client, headers = asked
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if is_near(client[0] if client else ""):
             # A program may leave out Host in HTTP/1.0; browsers never do.
@@ -52,13 +55,12 @@ class SiteGuard:
                 raise ForeignSite("the Origin is another site; host_names can list it")
 
 
-def states_client(request: Request) -> bool:
+def states_client(asked: Asked) -> bool:
     """Whether a proxy on this machine names the client of a request, by ``X-Real-IP``."""
-    client = request.scope["client"]
-    if client is None or not is_here(client[0]):
+    if asked.client is None or not is_here(asked.client[0]):
         return False
     try:
-        ipaddress.ip_address(request.headers.get("X-Real-IP", ""))
+        ipaddress.ip_address(asked.headers.get("X-Real-IP", ""))
     except ValueError:
         return False
     return True

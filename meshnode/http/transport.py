@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 RECEIVE_BYTES = 64 * 1024
 KEEP_ALIVE_S = 20.0
 """Deadline for a request's head to arrive in full, counted from the answer before or the accept."""
+BODY_S = 0.02
+"""How long the body of a plain request is waited for, before it goes the ordinary way."""
 STALL_S = 30.0
 """A client that accepts no byte for this long is disconnected."""
 LINGER_S = 2.0
@@ -94,8 +96,8 @@ class Application(Protocol):
     def errors_for(self, target: str) -> ErrorForm:
         """The form of an error about a request with this target, which may not be a path."""
 
-    def prompt_route(self, path: str) -> PromptRoute | None:
-        """The route of this path that a connection may answer by itself, if there is one."""
+    def prompt_route(self, method: str, path: str) -> PromptRoute | None:
+        """The route that a connection may answer by itself, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,8 @@ class Connection:
         if isinstance(self._socket, TlsSocket) and self._socket.protocol == "h2":
             meter = shared.frames.meter(self.ip)
             return Http2(self._admits, meter, shared.streams, *common)
-        return Http1(self._errors_for, self._prompt_route, self._admits, self._next_turn, *common)
+        own = (self._admits, self._next_turn, self._more)
+        return Http1(self._errors_for, self._prompt_route, *own, *common)
 
     def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Count a request against its client, which may be behind a proxy."""
@@ -257,6 +260,12 @@ class Connection:
                 return await self._socket.recv(RECEIVE_BYTES)
             except (OSError, trio.ClosedResourceError):
                 pass
+        return b""
+
+    async def _more(self) -> bytes:
+        """What comes within ``BODY_S``; nothing if that is nothing, or the end."""
+        with trio.move_on_after(BODY_S), suppress(OSError, trio.ClosedResourceError):
+            return await self._socket.recv(RECEIVE_BYTES)
         return b""
 
     def _read_until(self, deadline: float) -> None:

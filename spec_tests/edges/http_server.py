@@ -220,7 +220,7 @@ class PlainApplication:
     def errors_for(self, target: str) -> ErrorForm:
         return NODE_ERRORS
 
-    def prompt_route(self, path: str) -> None:
+    def prompt_route(self, method: str, path: str) -> None:
         return None
 
 

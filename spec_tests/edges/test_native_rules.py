@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from meshnode.domain.errors import RateLimited, Unavailable
 from meshnode.edges import http_artifacts, http_legacy, http_native, http_rpc, http_work
 from meshnode.http.app import native_app
+from meshnode.http.asked import current_asked
 from meshnode.http.dispatch import belongs_to_native
 from meshnode.http.native import NativeGate, WindowLimit, client_address
 from meshnode.services.ledger import Readiness
@@ -329,7 +330,7 @@ async def test_a_forwarded_address_is_not_believed_from_elsewhere() -> None:
     ):
         headers, scope = {"X-Real-IP": header}, {"client": (client, 5)}
         async with app.test_request_context("/api/network", headers=headers, scope_base=scope):
-            assert client_address() == expected
+            assert client_address(current_asked()) == expected
 
 
 @given(

@@ -141,6 +141,7 @@ NOT_PLAIN = {
     "a header that is not known": get("/api/v1/status", ORDINARY),
     "an origin": get("/api/v1/status", b"Origin: http://a.example\r\n"),
     "connection": get("/api/v1/status", b"Connection: close\r\n"),
+    "a body that is empty": get("/api/v1/status", b"Content-Length: 0\r\n"),
     "a body": get("/api/v1/status", b"Content-Length: 2\r\n") + b"{}",
     "a query": get("/api/v1/status?a=1"),
     "a second host": get("/api/v1/status", b"Host: other\r\n"),
