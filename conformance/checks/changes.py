@@ -3,6 +3,7 @@
 Invariant: every change is undone; what could not be restored is reported.
 """
 
+import time
 from collections.abc import Mapping
 
 from conformance.checks.auth import INVENTED
@@ -25,6 +26,8 @@ from conformance.strictjson import Json, brief, is_int
 
 BATCH, ENABLED = "training.batch_size", "training.enabled"
 SECTIONS = ("training", "resources")
+# As long as a node might take to come back to what it had.
+A_WHILE_S = 1.5
 # No reader can take it for the type of the key.
 BAD = ("resources.cpu_threads", "many")
 
@@ -120,6 +123,28 @@ def config_unauthorised(context: Context) -> None:
     finally:
         if lookup(read_config(context), BATCH) == [other]:
             patch(context, nested({BATCH: found[0]}))
+
+
+@requirement("NA-PATCH-117")
+def config_kept(context: Context) -> None:
+    """PATCH training.batch_size to another value, and read it again after a while."""
+    found = lookup(read_config(context), BATCH)
+    if not found or not is_int(found[0]):
+        raise Skipped(f"the configuration has no {BATCH}")
+    other = int(found[0]) + 1
+    try:
+        answer = patch(context, nested({BATCH: other}))
+        if not _taken(answer) or lookup(read_config(context), BATCH) != [other]:
+            raise Skipped(f"a change of {BATCH} is not in force at once")
+        time.sleep(A_WHILE_S)
+        after = lookup(read_config(context), BATCH)
+        # Somebody else may change it meanwhile, but hardly to the value that it had.
+        why = f"{BATCH} was {found[0]}, then {other}, and is {brief(after)} after {A_WHILE_S:g} s"
+        context.judge("NA-PATCH-117", after != found, why, answer)
+    finally:
+        patch(context, nested({BATCH: found[0]}))
+        if lookup(read_config(context), BATCH) != found:
+            context.residue.append(f"configuration: {BATCH} is not {found[0]} again")
 
 
 def _compare(context: Context, changed: Answer) -> None:

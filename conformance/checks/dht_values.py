@@ -22,13 +22,14 @@ VALUES = (
     "[2001:db8::7]:65535",
     "Größe 日本語 🙂",
     " a value with spaces at both ends ",
+    "\ufb01 \u212b \u2460 e\u0301 \u00e9",
     'key=1&other="two"\n\tthree',
     "before\0after",
     "0123456789" * 7000,
 )
 MANY, TIMES = 16, 4
 # Lengths that are not those of an ID.
-LENGTHS = (0, 1, 19, 21, 64)
+LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
 # Numbers under which a reader might look for the value of a store.
 _OTHER_NUMBERS = (4, 5, 6, 7, 8)
 # Another port on which nobody answers.
@@ -116,6 +117,22 @@ def dht_moved(context: Context) -> None:
     context.judge("DH-024", times <= 1, why, ping, reply)
 
 
+@requirement("DH-027")
+def dht_unreachable(context: Context) -> None:
+    """Call DHTPing as a sender that names no address, and search for its ID."""
+    ident = os.urandom(NODE_ID_BYTES)
+    nowhere = messages.make("DHTNodeInfo", node_id=ident)
+    ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=nowhere))
+    request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=ident)
+    reply = context.grpc.call("DHTFindNode", request)
+    answer = _parsed("DHTFindNodeResponse", reply)
+    if answer is None:
+        raise Skipped(f"DHTPing ended with {ping.code}, DHTFindNode with {reply.code}")
+    bare = [node for node in answer.nodes if node.node_id == ident and not (node.ip and node.port)]
+    why = "a sender without an address is listed without one"
+    context.judge("DH-027", not bare, why, ping, reply)
+
+
 @requirement("DH-025")
 def dht_store_number(context: Context) -> None:
     """Store a value at its number, and if it is refused, at others."""
@@ -144,6 +161,10 @@ def dht_statuses(context: Context) -> None:
         for operation, request in (
             ("DHTFindNode", messages.make("DHTFindNodeRequest", sender=SENDER, target_id=name)),
             ("DHTFindValue", messages.make("DHTFindValueRequest", sender=SENDER, key=name)),
+            (
+                "DHTStore",
+                messages.make("DHTStoreRequest", sender=SENDER, key=name, value=VALUES[0]),
+            ),
         ):
             reply = context.grpc.call(operation, request)
             if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):

@@ -1,5 +1,7 @@
 """Interface 2.1, 4.1 and 6: stop sequences, streams in the metrics, times and odd prompts."""
 
+import re
+
 from conformance.checks.counting import counted, counted_after
 from conformance.checks.effects import stream_values
 from conformance.checks.money import TRIES
@@ -10,7 +12,9 @@ from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
-PROMPTS = ("Once upon a time", "The history of the old town begins with")
+PROMPTS = ("Once upon a time", "The history of the old town begins with", "a b c")
+# The first edition in which the piece is also the first of the sequences.
+TURNED_SINCE = 4
 # No model says this.
 NEVER = "\u241fnever\u241f"
 # Work that takes longer than the smallest step of a clock.
@@ -39,9 +43,14 @@ def inference_stops(context: Context) -> None:
         if not first.ok or not isinstance(text, str) or len(text) < 8:
             continue
         third = len(text) // 3
-        for length in (1, 2, 4):
-            piece = text[third : third + length]
+        pieces = [text[third : third + length] for length in (1, 2, 4)]
+        # And one that begins with white space, which a node must not take off.
+        pieces += [found[0] for found in [re.search(r"\s\S", text)] if found]
+        for number, piece in enumerate(pieces):
             stops: list[Json] = [NEVER, text[-2:], piece]
+            if context.edition >= TURNED_SINCE and number % 2:
+                # One of the first may be forgotten too, not only one of the last.
+                stops.reverse()
             second = context.infer({**body, "stop": stops})
             stopped = (second.json_object() or {}).get("text")
             if second.ok and isinstance(stopped, str):

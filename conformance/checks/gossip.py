@@ -1,6 +1,7 @@
 """Interface 2.3, 4.3 and 8: gossiped gradients, one of them as large as messages may be."""
 
 import uuid
+from itertools import pairwise
 from typing import Any
 
 from conformance import messages
@@ -83,8 +84,38 @@ def _has_rounds(context: Context) -> bool:
     return known is not None and known.version > 0
 
 
+@requirement("GR-GOSSIP-004")
+def gossip_rounds(context: Context) -> None:
+    """Gossip useless gradients one after another, and compare the rounds of the refusals."""
+    rounds, replies, asked = list[int](), list[Reply](), list[int]()
+    for number in range(CALLS):
+        # Not rising, so that a round that goes on is no echo of them.
+        asked.append(FAR_ROUND + 3 * (number % 2) - number)
+        request = messages.make(
+            "GossipGradientRequest",
+            node_id=f"conformance-{uuid.uuid4().hex}",
+            model_hash="0" * 64,
+            round_id=asked[-1],
+        )
+        reply = context.grpc.call("GossipGradient", request)
+        try:
+            answer = messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
+        except messages.BadMessage:
+            answer = None
+        if answer is None or answer.accepted:
+            raise Skipped(f"a useless gradient is answered with {reply.code}, not refused")
+        rounds.append(answer.current_round)
+        replies.append(reply)
+    # Rounds pass, but not one for each call.
+    stands = rounds != asked and any(earlier == later for earlier, later in pairwise(rounds))
+    why = f"current_round of refusals one after another: {brief(rounds)}"
+    context.judge("GR-GOSSIP-004", stands, why, *replies)
+
+
 # The first edition that looks for the receiver's round at other numbers.
 ROUND_SINCE = 4
+# So many useless gradients one after another.
+CALLS = 6
 # This leaves 1 MiB of the limit for the other fields of the message.
 NEARLY_BYTES = 99 * 1024 * 1024
 

@@ -30,7 +30,11 @@ from conformance.strictjson import Json, is_int, is_number
 LONGER = (DAYS + 15, DAYS + 30)
 # Above what is available by so much that no reward of a moment covers it.
 A_LITTLE = 10.0
+# The smallest stake of which a half is more than a rounding.
+COUNTS = 0.009
 LARGER = 0.3
+# The first edition that asks for what is staked already.
+LOCKED_SINCE = 4
 
 
 def _post(context: Context, path: str, body: Json, account: Credential) -> Answer:
@@ -145,33 +149,52 @@ def refused_exactly(context: Context) -> None:
     account = context.target.second
     if context.target.second_token is None:
         raise Skipped("the target declares no second_token")
-    # Each route for itself: that one takes nothing says nothing of the other.
-    compared = {path: Comparison(context) for path in ("/wallet/send", "/wallet/stake")}
     address = read_money(context, context.target.valid).document.get("address")
     # A small one is accepted, so that only the amount of a large one is at fault.
     staked(context, account, DAYS)
+    posts: dict[str, dict[str, Json]] = {
+        "/wallet/send": {"to": address, "memo": MEMO},
+        "/wallet/stake": {"duration_days": DAYS},
+    }
+    cases = [(path, False) for path in posts]
+    if context.edition >= LOCKED_SINCE:
+        cases.append(("/wallet/stake", True))
+    # Each case for itself: that one takes nothing says nothing of the other.
+    compared = {case: Comparison(context) for case in cases}
     for _ in range(TRIES + 2):
-        for path, more in (
-            ("/wallet/send", {"to": address, "memo": MEMO}),
-            ("/wallet/stake", {"duration_days": DAYS}),
-        ):
+        for path, locked in cases:
             before = still(context, account)
-            if before is None:
+            if before is None or (locked and before[0].staked < COUNTS):
+                continue
+            if locked and not all(one.clean for one in compared.values()):
+                # What is available may be another sum than the one that is shown.
                 continue
             if before[0].available <= 0:
                 raise Skipped("the second account has nothing available")
             amount = float(math.floor(before[0].available + A_LITTLE))
-            answer = _post(context, path, {"amount": amount, **more}, account)
+            if locked:
+                # Covered only if what is staked already counts too.
+                amount = round(before[0].available + before[0].staked / 2, 4)
+            answer = _post(context, path, {"amount": amount, **posts[path]}, account)
             after = read_money(context, account)
             shown = (before[0].answer, answer, after.answer)
             why = f"{amount:g} of {before[0].available:g} on {path}: status {answer.status}"
+            if locked and answer.ok and _overdrawn(before[0], after, amount):
+                context.fails("NA-ERR-022", f"{why}, and nothing came in meanwhile", *shown)
+                return
             if path == "/wallet/stake":
-                compared[path].note("NA-ERR-022", answer.status == 402, why, *shown)
+                compared[path, locked].note("NA-ERR-022", answer.status == 402, why, *shown)
             if answer.status == 402:
                 lost = before[0].available - after.available
                 why = f"{why}, and {lost:g} less is available"
-                compared[path].note("NA-ERR-023", lost <= EXACT, why, *shown)
+                compared[path, locked].note("NA-ERR-023", lost <= EXACT, why, *shown)
         if all(one.clean for one in compared.values()):
             break
     for one in compared.values():
         one.conclude()
+
+
+def _overdrawn(before: Money, after: Money, amount: float) -> bool:
+    """Return whether so much was staked, and no income can have made up for what was missing."""
+    income = after.available + after.staked - before.available - before.staked
+    return near(after.staked, before.staked + amount) and income <= EXACT

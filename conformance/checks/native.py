@@ -129,6 +129,8 @@ def native_legacy(context: Context) -> None:
 
 # -- what needs a declaration ----------------------------------------------------------------------
 
+# The first edition for which null at a declared place is nothing.
+NULL_SINCE = 4
 _ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
 
 
@@ -144,6 +146,8 @@ def mapped(context: Context, name: str, document: Json) -> list[Json]:
 
 def _judge_mapped(context: Context, name: str, values: list[Json], answer: Answer) -> bool:
     """Rule on whether a value is where the target says that it is."""
+    if context.edition >= NULL_SINCE:
+        values = [value for value in values if value is not None]
     paths = ", ".join(context.target.field_map[name])
     return context.judge("NT-RULE-026", bool(values), f"{name}: nothing at {paths}", answer)
 
@@ -262,7 +266,7 @@ def native_money(context: Context) -> None:
             context.judge("NT-RULE-011", not wrong, f"{path}: {brief(wrong)}", answer)
 
 
-@requirement("NT-PAGE-001", "NT-PAGE-002", "NT-PAGE-003", "NT-PAGE-004")
+@requirement("NT-PAGE-001", "NT-PAGE-002", "NT-PAGE-003", "NT-PAGE-004", "NT-RULE-026")
 def native_pages(context: Context) -> None:
     """GET short pages of blocks and of training updates, and pages that end before an entry."""
     for path, name, before in (
@@ -278,7 +282,10 @@ def native_pages(context: Context) -> None:
                 shown = f"{path}: {len(listed)} entries for limit={limit}"
                 context.judge("NT-PAGE-001", len(listed) <= limit, shown, answer)
         answer, document = _document(context, path, {"limit": 5})
-        numbers = [value for value in mapped(context, name, document) if is_int(value)]
+        there = mapped(context, name, document)
+        if there and context.edition >= NULL_SINCE:
+            _judge_mapped(context, name, there, answer)
+        numbers = [value for value in there if is_int(value)]
         _judge_beginnings(context, path, name, numbers)
         if len(numbers) < 2:
             continue
@@ -313,13 +320,28 @@ def _judge_beginnings(context: Context, path: str, name: str, numbers: list[Json
         context.judge("NT-PAGE-004", held, shown, answer, again_answer)
 
 
+@requirement("NT-RULE-037")
+def native_pair_later(context: Context) -> None:
+    """Compare height and hash in GET /api/network with the block, after what the run has spent."""
+    answer, document = _document(context, "/api/network")
+    heights = mapped(context, "/api/network height", document)
+    hashes = mapped(context, "/api/network hash", document)
+    if not heights or not hashes:
+        raise Skipped("no pair at the mapped paths")
+    block_answer, block = _document(context, f"/api/block/{heights[0]}")
+    if found := mapped(context, "/api/block hash", block):
+        same = str(found[0]).lower() == str(hashes[0]).lower()
+        shown = f"/api/network has {brief(hashes[0])} at {heights[0]}, the block {brief(found[0])}"
+        context.judge("NT-RULE-037", same, shown, answer, block_answer)
+
+
 @requirement("NT-RULE-021", "NT-RULE-025", "NT-RULE-026")
 def native_pair(context: Context) -> None:
     """Compare the height and hash in GET /api/network with the block at that height."""
     answer, document = _document(context, "/api/network")
     heights = mapped(context, "/api/network height", document)
-    if answer.ok:
-        _judge_mapped(context, "/api/network height", heights, answer)
+    if answer.ok and not _judge_mapped(context, "/api/network height", heights, answer):
+        return
     hashes = mapped(context, "/api/network hash", document)
     if not heights or not hashes:
         raise Skipped("no pair at the mapped paths")

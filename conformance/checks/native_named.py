@@ -10,9 +10,12 @@ from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import judge_route
 from conformance.context import Context
 from conformance.findings import Skipped
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
+from conformance.strictjson import brief
 
+TOO_MANY = 429
 _KEY = re.compile(r"0[23][0-9a-fA-F]{64}\Z", re.ASCII)
 
 
@@ -68,12 +71,27 @@ def _other(text: str) -> str:
     return text[:-8] + ("0badc0de" if not text.endswith("0badc0de") else "deadbeef")
 
 
+# The first edition in which a request is read several times.
+AGAIN_SINCE, TIMES = 4, 3
+
+
+def _read_again(context: Context, answer: Answer) -> None:
+    """Read the declared request several times more; it may end meanwhile, but it stays a record."""
+    query: dict[str, object] = {"id": context.target.request_id}
+    again = [native_get(context, "/api/inference/request", query) for _ in range(TIMES)]
+    gone = [one.status for one in again if 400 <= one.status < 500 and one.status != TOO_MANY]
+    why = f"a request that was there a moment ago: status {brief(gone)}"
+    context.judge("NT-ROUTE-011", len(gone) < TIMES, why, answer, *again)
+
+
 @requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028")
 def native_request(context: Context) -> None:
     """GET the declared inference request, which was made recently."""
     answer = native_get(context, "/api/inference/request", {"id": context.target.request_id})
     if judge_route(context, "NT-ROUTE-011", answer, auth=False):
         context.holds("ST-003", answer)
+        if context.edition >= AGAIN_SINCE:
+            _read_again(context, answer)
         judge_contents(context, "/api/inference/request", answer)
         query: dict[str, object] = {"id": _other(context.target.request_id or "")}
         other = native_get(context, "/api/inference/request", query)

@@ -20,6 +20,8 @@ from conformance.times import parse_timestamp
 
 # How long to wait between two readings of the uptime, and how far apart they may then be.
 UPTIME_S, UPTIME_SLACK_S = 1.1, 2.0
+# How long to wait once more where the uptime has grown by more than the time; since this edition.
+LONGER_S, LONGER_SINCE = 5.0, 4
 # Longer than a node keeps an answer, for an uptime that stands still.
 STANDS_STILL_S = 20.0
 
@@ -40,6 +42,13 @@ def status_sane(context: Context) -> None:
     second_answer, second = _must_read(context, STATUS)
     before, after = first.get("uptime_seconds"), second.get("uptime_seconds")
     if is_int(before) and is_int(after):
+        more_s = after - before - (time.monotonic() - began)
+        if context.edition >= LONGER_SINCE and more_s > 0.5:
+            # The first answer came from a cache, or the node counts too fast.
+            time.sleep(LONGER_S)
+            second_answer, second = _must_read(context, STATUS)
+            found = second.get("uptime_seconds")
+            after = found if is_int(found) else after
         context.judge(
             "NA-SANE-001",
             after >= before,

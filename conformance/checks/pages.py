@@ -72,6 +72,8 @@ def _compare(
     return None
 
 
+# The first edition that compares the totals of the first page and the last.
+LATER_SINCE = 4
 _IDS = ("NA-QUERY-008", "NA-QUERY-009", "NA-QUERY-010", "NA-QUERY-011", "NA-QUERY-012")
 
 
@@ -110,6 +112,10 @@ def _judge_total(context: Context) -> None:
             other = longer.document.get("total")
             why = f"total is {total} in a page of one entry, {brief(other)} in a page of three"
             context.judge("NA-QUERY-011", other == total, why, first.answer, longer.answer)
+            if context.edition >= LATER_SINCE and last.entries:
+                other = last.document.get("total")
+                why = f"total is {total} in the first page, {brief(other)} in the last"
+                context.judge("NA-QUERY-011", other == total, why, first.answer, last.answer)
             return
 
 

@@ -6,6 +6,7 @@ As in ``money``, a difference is a violation only if every try shows it.
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from conformance.checks.history import newest
 from conformance.checks.money import (
     EXACT,
     TRIES,
@@ -131,6 +132,55 @@ def memo_kept(context: Context) -> None:
     memo = (sent.json_object() or {}).get("memo")
     why = f"the memo {brief(FOREIGN)} is {brief(memo)} in the result"
     context.judge("NA-WALLET-032", memo == FOREIGN, why, sent)
+
+
+# Large beside any fee.
+DRAWN = 0.3
+
+
+@requirement("NA-WALLET-037")
+def money_drawn(context: Context) -> None:
+    """POST /wallet/send an amount below zero to the second account, which must not lose it."""
+    first, second = context.target.valid, context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        before = still(context, first, second)
+        if before is None:
+            continue
+        body: dict[str, Json] = {
+            "to": before[1].document.get("address"), "amount": -DRAWN, "memo": MEMO}  # fmt: skip
+        answer = context.api("POST", "/wallet/send", credential=first, json_body=body)
+        after = [read_money(context, each) for each in (first, second)]
+        gained = after[0].available - before[0].available
+        lost = before[1].available - after[1].available
+        # Both at once, by the same amount: neither is a reward or a charge.
+        held = gained < DRAWN / 2 or lost < DRAWN / 2
+        why = f"status {answer.status}: the sender has {gained:g} more, the receiver {lost:g} less"
+        shown = (before[1].answer, answer, after[1].answer)
+        compared.note("NA-WALLET-037", held, why, *shown)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+@requirement("NA-WALLET-035")
+def memo_left_out(context: Context) -> None:
+    """POST /wallet/send without a memo, and look for the transfer in the list."""
+    own = read_money(context, context.target.second).document.get("address")
+    if context.target.second_token is None or not isinstance(own, str):
+        raise Skipped("there are no two accounts")
+    _require_budget(context, AMOUNT)
+    body: dict[str, Json] = {"to": own, "amount": AMOUNT}
+    sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
+    ident = (sent.json_object() or {}).get("transaction_id")
+    if not sent.ok or not isinstance(ident, str):
+        raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+    context.budget.charge(AMOUNT + _fee(sent))
+    held = eventually(lambda: ident in [row.get("id") for row in newest(context)[2]])
+    why = f"{brief(ident)}, which has no memo, is not listed"
+    context.judge("NA-WALLET-035", held, why, sent, newest(context)[0])
 
 
 @requirement("NA-ERR-024")

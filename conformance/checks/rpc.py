@@ -4,6 +4,7 @@ Only documented messages are judged. For an operation whose messages are not spe
 message is sent and only the status is judged.
 """
 
+import itertools
 import time
 import uuid
 from typing import Any
@@ -36,6 +37,9 @@ from conformance.target import documented_grpc_address
 
 # A round beyond that of any checkpoint, and below the largest int32.
 FAR_ROUND = 2_000_000_000
+# The first edition that asks for odd versions, for own hashes but for their ends, and for a session
+# that nobody knows of a layer that is here.
+ODD_SINCE = 4
 # A request for a checkpoint is repeated, since a training node may be replacing it.
 RETRIES, RETRY_AFTER_S = 4, 0.5
 NOT_SHOWN = {
@@ -146,8 +150,16 @@ def get_checkpoint(context: Context) -> None:
             _judge_given(context, checkpoint, same, f"model_hash {checkpoint.model_hash}")
         same = _by_version(context, checkpoint.version)
         _judge_given(context, checkpoint, same, f"min_version {checkpoint.version}")
+        if checkpoint.model_hash and context.edition >= ODD_SINCE:
+            name, version = checkpoint.model_hash, checkpoint.version
+            both = _checkpoint(context, model_hash=name, min_version=version)
+            _judge_given(context, checkpoint, both, "its own hash and version together")
+            _by_hash(context, name[:-4] + ("0000" if name[-4:] != "0000" else "1111"))
     _by_hash(context, uuid.uuid4().hex)
     _by_version(context, FAR_ROUND)
+    if context.edition >= ODD_SINCE:
+        # A number that a reader of another type takes for a negative one.
+        _by_version(context, FAR_ROUND + 1)
 
 
 def _checkpoint(context: Context, **fields: object) -> tuple[Reply, Any | None]:
@@ -276,11 +288,17 @@ def grpc_served(context: Context) -> None:
             context.judge("GR-CODE-010", reply.code in SERVED, why, reply)
 
 
+# The first edition in which bytes that are no message are sent to more than one operation.
+PINGED_SINCE = 4
+
+
 @requirement("GR-CODE-002", "GR-CODE-003")
 def grpc_garbage(context: Context) -> None:
     """Send bytes that are not a message, then a valid call on the same connection."""
-    for body in (b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x05ab"):
-        reply = context.grpc.call("DHTFindNode", body)
+    operations = ["DHTFindNode"] + ["DHTPing"] * (context.edition >= PINGED_SINCE)
+    bodies = (b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x05ab")
+    for operation, body in itertools.product(operations, bodies):
+        reply = context.grpc.call(operation, body)
         if reply.code != UNKNOWN:
             context.judge(
                 "GR-CODE-002", reply.code == "INVALID_ARGUMENT", f"status {reply.code}", reply
@@ -343,10 +361,12 @@ def pipeline_forward(context: Context) -> None:
 def pipeline_backward(context: Context) -> None:
     """Send a backward pass for a session that does not exist."""
     ident = f"conformance-{uuid.uuid4().hex}"
-    reply = context.grpc.call(
-        "PipelineBackward",
-        messages.make("PipelineBackwardRequest", session_id=ident, request_id=ident),
+    # For a layer that is not here, nobody would look for the session.
+    held = context.target.pipeline.get("shard", 0) if context.edition >= ODD_SINCE else 0
+    request = messages.make(
+        "PipelineBackwardRequest", session_id=ident, request_id=ident, target_shard=held
     )
+    reply = context.grpc.call("PipelineBackward", request)
     if not judge_operation(context, "GR-OP-013", reply):
         return
     answer = judge_message(context, "PipelineBackwardResponse", reply)

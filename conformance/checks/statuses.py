@@ -21,6 +21,8 @@ from conformance.strictjson import Json
 
 STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
 # Bodies that no route can take.
+# Statuses of a peer that is not there, has no room, or took too long.
+ELSEWHERE = (*BUSY, "DEADLINE_EXCEEDED")
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 TIMES = 12
 
@@ -82,9 +84,9 @@ def guards_first(context: Context) -> None:
         context.judge("NA-AUTH-023", answer.status == 401, why, answer)
 
 
-@requirement("GR-CODE-012")
+@requirement("GR-CODE-012", "GR-CODE-013")
 def backward_absent(context: Context) -> None:
-    """Send a pass forward, then one backward to a layer that the node does not hold."""
+    """Send a pass forward, then one backward to a layer that the node does not hold, and again."""
     known = context.target.pipeline
     shard = known.get("absent_shard")
     if shard is None:
@@ -98,6 +100,9 @@ def backward_absent(context: Context) -> None:
         "PipelineBackwardRequest", session_id=session, request_id=ident, target_shard=shard
     )
     back = context.grpc.call("PipelineBackward", request)
+    if back.code in ELSEWHERE:
+        _judge_elsewhere(context, request, back)
+        return
     try:
         answer: Any = messages.parse("PipelineBackwardResponse", back.body) if back.ok else None
     except messages.BadMessage:
@@ -106,6 +111,17 @@ def backward_absent(context: Context) -> None:
     done = answer is not None and bool(answer.success)
     why = f"a backward pass to shard {shard}, without any gradient, ends with success"
     context.judge("GR-CODE-012", not done, why, ahead, back)
+
+
+def _judge_elsewhere(context: Context, request: Any, back: Reply) -> None:
+    """Rule on a status that says that the peer is not there, if it serves what it holds."""
+    turns = [back]
+    for _ in range(2):
+        turns += [send_forward(context), context.grpc.call("PipelineBackward", request)]
+    served = all(reply.ok for reply in turns[1::2])
+    if served and all(reply.code in ELSEWHERE for reply in turns[0::2]):
+        why = f"thrice {back.code} for shard {request.target_shard}, between passes that are served"
+        context.fails("GR-CODE-013", why, *turns)
 
 
 @requirement("GR-OP-022")
@@ -121,7 +137,7 @@ def stream_both_ways(context: Context) -> None:
     context.judge("GR-OP-022", two.code != UNKNOWN, why, one, two)
 
 
-@requirement("GR-CODE-013")
+@requirement("GR-CODE-013", "GR-CODE-014")
 def forward_absent(context: Context) -> None:
     """Send passes forward to a layer that the node holds and to one that it does not, in turn."""
     shard = context.target.pipeline.get("absent_shard")
@@ -131,6 +147,11 @@ def forward_absent(context: Context) -> None:
     for _ in range(2):
         turns += [send_forward(context), send_forward(context, target_shard=shard)]
     held, absent = turns[0::2], turns[1::2]
+    own, named = context.target.pipeline.get("shard"), layers_of(context).held
+    if own in named:
+        missing = all(reply.code == "NOT_FOUND" for reply in held)
+        why = f"shard {own}, which the node lists among its layers, ends with NOT_FOUND"
+        context.judge("GR-CODE-014", not missing, why, *held)
     if not all(reply.ok for reply in held):
         raise Skipped(f"the forward pass ends with {held[-1].code}")
     # The peer is neither offline nor overloaded: it serves what it holds.

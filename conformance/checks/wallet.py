@@ -111,13 +111,22 @@ def answer_amount(answer: Answer) -> float:
     return float(json.loads(answer.exchange.request["body"]["text"])["amount"])
 
 
-_SEND = ("NA-ROUTE-006", "NA-WALLET-001", "ST-008", "GEN-019", *resource_ids("transfer"))
+# The first edition that compares fees with what was available.
+FEES_SINCE, ABSURD = 4, 1000
+_SEND = (
+    "NA-ROUTE-006",
+    "NA-WALLET-036",
+    "NA-WALLET-001",
+    "ST-008",
+    "GEN-019",
+    *resource_ids("transfer"),
+)
 
 
 @requirement(*_SEND)
 def wallet_send(context: Context) -> None:
     """POST /wallet/send a hundredth of a unit, to the declared address or to itself."""
-    _available(context, 2 * AMOUNT)
+    before = _available(context, 2 * AMOUNT)
     address = context.target.send_to or _balance(context).get("address")
     if not isinstance(address, str):
         raise Skipped("there is no address to send to")
@@ -127,7 +136,15 @@ def wallet_send(context: Context) -> None:
         context.fails("NA-ROUTE-006", f"status {answer.status} to a transfer as documented", answer)
     result = _result(context, "NA-ROUTE-006", answer)
     fee = result.get("fee")
-    context.budget.charge(AMOUNT + (float(fee) if is_number(fee) else 0.0))
+    cost = AMOUNT + (float(fee) if is_number(fee) else 0.0)
+    if context.edition >= FEES_SINCE:
+        taken = before - _available(context, 0)
+        why = f"a transfer of {AMOUNT:g} with a fee of {fee} took {taken:g}"
+        # Rewards and other transfers may have come in between, but none so large.
+        most = ABSURD * (abs(taken) + AMOUNT)
+        context.judge("NA-WALLET-036", cost <= most, why, answer)
+        cost = min(cost, most / ABSURD)
+    context.budget.charge(cost)
     judge_resource(context, "transfer", result, answer)
     context.observe("ST-008", f"status {brief(result.get('status'))}", answer)
     other = _differing(body, result)

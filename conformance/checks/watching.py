@@ -9,7 +9,7 @@ from datetime import UTC
 
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.history import rows_of
-from conformance.checks.node_reads import METRICS, TRANSACTIONS
+from conformance.checks.node_reads import METRICS, PROOFS, TRANSACTIONS
 from conformance.checks.reading import fetch
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -20,6 +20,8 @@ from conformance.strictjson import Json, brief, is_int
 from conformance.times import parse_timestamp
 
 TIMES, PAGE = 6, 8
+# Between two readings of the proofs.
+BETWEEN_S = 0.15
 # Longer than the smallest step of a time that is written in seconds.
 LATER_S = 2.1
 
@@ -117,6 +119,25 @@ def history_watched(context: Context) -> None:
     )
     why = f"one page of {totals[0]} entries, in turn: {brief(pages[:3], 160)}"
     context.judge("NA-QUERY-013", not (turned or back), why, *answers)
+
+
+@requirement("NA-QUERY-015")
+def proofs_watched(context: Context) -> None:
+    """GET the proofs several times; where they are the same ones, they keep their order."""
+    answers = list[Answer]()
+    for _ in range(TIMES):
+        answers.append(context.api("GET", PROOFS.path, credential=context.target.valid))
+        time.sleep(BETWEEN_S)
+    documents = [answer.json_object() if answer.ok else None for answer in answers]
+    lists = [document.get("proofs") if document else None for document in documents]
+    pages = [[brief(row, 1000) for row in one] for one in lists if isinstance(one, list)]
+    if len(pages) < TIMES or len(pages[0]) < 2:
+        raise Skipped("there are fewer than two proofs")
+    same = [page for page in pages if sorted(page) == sorted(pages[0])]
+    if len(same) < TIMES:
+        raise Skipped("the list is growing")
+    why = f"the first of the same {len(pages[0])} proofs, in turn: {[page[0] for page in pages]}"
+    context.judge("NA-QUERY-015", all(page == pages[0] for page in pages), why, *answers)
 
 
 # A long page, and short ones that make it up.

@@ -23,6 +23,8 @@ NOTATIONS = (
     "layers.{at}", "{at}..{at}", "[{at}, {after}]",
 )  # fmt: skip
 TIMEOUT_S = 60
+# Numbers under which a reader might look for the range.
+OTHER_NUMBERS = (2, 3, 4, 5)
 # Behind the last layer of the model, and not behind its parts alone.
 BEHIND = 90
 
@@ -95,6 +97,32 @@ def weights_absent(context: Context) -> None:
         elif is_read and _is_wrong(answer, layers, layer):
             why = f"layer {layer} ends with {answer.code}, {len(answer.body)} bytes"
             context.fails("GR-WEIGHT-002", why, reply, other, answer)
+
+
+@requirement("GR-WEIGHT-003")
+def weights_number(context: Context) -> None:
+    """Call GetWeights for two layers at the documented number, or else at others."""
+    held = layers_of(context).held
+    if len(held) < 2:
+        raise Skipped("the node lists fewer than two layers")
+    for notation in NOTATIONS:
+        replies = [_ask(context, notation, layer) for layer in (held[0], held[-1])]
+        if all(reply.ok and reply.body for reply in replies):
+            break
+    else:
+        raise Skipped("no usual notation of a layer is served")
+    if replies[0].body != replies[1].body:
+        context.holds("GR-WEIGHT-003", *replies)
+        return
+    for number in OTHER_NUMBERS:
+        texts = [_named(notation, layer).encode() for layer in (held[0], held[-1])]
+        contents = [bytes([number << 3 | messages.LENGTH, len(text)]) + text for text in texts]
+        others = [context.grpc.call("GetWeights", each, timeout_s=TIMEOUT_S) for each in contents]
+        bodies = {reply.body for reply in others}
+        if all(reply.ok for reply in others) and len(bodies) > 1:
+            why = f"the weights depend on a range in field {number}, and not on that in field 1"
+            context.fails("GR-WEIGHT-003", why, *replies, *others)
+            return
 
 
 def _served(context: Context, layer: int) -> Iterator[tuple[str, Reply]]:

@@ -113,6 +113,60 @@ def offline(called: str, request: Any, answer: Any) -> Any:
     return "UNAVAILABLE" if absent else answer
 
 
+def offline_backward(called: str, request: Any, answer: Any) -> Any:
+    """Say that a gradient for a layer that is not here took too long."""
+    absent = called == "PipelineBackward" and request is not None and request.target_shard >= ABSENT
+    return "DEADLINE_EXCEEDED" if absent else answer
+
+
+class Nowhere:
+    """A table that lists who has called without an address."""
+
+    def __init__(self) -> None:
+        self.known: set[bytes] = set()
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Keep the senders without an address, and list them."""
+        if request is None or isinstance(answer, str):
+            return answer
+        if called == "DHTPing" and not request.sender.ip:
+            self.known.add(request.sender.node_id)
+        if called == "DHTFindNode" and request.target_id in self.known:
+            bare = messages.make("DHTNodeInfo", node_id=request.target_id)
+            return {**answer, "nodes": [bare, *answer["nodes"]]}
+        return answer
+
+
+def range_elsewhere(called: str, request: Any, answer: Any) -> Any:
+    """Read the range of weights from another number, and serve everything without one."""
+    if called != "GetWeights" or request is None:
+        return answer
+    rest = type(request)()
+    rest.CopyFrom(request)
+    rest.ClearField("shard_range")
+    # What is left are fields that the message does not have.
+    return {"weights_data": b"weights" + rest.SerializeToString()}
+
+
+class CallsAsRounds:
+    """A node that counts each gossiped gradient as a round."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Count the calls."""
+        if called != "GossipGradient" or isinstance(answer, str):
+            return answer
+        self.calls += 1
+        return {**answer, "current_round": answer.get("current_round", 0) + self.calls}
+
+
+def not_here(called: str, request: Any, answer: Any) -> Any:
+    """Find no layer at all."""
+    return "NOT_FOUND" if called == "PipelineForward" else answer
+
+
 def without_port(called: str, request: Any, answer: Any) -> Any:
     """Name a responder without a port."""
     if called != "DHTPing" or isinstance(answer, str):
@@ -130,6 +184,10 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-CODE-012", backward_taken),
     ("GR-OP-022", OneMessage()),
     ("GR-CODE-013", offline),
+    ("GR-CODE-013", offline_backward),
+    ("GR-GOSSIP-004", CallsAsRounds()),
+    ("DH-027", Nowhere()),
+    ("GR-WEIGHT-003", range_elsewhere),
     ("DH-026", without_port),
 ]
 # A layer before a real node cannot take back an error.

@@ -1,8 +1,9 @@
 """Mutants of effects that a second stranger's node has shown; see `followed.py`."""
 
+import time
 from typing import Any
 
-from conformance.judging.hooks import CONFIG, INFERENCE, Http, on
+from conformance.judging.hooks import CONFIG, INFERENCE, Http, on, put
 from conformance.judging.toy.answers import Asked, Response, error
 
 WALLET, METRICS = "/api/v1/wallet", "/api/v1/metrics"
@@ -60,6 +61,132 @@ class CountedAsAsked:
             response.json["inference"]["tokens_generated"] += self.more
 
 
+class PartAtOnce:
+    """A node where a tenth of what is unstaked is available at once."""
+
+    def __init__(self) -> None:
+        self.early = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up the tenths, and show them."""
+        if response.status == 200 and asked.path == f"{WALLET}/unstake":
+            self.early += response.json["unstake"]["amount"] / 10
+        if response.status == 200 and asked.path == f"{WALLET}/balance":
+            response.json["balances"]["available"] += self.early
+
+
+class LockedCounts:
+    """A node that takes for a stake what is staked already."""
+
+    def __init__(self) -> None:
+        self.taken = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Accept a stake of a little more than is available, and show it."""
+        if asked.path == f"{WALLET}/stake" and response.status == 402:
+            details = response.json["error"]["details"]
+            if details["required"] - details["available"] < 1:
+                self.taken += details["required"]
+                stake = {"amount": details["required"], "duration_days": 30}
+                response.status, response.json = 200, {"success": True, "stake": stake}
+        elif asked.path == f"{WALLET}/balance" and response.status == 200 and self.taken:
+            response.json["balances"]["available"] -= self.taken
+            response.json["balances"]["staked"] += self.taken
+
+
+class OnlyWithMemo:
+    """A node that does not list transfers without a memo."""
+
+    def __init__(self) -> None:
+        self.hidden: set[str] = set()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Hide the transfers whose request had none."""
+        if response.status != 200:
+            return
+        if asked.path == f"{WALLET}/send" and "memo" not in asked.body:
+            self.hidden.add(response.json["transaction_id"])
+        if asked.path == f"{WALLET}/transactions":
+            found = response.json["transactions"]
+            response.json["transactions"] = [one for one in found if one["id"] not in self.hidden]
+
+
+class Drawn:
+    """A node that lets a sender take from the receiver."""
+
+    def __init__(self) -> None:
+        self.sender: str | None = None
+        self.drawn = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Book amounts below zero, which the toy leaves to its layer."""
+        if asked.path == f"{WALLET}/send" and asked.body.get("amount", 0) < 0:
+            self.sender, self.drawn = asked.authorization, self.drawn - asked.body["amount"]
+        if asked.path == f"{WALLET}/balance" and response.status == 200 and self.sender:
+            own = asked.authorization == self.sender
+            response.json["balances"]["available"] += self.drawn if own else -self.drawn
+
+
+class ProofsInTurn:
+    """A list of proofs that begins with another one each time."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Turn the list."""
+        if asked.path == "/api/v1/proofs" and response.status == 200:
+            self.reads += 1
+            found = response.json["proofs"]
+            at = self.reads % max(len(found), 1)
+            response.json["proofs"] = found[at:] + found[:at]
+
+
+class Forgetful:
+    """A node that comes back to its old configuration with the second reading after a change."""
+
+    def __init__(self) -> None:
+        self.old: int | None = None
+        self.reads = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show what was there before the change."""
+        if asked.path != CONFIG or response.status != 200:
+            return
+        if asked.method == "PATCH":
+            self.reads = 0
+            return
+        self.reads += 1
+        training = response.json["training"]
+        self.old = training["batch_size"] if self.old is None else self.old
+        if self.reads > 1:
+            training["batch_size"] = self.old
+
+
+def in_atoms(asked: Asked, response: Response) -> None:
+    """Give the fee of a transfer in the smallest unit."""
+    if asked.path == f"{WALLET}/send" and response.status == 200:
+        response.json["fee"] = response.json["fee"] * 10**9 + 10**9
+
+
+def back_to_sender(asked: Asked, response: Response) -> None:
+    """Name the sender as the receiver."""
+    if asked.path == f"{WALLET}/send" and response.status == 200:
+        response.json["to"] = response.json["from"]
+
+
+def total_left(asked: Asked, response: Response) -> None:
+    """Count only the entries from the offset on, but one at least."""
+    if asked.path == f"{WALLET}/transactions" and response.status == 200:
+        left = response.json["total"] - response.json["offset"]
+        response.json["total"] = max(left, 1)
+
+
+def twice_as_fast(response: Response) -> None:
+    """Count two seconds for each."""
+    response.json["uptime_seconds"] = int(2 * time.monotonic())
+
+
 def in_ascii(response: Response) -> None:
     """Drop letters of a memo that are not ASCII."""
     response.json["memo"] = response.json["memo"].encode("ascii", "ignore").decode()
@@ -104,5 +231,16 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-035", of_the_next),
     ("NT-RULE-036", unreadable),
     ("NT-PAGE-007", oldest),
+    ("NT-RULE-037", on("/api/network", put("height", 6))),
+    ("NA-WALLET-001", back_to_sender),
+    ("NA-WALLET-019", PartAtOnce()),
+    ("NA-WALLET-035", OnlyWithMemo()),
+    ("NA-WALLET-036", in_atoms),
+    ("NA-WALLET-037", Drawn()),
+    ("NA-QUERY-015", ProofsInTurn()),
+    ("NA-PATCH-117", Forgetful()),
+    ("NA-QUERY-011", total_left),
+    ("NA-SANE-016", on("/api/v1/status", twice_as_fast)),
+    ("NA-ERR-022", LockedCounts()),
     ("NA-WALLET-034", fee_as_send),
 ]

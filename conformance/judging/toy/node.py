@@ -246,8 +246,10 @@ class ToyNode:
 
     def _post_wallet_send(self, asked: Asked, query: Any) -> Response:
         body, account = asked.body, self._account(asked)
-        if not {"to", "amount", "memo"} <= set(body):
-            return error(400, "INVALID_REQUEST", "to, amount and memo are required")
+        if not {"to", "amount"} <= set(body):
+            return error(400, "INVALID_REQUEST", "to and amount are required")
+        if not body["amount"] > 0:
+            return error(400, "INVALID_REQUEST", "amount must be above zero")
         # Nothing but the fee would show of a transfer to oneself, so that a layer can refuse it.
         fee = 0 if body["to"] == account.address else FEE
         cost = body["amount"] + fee
@@ -264,7 +266,8 @@ class ToyNode:
                     other.history.insert(0, {**entry, "amount": body["amount"], "type": "receive"})
         return Response(json={
             "transaction_id": entry["id"], "from": account.address, "to": body["to"],
-            "amount": body["amount"], "fee": fee, "memo": body["memo"], "status": "confirmed",
+            "amount": body["amount"], "fee": fee, "memo": body.get("memo", ""),
+            "status": "confirmed",
             "timestamp": now(),
         })  # fmt: skip
 
