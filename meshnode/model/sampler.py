@@ -12,6 +12,7 @@ penalties, constraint and logprobs gets the tokens that it got before there were
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections import Counter
@@ -88,7 +89,7 @@ class Sampler:
         """
         if self.looks_at is None:
             raise ValueError("the choice depends on all logits")
-        if not torch.isfinite(logits).all():
+        if not _all_finite(logits):
             raise NonFiniteLogits
         began = time.perf_counter()
         place = 0 if self._temperature == 0 else self._place(logits, is_sorted=True)
@@ -98,7 +99,7 @@ class Sampler:
     def choose(self, logits: Tensor) -> int:
         """A token id from float32 ``[vocab]`` logits. Raises NoTokenPossible."""
         began = time.perf_counter()
-        if not torch.isfinite(logits).all():
+        if not _all_finite(logits):
             raise NonFiniteLogits
         penalised = logits if self._counts is None else self._penalised(logits, self._counts)
         if self._constraint is None:
@@ -140,7 +141,8 @@ class Sampler:
     def _draw(self, logits: Tensor) -> int:
         """The place of one of the logits."""
         if self._temperature == 0:
-            return int(logits.argmax())
+            # numpy finds the first of the largest, as torch does, in a tenth of its time.
+            return int(logits.numpy().argmax())
         candidates, tokens = self._candidates(logits)
         place = self._place(candidates, is_sorted=tokens is not None)
         return place if tokens is None else int(tokens[place])
@@ -166,6 +168,14 @@ class Sampler:
         if self._top_p < 1:
             return logits.sort(descending=True)
         return logits, None
+
+
+def _all_finite(logits: Tensor) -> bool:
+    """Whether all are finite numbers.
+
+    Their sum is not if one of them is not; the other way round, it may only be too large.
+    """
+    return math.isfinite(logits.sum().item()) or bool(torch.isfinite(logits).all())
 
 
 def _report(

@@ -71,11 +71,16 @@ void for_rows(Threads& threads, int rows, const Each& each) {
     });
 }
 
+// Floats from row to row of a buffer. Rows that begin at the same place of a page would push one another out of
+// the first cache.
+int64_t spaced(int width) { return width % 512 == 0 ? width + PANEL : width; }
+
 // The rows as the matrix reads them, normalised first if there is a norm.
-Rows prepare(Engine& engine, const Matrix& m, const float* x, int rows, const float* norm, float eps) {
+Rows prepare(Engine& engine, const Matrix& m, const float* x, int64_t stride, int rows, const float* norm, float eps) {
     Scratch& s = engine.scratch;
     const int width = m.inputs, groups = m.groups();
-    if (norm) s.normed.resize(size_t(rows) * size_t(width));
+    const int64_t apart = spaced(width);
+    if (norm) s.normed.resize(size_t(rows) * size_t(apart));
     if (m.integers()) {
         s.quants.resize(size_t(rows) * size_t(groups) * GROUP);
         s.scales.resize(size_t(rows) * size_t(groups));
@@ -84,10 +89,10 @@ Rows prepare(Engine& engine, const Matrix& m, const float* x, int rows, const fl
     if (norm || m.integers()) {
         for_rows(engine.threads, rows, [&](int row) {
             const int64_t block = int64_t(row) * groups;
-            const float* from = x + int64_t(row) * width;
+            const float* from = x + row * stride;
             if (norm) {
-                normalise(from, norm, width, eps, s.normed.data() + int64_t(row) * width);
-                from = s.normed.data() + int64_t(row) * width;
+                normalise(from, norm, width, eps, s.normed.data() + row * apart);
+                from = s.normed.data() + row * apart;
             }
             if (m.integers()) {
                 quantise_row(from, width, s.quants.data() + block * GROUP, s.scales.data() + block,
@@ -95,7 +100,7 @@ Rows prepare(Engine& engine, const Matrix& m, const float* x, int rows, const fl
             }
         });
     }
-    return {norm ? s.normed.data() : x, s.quants.data(), s.scales.data(), s.totals.data()};
+    return {norm ? s.normed.data() : x, norm ? apart : stride, s.quants.data(), s.scales.data(), s.totals.data()};
 }
 
 constexpr int ROW_BLOCK = 96;
@@ -204,11 +209,11 @@ constexpr int QUERIES_PER_TILE = 16;
 void attention(Engine& engine, const Layer& layer, const Step& step, int index) {
     Scratch& s = engine.scratch;
     const int width = (layer.num_heads + 2 * layer.num_kv_heads) * layer.head_dim;
-    const int mixed_width = layer.num_heads * layer.head_dim;
+    const int64_t mixed_width = spaced(layer.num_heads * layer.head_dim);
     s.qkv.resize(size_t(step.rows) * size_t(width));
     s.mixed.resize(size_t(step.rows) * size_t(mixed_width));
     const Rows x =
-        prepare(engine, layer.qkv, step.hidden, step.rows, layer.attention_norm, layer.eps);
+        prepare(engine, layer.qkv, step.hidden, layer.qkv.inputs, step.rows, layer.attention_norm, layer.eps);
     product_into(engine, layer.qkv, x, step.rows, s.qkv.data());
     for_rows(engine.threads, step.rows, [&](int row) { place(layer, step, index, row, s.qkv.data() + int64_t(row) * width); });
     const int group = layer.num_heads / layer.num_kv_heads;
@@ -236,8 +241,10 @@ void attention(Engine& engine, const Layer& layer, const Step& step, int index) 
 void feed_forward(Engine& engine, const Layer& layer, const Step& step) {
     Scratch& s = engine.scratch;
     const int width = layer.down.inputs;
-    s.inner.resize(size_t(step.rows) * size_t(width));
-    const Rows x = prepare(engine, layer.gate_up, step.hidden, step.rows, layer.feed_forward_norm, layer.eps);
+    const int64_t apart = spaced(width);
+    s.inner.resize(size_t(step.rows) * size_t(apart));
+    const Rows x = prepare(engine, layer.gate_up, step.hidden, layer.gate_up.inputs, step.rows, layer.feed_forward_norm,
+                           layer.eps);
     product<2>(engine, layer.gate_up, x, step.rows, [&](int output, int row, int count, const float* sums) {
         const float *gates = sums, *ups = sums + count * PANEL;
         alignas(32) float inner[ROW_BLOCK * PANEL];
@@ -246,17 +253,18 @@ void feed_forward(Engine& engine, const Layer& layer, const Step& step) {
             const __m256 activated = layer.activation ? gelu(gate) : silu(gate);
             _mm256_store_ps(inner + i, _mm256_mul_ps(activated, _mm256_loadu_ps(ups + i)));
         }
-        store(s.inner.data(), width, width, output, row, count, inner);
+        store(s.inner.data(), apart, width, output, row, count, inner);
     });
 }
 
 void run_layer(Engine& engine, const Layer& layer, const Step& step, int index) {
     attention(engine, layer, step, index);
-    Rows x = prepare(engine, layer.output, engine.scratch.mixed.data(), step.rows, nullptr, 0);
+    const Scratch& s = engine.scratch;
+    Rows x = prepare(engine, layer.output, s.mixed.data(), spaced(layer.output.inputs), step.rows, nullptr, 0);
     add_product(engine, layer.output, x, step, layer, layer.attention_post_norm);
     if (layer.gate_up.data == nullptr) return;
     feed_forward(engine, layer, step);
-    x = prepare(engine, layer.down, engine.scratch.inner.data(), step.rows, nullptr, 0);
+    x = prepare(engine, layer.down, s.inner.data(), spaced(layer.down.inputs), step.rows, nullptr, 0);
     add_product(engine, layer.down, x, step, layer, layer.feed_forward_post_norm);
 }
 
@@ -302,7 +310,7 @@ MESHNODE_API int meshnode_product(void* engine, const Matrix* m, const float* ro
                      float* to) {
     return guarded([&] {
         Engine& e = *static_cast<Engine*>(engine);
-        product_into(e, *m, prepare(e, *m, rows, count, norm, eps), count, to);
+        product_into(e, *m, prepare(e, *m, rows, m->inputs, count, norm, eps), count, to);
     });
 }
 

@@ -12,6 +12,7 @@ namespace meshnode {
 // Rows as a product reads them. For integer formats each group of 32 inputs is rounded to int8 with a scale.
 struct Rows {
     const float* values;    // [rows, inputs]
+    int64_t stride;         // from row to row of the values
     const int8_t* quants;   // [rows, groups * 32]
     const float* scales;    // [rows, groups]
     const int32_t* totals;  // [rows, groups], sums of the quants
@@ -84,7 +85,7 @@ inline __m512 load16(const uint8_t* panel, int64_t k) {
     return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
 }
 
-constexpr int TILE_ROWS = 8;
+constexpr int TILE_ROWS = 12;
 #else
 constexpr int TILE_ROWS = 6;
 #endif
@@ -100,19 +101,19 @@ template <int FORMAT, bool STREAM, int R>
 void float_tile(const uint8_t* panel, int from, int to, const float* x, int64_t stride, float* sums) {
 #if defined(__AVX512F__)
     __m512 all[R];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; r++) all[r] = _mm512_loadu_ps(sums + r * PANEL);
     for (int k = from; k < to; k++) {
         if constexpr (STREAM) prefetch(panel + int64_t(k) * PANEL * (FORMAT == FLOAT32 ? 4 : 2));
         const __m512 weights = load16<FORMAT>(panel, k);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < R; r++) all[r] = _mm512_fmadd_ps(_mm512_set1_ps(x[r * stride + k]), weights, all[r]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; r++) _mm512_storeu_ps(sums + r * PANEL, all[r]);
 #else
     __m256 low[R], high[R];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
         low[r] = _mm256_loadu_ps(sums + r * PANEL);
         high[r] = _mm256_loadu_ps(sums + r * PANEL + LANES);
@@ -121,19 +122,27 @@ void float_tile(const uint8_t* panel, int from, int to, const float* x, int64_t 
         if constexpr (STREAM) prefetch(panel + int64_t(k) * PANEL * (FORMAT == FLOAT32 ? 4 : 2));
         __m256 a, b;
         load16<FORMAT>(panel, k, a, b);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
             const __m256 value = _mm256_broadcast_ss(x + r * stride + k);
             low[r] = _mm256_fmadd_ps(value, a, low[r]);
             high[r] = _mm256_fmadd_ps(value, b, high[r]);
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
         _mm256_storeu_ps(sums + r * PANEL, low[r]);
         _mm256_storeu_ps(sums + r * PANEL + LANES, high[r]);
     }
 #endif
+}
+
+template <int FORMAT, bool STREAM, int R = TILE_ROWS>
+void tile_of(int rows, const uint8_t* panel, int from, int to, const float* x, int64_t stride, float* sums) {
+    if constexpr (R > 1) {
+        if (rows < R) return tile_of<FORMAT, STREAM, R - 1>(rows, panel, from, to, x, stride, sums);
+    }
+    float_tile<FORMAT, STREAM, R>(panel, from, to, x, stride, sums);
 }
 
 template <int FORMAT, bool STREAM>
@@ -143,16 +152,7 @@ void float_tiles(const uint8_t* panel, int from, int to, const float* x, int64_t
         const int count = (rows - row + tiles - tile - 1) / (tiles - tile);
         const float* at = x + row * stride;
         float* out = sums + row * PANEL;
-        switch (count) {
-            case 1: float_tile<FORMAT, STREAM, 1>(panel, from, to, at, stride, out); break;
-            case 2: float_tile<FORMAT, STREAM, 2>(panel, from, to, at, stride, out); break;
-            case 3: float_tile<FORMAT, STREAM, 3>(panel, from, to, at, stride, out); break;
-            case 4: float_tile<FORMAT, STREAM, 4>(panel, from, to, at, stride, out); break;
-            case 5: float_tile<FORMAT, STREAM, 5>(panel, from, to, at, stride, out); break;
-            case 6: float_tile<FORMAT, STREAM, 6>(panel, from, to, at, stride, out); break;
-            case 7: float_tile<FORMAT, STREAM, 7>(panel, from, to, at, stride, out); break;
-            default: float_tile<FORMAT, STREAM, 8>(panel, from, to, at, stride, out); break;
-        }
+        tile_of<FORMAT, STREAM>(count, panel, from, to, at, stride, out);
         row += count;
     }
 }
@@ -161,16 +161,16 @@ template <int FORMAT>
 void float_product(const Matrix& m, const uint8_t* panel, const Rows& x, int row, int rows, float* sums) {
     // Many rows read a panel many times: in pieces that stay in the first cache, as floats.
     constexpr int PIECE = 256;
-    const float* values = x.values + int64_t(row) * m.inputs;
+    const float* values = x.values + row * x.stride;
     if (rows <= TILE_ROWS) {
-        float_tiles<FORMAT, true>(panel, 0, m.inputs, values, m.inputs, rows, sums);
+        float_tiles<FORMAT, true>(panel, 0, m.inputs, values, x.stride, rows, sums);
         return;
     }
     alignas(64) float expanded[FORMAT == FLOAT32 ? 1 : PIECE * PANEL];
     for (int from = 0; from < m.inputs; from += PIECE) {
         const int to = std::min(from + PIECE, m.inputs);
         if (FORMAT == FLOAT32 || rows <= 2 * TILE_ROWS) {
-            float_tiles<FORMAT, false>(panel, from, to, values, m.inputs, rows, sums);
+            float_tiles<FORMAT, false>(panel, from, to, values, x.stride, rows, sums);
             continue;
         }
         for (int k = from; k < to; k++) {
@@ -180,7 +180,7 @@ void float_product(const Matrix& m, const uint8_t* panel, const Rows& x, int row
             _mm256_store_ps(expanded + (k - from) * PANEL + LANES, b);
         }
         const auto* floats = reinterpret_cast<const uint8_t*>(expanded);
-        float_tiles<FLOAT32, false>(floats, 0, to - from, values + from, m.inputs, rows, sums);
+        float_tiles<FLOAT32, false>(floats, 0, to - from, values + from, x.stride, rows, sums);
     }
 }
 
