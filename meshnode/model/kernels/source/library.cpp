@@ -114,15 +114,16 @@ void product(Engine& engine, const Matrix& m, const Rows& x, int rows, const Fin
     int64_t per_item = std::max<int64_t>(1, ITEM_BYTES * (rows > ROW_BLOCK ? 4 : 1) / (m.panel_bytes() * WIDTH));
     per_item = std::max<int64_t>(1, std::min<int64_t>(per_item, units / (engine.threads.count() * 4)));
     engine.threads.run((units + per_item - 1) / per_item, [&](int item) {
-        alignas(64) float sums[WIDTH * ROW_BLOCK * PANEL];
+        alignas(64) float sums[2 * ROW_BLOCK * PANEL];
         const int stop = int(std::min<int64_t>((item + 1) * per_item, units));
         for (int row = 0; row < rows; row += ROW_BLOCK) {
             const int count = std::min(ROW_BLOCK, rows - row);
-            for (int unit = int(item * per_item); unit < stop; unit++) {
-                for (int w = 0; w < WIDTH; w++) {
-                    panel_product(m, unit * WIDTH + w, x, row, count, sums + w * count * PANEL);
+            for (int unit = int(item * per_item); unit < stop;) {
+                const int panels = WIDTH == 2 ? 2 : std::min(2, stop - unit);
+                panel_products(m, unit * WIDTH, panels, x, row, count, sums);
+                for (int at = 0; at < panels / WIDTH; at++, unit++) {
+                    finish(unit * PANEL, row, count, sums + at * count * PANEL);
                 }
-                finish(unit * PANEL, row, count, sums);
             }
         }
     });

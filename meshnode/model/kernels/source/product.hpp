@@ -157,10 +157,82 @@ void float_tiles(const uint8_t* panel, int from, int to, const float* x, int64_t
     }
 }
 
+#if defined(__AVX512F__)
+constexpr int PAIRED_ROWS = 8;
+
+// Two panels of floats at once: each value is read once for both, since loading would otherwise take as long as
+// multiplying.
+template <int R>
+void paired_tile(const float* one, const float* two, int count, const float* x, int64_t stride, float* sums,
+                 float* others) {
+    __m512 a[R], b[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+        a[r] = _mm512_loadu_ps(sums + r * PANEL);
+        b[r] = _mm512_loadu_ps(others + r * PANEL);
+    }
+    for (int k = 0; k < count; k++) {
+        const __m512 first = _mm512_loadu_ps(one + k * PANEL), second = _mm512_loadu_ps(two + k * PANEL);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+            const __m512 value = _mm512_set1_ps(x[r * stride + k]);
+            a[r] = _mm512_fmadd_ps(value, first, a[r]);
+            b[r] = _mm512_fmadd_ps(value, second, b[r]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+        _mm512_storeu_ps(sums + r * PANEL, a[r]);
+        _mm512_storeu_ps(others + r * PANEL, b[r]);
+    }
+}
+
+template <int R = PAIRED_ROWS>
+void paired_tile_of(int rows, const float* one, const float* two, int count, const float* x, int64_t stride,
+                    float* sums, float* others) {
+    if constexpr (R > 1) {
+        if (rows < R) return paired_tile_of<R - 1>(rows, one, two, count, x, stride, sums, others);
+    }
+    paired_tile<R>(one, two, count, x, stride, sums, others);
+}
+#endif
+
+// Many rows read a panel many times: in pieces of so many inputs, which stay in the first cache, as floats.
+constexpr int PIECE = 256;
+
+// Inputs [from, to) of a panel as floats: where they are, or copied to `expanded`.
+template <int FORMAT>
+const float* piece(const uint8_t* panel, int from, int to, float* expanded) {
+    if constexpr (FORMAT == FLOAT32) return reinterpret_cast<const float*>(panel) + int64_t(from) * PANEL;
+    for (int k = from; k < to; k++) {
+        __m256 a, b;
+        load16<FORMAT>(panel, k, a, b);
+        _mm256_store_ps(expanded + (k - from) * PANEL, a);
+        _mm256_store_ps(expanded + (k - from) * PANEL + LANES, b);
+    }
+    return expanded;
+}
+
+#if defined(__AVX512F__)
+template <int FORMAT>
+void paired_product(const Matrix& m, int index, const Rows& x, int row, int rows, float* sums) {
+    alignas(64) float expanded[2][FORMAT == FLOAT32 ? 1 : PIECE * PANEL];
+    const float* values = x.values + row * x.stride;
+    for (int from = 0; from < m.inputs; from += PIECE) {
+        const int to = std::min(from + PIECE, m.inputs);
+        const float* one = piece<FORMAT>(m.panel(index), from, to, expanded[0]);
+        const float* two = piece<FORMAT>(m.panel(index + 1), from, to, expanded[1]);
+        for (int r = 0; r < rows; r += PAIRED_ROWS) {
+            const float* at = values + r * x.stride + from;
+            paired_tile_of(std::min(PAIRED_ROWS, rows - r), one, two, to - from, at, x.stride, sums + r * PANEL,
+                           sums + (rows + r) * PANEL);
+        }
+    }
+}
+#endif
+
 template <int FORMAT>
 void float_product(const Matrix& m, const uint8_t* panel, const Rows& x, int row, int rows, float* sums) {
-    // Many rows read a panel many times: in pieces that stay in the first cache, as floats.
-    constexpr int PIECE = 256;
     const float* values = x.values + row * x.stride;
     if (rows <= TILE_ROWS) {
         float_tiles<FORMAT, true>(panel, 0, m.inputs, values, x.stride, rows, sums);
@@ -173,13 +245,7 @@ void float_product(const Matrix& m, const uint8_t* panel, const Rows& x, int row
             float_tiles<FORMAT, false>(panel, from, to, values, x.stride, rows, sums);
             continue;
         }
-        for (int k = from; k < to; k++) {
-            __m256 a, b;
-            load16<FORMAT>(panel, k, a, b);
-            _mm256_store_ps(expanded + (k - from) * PANEL, a);
-            _mm256_store_ps(expanded + (k - from) * PANEL + LANES, b);
-        }
-        const auto* floats = reinterpret_cast<const uint8_t*>(expanded);
+        const auto* floats = reinterpret_cast<const uint8_t*>(piece<FORMAT>(panel, from, to, expanded));
         float_tiles<FLOAT32, false>(floats, 0, to - from, values + from, x.stride, rows, sums);
     }
 }
@@ -336,6 +402,11 @@ void integer_product(const Matrix& m, const uint8_t* panel, const Rows& x, int r
     }
 }
 
+inline void add_bias(const Matrix& m, int index, int rows, float* sums) {
+    if (m.bias == nullptr) return;
+    for (int i = 0; i < rows * PANEL; i++) sums[i] += m.bias[index * PANEL + i % PANEL];
+}
+
 // sums [rows, 16] of the panel's outputs, bias included.
 inline void panel_product(const Matrix& m, int index, const Rows& x, int row, int rows, float* sums) {
     const uint8_t* panel = m.panel(index);
@@ -348,8 +419,26 @@ inline void panel_product(const Matrix& m, int index, const Rows& x, int row, in
         case INT4: integer_product<INT4>(m, panel, x, row, rows, sums); break;
         default: integer_product<INT4_MIN>(m, panel, x, row, rows, sums); break;
     }
-    if (m.bias == nullptr) return;
-    for (int i = 0; i < rows * PANEL; i++) sums[i] += m.bias[index * PANEL + i % PANEL];
+    add_bias(m, index, rows, sums);
+}
+
+// The same for one or two panels from `index`: sums [panels, rows, 16].
+inline void panel_products(const Matrix& m, int index, int panels, const Rows& x, int row, int rows, float* sums) {
+#if defined(__AVX512F__)
+    if (panels == 2 && rows > 2 * TILE_ROWS && !m.integers()) {
+        std::memset(sums, 0, size_t(2 * rows) * PANEL * 4);
+        switch (m.format) {
+            case FLOAT32: paired_product<FLOAT32>(m, index, x, row, rows, sums); break;
+            case BFLOAT16: paired_product<BFLOAT16>(m, index, x, row, rows, sums); break;
+            default: paired_product<FLOAT16>(m, index, x, row, rows, sums); break;
+        }
+        for (int panel = 0; panel < 2; panel++) add_bias(m, index + panel, rows, sums + panel * rows * PANEL);
+        return;
+    }
+#endif
+    for (int panel = 0; panel < panels; panel++) {
+        panel_product(m, index + panel, x, row, rows, sums + panel * rows * PANEL);
+    }
 }
 
 }  // namespace meshnode
