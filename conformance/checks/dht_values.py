@@ -28,6 +28,8 @@ VALUES = (
     "0123456789" * 7000,
 )
 MANY, TIMES = 16, 4
+# The first edition that stores under keys of other lengths.
+STORED_SINCE = 4
 # Lengths that are not those of an ID.
 LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
 # Numbers under which a reader might look for the value of a store.
@@ -61,7 +63,7 @@ def _found(context: Context, key: bytes) -> tuple[Reply, str | None]:
     return reply, answer.value if answer.found else None
 
 
-@requirement("DH-021", "DH-022", "DH-023")
+@requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011")
 def dht_values(context: Context) -> None:
     """Store long, foreign and many values, under keys that resemble one another; look each up."""
     for value in VALUES:
@@ -86,6 +88,11 @@ def dht_values(context: Context) -> None:
         why = f"looked up {TIMES} times: {brief([found for _, found in looks])}"
         held = all(found == value for _, found in looks)
         context.judge("DH-023", held, why, stored, *(reply for reply, _ in looks))
+    if context.edition >= STORED_SINCE:
+        for length in LENGTHS:
+            name = os.urandom(length)
+            request = messages.make("DHTStoreRequest", sender=SENDER, key=name, value=VALUES[0])
+            _judge_length(context, "DHTStore", length, context.grpc.call("DHTStore", request))
 
 
 def alike(key: bytes) -> list[bytes]:
@@ -161,15 +168,14 @@ def dht_statuses(context: Context) -> None:
         for operation, request in (
             ("DHTFindNode", messages.make("DHTFindNodeRequest", sender=SENDER, target_id=name)),
             ("DHTFindValue", messages.make("DHTFindValueRequest", sender=SENDER, key=name)),
-            (
-                "DHTStore",
-                messages.make("DHTStoreRequest", sender=SENDER, key=name, value=VALUES[0]),
-            ),
         ):
-            reply = context.grpc.call(operation, request)
-            if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
-                why = f"{operation} with {length} bytes ends with {reply.code}: {reply.details}"
-                context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
+            _judge_length(context, operation, length, context.grpc.call(operation, request))
+
+
+def _judge_length(context: Context, operation: str, length: int, reply: Reply) -> None:
+    if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
+        why = f"{operation} with {length} bytes ends with {reply.code}: {reply.details}"
+        context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
 
 
 @requirement("DH-026")
