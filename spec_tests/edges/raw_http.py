@@ -47,6 +47,17 @@ def parse(response: bytes) -> Answer:
     return Answer(int(status.split()[1]), headers, body)
 
 
+async def next_answer(stream: trio.SocketStream) -> Answer:
+    """Read one response of known length; the connection stays open."""
+    received = b""
+    with trio.fail_after(60):
+        while True:
+            received += await stream.receive_some()
+            head, blank, body = received.partition(b"\r\n\r\n")
+            if blank and f"content-length: {len(body)}" in head.decode().lower().split("\r\n"):
+                return parse(received)
+
+
 async def stalled_stream(node: Served) -> trio.SocketStream:
     """Request an endless stream, never read it, and return once the server is blocked."""
     sock = trio.socket.socket()

@@ -10,20 +10,19 @@ import trio
 
 from meshnode.domain.ratelimit import Rate, RateLimit, RateLimits
 from meshnode.edges.http_node import ROUTES
-from meshnode.http import http1
 from meshnode.http.access import Access
 from meshnode.http.app import node_app
-from meshnode.http.exchange import PromptRoute
-from meshnode.http.prompt import MAX_BYTES, plain_request, prompt_answer
+from meshnode.http.prompt import MAX_BYTES, plain_request
 from meshnode.http.routes import Route, add_routes
 from spec_tests.edges.http_server import Answer, Served, start_node, wait_until
-from spec_tests.edges.raw_http import parse
+from spec_tests.edges.raw_http import next_answer
 
 pytestmark = pytest.mark.wire
 
 PROMPT = [route.path for route in ROUTES if route.prompt]
 ORDINARY = b"x-other: 1\r\n"
 """A header that no plain request has."""
+PLAIN = b"User-Agent: curl/8.1\r\naccept: */*\r\nConnection: keep-alive\r\n"
 
 
 def get(path: str, more: bytes = b"") -> bytes:
@@ -32,33 +31,12 @@ def get(path: str, more: bytes = b"") -> bytes:
 
 async def ask(stream: trio.SocketStream, data: bytes) -> Answer:
     await stream.send_all(data)
-    received = b""
-    with trio.fail_after(60):
-        while True:
-            received += await stream.receive_some()
-            head, blank, body = received.partition(b"\r\n\r\n")
-            found = re.search(rb"content-length: (\d+)", head)
-            if blank and found is not None and len(body) == int(found[1]):
-                return parse(received)
+    return await next_answer(stream)
 
 
 def without_changes(answer: Answer) -> tuple[int, list[str], bytes]:
     body = re.sub(rb'"(uptime_seconds|cpu_percent|ram_used)":[\d.]+', b"", answer.body)
     return answer.status, sorted(set(answer.headers) - {"content-length"}), body
-
-
-@pytest.fixture
-def short_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of the requests that took it."""
-    taken: list[str] = []
-    answer = prompt_answer
-
-    async def noting(route: PromptRoute, *rest: object) -> None:
-        taken.append(route.path)
-        await answer(route, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(http1, "prompt_answer", noting)
-    return taken
 
 
 @pytest.mark.parametrize("path", PROMPT)
@@ -70,7 +48,7 @@ async def test_both_ways_give_the_same_answer(
     if draining:
         node.drain.begin()
     async with await trio.open_tcp_stream(*node.address) as stream:
-        short = await ask(stream, get(path, b"User-Agent: curl/8.1\r\naccept: */*\r\n"))
+        short = await ask(stream, get(path, PLAIN))
         assert short_way == [path]
         long = await ask(stream, get(path, ORDINARY))
     assert short_way == [path]

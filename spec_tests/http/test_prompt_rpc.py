@@ -3,19 +3,16 @@
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from meshnode.http import http1
-from meshnode.http.exchange import PromptRoute
 from meshnode.http.native import NativeGate
-from meshnode.http.prompt import MAX_BODY_BYTES, plain_request, prompt_answer
+from meshnode.http.prompt import MAX_BODY_BYTES, plain_request
 from spec_tests.domain.chain.net import ALICE, BOB
 from spec_tests.edges.http_server import Answer
 from spec_tests.edges.native_gateway import Gateway, check_answer, start_gateway
-from spec_tests.edges.raw_http import parse
+from spec_tests.edges.raw_http import next_answer
 
 pytestmark = pytest.mark.wire
 
@@ -30,20 +27,6 @@ async def gateway(nursery: trio.Nursery, tmp_path: Path) -> Gateway:
     return await start_gateway(nursery, tmp_path)
 
 
-@pytest.fixture
-def short_way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of the requests that took it."""
-    taken: list[str] = []
-    answer = prompt_answer
-
-    async def noting(route: PromptRoute, *rest: Any) -> None:
-        taken.append(route.path)
-        await answer(route, *rest)
-
-    monkeypatch.setattr(http1, "prompt_answer", noting)
-    return taken
-
-
 def head(body: bytes, more: bytes = b"", path: bytes = b"/rpc") -> bytes:
     named = b"" if b"Host:" in more else b"Host: node\r\n"
     length = b"Content-Length: %d\r\n" % len(body)
@@ -54,23 +37,13 @@ def post(body: bytes, more: bytes = b"", path: bytes = b"/rpc") -> bytes:
     return head(body, more, path) + body
 
 
-async def answer_of(stream: trio.SocketStream) -> Answer:
-    received = b""
-    with trio.fail_after(60):
-        while True:
-            received += await stream.receive_some()
-            top, blank, body = received.partition(b"\r\n\r\n")
-            if blank and f"content-length: {len(body)}".encode() in top:
-                return parse(received)
-
-
 async def ask(gateway: Gateway, *pieces: bytes, pause_s: float = 0.0) -> Answer:
     async with await trio.open_tcp_stream(*gateway.address) as stream:
         for number, piece in enumerate(pieces):
             if number:
                 await trio.sleep(pause_s)
             await stream.send_all(piece)
-        return await answer_of(stream)
+        return await next_answer(stream)
 
 
 async def transfers(gateway: Gateway, count: int) -> list[bytes]:
