@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
-from conformance.judging.mutants.followed_calls import GRPC, OF_TOY, not_here
+from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.toy.answers import (
     Asked,
@@ -19,7 +19,6 @@ from conformance.judging.toy.answers import (
 )
 
 WALLET, METRICS = "/api/v1/wallet", "/api/v1/metrics"
-STATUS = "/api/v1/status"
 TRANSACTIONS = f"{WALLET}/transactions"
 # A change of fewer keys is partial.
 WHOLE = 3
@@ -310,6 +309,4 @@ HTTP: list[tuple[str, Http]] = [
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
-# The toy counts parts in its passes, of which it lists none among its layers.
-ROWS.append(("GR-CODE-014", on(STATUS, put("layers", [1, 2, 3])), not_here))
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in OF_TOY]

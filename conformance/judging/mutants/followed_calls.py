@@ -186,6 +186,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-CODE-013", offline),
     ("GR-CODE-013", offline_backward),
     ("GR-GOSSIP-004", CallsAsRounds()),
+    ("GR-CODE-014", not_here),
     ("DH-027", Nowhere()),
     ("GR-WEIGHT-003", range_elsewhere),
     ("DH-026", without_port),

@@ -64,7 +64,7 @@ NATIVE_SETTINGS: dict[str, Any] = {
         "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
         "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
     },
-    "pipeline": {"format": "float32", "shard": 1, "absent_shard": 4096, "hidden_shape": [1, 2, 8],
+    "pipeline": {"format": "float32", "shard": 2, "absent_shard": 4096, "hidden_shape": [1, 2, 8],
                  "last": True, "training": True, "past_entries": 1,
                  "backward_metadata": {"training": "1"}},
 }  # fmt: skip
