@@ -351,7 +351,6 @@ GRPC_VARIANTS: dict[str, Grpc] = {
         {} if called == "GetCheckpointInfo" else
         {"success": False, "error_message": "none yet"} if called == "GetCheckpoint" else answer),
     "an overloaded pipeline": grpc_status("PipelineForward", "RESOURCE_EXHAUSTED"),
-    "a pipeline without the layer": grpc_status("PipelineForward", "NOT_FOUND"),
     "gradients accepted": lambda called, request, answer: (
         {"accepted": True, "current_round": 1} if called == "GossipGradient" else answer),
     "weights refused": grpc_status("GetWeights", "INVALID_ARGUMENT"),
@@ -360,3 +359,8 @@ GRPC_VARIANTS: dict[str, Grpc] = {
 
 ROWS: list[tuple[str, Http, Grpc]] = [(name, hook, no_grpc_hook) for name, hook in VARIANTS.items()]
 ROWS += [(name, no_http_hook, hook) for name, hook in GRPC_VARIANTS.items()]
+# It lists what it has: a layer that it listed and did not find would be GR-CODE-014's.
+ROWS.append((
+    "a pipeline without the layer",
+    on("/api/v1/status", put("layers", [1, 3])), grpc_status("PipelineForward", "NOT_FOUND"),
+))  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from conformance.catalogue import Profile
 from conformance.judging.hooks import Grpc, Http
 from conformance.judging.peculiarities import ROWS
-from conformance.judging.toy.answers import no_http_hook, same_request
+from conformance.judging.toy.answers import no_grpc_hook, same_request
 from conformance.judging.toy.serving import Serving
 from conformance.tests.conftest import Judge
 from conformance.verdict import Outcome
@@ -28,7 +28,7 @@ def test_an_odd_target_stays_green(
     toy.node.rewrite = getattr(http_hook, "rewrite", same_request)
     http = {Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API}
     grpc = {Profile.GRPC, Profile.DHT, Profile.PIPELINE}
-    run = judge(examples=3, profiles=frozenset(grpc if http_hook is no_http_hook else http))
+    run = judge(examples=3, profiles=frozenset(http if grpc_hook is no_grpc_hook else grpc))
     assert run.faults == {}
     blamed = {
         item.requirement.id: item.reason
