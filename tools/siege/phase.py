@@ -12,6 +12,7 @@ import trio
 
 from tools.siege.clients import Record, Request
 from tools.siege.http1 import BadAnswer, ask, request
+from tools.siege.pace import Pace
 from tools.siege.place import HTTP_PORT, NODE, PROBER, connect
 from tools.siege.processor import ProcessorMeter, taken
 
@@ -48,6 +49,8 @@ class Phase:
     """Processors that other programs took from the node."""
     left_share: float
     """The part of the node's processors that others left it, from 0 to 1."""
+    speed: float
+    """Of the node's processors, as a multiple of what it was in the trial's first phase."""
     loop_cores: float = 0.0
     """The part of ``node_cores`` that its event loop used; the rest are threads that compute."""
     foreign_tokens: float = 0.0
@@ -55,13 +58,13 @@ class Phase:
 
     @property
     def fair_requests(self) -> float:
-        """Honest requests in each second of the time that other programs left the node."""
-        return self.requests / self.left_share
+        """Honest requests in each second of the time that others left, at the usual speed."""
+        return self.requests / (self.left_share * self.speed)
 
     @property
     def fair_tokens(self) -> float:
-        """Tokens for honest clients in each second that other programs left the node."""
-        return self.tokens / self.left_share
+        """Tokens for honest clients, in each second as above."""
+        return self.tokens / (self.left_share * self.speed)
 
 
 SMALLEST_SHARE = 0.05
@@ -72,7 +75,13 @@ class Observer:
     """Measures phases of one trial."""
 
     def __init__(
-        self, pid: int, record: Record, token: str, meter: ProcessorMeter, processors: int
+        self,
+        pid: int,
+        record: Record,
+        token: str,
+        meter: ProcessorMeter,
+        pace: Pace,
+        processors: int,
     ) -> None:
         """``token`` is an honest customer's, for ``/metrics``; ``processors`` are the node's."""
         self._pid = pid
@@ -81,6 +90,7 @@ class Observer:
         self._processors = processors
         self._descriptors = 0
         self.meter = meter
+        self.pace = pace
 
     async def watch(self) -> None:
         """Keep the largest number of open descriptors; never returns."""
@@ -128,6 +138,7 @@ class Observer:
             attacker_waits=(now.attacker_waits - before.attacker_waits) / length_s,
             taken_cores=taken_s / length_s,
             left_share=self.left_share(taken_s, length_s),
+            speed=self.pace.speed(length_s),
             loop_cores=(now.loop - before.loop) / length_s,
             foreign_tokens=max(0.0, generated - tokens),
         )

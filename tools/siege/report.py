@@ -20,8 +20,8 @@ UNSTEADY = 0.25
 
 ROWS: tuple[tuple[str, Callable[[Phase], float], Callable[[Iterable[float]], float], str], ...] = (
     ("honest requests a second", lambda phase: phase.requests, median, ".2f"),
-    ("  in the time that others left the node", lambda phase: phase.fair_requests, median, ".2f"),
-    ("tokens in the time that others left it", lambda phase: phase.fair_tokens, median, ".1f"),
+    ("  in the time left, at the usual speed", lambda phase: phase.fair_requests, median, ".2f"),
+    ("tokens a second, taken likewise", lambda phase: phase.fair_tokens, median, ".1f"),
     ("ms of its processor for an honest token", lambda phase: _per_token(phase), median, ".2f"),
     ("worst wait of an honest request, s", lambda phase: phase.worst_wait_s, max, ".1f"),
     ("honest requests refused or broken", lambda phase: phase.failed, sum, ".0f"),
@@ -32,6 +32,7 @@ ROWS: tuple[tuple[str, Callable[[Phase], float], Callable[[Iterable[float]], flo
     ("processors used by the node", lambda phase: phase.node_cores, median, ".2f"),
     ("  of these by its event loop", lambda phase: phase.loop_cores, median, ".2f"),
     ("processors that others took from it", lambda phase: phase.taken_cores, median, ".2f"),
+    ("speed of its processors", lambda phase: phase.speed, median, ".2f"),
     ("tokens a second for others", lambda phase: phase.foreign_tokens, median, ".0f"),
     ("processors used by the attackers", lambda phase: phase.attacker_cores, median, ".2f"),
     ("  and those they waited for", lambda phase: phase.attacker_waits, median, ".2f"),

@@ -23,6 +23,7 @@ from tools.siege.attack import Attack, Target
 from tools.siege.clients import ATOMS, Record, run_clients
 from tools.siege.http1 import ask, request
 from tools.siege.node import FUND, RunningNode, last_words
+from tools.siege.pace import Pace
 from tools.siege.phase import Observer, Phase
 from tools.siege.place import (
     ATTACKER_ENDS_WITHIN_S,
@@ -102,7 +103,8 @@ async def run_trial(
     record = Record()
     *honest, attackers = tokens
     meter = ProcessorMeter(node.pid, node.siblings, node.processors)
-    observer = Observer(node.pid, record, honest[0], meter, len(node.processors))
+    pace = Pace(node.processors)
+    observer = Observer(node.pid, record, honest[0], meter, pace, len(node.processors))
     trial = _Trial(name, node, record, observer)
     target = Target(NODE, HTTP_PORT, GRPC_PORT, attackers, node.pid)
     rounds: dict[int, list[Round]] = {number: [] for number in plan.numbers}
@@ -117,6 +119,7 @@ async def run_trial(
                 rounds[number].append(one)
                 before = one.after
         nursery.cancel_scope.cancel()
+    pace.stop()
     status = node.process.poll()
     charged = status is not None or await _charged(record, honest)
     return [
@@ -185,6 +188,7 @@ class _Trial:
             # Requests that are in flight count by the time of those that have ended.
             served = sum(one.served for one in ended) / (now - since)
             share = observer.left_share(taken(oldest, usage), now - since)
+            share *= observer.pace.speed(now - since)
             if (
                 served / share >= AS_BEFORE * before.fair_requests
                 and self._record.healthy

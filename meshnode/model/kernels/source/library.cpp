@@ -3,6 +3,7 @@
 #include <new>
 
 #include "attention.hpp"
+#include "blocks.hpp"
 #include "product.hpp"
 #include "threads.hpp"
 
@@ -300,6 +301,11 @@ MESHNODE_API void meshnode_pack_integers(const Matrix* m, const int8_t* quants, 
 // Outputs [indices] of the matrix as floats, [count, inputs].
 MESHNODE_API void meshnode_unpack(const Matrix* m, const int64_t* indices, int64_t count, float* to) {
     for (int64_t i = 0; i < count; i++) unpack_row(*m, int(indices[i]), to + i * m->inputs);
+}
+
+// The weights of `count` blocks of a GGUF type. Any number of threads may call this at a time.
+MESHNODE_API void meshnode_floats_of_blocks(int kind, const uint8_t* from, int64_t count, float* to) {
+    floats_of_blocks(BlockKind(kind), from, count, to);
 }
 
 MESHNODE_API void* meshnode_start(int threads) { return new (std::nothrow) Engine(threads); }
