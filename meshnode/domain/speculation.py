@@ -6,7 +6,8 @@ sampler chooses it from these logits, so that what is generated never depends on
 *depth* is how many proposals are ahead of the latest token.
 
 Invariants: nothing here reads a clock; with equal inputs the rules give equal depths; a depth above
-0 is chosen only when it is expected to be faster than none by ``WORTH``.
+0 is chosen only when it is expected to be faster than none by ``WORTH``; no figure that says that
+guesses do not pay is believed for good.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _EVIDENCE = 8.0
 """Proposals whose outcome counts as much as the prior; older ones fade beyond this many times 4."""
 EXTRA_SHARE = 0.05
 """The cost of a further position as a share of a pass of one, until it has been measured."""
+TRIED_DEPTH = 4
+"""The depth of a trial, and of all guesses while their cost is not known."""
+FORGOTTEN_AFTER, FORGOTTEN_LATEST = 128, 1024
+"""Passes without guesses after which their cost is measured anew: at first, and at most."""
 
 
 class PassCosts:
@@ -47,12 +52,40 @@ class PassCosts:
             # A network that became quicker would otherwise show in no figure.
             self.one_ms = min(self.one_ms, took_ms)
 
+    def forget(self) -> None:
+        """Believe nothing of what a further position takes until it is measured again."""
+        self.extra_ms = None
+
     def of(self, positions: int) -> float:
         """What a pass is expected to take. Raises ValueError before one was measured."""
         if self.one_ms is None:
             raise ValueError("no pass has been measured")
         extra_ms = EXTRA_SHARE * self.one_ms if self.extra_ms is None else self.extra_ms
         return self.one_ms + extra_ms * (positions - 1)
+
+
+class Forgetting:
+    """When the cost of guesses is not believed any more, since nothing measures it.
+
+    A time of trouble, which shows in that cost, would otherwise end all guesses for good. Each time
+    that they turn out not to pay it is believed for twice as long.
+    """
+
+    def __init__(self) -> None:
+        self._passes = 0
+        self._patience = FORGOTTEN_AFTER
+
+    def guessed(self) -> None:
+        """A pass had guesses, which pay by what is known."""
+        self._passes, self._patience = 0, FORGOTTEN_AFTER
+
+    def unguessed(self) -> bool:
+        """A pass had no guesses. Whether what they cost is to be forgotten."""
+        self._passes += 1
+        if self._passes < self._patience:
+            return False
+        self._passes, self._patience = 0, min(2 * self._patience, FORGOTTEN_LATEST)
+        return True
 
 
 @dataclass(slots=True)
@@ -90,12 +123,14 @@ def expected_tokens(depth: int, rate: float) -> float:
 def best_depth(costs: PassCosts, rate: float, proposal_ms: float = 0.0) -> int:
     """The depth with the most tokens a second; 0 unless it is faster than none by ``WORTH``.
 
-    ``proposal_ms`` is what making a proposal takes.
+    ``proposal_ms`` is what making a proposal takes. It is at most ``TRIED_DEPTH`` while the cost of
+    a further position is not known.
     """
     if costs.one_ms is None:
         return 0
     best, speed = 0, WORTH / costs.of(1)
-    for depth in range(1, MAX_DEPTH + 1):
+    deepest = TRIED_DEPTH if costs.extra_ms is None else MAX_DEPTH
+    for depth in range(1, deepest + 1):
         took_ms = costs.of(1 + depth) + depth * proposal_ms
         found = expected_tokens(depth, rate) / took_ms
         if found > speed:

@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnode.domain.speculation import (
+    FORGOTTEN_AFTER,
+    FORGOTTEN_LATEST,
     MAX_DEPTH,
+    TRIED_DEPTH,
     WORTH,
     Acceptance,
+    Forgetting,
     Lookup,
     PassCosts,
     best_depth,
@@ -37,6 +41,28 @@ def test_a_slow_network_is_worth_many_guesses_and_a_busy_machine_none() -> None:
     assert best_depth(costs(200.0, 1.0), 0.0) == 0
     # A draft that takes as long as a pass gains nothing.
     assert best_depth(costs(10.0, 0.0), 0.9, proposal_ms=10.0) == 0
+
+
+def test_little_is_risked_while_the_cost_is_not_known() -> None:
+    known = costs(200.0, 1.0)
+    known.forget()
+    assert best_depth(known, 0.99) == TRIED_DEPTH
+    # The next measurement is believed at once.
+    known.measured(5, 1000.0)
+    assert best_depth(known, 0.99) == 0
+
+
+def passes_until_forgotten(forgetting: Forgetting) -> int:
+    return next(count for count in itertools.count(1) if forgetting.unguessed())
+
+
+def test_a_cost_that_nothing_measures_is_forgotten_and_then_believed_for_longer() -> None:
+    forgetting = Forgetting()
+    waits = [passes_until_forgotten(forgetting) for _ in range(6)]
+    assert waits[:3] == [FORGOTTEN_AFTER, 2 * FORGOTTEN_AFTER, 4 * FORGOTTEN_AFTER]
+    assert waits[-1] == FORGOTTEN_LATEST
+    forgetting.guessed()
+    assert passes_until_forgotten(forgetting) == FORGOTTEN_AFTER
 
 
 @given(st.floats(0.1, 1e4), st.floats(0.0, 1e3), st.floats(0.0, 1.0), st.floats(0.0, 100.0))

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from meshnode.domain.speculation import Acceptance, Lookup, PassCosts, best_depth
+from meshnode.domain.speculation import (
+    TRIED_DEPTH,
+    Acceptance,
+    Forgetting,
+    Lookup,
+    PassCosts,
+    best_depth,
+)
 
 if TYPE_CHECKING:
     from meshnode.model.draft import DraftSession
@@ -25,7 +32,7 @@ BLOCK = 8
 """Proposals that are sent as one message, so that the next ones are made while it is on its way."""
 REMEASURED = 64
 """After so many passes with guesses, one without tells what they are compared with."""
-TRIED_EVERY, TRIED_DEPTH = 32, 4
+TRIED_EVERY = 32
 """After so many passes without guesses, a few are tried: the text may have become predictable."""
 GOOD_RATE = 0.9
 """With less than this share of right guesses expected at best, nothing is tried."""
@@ -45,8 +52,19 @@ class SharedFigures:
     lookup: Acceptance = field(default_factory=Acceptance)
     draft: Acceptance = field(default_factory=partial(Acceptance, 0.7))
     draft_ms: float = DRAFT_MS
+    forgetting: Forgetting = field(default_factory=Forgetting)
+    begun: int = 0
+    """Generations since the start."""
     proposed: int = 0
     accepted: int = 0
+
+    def note_pass(self, *, guessed: bool) -> None:
+        """Note a pass that nothing was in flight before."""
+        if guessed and self.costs.extra_ms is not None:
+            self.forgetting.guessed()
+        elif not guessed and self.forgetting.unguessed():
+            self.costs.forget()
+            self.draft_ms = DRAFT_MS
 
 
 class Guesses:
@@ -70,7 +88,9 @@ class Guesses:
         self._quotes = Acceptance(shared.lookup.rate)
         self._drafts = Acceptance(shared.draft.rate)
         self._passes = 0
-        self._idle = 0
+        # Of many short texts some come to a trial, though none by itself is long enough.
+        self._idle = shared.begun % TRIED_EVERY
+        shared.begun += 1
         self._drafted: deque[bool] = deque()
         """Of each guess in flight, whether it is the draft's."""
         self.ahead: deque[int] = deque()
@@ -78,7 +98,8 @@ class Guesses:
 
     async def propose(self, room: int) -> list[int]:
         """Guesses to send behind those in flight, at most ``room``."""
-        if not self.ahead:
+        first = not self.ahead
+        if first:
             self._passes += 1
             if self._passes % REMEASURED == 0:
                 return []
@@ -90,6 +111,8 @@ class Guesses:
         if not found and self._draft is not None:
             found = await self._from_draft(self._draft, room)
             self._drafted += [True] * len(found)
+        if first:
+            self._shared.note_pass(guessed=bool(found))
         self.ahead += found
         self._shared.proposed += len(found)
         return found

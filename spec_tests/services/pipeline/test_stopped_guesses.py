@@ -1,0 +1,72 @@
+"""Guesses that stopped since they cost too much begin again when they would pay (decision 0230)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+
+from meshnode.domain.speculation import FORGOTTEN_AFTER, FORGOTTEN_LATEST
+from meshnode.model.draft import DraftSession
+from meshnode.services.pipeline.guessing import Guesses, SharedFigures
+
+ONE_MS = 20.0
+LENGTH = 12
+"""Tokens of a generation: too few for a trial of its own."""
+ROOM = 100
+
+
+class AlwaysRight:
+    """A draft for a text that counts."""
+
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
+        return [text[-1] + 1 + number for number in range(count)]
+
+
+async def at_once(compute: Callable[[], list[int]]) -> list[int]:
+    return compute()
+
+
+async def passes_until_guessed(shared: SharedFigures, most: int) -> int:
+    """Generate short texts, and count passes until one has guesses."""
+    passes = 0
+    while passes < most:
+        guesses = Guesses(shared, [1000 * passes], cast(DraftSession, AlwaysRight()), at_once)
+        for token in range(LENGTH):
+            passes += 1
+            if await guesses.propose(ROOM):
+                return passes
+            guesses.settle(1000 * passes + token)
+            shared.costs.measured(1, ONE_MS)
+    return passes
+
+
+def troubled() -> SharedFigures:
+    """The figures after somebody kept the machine so busy that guesses took a second."""
+    shared = SharedFigures()
+    for _ in range(40):
+        shared.costs.measured(1, ONE_MS)
+        shared.costs.measured(5, 1000.0)
+        shared.draft.seen(accepted=True)
+    shared.draft_ms = 100.0
+    return shared
+
+
+async def test_they_begin_again_after_a_time_of_trouble() -> None:
+    shared = troubled()
+    assert await passes_until_guessed(shared, 10 * FORGOTTEN_LATEST) == FORGOTTEN_AFTER + 1
+    # Now they cost little.
+    shared.costs.measured(5, 1.2 * ONE_MS)
+    for _ in range(10):
+        assert await passes_until_guessed(shared, LENGTH) == 1
+
+
+async def test_they_are_tried_ever_more_rarely_where_they_never_pay() -> None:
+    shared = troubled()
+    waits = []
+    for _ in range(6):
+        waits.append(await passes_until_guessed(shared, 10 * FORGOTTEN_LATEST))
+        shared.costs.measured(5, 1000.0)
+    assert waits == sorted(waits)
+    assert waits[-1] == pytest.approx(FORGOTTEN_LATEST, abs=2)
