@@ -66,6 +66,8 @@ CHAIN_FOLDER = "execution"
 TRY_AGAIN_S = 5.0
 PATIENCE_S = 3.0
 """How long the start waits for the node's own chain; a long history takes longer to open."""
+LARGE_BYTES = 64 << 20
+"""Of weights. Whoever starts a larger model has waited for it, and does not wait for the chain."""
 MIRRORED = ("model.safetensors", "tokenizer.json", "config.json")
 """Files of the chain's model that ``/artifacts`` serves."""
 
@@ -130,6 +132,8 @@ class ChainDependencies:
     pool: ChannelPool
     drain: Drain
     clock: NodeClock
+    patience_s: float = PATIENCE_S
+    """How long the start waits."""
 
 
 async def serve_chain(
@@ -145,7 +149,7 @@ async def serve_chain(
     of a follower may take longer. Raises StartupError for files that cannot be trusted, and
     ServiceFailed when the ledger has failed.
     """
-    start = _OneStart(task_status)
+    start = _OneStart(task_status, needs.patience_s)
     async with trio.open_nursery() as nursery:
         if needs.config.tracker_url:
             start.now()
@@ -160,10 +164,11 @@ async def serve_chain(
 
 
 class _OneStart:
-    """Reports the start once: when asked to, and after PATIENCE_S at the latest."""
+    """Reports the start once: when asked to, and after ``patience_s`` at the latest."""
 
-    def __init__(self, task_status: trio.TaskStatus[None]) -> None:
+    def __init__(self, task_status: trio.TaskStatus[None], patience_s: float) -> None:
         self._task_status = task_status
+        self._patience_s = patience_s
         self._done = False
 
     def now(self) -> None:
@@ -172,9 +177,9 @@ class _OneStart:
             self._task_status.started()
 
     async def later(self) -> None:
-        await trio.sleep(PATIENCE_S)
+        await trio.sleep(self._patience_s)
         if not self._done:
-            log.warning("the chain is still coming up; everything else is served meanwhile")
+            log.info("the chain is still coming up; everything else is served meanwhile")
         self.now()
 
 

@@ -90,7 +90,6 @@ async def live(machine: Machine, wanted: range | None = None) -> range | None:
     async with trio.open_nursery() as life:
         life.start_soon(drain_with, machine.drain, drain)
         source = await find_model(config, key, pool.stub, show_progress, machine.found, wanted)
-        machine.begin_chain(source.directory)
         # More threads than processors would only wait for one another.
         threads = min(config.resources.cpu_threads, os.cpu_count() or 1)
         store = version_store(data_dir, source)
@@ -120,7 +119,7 @@ async def live(machine: Machine, wanted: range | None = None) -> range | None:
             taken += draft.weight_bytes
         settings = machine.settings
         settings.require_memory(taken)
-        await machine.wait_chain()
+        await machine.begin_chain(source.directory, model.weight_bytes)
         slot, clock = machine.slot, machine.clock
         limits = engine_limits(config, taken + machine.chain_bytes, cache_bytes)
         live_events = LiveEvents.of(key.node_id, source.held)

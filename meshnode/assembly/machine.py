@@ -13,7 +13,13 @@ from pathlib import Path
 
 import trio
 
-from meshnode.assembly.chain import ChainDependencies, ChainSlot, serve_chain
+from meshnode.assembly.chain import (
+    LARGE_BYTES,
+    PATIENCE_S,
+    ChainDependencies,
+    ChainSlot,
+    serve_chain,
+)
 from meshnode.assembly.timings import NodeTimings
 from meshnode.config import Config
 from meshnode.descriptors import DescriptorBudget
@@ -70,21 +76,17 @@ class Machine:
     """False once a move has failed, which the next one would, too."""
     chain_bytes: int = 0
     """The memory of the chain's weights when the first life began."""
-    _chain_started: trio.Event = field(default_factory=trio.Event)
 
-    def begin_chain(self, served: Path) -> None:
-        """Start clock and chain, in the first life. ``served`` is where the node's model is.
+    async def begin_chain(self, served: Path, weight_bytes: int) -> None:
+        """Start clock and chain, in the first life. Returns when the chain is up or takes long.
 
-        They come up while the model is loaded: each has a processor's work.
+        ``served`` is where the node's model is, and ``weight_bytes`` what that takes. The chain
+        begins when the model is loaded: both spend most of their time with Python's lock, so side
+        by side they would take longer than one after the other.
         """
-        if self.lives == 0:
-            self.nursery.start_soon(self._start_chain, served)
-
-    async def wait_chain(self) -> None:
-        """Wait until the chain has come up, or has said that it takes longer."""
-        await self._chain_started.wait()
-
-    async def _start_chain(self, served: Path) -> None:
+        if self.lives:
+            return
+        large = weight_bytes > LARGE_BYTES and not self.config.chain.model
         serve = partial(serve_clock, self.clock)
         await self.nursery.start(partial(self.run, "clock", serve, restarts=Restarts()))
         needs = ChainDependencies(
@@ -94,11 +96,11 @@ class Machine:
             pool=self.pool,
             drain=self.drain,
             clock=self.clock,
+            patience_s=0.0 if large else PATIENCE_S,
         )
         await self.nursery.start(serve_chain, self.slot, self.run, needs)
         # A chain that comes up later takes memory that no life counts on.
         self.chain_bytes = self.slot.weight_bytes
-        self._chain_started.set()
 
     def forget_life(self) -> None:
         """Let go of what a life has left here, so that its weights are freed."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from meshnode.model.kernels.blocks import BLOCKS, block_reader
 from meshnode.model.kernels.formats import GROUP, Format, Quantised
 
 _TYPES = {"Q8_0": Format.INT8, "Q4_0": Format.INT4, "Q4_1": Format.INT4_MIN}
@@ -30,9 +32,16 @@ def format_of(kind: str) -> Format | None:
 
 def take_over(raw: NDArray[np.uint8], form: Format) -> Quantised | None:
     """The blocks of some rows, ``[rows, bytes]``; None unless all are what we would make."""
+    kind = next(kind for kind, found in _TYPES.items() if found is form)
+    blocks = raw.reshape(raw.shape[0], -1, BLOCKS[kind][0])
+    reader = block_reader()
+    parts = split(blocks, form) if reader is None else reader.split(kind, blocks)
+    return None if parts is None else Quantised(form, GROUP * blocks.shape[1], *parts)
+
+
+def split(blocks: NDArray[np.uint8], form: Format) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """What :meth:`BlockReader.split` gives, without kernels."""
     head = 2 * _HEADS[form]
-    quant_bytes = GROUP if form is Format.INT8 else GROUP // 2
-    blocks = raw.reshape(raw.shape[0], -1, head + quant_bytes)
     numbers = np.ascontiguousarray(blocks[..., :head]).view(np.float16)
     if not np.isfinite(numbers).all():
         return None
@@ -52,9 +61,7 @@ def take_over(raw: NDArray[np.uint8], form: Format) -> Quantised | None:
     if not whole.all():
         return None
     minima = numbers[..., 1].copy() if form is Format.INT4_MIN else None
-    return Quantised(
-        form,
-        GROUP * blocks.shape[1],
+    return (
         torch.from_numpy(quants),
         torch.from_numpy(scales.copy()),
         None if minima is None else torch.from_numpy(minima),

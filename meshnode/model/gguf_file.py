@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshnode.model.documents import ModelUnreadable
-from meshnode.model.kernels.library import floats_of_blocks
+from meshnode.model.kernels.blocks import BLOCKS, block_reader
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -144,7 +144,9 @@ class GgufFile:
         if place.kind in _PLAIN:
             out[:] = raw.view(_PLAIN[place.kind])
             return
-        if out.flags.c_contiguous and floats_of_blocks(place.kind, raw, out):
+        reader = block_reader()
+        if reader is not None and place.kind in BLOCKS and out.flags.c_contiguous:
+            reader.floats(place.kind, raw, out)
             return
         from gguf import quants
 

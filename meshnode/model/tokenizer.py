@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -151,10 +151,11 @@ def _pieces(backend: Backend, scheme: _Scheme) -> list[bytes]:
     vocabulary = backend.get_vocab(with_added_tokens=True)
     added = backend.get_added_tokens_decoder()
     pieces = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    spelt = {token: token_id for token, token_id in vocabulary.items() if token_id not in added}
+    for token_id, piece in zip(spelt.values(), scheme.spell_all(list(spelt)), strict=True):
+        pieces[token_id] = piece
     for token, token_id in vocabulary.items():
-        if token_id not in added:
-            pieces[token_id] = scheme.spell(token)
-        elif not added[token_id].special:
+        if token_id in added and not added[token_id].special:
             pieces[token_id] = token.encode()
     return pieces
 
@@ -176,6 +177,18 @@ class _Scheme(Enum):
         if kinds & {"ByteFallback", "Metaspace"}:
             return cls.SENTENCEPIECE
         raise ModelUnreadable(f"unsupported token decoder: {', '.join(sorted(kinds)) or 'none'}")
+
+    def spell_all(self, tokens: Sequence[str]) -> Iterator[bytes]:
+        """The bytes of each token of the vocabulary."""
+        joined = "".join(tokens)
+        if self is not _Scheme.BYTE_LEVEL or not _BYTE_OF.keys() >= set(joined):
+            yield from map(self.spell, tokens)
+            return
+        # Each character is a byte, so all of them can be translated at once, which is faster.
+        data, start = joined.translate(_LATIN_1_OF).encode("latin-1"), 0
+        for token in tokens:
+            yield data[start : start + len(token)]
+            start += len(token)
 
     def spell(self, token: str) -> bytes:
         """The bytes of one token of the vocabulary."""

@@ -10,7 +10,7 @@ from gguf import quants
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnode.model.gguf_blocks import format_of, take_over
+from meshnode.model.gguf_blocks import format_of, split, take_over
 from meshnode.model.kernels.formats import Quantised, quantise
 
 KINDS = ("Q8_0", "Q4_0", "Q4_1")
@@ -59,7 +59,10 @@ def test_no_bytes_are_taken_over_as_anything_else(kind: str, data: st.DataObject
     form = format_of(kind)
     assert form is not None
     found = take_over(raw, form)
-    if found is not None:
+    plain = split(raw.reshape(1, 1, -1), form)
+    assert (plain is None) == (found is None)
+    if found is not None and plain is not None:
+        require_same(Quantised(form, found.inputs, *plain), found)
         with np.errstate(all="ignore"):
             floats = getattr(quants, kind).dequantize_blocks(raw)
         require_same(found, quantise(torch.from_numpy(floats), form))

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from contextlib import suppress
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from meshnode.model.kernels.build import NoKernels, library_path
@@ -28,14 +25,6 @@ log = logging.getLogger(__name__)
 
 PANEL = 16
 LANES = 8
-BLOCKS = {
-    "Q8_0": (34, 32),
-    "Q4_0": (18, 32),
-    "Q4_1": (20, 32),
-    "Q4_K": (144, 256),
-    "Q6_K": (210, 256),
-}
-"""Bytes and weights of a block of a GGUF type, in the order of ``BlockKind`` of blocks.hpp."""
 
 
 class MatrixStruct(Structure):
@@ -113,7 +102,7 @@ class Library:
 
     def __init__(self, threads: int) -> None:
         """Load the library, which may compile it first. Raises NoKernels."""
-        self._functions = _functions()
+        self._functions = functions()
         self.threads = threads
         self._engine = self._functions.meshnode_start(threads)
         # The engine's threads and buffers serve one call at a time; executor and proofs both call.
@@ -183,58 +172,32 @@ class Library:
         _require_memory(failed)
 
 
-def floats_of_blocks(kind: str, raw: NDArray[np.uint8], out: NDArray[np.float32]) -> bool:
-    """Write the weights of a GGUF type's blocks to ``out``; False if no kernel does that.
-
-    ``raw`` has the whole blocks; both are contiguous. Any thread may call this, and blocks.
-    """
-    if kind not in BLOCKS:
-        return False
-    functions = _block_functions()
-    if functions is None:
-        return False
-    block_bytes, weights = BLOCKS[kind]
-    count = raw.size // block_bytes
-    if raw.size != count * block_bytes or out.size != count * weights:
-        raise ValueError(f"{raw.size} bytes of {kind} are not {out.size} weights")
-    number = list(BLOCKS).index(kind)
-    functions.meshnode_floats_of_blocks(number, raw.ctypes.data, count, out.ctypes.data)
-    return True
-
-
 def _require_memory(failed: int) -> None:
     if failed:
         raise MemoryError("no memory for a step's intermediate results")
 
 
 @lru_cache
-def _functions() -> ctypes.CDLL:
+def functions() -> ctypes.CDLL:
     """The shared object, which may be compiled first. Raises NoKernels."""
     path = library_path()
     try:
-        functions = ctypes.CDLL(str(path))
+        found = ctypes.CDLL(str(path))
     except OSError:
         raise NoKernels(f"{path} cannot be loaded") from None
-    functions.meshnode_matrix_bytes.restype = c_int64
-    functions.meshnode_start.restype = c_void_p
-    functions.meshnode_start.argtypes = [c_int]
-    functions.meshnode_product.argtypes = [
+    found.meshnode_matrix_bytes.restype = c_int64
+    found.meshnode_start.restype = c_void_p
+    found.meshnode_start.argtypes = [c_int]
+    found.meshnode_product.argtypes = [
         *(c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_float, c_void_p),
     ]
-    functions.meshnode_layers.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
-    functions.meshnode_unpack.argtypes = [c_void_p, c_void_p, c_int64, c_void_p]
-    functions.meshnode_pack_floats.argtypes = [c_void_p] * 3
-    functions.meshnode_pack_integers.argtypes = [c_void_p] * 5
-    functions.meshnode_floats_of_blocks.argtypes = [c_int, c_void_p, c_int64, c_void_p]
-    return functions
-
-
-@lru_cache
-def _block_functions() -> ctypes.CDLL | None:
-    # Loading the model says why there are none; a compiler that failed is not asked again.
-    with suppress(NoKernels):
-        return _functions()
-    return None
+    found.meshnode_layers.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
+    found.meshnode_unpack.argtypes = [c_void_p, c_void_p, c_int64, c_void_p]
+    found.meshnode_pack_floats.argtypes = [c_void_p] * 3
+    found.meshnode_pack_integers.argtypes = [c_void_p] * 5
+    found.meshnode_floats_of_blocks.argtypes = [c_int, c_void_p, c_int64, c_void_p]
+    found.meshnode_split_blocks.argtypes = [c_int, c_void_p, c_int64, *(c_void_p,) * 3]
+    return found
 
 
 @lru_cache

@@ -8,20 +8,30 @@ from gguf import quants
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnode.model.kernels.library import BLOCKS, Library, floats_of_blocks
+from meshnode.model.kernels.blocks import BLOCKS, BlockReader
+from meshnode.model.kernels.build import NoKernels
+from meshnode.model.kernels.library import functions
+
+
+@pytest.fixture(scope="module")
+def reader() -> BlockReader:
+    try:
+        return BlockReader(functions())
+    except NoKernels as error:
+        pytest.skip(f"no kernels: {error}")
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(0, 5))
 def test_any_blocks_become_the_packages_floats(
-    kernels: Library, kind: str, seed: int, count: int
+    reader: BlockReader, kind: str, seed: int, count: int
 ) -> None:
     layout = getattr(quants, kind)
     block_bytes, weights = BLOCKS[kind]
     assert (layout.type_size, layout.block_size) == (block_bytes, weights)
     raw = np.random.default_rng(seed).integers(0, 256, (count, block_bytes), dtype=np.uint8)
     out = np.empty((count, weights), np.float32)
-    assert floats_of_blocks(kind, raw, out)
+    reader.floats(kind, raw, out)
     with np.errstate(all="ignore"):
         wanted = layout.dequantize_blocks(raw) if count else out
     # A NaN has many patterns, and only broken files have one.
@@ -30,12 +40,9 @@ def test_any_blocks_become_the_packages_floats(
     assert np.array_equal(out.view(np.uint32)[sound], wanted.view(np.uint32)[sound])
 
 
-def test_other_types_are_left_to_the_package() -> None:
-    raw, out = np.zeros(22, np.uint8), np.zeros(32, np.float32)
-    assert not floats_of_blocks("Q5_0", raw, out)
-
-
-def test_bytes_that_are_not_so_many_blocks_are_refused(kernels: Library) -> None:
+def test_bytes_that_are_not_so_many_blocks_are_refused(reader: BlockReader) -> None:
     for size, weights in ((33, 32), (34, 64), (35, 32)):
         with pytest.raises(ValueError, match=f"{size} bytes of Q8_0 are not {weights} weights"):
-            floats_of_blocks("Q8_0", np.zeros(size, np.uint8), np.zeros(weights, np.float32))
+            reader.floats("Q8_0", np.zeros(size, np.uint8), np.zeros(weights, np.float32))
+    with pytest.raises(ValueError, match="144 bytes of Q4_K are no block of 32"):
+        reader.split("Q4_K", np.zeros((1, 144), np.uint8))

@@ -81,4 +81,39 @@ inline void floats_of_blocks(BlockKind kind, const uint8_t* from, int64_t count,
     }
 }
 
+inline bool finite(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+
+// The numbers and quants of blocks of 32 apart: quants [count, 32], scales [count], minima [count] of Q4_1. False,
+// and no more is written, if some block is not bit for bit what quantising its weights would make: one whose quants
+// do not reach the ends of their range, or whose numbers are not finite; gguf_blocks.py says why.
+inline bool split_blocks(BlockKind kind, const uint8_t* from, int64_t count, int8_t* quants, uint16_t* scales,
+                         uint16_t* minima) {
+    constexpr float FAR = 4096;
+    const int head = kind == BlockKind::Q4_1 ? 4 : 2, size = head + (kind == BlockKind::Q8_0 ? 32 : 16);
+    for (int64_t i = 0; i < count; i++, from += size, quants += 32) {
+        std::memcpy(scales + i, from, 2);
+        const float scale = half_at(from);
+        if (!finite(scales[i]) || scale == 0) return false;
+        if (kind == BlockKind::Q8_0) {
+            std::memcpy(quants, from + head, 32);
+        } else {
+            for (int j = 0; j < 16; j++) quants[j] = int8_t(from[head + j] & 15);
+            for (int j = 0; j < 16; j++) quants[16 + j] = int8_t(from[head + j] >> 4);
+        }
+        int8_t low = quants[0], high = quants[0];
+        for (int j = 1; j < 32; j++) {
+            low = quants[j] < low ? quants[j] : low;
+            high = quants[j] > high ? quants[j] : high;
+        }
+        bool whole = low == 0;
+        if (kind == BlockKind::Q8_0) whole = scale > 0 && low >= -127 && (low == -127 || high == 127);
+        if (kind == BlockKind::Q4_1) {
+            std::memcpy(minima + i, from + 2, 2);
+            whole = whole && high == 15 && finite(minima[i]) && std::fabs(half_at(from + 2)) <= FAR * scale;
+        }
+        if (!whole) return false;
+    }
+    return true;
+}
+
 }  // namespace meshnode

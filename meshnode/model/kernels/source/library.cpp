@@ -308,6 +308,12 @@ MESHNODE_API void meshnode_floats_of_blocks(int kind, const uint8_t* from, int64
     floats_of_blocks(BlockKind(kind), from, count, to);
 }
 
+// The same for their numbers and quants apart, for the types of 32 weights; 0 if they cannot be taken over.
+MESHNODE_API int meshnode_split_blocks(int kind, const uint8_t* from, int64_t count, int8_t* quants, uint16_t* scales,
+                                       uint16_t* minima) {
+    return split_blocks(BlockKind(kind), from, count, quants, scales, minima);
+}
+
 MESHNODE_API void* meshnode_start(int threads) { return new (std::nothrow) Engine(threads); }
 
 MESHNODE_API void meshnode_stop(void* engine) { delete static_cast<Engine*>(engine); }
