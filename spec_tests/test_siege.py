@@ -109,12 +109,9 @@ def test_whoever_served_nobody_before_has_kept_nothing() -> None:
 
 
 def test_the_speed_is_measured_and_compared_with_the_first() -> None:
-    pace = Pace(os.sched_getaffinity(0))
-    try:
+    with Pace(os.sched_getaffinity(0)) as pace:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and len(pace) < 3:
             time.sleep(0.01)
         assert pace.speed(60) == 1.0
         assert 0.1 < pace.speed(60) < 10
-    finally:
-        pace.stop()

@@ -15,6 +15,7 @@ import zlib
 from collections import deque
 from collections.abc import Collection
 from statistics import median
+from typing import Self
 
 PIECE = bytes(zlib.crc32(number.to_bytes(4, "little")) % 13 for number in range(1 << 16))
 """What is compressed, in about a millisecond: integers, branches and a table in the cache."""
@@ -24,7 +25,7 @@ KEPT_PIECES = 4096
 
 
 class Pace:
-    """Measures from its start until it is stopped, in a thread of its own."""
+    """Measures in a thread of its own. A context manager, whose end ends the thread."""
 
     def __init__(self, processors: Collection[int]) -> None:
         self._processors = processors
@@ -34,14 +35,18 @@ class Pace:
         self._thread = threading.Thread(target=self._run, name="pace", daemon=True)
         self._thread.start()
 
-    def __len__(self) -> int:
-        """How many pieces of work are remembered."""
-        return len(self._pieces)
+    def __enter__(self) -> Self:
+        """It measures already."""
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *exc: object) -> None:
         """End the thread."""
         self._stopped.set()
         self._thread.join()
+
+    def __len__(self) -> int:
+        """How many pieces of work are remembered."""
+        return len(self._pieces)
 
     def speed(self, last_s: float) -> float:
         """The speed in the last seconds, as a multiple of what it was when this was first asked.

@@ -103,23 +103,22 @@ async def run_trial(
     record = Record()
     *honest, attackers = tokens
     meter = ProcessorMeter(node.pid, node.siblings, node.processors)
-    pace = Pace(node.processors)
-    observer = Observer(node.pid, record, honest[0], meter, pace, len(node.processors))
-    trial = _Trial(name, node, record, observer)
-    target = Target(NODE, HTTP_PORT, GRPC_PORT, attackers, node.pid)
-    rounds: dict[int, list[Round]] = {number: [] for number in plan.numbers}
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run_clients, record, honest)
-        nursery.start_soon(observer.watch)
-        await trio.sleep(WARM_S)
-        before = await observer.measure(plan.length_s)
-        for _ in range(1 if attack.announces else plan.rounds):
-            for number in plan.numbers:
-                one = await trial.round(target, ATTACKERS[:number], before, plan.length_s)
-                rounds[number].append(one)
-                before = one.after
-        nursery.cancel_scope.cancel()
-    pace.stop()
+    with Pace(node.processors) as pace:
+        observer = Observer(node.pid, record, honest[0], meter, pace, len(node.processors))
+        trial = _Trial(name, node, record, observer)
+        target = Target(NODE, HTTP_PORT, GRPC_PORT, attackers, node.pid)
+        rounds: dict[int, list[Round]] = {number: [] for number in plan.numbers}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_clients, record, honest)
+            nursery.start_soon(observer.watch)
+            await trio.sleep(WARM_S)
+            before = await observer.measure(plan.length_s)
+            for _ in range(1 if attack.announces else plan.rounds):
+                for number in plan.numbers:
+                    one = await trial.round(target, ATTACKERS[:number], before, plan.length_s)
+                    rounds[number].append(one)
+                    before = one.after
+            nursery.cancel_scope.cancel()
     status = node.process.poll()
     charged = status is not None or await _charged(record, honest)
     return [

@@ -14,7 +14,7 @@ inline float half_at(const uint8_t* at) {
     return _cvtsh_ss(bits);
 }
 
-// Sixteen bytes with two quants each: the lower halves come first.
+// Bytes with two quants each: the lower halves come first.
 inline void nibbles(const uint8_t* from, int count, float low_scale, float low_shift, float high_scale, float high_shift,
                     float* to) {
     for (int i = 0; i < count; i++) to[i] = low_scale * float(from[i] & 15) + low_shift;
