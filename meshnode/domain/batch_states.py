@@ -17,6 +17,12 @@ class State(Enum):
     DECODING = "decoding"
 
 
+BATCH = (State.DECODING, State.STEPPING, State.PREFILLING, State.RESTING)
+"""The states of a session that has a place. Those that compute come first."""
+WORKING = (State.DECODING, State.STEPPING, State.PREFILLING)
+COMPUTING = {State.DECODING, State.PREFILLING}
+"""A change between these is none of who has a place."""
+
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.ABSENT: frozenset({State.WAITING}),
     State.WAITING: frozenset({State.PREFILLING, State.RESTING, State.ABSENT}),

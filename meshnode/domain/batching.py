@@ -46,6 +46,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from meshnode.domain.batch_states import BATCH, COMPUTING, WORKING
 from meshnode.domain.batch_states import TRANSITIONS as TRANSITIONS
 from meshnode.domain.batch_states import State as State
 from meshnode.domain.chunks import Chunk, Pace, shared
@@ -57,13 +58,8 @@ from meshnode.domain.transitions import checked
 Key = TypeVar("Key")
 
 
-BATCH = (State.DECODING, State.STEPPING, State.PREFILLING, State.RESTING)
-"""The states of a session that has a place. Those that compute come first."""
 REPLAY_CHUNK = 16
 """Positions beyond ``break_at`` that are computed in one step."""
-WORKING = (State.DECODING, State.STEPPING, State.PREFILLING)
-COMPUTING = {State.DECODING, State.PREFILLING}
-"""A change between these is none of who has a place."""
 
 
 @dataclass(slots=True)
@@ -196,8 +192,8 @@ class Scheduler(Generic[Key]):
         """Move sessions from the queue into the batch while there is room; returns those moved."""
         admitted: list[Key] = []
         while not self._is_settled(now):
-            contest = self._contest()
-            if (key := contest.next()) is None:
+            contest = self._contest(now)
+            if (key := contest.next(now)) is None:
                 if contest.victim(now) is None:
                     self._settled_until = contest.unchanged_until(now)
                     self._settled_for = self.limits
@@ -214,7 +210,7 @@ class Scheduler(Generic[Key]):
         The caller suspends it if it is a generation, and ends it if it is a pipeline's session.
         Then it asks again; at last ``admit`` fills the places.
         """
-        return None if self._is_settled(now) else self._contest().victim(now)
+        return None if self._is_settled(now) else self._contest(now).victim(now)
 
     def suspend(self, key: Key, stop: int, break_at: int, now: float = 0.0) -> None:
         """Take a generation's place and memory. It will compute its ``stop`` positions again.
@@ -366,12 +362,13 @@ class Scheduler(Generic[Key]):
     def _unsettle(self) -> None:
         self._settled_until, self._latest_contest = -math.inf, None
 
-    def _contest(self) -> Contest[Key]:
+    def _contest(self, now: float) -> Contest[Key]:
         # It is asked for a victim and then for who is next, with a hundred sessions or more.
         if (contest := self._latest_contest) is None:
             placed = {key: session for state in BATCH for key, session in self._in[state].items()}
             limits, waiting = self.limits, self._in[State.WAITING]
-            contest = Contest(placed, waiting, limits.max_batch, limits.kv_bytes)
+            absent = self._time.absent(self.requesters(), now)
+            contest = Contest(placed, waiting, limits.max_batch, limits.kv_bytes, absent)
             self._latest_contest = contest
         return contest
 

@@ -17,7 +17,9 @@ with more bytes than its part           any claim of a lower standing
 
 Invariants: a lower standing never takes a place of a higher one, but if it is within, its head gets
 the next one that becomes free; nobody gives way in vain: the head fits when all who may give way
-have done so; a place that was taken cannot be taken back.
+have done so; a place that was taken cannot be taken back; a requester that has places gets no
+further one that somebody of its own or a higher standing who has none would take at once, if that
+one is *expected back*: who had work until a moment ago. Whoever has no place never waits for this.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from meshnode.domain.shares import ANYBODY, Requester, Standing, kept, largest_above
@@ -109,17 +112,22 @@ class Contest(Generic[Key]):
         waiting: Mapping[Key, Claim],
         max_batch: int,
         kv_bytes: int,
+        absent: Mapping[Requester, float] = MappingProxyType({}),
     ) -> None:
-        """``waiting`` is in the order of arrival; ``kv_bytes`` is the memory for all places."""
+        """``waiting`` is in the order of arrival; ``kv_bytes`` is the memory for all places.
+
+        ``absent`` are those without work, and until when each is expected back.
+        """
         self._placed = placed
         self._waiting = waiting
         self._max_batch = max_batch
         self._kv_bytes = kv_bytes
         self._used = sum(claim.kv_bytes for claim in placed.values())
         self._of = Counter(claim.requester for claim in placed.values())
+        self._absent = {one: until for one, until in absent.items() if not self._of[one]}
         self._heads = self._find_heads()
 
-    def next(self) -> Key | None:
+    def next(self, now: float = 0.0) -> Key | None:
         """The claim to admit now. None if nobody waits, or there is no room."""
         for key in reversed(self._heads.values()):
             claim = self._waiting[key]
@@ -127,7 +135,8 @@ class Contest(Generic[Key]):
                 return key
         for key in self._heads.values():
             # A small session must not overtake a large one, which might then wait forever.
-            return key if self._fits(self._waiting[key]) else None
+            claim = self._waiting[key]
+            return key if self._fits(claim) and not self._is_taken_back(claim, now) else None
         return None
 
     def victim(self, now: float) -> Key | None:
@@ -147,6 +156,7 @@ class Contest(Generic[Key]):
     def unchanged_until(self, now: float) -> float:
         """When the mere passing of time may change who gives way."""
         times = [claim.since + RESTS_S for claim in self._placed.values() if claim.at_rest]
+        times.extend(self._absent.values())
         return min((time for time in times if time > now), default=math.inf)
 
     def _find_heads(self) -> dict[Standing, Key]:
@@ -164,6 +174,16 @@ class Contest(Generic[Key]):
     def _fits(self, claim: Claim) -> bool:
         room = len(self._placed) < self._max_batch
         return room and self._used + claim.kv_bytes <= self._kv_bytes
+
+    def _is_taken_back(self, claim: Claim, now: float) -> bool:
+        """Whether somebody who is expected back would take the place of this claim again."""
+        # Without a generation of its requester that computes, nobody would look here again in time.
+        if claim.rests or not self._of[claim.requester]:
+            return False
+        expected = sum(
+            now < until and one.standing <= claim.standing for one, until in self._absent.items()
+        )
+        return len(self._placed) + expected >= self._max_batch
 
     def _is_within(self, claim: Claim) -> bool:
         """Whether the standing of a waiting claim is still within with this claim."""

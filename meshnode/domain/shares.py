@@ -137,17 +137,16 @@ class Clocks(Generic[Name]):
         for name in self._working.difference(working):
             self._left_at.setdefault(name, now)
 
+    def absent(self, now: float) -> dict[Name, float]:
+        """Those who had work until lately, and until when each is expected back."""
+        until = {name: at + RECENT_S for name, at in self._left_at.items()}
+        return {name: end for name, end in until.items() if now < end}
+
     def expected(self, now: float) -> float:
         """The least clock of those who had work until lately; infinity if there are none."""
         floor = self._latest - self._credit_s
-        return min(
-            (
-                max(self._clocks.get(name, floor), floor)
-                for name, at in self._left_at.items()
-                if now - at < RECENT_S
-            ),
-            default=math.inf,
-        )
+        clocks = (max(self._clocks.get(name, floor), floor) for name in self.absent(now))
+        return min(clocks, default=math.inf)
 
     def spend(self, name: Name, seconds: float) -> None:
         """Count time for one of those that take part."""
@@ -189,6 +188,14 @@ class ComputingTime:
                 held.update(requester for requester in same if clocks[requester] > limit)
         self.is_ahead = self._are_ahead(first, now)
         return frozenset(held)
+
+    def absent(self, working: Collection[Requester], now: float) -> dict[Requester, float]:
+        """Those who had work until lately and have none now, and until when each is expected."""
+        found: dict[Requester, float] = {}
+        for clocks in self._requesters.values():
+            clocks.note_absent(working, now)
+            found.update(clocks.absent(now))
+        return {name: until for name, until in found.items() if name not in working}
 
     def _are_ahead(self, first: Standing, now: float) -> bool:
         """Whether those of the highest standing that has work are ahead of absent ones."""

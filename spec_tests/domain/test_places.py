@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from meshnode.domain.batching import EngineLimits, Scheduler
 from meshnode.domain.places import RESTS_S
 from meshnode.domain.shares import (
+    RECENT_S,
     Requester,
     Standing,
     kept,
@@ -109,6 +110,57 @@ def test_accounts_share_the_places() -> None:
     batch.submit(BOB, 15)
     batch.admit()
     assert (batch.places(ALICE), batch.places(BOB)) == (8, 8)
+
+
+def test_a_place_is_left_to_whoever_is_expected_back() -> None:
+    """A client in a closed loop would otherwise displace a generation with each request."""
+    batch = Batch()
+    batch.submit(ALICE, 20)
+    (first,) = batch.submit(BOB)
+    batch.admit()
+    batch.step()
+    batch.scheduler.turn(batch.now)
+    batch.scheduler.leave(first)
+    batch.now = RECENT_S / 2
+    assert batch.admit() == []
+    (second,) = batch.submit(BOB)
+    assert batch.admit() == [second]
+    assert batch.lost == []
+    batch.scheduler.turn(batch.now)
+    batch.scheduler.leave(second)
+    assert batch.admit() == []
+    batch.now += RECENT_S
+    assert len(batch.admit()) == 1
+    assert batch.places(ALICE) == 16
+
+
+def test_nobody_without_a_place_waits_for_those_expected_back() -> None:
+    batch = Batch()
+    batch.submit(ALICE, 15)
+    (only,) = batch.submit(BOB)
+    batch.admit()
+    batch.step()
+    batch.scheduler.turn(batch.now)
+    batch.scheduler.leave(only)
+    (newcomer,) = batch.submit(Requester(PAYING, "carol"))
+    assert batch.admit() == [newcomer]
+    (free,) = batch.submit(ANY)
+    batch.scheduler.leave(newcomer)
+    assert batch.admit() == [free]
+
+
+def test_free_calls_leave_a_place_to_paying_requests_expected_back() -> None:
+    batch = Batch()
+    batch.submit(ANY, 16)
+    (only,) = batch.submit(ALICE)
+    batch.admit()
+    batch.step()
+    batch.scheduler.turn(batch.now)
+    batch.scheduler.leave(only)
+    assert batch.admit() == []
+    again = batch.submit(ALICE)
+    assert batch.admit() == again
+    assert batch.lost == []
 
 
 def test_a_suspended_generation_is_the_next_of_its_requester() -> None:

@@ -7,6 +7,7 @@ is killed, and prints its last exception if the attack ends by itself.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ from tools.siege.place import last_in_line
 
 def main(name: str, target: str, *sources: str) -> None:
     """Run the attack until this process is killed or the attack ends."""
+    # A shell without job control lets what it starts in the background ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not load_attack(name).announces:
         # An attacker that runs nodes is not last: a node without processors harms nobody.
         last_in_line()
