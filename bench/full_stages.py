@@ -1,8 +1,9 @@
 """Many streams over two or three nodes, each with a core of its own: does every stage compute?
 
-``python -m bench.full_stages [STREAMS...]`` takes ten minutes and 6 GB of memory. Nodes of a
-pipeline compute with one thread, each bound to one core; the node with all layers has two threads
-on two cores. Two drivers use the same holders: one lets positions of several streams travel
+``python -m bench.full_stages [--model billion] [--dtype int8] [--nodes 2] [STREAMS...]`` takes ten
+minutes and 6 GB of memory; a model of a billion parameters needs 4.4 GB on the disk, too. Nodes of
+a pipeline compute with one thread, each bound to one core; the node with all layers has two
+threads on two cores. Two drivers use the same holders: one lets positions of several streams travel
 together (decision 0213), the other has ``pipeline.convoys`` off. All answer the same prompts, and
 the texts must be equal.
 
@@ -17,9 +18,9 @@ compute for 0.85 of the time, and two nodes reach 0.9 of the rate of one.
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
-import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,12 +34,15 @@ import trio
 from bench.http import Load, Node
 from bench.node_process import RunningNode, running_node
 from bench.pipeline import wait_joined
-from bench.random_model import THREADS, random_model
+from bench.random_model import BILLION, CONFIG, THREADS, random_model
 from bench.table import BenchRow
 
 STREAMS = (8, 32)
-LAYERS = (("0-7", "8-11"), ("0-4", "5-9", "10-11"))
-"""Of about equal cost: the head costs as much as three and a half layers."""
+MODELS = {
+    "small": (CONFIG, {2: ("0-7", "8-11"), 3: ("0-4", "5-9", "10-11")}),
+    "billion": (BILLION, {2: ("0-11", "12-21"), 3: ("0-7", "8-15", "16-21")}),
+}
+"""Layers of about equal cost: a head costs as much as three and a half small or 1.5 large ones."""
 TOKENS = 48
 ROUNDS = 3
 MIN_SHARE, MIN_OF_ONE = 0.85, 0.9
@@ -97,19 +101,23 @@ def on_core(*cores: int) -> Iterator[None]:
 
 
 @contextmanager
-def stages(model: str, layers: Sequence[str]) -> Iterator[tuple[Stages, Stages]]:
-    """The same holders under two drivers: with convoys, and without."""
+def stages(model: Sequence[str], layers: Sequence[str]) -> Iterator[tuple[Stages, Stages]]:
+    """The same holders under two drivers: with convoys, and without.
+
+    ``model`` are a directory and the arguments that say how it is held.
+    """
+    directory, *held_as = model
     with ExitStack() as stack:
         with on_core(0):
-            driver = running_node(model, 1, "--layers", layers[0], **PLACES)
+            driver = running_node(directory, 1, "--layers", layers[0], *held_as, **PLACES)
             drivers = [stack.enter_context(driver)]
-            joining = ("--tracker", drivers[0].url)
-            other = running_node(model, 1, "--layers", layers[0], *joining, **PLAIN)
+            joining = ("--tracker", drivers[0].url, *held_as)
+            other = running_node(directory, 1, "--layers", layers[0], *joining, **PLAIN)
             drivers.append(stack.enter_context(other))
         holders = []
         for core, held in enumerate(layers[1:], 1):
             with on_core(core):
-                node = running_node(model, 1, "--layers", held, *joining, **SHARED)
+                node = running_node(directory, 1, "--layers", held, *joining, **SHARED)
                 holders.append(stack.enter_context(node))
         # A holder takes sessions of strangers last, so it has to know the drivers as well.
         for each in (*drivers, *holders):
@@ -157,23 +165,30 @@ async def texts(where: Stages, streams: int) -> list[str]:
     return found
 
 
-def run(counts: Sequence[int] = STREAMS) -> list[BenchRow]:
-    """Measure with two nodes and with three."""
+def run(
+    counts: Sequence[int] = STREAMS,
+    nodes: Sequence[int] = (2, 3),
+    model: str = "small",
+    dtype: str = "float32",
+) -> list[BenchRow]:
+    """Measure with so many nodes of a pipeline, and so many streams."""
     torch.set_num_threads(THREADS)
     rows: list[BenchRow] = []
-    with random_model() as directory, on_core(0, 1):
-        for layers in LAYERS:
+    config, layers = MODELS[model]
+    with random_model(config) as directory, on_core(0, 1):
+        held = (str(directory), "--dtype", dtype)
+        for count in nodes:
             with ExitStack() as stack:
-                whole = running_node(str(directory), THREADS, **PLACES)
+                whole = running_node(held[0], THREADS, *held[1:], **PLACES)
                 one = Stages((stack.enter_context(whole),))
-                ours, plain = stack.enter_context(stages(str(directory), layers))
+                ours, plain = stack.enter_context(stages(held, layers[count]))
                 for streams in counts:
-                    rows += _compare(f"{len(layers)} nodes, {streams} streams", one, ours, plain)
+                    name = f"{model}, {dtype}: {count} nodes, {streams} streams"
+                    rows += _compare(name, streams, one, ours, plain)
     return rows
 
 
-def _compare(name: str, one: Stages, ours: Stages, plain: Stages) -> list[BenchRow]:
-    streams = int(name.split()[2])
+def _compare(name: str, streams: int, one: Stages, ours: Stages, plain: Stages) -> list[BenchRow]:
     expected = trio.run(texts, one, streams)
     for each in (ours, plain):
         if trio.run(texts, each, streams) != expected:
@@ -238,7 +253,13 @@ def main() -> None:
     """Measure and print."""
     from bench.__main__ import print_table
 
-    print_table({"stages": run([int(each) for each in sys.argv[1:]] or STREAMS)})
+    parser = argparse.ArgumentParser(prog="python -m bench.full_stages")
+    parser.add_argument("streams", type=int, nargs="*", default=STREAMS)
+    parser.add_argument("--model", choices=MODELS, default="small")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--nodes", type=int, nargs="+", choices=(2, 3), default=(2, 3))
+    chosen = parser.parse_args()
+    print_table({"stages": run(chosen.streams, chosen.nodes, chosen.model, chosen.dtype)})
 
 
 if __name__ == "__main__":

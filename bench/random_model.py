@@ -1,8 +1,8 @@
-"""A Llama of 134 million random parameters, and ``transformers`` with the same weights.
+"""Llamas of 134 million and of 1.1 billion random parameters, and ``transformers`` with them.
 
-The model is float32, with 12 layers, hidden size 768, 12 heads, intermediate size 2048, vocabulary
-32000, head not tied to the embedding. ``transformers`` runs with its defaults: ``generate`` with
-its default attention, greedy, with a cache, in inference mode.
+The small one has 12 layers, hidden size 768, 12 heads, intermediate size 2048, vocabulary 32000. In
+both the head is not tied to the embedding, and the weights are float32. ``transformers`` runs with
+its defaults: ``generate`` with its default attention, greedy, with a cache, in inference mode.
 """
 
 from __future__ import annotations
@@ -33,10 +33,22 @@ CONFIG = DecoderConfig(
     context_length=2048,
 )
 
+BILLION = DecoderConfig(
+    vocab_size=32000,
+    hidden_size=2048,
+    intermediate_size=5632,
+    num_layers=22,
+    num_heads=32,
+    num_kv_heads=4,
+    head_dim=64,
+    context_length=2048,
+)
+"""The shape of TinyLlama."""
+
 
 @contextmanager
 def random_model(config: DecoderConfig = CONFIG) -> Iterator[Path]:
-    """Yield a temporary model directory, of half a gigabyte unless ``config`` says otherwise."""
+    """Yield a temporary model directory: half a gigabyte, or 4.4 for a billion parameters."""
     with torch.device("meta"):
         decoder = Decoder(config)
     decoder.to_empty(device="cpu")

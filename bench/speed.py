@@ -92,7 +92,7 @@ def _against_llama(dtype: str, model: LoadedModel, peer: PeerProcess) -> list[Be
         partial(peer.call, "decode_rate", prompt, 1, TOKENS),
         partial(_decode_rate, engine, prompt, CONCURRENT),
         partial(peer.call, "decode_rate", prompt, CONCURRENT, TOKENS),
-        partial(_prompt_rate, engine, long),
+        partial(prompt_rate, engine, long),
         partial(peer.call, "prompt_rate", long),
     )
     name = f"{dtype} vs {FORMATS[dtype]}"
@@ -118,8 +118,8 @@ def _row_bytes(model: LoadedModel) -> float:
     return (model.weight_bytes - layers) / (2 * config.vocab_size)
 
 
-def _session(engine: Engine, prompt: list[int]) -> Session:
-    return engine.session(prompt, CONTEXT, GenerationRequest("", max_tokens=1, temperature=0.0))
+def _session(engine: Engine, prompt: list[int], context: int = CONTEXT) -> Session:
+    return engine.session(prompt, context, GenerationRequest("", max_tokens=1, temperature=0.0))
 
 
 def _decode_rate(engine: Engine, prompt: list[int], count: int) -> float:
@@ -132,8 +132,9 @@ def _times(count: int, function: Callable[[], object]) -> Callable[[], object]:
     return lambda: [function() for _ in range(count)]
 
 
-def _prompt_rate(engine: Engine, prompt: list[int]) -> float:
-    session = _session(engine, prompt)
+def prompt_rate(engine: Engine, prompt: list[int], context: int = CONTEXT) -> float:
+    """Prompt tokens per second, of a session with room for ``context`` positions."""
+    session = _session(engine, prompt, context)
 
     def read() -> None:
         for start in range(0, len(prompt), CHUNK):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
+
+from meshnode.domain.places import Claim
 
 
 class State(Enum):
@@ -33,3 +36,16 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.STEPPING: frozenset({State.RESTING, State.ABSENT}),
     State.DECODING: frozenset({State.WAITING, State.ABSENT}),
 }
+
+
+@dataclass(slots=True)
+class Batched(Claim):
+    """A session that waits for a place or has one."""
+
+    start: int = 0
+    """Next position to compute during prefill."""
+    stop: int = 0
+    """End of the prompt, or of the positions that were sent."""
+    state: State = State.ABSENT
+    break_at: int = -1
+    """A position at which a chunk ends, in addition to the multiples of the chunk's size."""

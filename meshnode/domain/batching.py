@@ -43,15 +43,14 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from meshnode.domain.batch_states import BATCH, COMPUTING, WORKING
+from meshnode.domain.batch_states import BATCH, COMPUTING, WORKING, Batched
 from meshnode.domain.batch_states import TRANSITIONS as TRANSITIONS
 from meshnode.domain.batch_states import State as State
 from meshnode.domain.chunks import Chunk, Pace, shared
 from meshnode.domain.engine_limits import EngineLimits as EngineLimits
-from meshnode.domain.places import Claim, Contest, is_kept_for, refused_for
+from meshnode.domain.places import Contest, is_kept_for, refused_for
 from meshnode.domain.shares import ANYBODY, ComputingTime, Requester
 from meshnode.domain.transitions import checked
 
@@ -60,17 +59,6 @@ Key = TypeVar("Key")
 
 REPLAY_CHUNK = 16
 """Positions beyond ``break_at`` that are computed in one step."""
-
-
-@dataclass(slots=True)
-class _Session(Claim):
-    start: int = 0
-    """Next position to compute during prefill."""
-    stop: int = 0
-    """End of the prompt, or of the positions that were sent."""
-    state: State = State.ABSENT
-    break_at: int = -1
-    """A position at which a chunk ends, in addition to the multiples of the chunk's size."""
 
 
 class Scheduler(Generic[Key]):
@@ -86,7 +74,7 @@ class Scheduler(Generic[Key]):
         self.pace = Pace()
         """What a position of a prompt costs, which bounds chunks of a seamless engine."""
         self._seamless = seamless
-        self._in: dict[State, OrderedDict[Key, _Session]] = {
+        self._in: dict[State, OrderedDict[Key, Batched]] = {
             state: OrderedDict() for state in State if state is not State.ABSENT
         }
         self._time = ComputingTime()
@@ -164,17 +152,26 @@ class Scheduler(Generic[Key]):
         """
         if prompt_tokens < 1:
             raise ValueError("a generation that could never be admitted: it has no prompt")
-        session = _Session(kv_bytes, requester, since=now, stop=prompt_tokens)
+        session = Batched(kv_bytes, requester, since=now, stop=prompt_tokens)
         return self._submit(key, session)
 
     def submit_resting(
-        self, key: Key, kv_bytes: int, requester: Requester = ANYBODY, now: float = 0.0
+        self,
+        key: Key,
+        kv_bytes: int,
+        requester: Requester = ANYBODY,
+        now: float = 0.0,
+        *,
+        bound: bool = False,
     ) -> bool:
-        """Take a pipeline's session into the queue; it will rest until ``begin``."""
-        session = _Session(kv_bytes, requester, since=now, rests=True)
+        """Take a pipeline's session into the queue; it will rest until ``begin``.
+
+        One that is ``bound`` never loses its place: a generation of this node needs it.
+        """
+        session = Batched(kv_bytes, requester, since=now, rests=True, bound=bound)
         return self._submit(key, session)
 
-    def _submit(self, key: Key, session: _Session) -> bool:
+    def _submit(self, key: Key, session: Batched) -> bool:
         if not 0 < session.kv_bytes <= self.limits.kv_bytes:
             raise ValueError("a session that could never be admitted")
         if not self._has_room(session.requester):
@@ -376,13 +373,13 @@ class Scheduler(Generic[Key]):
         sessions = self._in[state].items()
         return [key for key, session in sessions if session.requester not in self._held_back]
 
-    def _session(self, key: Key) -> _Session:
+    def _session(self, key: Key) -> Batched:
         return next(self._in[state][key] for state in BATCH if key in self._in[state])
 
-    def _placed(self) -> Iterator[_Session]:
+    def _placed(self) -> Iterator[Batched]:
         return (session for state in BATCH for session in self._in[state].values())
 
-    def _enter(self, key: Key, session: _Session, state: State) -> None:
+    def _enter(self, key: Key, session: Batched, state: State) -> None:
         """Move a session to the end of the line of another state, or of its own."""
         old, session.state = session.state, checked(TRANSITIONS, session.state, state)
         if old is not State.ABSENT:

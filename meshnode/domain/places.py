@@ -11,7 +11,7 @@ a waiting head                          may take the place of
 of a higher standing                    a claim of a standing that is above
 of the same standing, with fewer        a claim of the requester with the most places, if that
 places                                  one will still not have fewer
-of a peer or of a higher standing       a peer's session that has rested for ``RESTS_S``
+of the same or a higher standing        another node's session that has rested for ``RESTS_S``
 with more bytes than its part           any claim of a lower standing
 ======================================  ==========================================================
 
@@ -50,6 +50,8 @@ class Claim:
     rests: bool = False
     """Whether it is a pipeline's session, which rests after computing its positions."""
     at_rest: bool = False
+    bound: bool = False
+    """Whether it belongs to a generation of this node, which could not go on without it."""
     suspended: bool = False
     """Whether it had a place before."""
     order: int = 0
@@ -62,8 +64,8 @@ class Claim:
 
     @property
     def movable(self) -> bool:
-        """Whether its place can be taken: a generation goes on later, a peer begins again."""
-        return not self.rests or self.standing is Standing.PEER
+        """Whether its place can be taken: a generation goes on later, another node begins again."""
+        return not self.bound
 
 
 def is_kept_for(requester: Requester, waiting: Collection[Claim], max_queue: int) -> bool:

@@ -224,12 +224,27 @@ def test_sessions_of_own_generations_are_never_moved() -> None:
     """The layers that a driver holds itself: its generation could not go on without them."""
     batch = Batch()
     for index in range(16):
-        batch.scheduler.submit_resting(f"own-{index}", 10, ANY)
+        batch.scheduler.submit_resting(f"own-{index}", 10, ANY, bound=True)
         batch.requesters[f"own-{index}"] = ANY
     batch.admit()
     batch.now = 100.0
     batch.submit(ALICE, 1)
     assert batch.admit() == []
+
+
+def test_sessions_of_strangers_give_way_to_everybody() -> None:
+    """They count as free (decision 0164); in the siege they kept what paying clients had left."""
+    batch = Batch()
+    for index in range(16):
+        batch.scheduler.submit_resting(f"strange-{index}", 10, ANY, batch.now)
+        batch.requesters[f"strange-{index}"] = Requester(PEER, "a stranger's")
+    batch.admit()
+    batch.submit(ALICE, 16)
+    assert len(batch.admit()) == 16 - kept(FREE, 16)
+    batch.now = RESTS_S
+    batch.submit(Requester(FREE, "10.0.0.9"))
+    batch.admit()
+    assert len(batch.lost) == 16
 
 
 def test_who_waits_too_long_is_named() -> None:

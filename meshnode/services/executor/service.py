@@ -29,6 +29,7 @@ from meshnode.model.accelerator.device import NO_DEVICE, Accelerator, DeviceMemo
 from meshnode.model.config import DecoderConfig
 from meshnode.model.kv import KVCache
 from meshnode.services.admission import Admission, GenerationMeter, Starvation
+from meshnode.services.executor.condition import Condition
 from meshnode.services.executor.generation_steps import GenerationSteps
 from meshnode.services.executor.patience import Patience
 from meshnode.services.executor.room import Gate, Reservations
@@ -45,10 +46,6 @@ SHORTEST_CONTEXT = 2
 """Tokens: one of the prompt, and one to generate."""
 LOOK_EVERY_S = 0.5
 """How often the waiting are looked at, which adds to the longest wait."""
-STALLED_S = 30.0
-"""A call into the torch thread that takes longer serves nobody; calls take milliseconds."""
-FAILING_FOR_S = 30.0
-"""A failed step counts for this long: a node that is sent no work cannot prove that it works."""
 
 
 class Executor:
@@ -99,8 +96,7 @@ class Executor:
         )
         self._admission = Admission(model, self.card.context_length, self._generations, meter)
         self._work, self._idle, self._left = trio.Event(), trio.Event(), trio.Event()
-        self._failed_at = -math.inf
-        self._step_begun = math.inf
+        self._condition = Condition()
         self.starvation = Starvation()
         """Whether requests wait in vain; kept by the pipeline too, if there is one."""
         self._closed = False
@@ -195,13 +191,10 @@ class Executor:
         step takes too long, and ``overloaded`` after a request waited in vain for a place while
         nobody got one.
         """
-        now = trio.current_time()
-        if self._closed or now - self._failed_at < FAILING_FOR_S:
-            return "failing"
-        if now - self._step_begun > STALLED_S:
-            return "stalled"
+        if trouble := "failing" if self._closed else self._condition.trouble:
+            return trouble
         well = "absent" if self.where is None else "ok"
-        return "overloaded" if self.starvation.lasts(now) else well
+        return "overloaded" if self.starvation.lasts(trio.current_time()) else well
 
     async def open(self, request: GenerationRequest) -> Generation:
         """Tokenise the prompt and take the request into the queue (``Admission.open``).
@@ -219,17 +212,22 @@ class Executor:
         requester: Requester = ANYBODY,
         model_hash: str = "",
         wait_s: float = math.inf,
+        *,
+        bound: bool = False,
     ) -> ShardSession:
         """Reserve memory for ``positions`` of a pipeline's session in some of the held layers.
 
-        ``model_hash`` names the version of the weights, by default the current one. Waits in the
+        ``model_hash`` names the version of the weights, by default the current one. A session that
+        is ``bound`` to a generation of this node keeps its place until it is closed. Waits in the
         queue like a generation, for ``wait_s`` and the step that has begun. Raises RateLimited if
         the queue is full or that time is over, Overloaded if no place became free, LayerNotHeld for
         layers or weights that are not here, InvalidRequest for too many positions, Unavailable.
         """
         self._refuse_if_closed()
         await self.gate.wait()
-        return await self._shards.open(layers, positions, requester, model_hash, wait_s)
+        return await self._shards.open(
+            layers, positions, requester, model_hash, wait_s, bound=bound
+        )
 
     async def forward(
         self,
@@ -249,8 +247,8 @@ class Executor:
         Calls for one session wait for one another; those of a ``convoy`` are computed in one step.
 
         Raises InvalidRequest for inputs that do not fit, RateLimited when there is no memory left,
-        SessionEvicted when a peer's session has lost its place, ComputationFailed, and Unavailable
-        when the session or the executor has ended. After any other failure, and after a
+        SessionEvicted when another node's session has lost its place, ComputationFailed, and
+        Unavailable when the session or the executor has ended. After any other failure, and after a
         cancellation, the session is as long as before.
         """
         self._refuse_if_closed()
@@ -304,7 +302,7 @@ class Executor:
             self._work = trio.Event()
             if await self._patience.has_news(self._work):
                 return
-        turn_begun = self._step_begun = trio.current_time()
+        turn_begun = self._condition.begun()
         if chunks := self._scheduler.next_chunks():
             if isinstance(chunks[0].key, ShardSession):
                 await self._shards.extend(chunks[0].key, chunks[0], self.thread)
@@ -321,7 +319,7 @@ class Executor:
         if steps or groups:
             self.speed.turn(trio.current_time() - turn_begun)
         self._patience.stepped(trio.current_time() - turn_begun)
-        self._step_begun = math.inf
+        self._condition.ended()
 
     def close(self) -> None:
         """Refuse new generations and sessions, and end the open ones with Unavailable."""
@@ -379,9 +377,7 @@ class Executor:
     def _after_steps(self, steps: int, *, failed: bool | None) -> None:
         """Count steps, and note what they say about the health of the node."""
         self.steps += steps
-        self._step_begun = trio.current_time()
-        if steps and failed is not None:
-            self._failed_at = trio.current_time() if failed else -math.inf
+        self._condition.stepped(failed=failed if steps else None)
 
     def _changed(self) -> None:
         """Wake all tasks that wait for work, for room, or for the executor to be idle."""

@@ -84,6 +84,8 @@ class ShardSteps:
         requester: Requester,
         model_hash: str,
         wait_s: float = math.inf,
+        *,
+        bound: bool = False,
     ) -> ShardSession:
         """Open a session; see ``Executor.open_session``."""
         version = self._versions.find(model_hash)
@@ -95,7 +97,8 @@ class ShardSteps:
         self._version_of[session] = version
         kv_bytes = self._kv_bytes(session, positions)
         self._make_room(requester)
-        if not self._scheduler.submit_resting(session, kv_bytes, requester, trio.current_time()):
+        now = trio.current_time()
+        if not self._scheduler.submit_resting(session, kv_bytes, requester, now, bound=bound):
             del self._version_of[session]
             raise self._queue_full()
         self._versions.retain(version)

@@ -101,6 +101,7 @@ class Driver:
             generation.positions,
             generation.request.requester,
             generation.model_hash,
+            bound=True,
         )
         try:
             if generation.ended:

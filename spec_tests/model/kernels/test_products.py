@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshnode.model.kernels import build, library
 from meshnode.model.kernels.formats import GROUP, Format, quantise, rounded
 from meshnode.model.kernels.fused import PackedEmbedding, PackedMatrix, packed
 from meshnode.model.kernels.library import Library
@@ -99,19 +98,6 @@ def test_a_quantised_matrix_is_taken_over_as_it_is(kernels: Library) -> None:
     held = quantise(tensors(50, 100)[0], Format.INT4_MIN)
     matrix = packed(kernels, TensorRows(held.dequantised()), None, Format.INT4_MIN)
     assert torch.equal(PackedMatrix(kernels, matrix).dense(), held.dequantised())
-
-
-@pytest.fixture(scope="session")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """The kernels as a processor without wider vectors has them."""
-    path = tmp_path_factory.mktemp("plain") / "kernels.so"
-    try:
-        build._compile([build._compiler(), *build.OPTIONS], path)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library, "library_path", lambda: path)
-            return Library(2)
-    except build.NoKernels as error:
-        pytest.skip(f"no kernels: {error}")
 
 
 @pytest.mark.parametrize("form", list(Format))

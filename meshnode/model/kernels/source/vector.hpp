@@ -1,7 +1,8 @@
 // Eight floats at a time, in an order of operations that the source fixes.
 //
-// Only AVX2, FMA and F16C are used, whatever else the processor has, and the compiler may not contract or
-// reorder floating-point operations. So equal inputs give equal bits on every such processor.
+// A vector of sixteen, where the processor has it, is two of eight that are computed alike, and the compiler may not
+// contract or reorder floating-point operations. So equal inputs give equal bits on every processor with AVX2, FMA and
+// F16C.
 #pragma once
 
 #include <immintrin.h>
@@ -30,6 +31,24 @@ inline __m256 sums(const __m256 v[8]) {
     __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(v[4], v[5]), _mm256_hadd_ps(v[6], v[7]));
     return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
+
+#if defined(__AVX512F__)
+// Two vectors of eight in one, whose halves are computed alike.
+inline __m512 two_of(__m256 a, __m256 b) { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); }
+inline __m256 lower(__m512 v) { return _mm512_castps512_ps256(v); }
+inline __m256 upper(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
+
+inline __m512 pairs(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+
+// The sums of the lower halves in the lower half, and those of the upper ones in the upper.
+inline __m512 sums(const __m512 v[8]) {
+    const __m512 a = pairs(pairs(v[0], v[1]), pairs(v[2], v[3])), b = pairs(pairs(v[4], v[5]), pairs(v[6], v[7]));
+    const __m512 both = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    return _mm512_shuffle_f32x4(both, both, 0xd8);
+}
+#endif
 
 inline float largest(__m256 v) {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
