@@ -253,11 +253,19 @@ inline float weigh(float* scores, int from, int to, float softcap, float& peak, 
     const float before = peak;
     peak = std::max(before, largest(most));
     __m256 sums = _mm256_setzero_ps();
+#if defined(__AVX512F__)
+    for (int j = 0; j < BLOCK; j += 2 * LANES) {
+        const __m512 weight = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + j), _mm512_set1_ps(peak)));
+        _mm512_storeu_ps(scores + j, weight);
+        sums = _mm256_add_ps(_mm256_add_ps(sums, lower(weight)), upper(weight));
+    }
+#else
     for (int j = 0; j < BLOCK; j += LANES) {
         const __m256 weight = exponential(_mm256_sub_ps(_mm256_loadu_ps(scores + j), _mm256_set1_ps(peak)));
         _mm256_storeu_ps(scores + j, weight);
         sums = _mm256_add_ps(sums, weight);
     }
+#endif
     const float factor = meshnode::first(exponential(_mm256_set1_ps(before - peak)));
     total = std::fma(total, factor, sum(sums));
     return factor;

@@ -206,7 +206,7 @@ void place(const Layer& layer, const Step& step, int index, int row, float* qkv)
     }
 }
 
-constexpr int QUERIES_PER_TILE = 16;
+constexpr int FEWEST_QUERIES = 16, MOST_QUERIES = 48;
 
 void attention(Engine& engine, const Layer& layer, const Step& step, int index) {
     Scratch& s = engine.scratch;
@@ -221,7 +221,9 @@ void attention(Engine& engine, const Layer& layer, const Step& step, int index) 
     const int group = layer.num_heads / layer.num_kv_heads;
     // Heads that share keys share a tile, unless there would be too few tiles for the threads.
     const int heads = step.rows * layer.num_kv_heads >= 4 * engine.threads.count() ? group : 1;
-    const int most = std::max(1, QUERIES_PER_TILE / heads);
+    // Keys and values are read, and made floats, once for each tile.
+    const int share = step.rows * layer.num_heads / (8 * engine.threads.count());
+    const int most = std::max(1, std::clamp(share, FEWEST_QUERIES, MOST_QUERIES) / heads);
     std::vector<AttentionTile> tiles;
     for (int row = 0; row < step.rows;) {
         const int session = step.sessions[row], position = step.positions[row];

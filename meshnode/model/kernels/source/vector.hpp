@@ -76,6 +76,27 @@ inline __m256 exponential(__m256 v) {
     return _mm256_andnot_ps(below, p);
 }
 
+#if defined(__AVX512F__)
+// The same for sixteen, to the bit.
+inline __m512 exponential(__m512 v) {
+    const __mmask16 above = _mm512_cmp_ps_mask(v, _mm512_set1_ps(-87.3f), _CMP_NLT_UQ);
+    v = _mm512_min_ps(_mm512_max_ps(v, _mm512_set1_ps(-87.3f)), _mm512_set1_ps(88.0f));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(v, _mm512_set1_ps(1.44269504f)),
+                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), v);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+    p = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+    const __m512i power = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
+    return _mm512_maskz_mov_ps(above, _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), power)));
+}
+#endif
+
 inline __m256 hyperbolic_tangent(__m256 v) {
     const __m256 one = _mm256_set1_ps(1.0f);
     v = _mm256_min_ps(_mm256_max_ps(v, _mm256_set1_ps(-40.0f)), _mm256_set1_ps(40.0f));
