@@ -5,6 +5,7 @@ What several stakes become together is not shown; that two places say the same o
 """
 
 import math
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from conformance.checks.money import (
@@ -152,46 +153,60 @@ def refused_exactly(context: Context) -> None:
     address = read_money(context, context.target.valid).document.get("address")
     # A small one is accepted, so that only the amount of a large one is at fault.
     staked(context, account, DAYS)
-    posts: dict[str, dict[str, Json]] = {
-        "/wallet/send": {"to": address, "memo": MEMO},
-        "/wallet/stake": {"duration_days": DAYS},
-    }
-    cases = [(path, False) for path in posts]
-    if context.edition >= LOCKED_SINCE:
-        cases.append(("/wallet/stake", True))
     # Each case for itself: that one takes nothing says nothing of the other.
-    compared = {case: Comparison(context) for case in cases}
+    cases = [
+        _TooMuch(Comparison(context), "/wallet/send", {"to": address, "memo": MEMO}),
+        _TooMuch(Comparison(context), "/wallet/stake", {"duration_days": DAYS}),
+    ]
+    if context.edition >= LOCKED_SINCE:
+        cases.append(replace(cases[1], seen=Comparison(context), locked=True))
     for _ in range(TRIES + 2):
-        for path, locked in cases:
+        for case in cases:
             before = still(context, account)
-            if before is None or (locked and before[0].staked < COUNTS):
+            if before is None or (case.locked and before[0].staked < COUNTS):
                 continue
-            if locked and not all(one.clean for one in compared.values()):
+            if case.locked and not all(one.seen.clean for one in cases):
                 # What is available may be another sum than the one that is shown.
                 continue
             if before[0].available <= 0:
                 raise Skipped("the second account has nothing available")
-            amount = float(math.floor(before[0].available + A_LITTLE))
-            if locked:
-                # Covered only if what is staked already counts too.
-                amount = round(before[0].available + before[0].staked / 2, 4)
-            answer = _post(context, path, {"amount": amount, **posts[path]}, account)
-            after = read_money(context, account)
-            shown = (before[0].answer, answer, after.answer)
-            why = f"{amount:g} of {before[0].available:g} on {path}: status {answer.status}"
-            if locked and answer.ok and _overdrawn(before[0], after, amount):
-                context.fails("NA-ERR-022", f"{why}, and nothing came in meanwhile", *shown)
+            if case.is_granted(context, account, before[0]):
                 return
-            if path == "/wallet/stake":
-                compared[path, locked].note("NA-ERR-022", answer.status == 402, why, *shown)
-            if answer.status == 402:
-                lost = before[0].available - after.available
-                why = f"{why}, and {lost:g} less is available"
-                compared[path, locked].note("NA-ERR-023", lost <= EXACT, why, *shown)
-        if all(one.clean for one in compared.values()):
+        if all(one.seen.clean for one in cases):
             break
-    for one in compared.values():
-        one.conclude()
+    for case in cases:
+        case.seen.conclude()
+
+
+@dataclass(frozen=True)
+class _TooMuch:
+    """A request for more than an account has."""
+
+    seen: Comparison
+    path: str
+    fields: dict[str, Json]
+    locked: bool = False
+    """Whether it would be covered if what is staked already counted too."""
+
+    def is_granted(self, context: Context, account: Credential, before: Money) -> bool:
+        """Ask, and compare. True if so much was staked without any doubt, which is judged."""
+        amount = float(math.floor(before.available + A_LITTLE))
+        if self.locked:
+            amount = round(before.available + before.staked / 2, 4)
+        answer = _post(context, self.path, {"amount": amount, **self.fields}, account)
+        after = read_money(context, account)
+        shown = (before.answer, answer, after.answer)
+        why = f"{amount:g} of {before.available:g} on {self.path}: status {answer.status}"
+        if self.locked and answer.ok and _overdrawn(before, after, amount):
+            context.fails("NA-ERR-022", f"{why}, and nothing came in meanwhile", *shown)
+            return True
+        if self.path == "/wallet/stake":
+            self.seen.note("NA-ERR-022", answer.status == 402, why, *shown)
+        if answer.status == 402:
+            lost = before.available - after.available
+            why = f"{why}, and {lost:g} less is available"
+            self.seen.note("NA-ERR-023", lost <= EXACT, why, *shown)
+        return False
 
 
 def _overdrawn(before: Money, after: Money, amount: float) -> bool:

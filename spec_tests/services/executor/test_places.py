@@ -114,9 +114,12 @@ async def test_a_suspended_generation_can_be_left(model: LoadedModel) -> None:
     await with_executor(model, use, replace(LIMITS, max_batch=1))
 
 
-async def test_sessions_of_peers_make_room_within_a_step(model: LoadedModel) -> None:
+@pytest.mark.parametrize("whose", [PEER, ANY])
+async def test_sessions_of_other_nodes_make_room_within_a_step(
+    model: LoadedModel, whose: Requester
+) -> None:
     async def use(executor: Executor) -> None:
-        sessions = [await executor.open_session(range(4), 8, PEER) for _ in range(4)]
+        sessions = [await executor.open_session(range(4), 8, whose) for _ in range(4)]
         await complete(executor, replace(GREEDY, requester=ALICE))
         assert [session.closed for session in sessions] == [True, False, False, False]
         with pytest.raises(SessionEvicted):
@@ -133,7 +136,7 @@ async def test_who_waits_too_long_is_refused_and_health_says_that_nobody_is_serv
     limits = replace(LIMITS, max_batch=1, max_wait_s=0.05)
 
     async def use(executor: Executor) -> None:
-        own = await executor.open_session(range(4), 8, BOB)
+        own = await executor.open_session(range(4), 8, BOB, bound=True)
         async with await executor.open(replace(GREEDY, requester=ALICE)) as late:
             with pytest.raises(Overloaded):
                 await read(late)
