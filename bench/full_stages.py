@@ -257,9 +257,10 @@ def main() -> None:
     parser.add_argument("streams", type=int, nargs="*", default=STREAMS)
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--nodes", type=int, nargs="+", choices=(2, 3), default=(2, 3))
+    parser.add_argument("--nodes", type=int, choices=(2, 3), help="default: 2, and then 3")
     chosen = parser.parse_args()
-    print_table({"stages": run(chosen.streams, chosen.nodes, chosen.model, chosen.dtype)})
+    nodes = (2, 3) if chosen.nodes is None else (chosen.nodes,)
+    print_table({"stages": run(chosen.streams, nodes, chosen.model, chosen.dtype)})
 
 
 if __name__ == "__main__":
