@@ -64,6 +64,12 @@ class Batch:
         while (chunk := self.scheduler.next_chunk()) is not None:
             self.scheduler.prefilled(chunk, self.now)
 
+    def end(self, name: str) -> None:
+        """Take a turn, at the end of which a session leaves."""
+        self.step()
+        self.scheduler.turn(self.now)
+        self.scheduler.leave(name)
+
     def places(self, requester: Requester) -> int:
         waiting = set(self.scheduler._in[waiting_state()])
         keys = self.scheduler.sessions()

@@ -118,16 +118,13 @@ def test_a_place_is_left_to_whoever_is_expected_back() -> None:
     batch.submit(ALICE, 20)
     (first,) = batch.submit(BOB)
     batch.admit()
-    batch.step()
-    batch.scheduler.turn(batch.now)
-    batch.scheduler.leave(first)
+    batch.end(first)
     batch.now = RECENT_S / 2
     assert batch.admit() == []
     (second,) = batch.submit(BOB)
     assert batch.admit() == [second]
     assert batch.lost == []
-    batch.scheduler.turn(batch.now)
-    batch.scheduler.leave(second)
+    batch.end(second)
     assert batch.admit() == []
     batch.now += RECENT_S
     assert len(batch.admit()) == 1
@@ -139,9 +136,7 @@ def test_nobody_without_a_place_waits_for_those_expected_back() -> None:
     batch.submit(ALICE, 15)
     (only,) = batch.submit(BOB)
     batch.admit()
-    batch.step()
-    batch.scheduler.turn(batch.now)
-    batch.scheduler.leave(only)
+    batch.end(only)
     (newcomer,) = batch.submit(Requester(PAYING, "carol"))
     assert batch.admit() == [newcomer]
     (free,) = batch.submit(ANY)
@@ -154,9 +149,7 @@ def test_free_calls_leave_a_place_to_paying_requests_expected_back() -> None:
     batch.submit(ANY, 16)
     (only,) = batch.submit(ALICE)
     batch.admit()
-    batch.step()
-    batch.scheduler.turn(batch.now)
-    batch.scheduler.leave(only)
+    batch.end(only)
     assert batch.admit() == []
     again = batch.submit(ALICE)
     assert batch.admit() == again
