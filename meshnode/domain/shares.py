@@ -21,7 +21,7 @@ of the computing time, however much the others want.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
@@ -103,6 +103,8 @@ class Clocks(Generic[Name]):
         """When those who had work lately had none any more."""
         self._latest = 0.0
         """The clock of whoever had used least when last looked at."""
+        self._crowds: deque[tuple[float, int]] = deque()
+        """How many had work at once, each time when they were looked at lately."""
 
     def __getitem__(self, name: Name) -> float:
         """The clock of one of those that were looked at last."""
@@ -119,6 +121,9 @@ class Clocks(Generic[Name]):
             floor = self._latest - self._credit_s
             self._clocks[name] = max(self._clocks.get(name, floor), floor)
         self._working = frozenset(working)
+        self._crowds.append((now, len(self._working)))
+        while self._crowds[0][0] <= now - RECENT_S:
+            self._crowds.popleft()
         self._left_at = {
             name: at
             for name, at in self._left_at.items()
@@ -137,16 +142,26 @@ class Clocks(Generic[Name]):
         for name in self._working.difference(working):
             self._left_at.setdefault(name, now)
 
-    def absent(self, now: float) -> dict[Name, float]:
-        """Those who had work until lately, and until when each is expected back."""
-        until = {name: at + RECENT_S for name, at in self._left_at.items()}
-        return {name: end for name, end in until.items() if now < end}
+    def absent(self, present: Collection[Name], now: float) -> dict[Name, float]:
+        """Those who had work until lately, and until when each is expected back.
+
+        With those who are ``present`` they are no more than had work at once lately.
+        """
+        self.note_absent(present, now)
+        most = max((count for _, count in self._crowds), default=0)
+        left = [name for name in self._recent(now) if name not in present]
+        left.sort(key=self._left_at.__getitem__, reverse=True)
+        expected = left[: max(0, most - len(present))]
+        return {name: self._left_at[name] + RECENT_S for name in expected}
 
     def expected(self, now: float) -> float:
         """The least clock of those who had work until lately; infinity if there are none."""
         floor = self._latest - self._credit_s
-        clocks = (max(self._clocks.get(name, floor), floor) for name in self.absent(now))
+        clocks = (max(self._clocks.get(name, floor), floor) for name in self._recent(now))
         return min(clocks, default=math.inf)
+
+    def _recent(self, now: float) -> list[Name]:
+        return [name for name, at in self._left_at.items() if now - at < RECENT_S]
 
     def spend(self, name: Name, seconds: float) -> None:
         """Count time for one of those that take part."""
@@ -190,12 +205,12 @@ class ComputingTime:
         return frozenset(held)
 
     def absent(self, working: Collection[Requester], now: float) -> dict[Requester, float]:
-        """Those who had work until lately and have none now, and until when each is expected."""
+        """Those who are expected back, and until when; ``working`` are all who are not away."""
         found: dict[Requester, float] = {}
-        for clocks in self._requesters.values():
-            clocks.note_absent(working, now)
-            found.update(clocks.absent(now))
-        return {name: until for name, until in found.items() if name not in working}
+        for standing, clocks in self._requesters.items():
+            present = {requester for requester in working if requester.standing is standing}
+            found.update(clocks.absent(present, now))
+        return found
 
     def _are_ahead(self, first: Standing, now: float) -> bool:
         """Whether those of the highest standing that has work are ahead of absent ones."""

@@ -12,6 +12,7 @@ from hypothesis.stateful import (
 )
 
 from meshnode.domain import batching
+from meshnode.domain.batch_states import Batched
 from meshnode.domain.batching import EngineLimits, Scheduler, State
 from meshnode.domain.transitions import IllegalTransition
 from spec_tests.domain.transition_tables import documented, draw, pairs, run_until_all_happened
@@ -220,7 +221,7 @@ def test_transitions_outside_the_table_are_refused() -> None:
     for state in State:
         for other in set(State) - batching.TRANSITIONS[state]:
             scheduler: Scheduler[int] = Scheduler(LIMITS)
-            session = batching._Session(1, stop=1, state=state)
+            session = Batched(1, stop=1, state=state)
             with pytest.raises(IllegalTransition, match=f"{state.name} .* {other.name}"):
                 scheduler._enter(0, session, other)
             assert session.state is state

@@ -131,6 +131,22 @@ def test_a_place_is_left_to_whoever_is_expected_back() -> None:
     assert batch.places(ALICE) == 16
 
 
+def test_no_more_places_are_left_than_were_used_at_once() -> None:
+    """Clients that take turns need one place together, however many they are."""
+    batch = Batch()
+    batch.submit(ALICE, 20)
+    batch.admit()
+    for number in range(8):
+        (name,) = batch.submit(Requester(PAYING, f"client-{number}"))
+        batch.admit()
+        batch.end(name)
+        batch.now += RECENT_S / 20
+    assert batch.admit() == []
+    batch.end(next(one for one in batch.scheduler.sessions() if one.startswith("alice")))
+    assert len(batch.admit()) == 1
+    assert batch.places(ALICE) == 15
+
+
 def test_nobody_without_a_place_waits_for_those_expected_back() -> None:
     batch = Batch()
     batch.submit(ALICE, 15)
