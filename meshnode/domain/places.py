@@ -133,7 +133,7 @@ class Contest(Generic[Key]):
         """The claim to admit now. None if nobody waits, or there is no room."""
         for key in reversed(self._heads.values()):
             claim = self._waiting[key]
-            if self._is_within(claim) and self._fits(claim):
+            if self._is_within(claim) and self._fits(claim) and not self._is_taken_back(claim, now):
                 return key
         for key in self._heads.values():
             # A small session must not overtake a large one, which might then wait forever.
@@ -182,8 +182,11 @@ class Contest(Generic[Key]):
         # Without a generation of its requester that computes, nobody would look here again in time.
         if claim.rests or not self._of[claim.requester]:
             return False
+        # What is kept for a standing is not taken by a higher one.
+        highest = claim.standing if self._is_within(claim) else min(Standing)
         expected = sum(
-            now < until and one.standing <= claim.standing for one, until in self._absent.items()
+            now < until and highest <= one.standing <= claim.standing
+            for one, until in self._absent.items()
         )
         return len(self._placed) + expected >= self._max_batch
 

@@ -66,6 +66,9 @@ whatever another one has used would be forgotten at each such moment."""
 RECENT_S = 0.1
 """Whoever had work less long ago is expected back: a client in a closed loop is away for less."""
 
+CROWD_S = 1.0
+"""As many as had work at once in this time may do so again: no more are expected back."""
+
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -104,7 +107,7 @@ class Clocks(Generic[Name]):
         self._latest = 0.0
         """The clock of whoever had used least when last looked at."""
         self._crowds: deque[tuple[float, int]] = deque()
-        """How many had work at once, each time when they were looked at lately."""
+        """When so many had work at once lately: the most first, then the most since then."""
 
     def __getitem__(self, name: Name) -> float:
         """The clock of one of those that were looked at last."""
@@ -121,8 +124,10 @@ class Clocks(Generic[Name]):
             floor = self._latest - self._credit_s
             self._clocks[name] = max(self._clocks.get(name, floor), floor)
         self._working = frozenset(working)
+        while self._crowds and self._crowds[-1][1] <= len(self._working):
+            self._crowds.pop()
         self._crowds.append((now, len(self._working)))
-        while self._crowds[0][0] <= now - RECENT_S:
+        while self._crowds[0][0] <= now - CROWD_S:
             self._crowds.popleft()
         self._left_at = {
             name: at
@@ -148,7 +153,7 @@ class Clocks(Generic[Name]):
         With those who are ``present`` they are no more than had work at once lately.
         """
         self.note_absent(present, now)
-        most = max((count for _, count in self._crowds), default=0)
+        most = self._crowds[0][1] if self._crowds else 0
         left = [name for name in self._recent(now) if name not in present]
         left.sort(key=self._left_at.__getitem__, reverse=True)
         expected = left[: max(0, most - len(present))]
