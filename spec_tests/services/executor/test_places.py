@@ -151,6 +151,20 @@ async def test_who_waits_too_long_is_refused_and_health_says_that_nobody_is_serv
     await with_executor(model, use, limits)
 
 
+async def test_what_is_refused_counts_as_time_of_whoever_asks(model: LoadedModel) -> None:
+    async def use(executor: Executor) -> None:
+        scheduler = executor._scheduler
+        held = [await executor.open(replace(LONG, requester=ALICE)) for _ in range(7)]
+        for _ in range(60):
+            with pytest.raises(RateLimited):
+                await executor.open(replace(LONG, requester=ALICE))
+        assert scheduler._time.held_back({ALICE, BOB}) == {ALICE}
+        for generation in held:
+            await generation.__aexit__(None, None, None)
+
+    await with_executor(model, use)
+
+
 async def test_one_account_does_not_fill_the_queue_for_others(model: LoadedModel) -> None:
     async def use(executor: Executor) -> None:
         held = [await executor.open(replace(LONG, requester=ALICE)) for _ in range(7)]
