@@ -26,6 +26,11 @@ WORKING = (State.DECODING, State.STEPPING, State.PREFILLING)
 COMPUTING = {State.DECODING, State.PREFILLING}
 """A change between these is none of who has a place."""
 
+FEW = 4
+"""The most generations in a step that fills a gap, since whoever comes back waits for its end."""
+REPLAY_CHUNK = 16
+"""Positions beyond ``break_at`` that are computed in one step."""
+
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.ABSENT: frozenset({State.WAITING}),
     State.WAITING: frozenset({State.PREFILLING, State.RESTING, State.ABSENT}),

@@ -45,7 +45,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
-from meshnode.domain.batch_states import BATCH, COMPUTING, WORKING, Batched
+from meshnode.domain.batch_states import BATCH, COMPUTING, FEW, REPLAY_CHUNK, WORKING, Batched
 from meshnode.domain.batch_states import TRANSITIONS as TRANSITIONS
 from meshnode.domain.batch_states import State as State
 from meshnode.domain.chunks import Chunk, Pace, shared
@@ -55,10 +55,6 @@ from meshnode.domain.shares import ANYBODY, ComputingTime, Requester
 from meshnode.domain.transitions import checked
 
 Key = TypeVar("Key")
-
-
-REPLAY_CHUNK = 16
-"""Positions beyond ``break_at`` that are computed in one step."""
 
 
 class Scheduler(Generic[Key]):
@@ -79,6 +75,8 @@ class Scheduler(Generic[Key]):
         }
         self._time = ComputingTime()
         self._held_back: frozenset[Requester] = frozenset()
+        self._filling = False
+        """Whether this step only fills a gap until somebody comes back."""
         self._orders = 0
 
     @property
@@ -258,9 +256,10 @@ class Scheduler(Generic[Key]):
             session.requester for state in WORKING for session in self._in[state].values()
         )
         self._held_back = self._time.held_back(working, now)
-        return not self._time.is_ahead or any(
-            count == 1 for requester, count in working.items() if requester not in self._held_back
+        self._filling = self._time.is_ahead and all(
+            count > 1 for requester, count in working.items() if requester not in self._held_back
         )
+        return not self._filling
 
     def spend(self, requesters: Collection[Requester], seconds: float) -> None:
         """Count the time of a call into the torch thread, which computed for ``requesters``."""
@@ -331,8 +330,13 @@ class Scheduler(Generic[Key]):
             self._enter(chunk.key, session, State.RESTING if session.rests else State.DECODING)
 
     def decoding(self) -> list[Key]:
-        """The generations that compute their next token now."""
-        return self._whose_turn(State.DECODING)
+        """The generations that compute their next token now; few, in turn, to fill a gap."""
+        keys = self._whose_turn(State.DECODING)
+        if not self._filling:
+            return keys
+        for key in keys[:FEW]:
+            self._in[State.DECODING].move_to_end(key)
+        return keys[:FEW]
 
     def stepping(self) -> list[Key]:
         """The pipelines' sessions that compute one position now."""

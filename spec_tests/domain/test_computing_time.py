@@ -143,6 +143,25 @@ def test_only_a_step_for_several_sessions_waits_for_the_event_loop(
     assert scheduler.turn(0.1 + RECENT_S)
 
 
+def test_a_step_that_fills_a_gap_is_short_and_all_take_turns_in_it() -> None:
+    scheduler: Scheduler[int] = Scheduler(EngineLimits())
+    for key in range(10):
+        scheduler.submit(key, 1, 1, ALICE if key else BOB)
+    scheduler.admit()
+    while (chunk := scheduler.next_chunk()) is not None:
+        scheduler.prefilled(chunk)
+    assert scheduler.turn()
+    assert len(scheduler.decoding()) == 10
+    scheduler.spend([ALICE], 2 * SLACK_S)
+    scheduler.leave(0)
+    assert not scheduler.turn()
+    steps = [scheduler.decoding() for _ in range(5)]
+    assert {len(step) for step in steps} == {4}
+    assert {key for step in steps[:3] for key in step} == set(range(1, 10))
+    assert scheduler.turn(RECENT_S)
+    assert len(scheduler.decoding()) == 9
+
+
 def test_waste_costs_nothing_where_nobody_else_computes() -> None:
     shares = ComputingTime()
     shares.owe(ALICE, 1.0)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-FACTOR = 3.0
-"""Beside an event loop that is never quiet, such steps keep a quarter of the time."""
+FACTOR = 15.0
+"""Beside an event loop that is never quiet, such steps keep a sixteenth of the time."""
 MOST_S = 0.05
 QUIET_S = 0.001
 """The event loop is quiet if nothing happens for so long."""
