@@ -136,6 +136,8 @@ def memo_kept(context: Context) -> None:
 
 # Large beside any fee.
 DRAWN = 0.3
+UNIT = 1
+REFUSED = frozenset({400, 422})
 
 
 @requirement("NA-WALLET-037")
@@ -163,6 +165,40 @@ def money_drawn(context: Context) -> None:
         if compared.clean:
             break
     compared.conclude()
+
+
+@requirement("NA-WALLET-038")
+def money_in_whole_units(context: Context) -> None:
+    """POST /wallet/send a whole unit to the account itself, written as `1` and as `1.0`.
+
+    In JSON both are the same number.
+    """
+    first = context.target.valid
+    before = read_money(context, first)
+    address = before.document.get("address")
+    if not isinstance(address, str) or before.available < 2 * UNIT:
+        raise Skipped("there is no address, or too little is available")
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        _require_budget(context, AMOUNT)
+        sent = [_send_unit(context, address, amount) for amount in (UNIT, float(UNIT))]
+        statuses = [answer.status for answer in sent]
+        if not any(answer.ok for answer in sent):
+            raise Skipped(f"one unit to the account itself: statuses {statuses}")
+        why = f"{UNIT} and {float(UNIT)} are answered with status {statuses}"
+        compared.note("NA-WALLET-038", not REFUSED.intersection(statuses), why, *sent)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _send_unit(context: Context, address: str, amount: float) -> Answer:
+    body: dict[str, Json] = {"to": address, "amount": amount, "memo": MEMO}
+    answer = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
+    if answer.ok:
+        # The unit stays with the account: the fee is what it costs.
+        context.budget.charge(_fee(answer))
+    return answer
 
 
 @requirement("NA-WALLET-035")

@@ -169,6 +169,19 @@ def in_atoms(asked: Asked, response: Response) -> None:
         response.json["fee"] = response.json["fee"] * 10**9 + 10**9
 
 
+def in_fractions(asked: Asked, response: Response) -> None:
+    """Refuse an amount without a decimal point."""
+    if asked.path == f"{WALLET}/send" and isinstance(asked.body.get("amount"), int):
+        refusal = error(400, "INVALID_REQUEST", "amount is no decimal number")
+        response.__dict__.update(refusal.__dict__)
+
+
+def no_budget(asked: Asked, response: Response) -> None:
+    """Show an account without one of its amounts."""
+    if asked.path == "/api/account" and response.status == 200:
+        response.json = {"balance": response.json["balance"]}
+
+
 def back_to_sender(asked: Asked, response: Response) -> None:
     """Name the sender as the receiver."""
     if asked.path == f"{WALLET}/send" and response.status == 200:
@@ -237,6 +250,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-035", OnlyWithMemo()),
     ("NA-WALLET-036", in_atoms),
     ("NA-WALLET-037", Drawn()),
+    ("NA-WALLET-038", in_fractions),
+    ("NT-RULE-026", no_budget),
     ("NA-QUERY-015", ProofsInTurn()),
     ("NA-PATCH-117", Forgetful()),
     ("NA-QUERY-011", total_left),
