@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
-import struct
 import sys
 import tempfile
 import time
@@ -37,6 +35,7 @@ from bench.lab_nodes import LabNode, Training
 from bench.netem import hosts
 from bench.small_model import write_small_model
 from bench.training_nodes import write_text
+from meshnode.model.files import locate_model, open_files
 from meshnode.model.loading import DEFAULT_MODEL
 
 NODES, FOUNDERS, VICTIM = 4, 3, 1
@@ -214,18 +213,6 @@ def killing(victim: LabNode, watch: Watch, training: Training) -> Callable[[], N
     return disturb
 
 
-def parameters_of(model: Path) -> int:
-    """The number of parameters in a model's safetensors files."""
-    count = 0
-    for path in model.glob("*.safetensors"):
-        with path.open("rb") as file:
-            size = struct.unpack("<Q", file.read(8))[0]
-            header = json.loads(file.read(size))
-        tensors = (value for name, value in header.items() if name != "__metadata__")
-        count += sum(math.prod(tensor["shape"]) for tensor in tensors)
-    return count
-
-
 def rows(watch: Watch) -> Iterator[str]:
     """The table."""
     yield "| version | seconds | cores compute | MiB sent by each node | event | held-out loss |"
@@ -268,8 +255,8 @@ def main() -> None:
             model, text.resolve(), options.steps, options.batch, options.rate, options.gradients
         )
         watch = measure(training, options.rounds, options.delay_ms, options.mbit)
-        found = Path(model or DEFAULT_MODEL)
-        parameters = parameters_of(found) if found.is_dir() else 0
+        path = locate_model(model) if model else DEFAULT_MODEL
+        parameters = open_files(path).config().parameters
     quiet = [made for made in watch.rounds if not made.event]
     result = {
         "training": {**asdict(training), "model": options.model or "small", "text": ""},
@@ -284,9 +271,8 @@ def main() -> None:
         "rounds": [asdict(made) for made in watch.rounds],
     }
     print("\n".join(rows(watch)))
-    if parameters:
-        beside = [f"{node.peak_bytes / parameters / 4:.1f}" for node in watch.nodes]
-        print(f"memory, as multiples of {4 * parameters / MIB:.0f} MiB: {', '.join(beside)}")
+    beside = [f"{node.peak_bytes / parameters / 4:.1f}" for node in watch.nodes]
+    print(f"memory, as multiples of {4 * parameters / MIB:.0f} MiB: {', '.join(beside)}")
     options.out.mkdir(exist_ok=True)
     (options.out / "large-training.json").write_text(json.dumps(result, indent=1) + "\n")
 
