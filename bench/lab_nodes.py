@@ -17,6 +17,8 @@ from bench.netem import IP, Host
 from bench.node_process import NO_LIMITS, TOKEN
 
 PORT = 8000
+MEMORY_GB = psutil.virtual_memory().total / 2**30 / 4
+"""That a node may use: the machine has four of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class LabNode:
         variables = {
             "MESHNODE_TOKEN": TOKEN,
             "MESHNODE_RESOURCES_CPU_THREADS": "1",
+            "MESHNODE_RESOURCES_MAX_MEMORY_GB": f"{MEMORY_GB:.1f}",
             "MESHNODE_TRAINING_TEXT": str(training.text),
             "MESHNODE_TRAINING_DILOCO_STEPS": str(training.steps),
             "MESHNODE_TRAINING_BATCH_SIZE": str(training.batch),
