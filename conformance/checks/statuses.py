@@ -20,7 +20,6 @@ from conformance.registry import requirement
 from conformance.strictjson import Json
 
 STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
-# Bodies that no route can take.
 # Statuses of a peer that is not there, has no room, or took too long.
 ELSEWHERE = (*BUSY, "DEADLINE_EXCEEDED")
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
