@@ -149,9 +149,14 @@ class Watch:
 
 def half_way(node: LabNode, watch: Watch, steps: int) -> None:
     """Wait until a node has taken half of the steps of its round."""
-    watch.until(
-        "half of a round", lambda: int(node.state().get("steps_done", 0)) >= max(1, steps // 2)
-    )
+    half = max(1, steps // 2)
+
+    def done() -> int:
+        return int(node.state().get("steps_done", 0))
+
+    # The steps of the round before are still shown for a while.
+    watch.until("the beginning of a round", lambda: done() < half)
+    watch.until("half of a round", lambda: done() >= half)
 
 
 def measure(training: Training, rounds: int, delay_ms: float, mbit: float) -> Watch:

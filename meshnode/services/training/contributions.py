@@ -24,7 +24,8 @@ from meshnode.wire import node_pb2 as pb
 
 FORWARD_POLLS = 2
 """Polls before another node's contribution is forwarded to peers that still lack it. Its author
-sends it to all peers that it reaches, and forwarding at once would double the traffic."""
+sends it to all peers that it reaches, and forwarding at once would double the traffic. Before that
+passes as much time as its check took here: peers do not report it before they have checked it."""
 
 
 def filed_contribution(disk: TrainingDisk, digest: str | None) -> pb.GossipGradientRequest | None:
@@ -52,7 +53,7 @@ class ContributionStore:
         """By digest."""
         self.accepted = 0
         self._arrived: dict[str, float] = {}
-        """When each message of another node came, by digest."""
+        """When each message of another node can be expected at peers too, by digest."""
         self._replica = replica
         self._shapes = shapes
         self._is_peer = is_peer
@@ -72,6 +73,7 @@ class ContributionStore:
         if any(_same(message, known) for known in self.messages.values()):
             return "the contribution is known already"
         judge = partial(_judge, contribution, self._shapes, time.time())
+        came_at = trio.current_time()
         try:
             digest = await trio.to_thread.run_sync(judge, limiter=self._checking)
         except InvalidRequest as refusal:
@@ -81,7 +83,8 @@ class ContributionStore:
         )
         if reason is None:
             self.messages[digest] = message
-            self._arrived[digest] = trio.current_time()
+            checked_at = trio.current_time()
+            self._arrived[digest] = checked_at + (checked_at - came_at)
             self.accepted += 1
         return reason
 
