@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import lz4.frame
+import pytest
+import trio
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.domain.training.message import sign
 from meshnode.rpc.channel import open_channel
 from meshnode.rpc.node_grpc import NodeServiceStub
+from meshnode.services.training import contributions
 from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
 from spec_tests.services.training.trainers import agreed, training_nodes, wait_for
@@ -95,3 +100,30 @@ REASONS = {
     "old round": "over",
     "strange layer": "exactly",
 }
+
+
+async def test_others_contributions_are_forwarded_when_peers_can_have_checked_them(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_s, forward_s = 5.0, 2.0
+
+    async def checked(*_: object, **__: object) -> str:
+        await trio.sleep(check_s)
+        return "a digest"
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", checked)
+    replica: Any = SimpleNamespace(
+        node_id="own",
+        round_id=1,
+        contributed=lambda *_: None,
+        lacking=lambda _: [("maker", "a digest")],
+    )
+    store = contributions.ContributionStore(
+        replica, {}, is_peer=lambda _: True, forward_s=forward_s
+    )
+    assert await store.take(pb.GossipGradientRequest(node_id="maker", round_id=1)) is None
+    # A peer that got it at the same moment takes about as long, and cannot report it before.
+    await trio.sleep(check_s + forward_s - 0.1)
+    assert store.wanted("peer") == {}
+    await trio.sleep(0.2)
+    assert list(store.wanted("peer")) == ["a digest"]
