@@ -111,8 +111,8 @@ def answer_amount(answer: Answer) -> float:
     return float(json.loads(answer.exchange.request["body"]["text"])["amount"])
 
 
-# The first edition that compares fees with what was available.
-FEES_SINCE, ABSURD = 4, 1000
+# So many times what a transfer took, no fee is in the unit of the balance.
+ABSURD = 1000
 _SEND = (
     "NA-ROUTE-006",
     "NA-WALLET-036",
@@ -137,14 +137,12 @@ def wallet_send(context: Context) -> None:
     result = _result(context, "NA-ROUTE-006", answer)
     fee = result.get("fee")
     cost = AMOUNT + (float(fee) if is_number(fee) else 0.0)
-    if context.edition >= FEES_SINCE:
-        taken = before - _available(context, 0)
-        why = f"a transfer of {AMOUNT:g} with a fee of {fee} took {taken:g}"
-        # Rewards and other transfers may have come in between, but none so large.
-        most = ABSURD * (abs(taken) + AMOUNT)
-        context.judge("NA-WALLET-036", cost <= most, why, answer)
-        cost = min(cost, most / ABSURD)
-    context.budget.charge(cost)
+    taken = before - _available(context, 0)
+    why = f"a transfer of {AMOUNT:g} with a fee of {fee} took {taken:g}"
+    # Rewards and other transfers may have come in between, but none so large.
+    most = ABSURD * (abs(taken) + AMOUNT)
+    context.judge("NA-WALLET-036", cost <= most, why, answer)
+    context.budget.charge(min(cost, most / ABSURD))
     judge_resource(context, "transfer", result, answer)
     context.observe("ST-008", f"status {brief(result.get('status'))}", answer)
     other = _differing(body, result)
