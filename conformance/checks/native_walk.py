@@ -76,7 +76,9 @@ def native_walk(context: Context) -> None:
 def _judge_height(context: Context, height: int, document: Json, answer: Answer) -> None:
     """Rule on one block of the list, where the target declares the height in it."""
     paths = context.target.field_map.get("/api/block height", ())
-    found = [str(value) for path in paths for value in lookup(document, path)]
+    values = [value for path in paths for value in lookup(document, path)]
+    # 7.0 is the integer 7.
+    found = [str(int(value) if is_int(value) else value) for value in values]
     if document is not None and found:
         why = f"the block at {height} has the height {brief(found)}"
         context.judge("NT-RULE-034", found == [str(height)], why, answer)

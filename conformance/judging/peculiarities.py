@@ -245,7 +245,7 @@ VARIANTS: dict[str, Http] = {
     "another status word": on(STATUS, put("status", "syncing")),
     "another role": on(STATUS, put("role", "archivist")),
     "no layers": without_layers,
-    "layers out of order": on(STATUS, put("layers", [3, 2])),
+    "layers out of order": on(STATUS, lambda r: r.json.update(layers=r.json["layers"][::-1])),
     "an odd version": on(STATUS, put("version", "nightly")),
     "an unhealthy node": on(
         HEALTH, lambda r: r.__dict__.update(
