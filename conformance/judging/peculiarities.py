@@ -213,8 +213,8 @@ def reads_done(body: Any, response: Response) -> None:
 
 
 def plain_missing(asked: Asked, response: Response) -> None:
-    """Answer a missing path with an HTML page."""
-    if response.status == 404:
+    """Answer a missing path with an HTML page, but for OpenAI's routes, whose refusals are shown."""
+    if response.status == 404 and not asked.path.startswith("/v1/"):
         response.raw, response.headers = b"<h1>Not found</h1>", {"Content-Type": "text/html"}
 
 
