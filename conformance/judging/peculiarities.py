@@ -213,7 +213,7 @@ def reads_done(body: Any, response: Response) -> None:
 
 
 def plain_missing(asked: Asked, response: Response) -> None:
-    """Answer a missing path with an HTML page, but for OpenAI's routes, whose refusals are shown."""
+    """Answer a missing path with an HTML page; OpenAI's refusals stay as they are."""
     if response.status == 404 and not asked.path.startswith("/v1/"):
         response.raw, response.headers = b"<h1>Not found</h1>", {"Content-Type": "text/html"}
 
