@@ -70,10 +70,10 @@ def letting_in(method: str, path: str) -> Http:
 
 
 def events(change: Callable[[list[Any]], list[Any]]) -> Http:
-    """Change the list of events."""
+    """Change the list of events of an inference; streams of OpenAI's form stay as they are."""
 
     def hook(asked: Asked, response: Response) -> None:
-        if response.events is not None:
+        if asked.path == INFERENCE and response.events is not None:
             response.events = change(response.events)
 
     return hook
