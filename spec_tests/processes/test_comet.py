@@ -75,14 +75,11 @@ def test_four_validators_survive_a_handful_of_faults(tmp_path: Path) -> None:
     run_rounds(tmp_path, len(only), 11, only=only)
 
 
-def test_an_engine_that_stands_still_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", ["after decide", "after commit"])
+def test_an_engine_that_stands_still_is_replaced(tmp_path: Path, point: str) -> None:
     with cluster(tmp_path, 1) as this:
         (only,) = this.validators
-        this.start(only, still_s=3.0)
-        this.wait_height(3)
-        (stuck,) = only.engines()
-        os.kill(stuck, signal.SIGSTOP)
-        wait_until(lambda: only.engines() not in ([stuck], []), "another engine")
+        this.start(only, still_s=3.0, freeze_engine_at=point, die_height=3)
         this.wait_height(6)
         assert "engine: started again: no block for" in only.log()
         this.stop(only)

@@ -180,7 +180,8 @@ class Calls:
 
     async def _finalize(self, request: pb.RequestFinalizeBlock) -> pb.Response:
         try:
-            finalized = await self._ledger.decide(decided_block(request), request.hash)
+            with self._ledger.execution():
+                finalized = await self._ledger.decide(decided_block(request), request.hash)
         except Rejected as reason:
             raise LedgerBroken(
                 f"block {request.height} was decided, but this node refuses it: {reason}"
@@ -188,15 +189,16 @@ class Calls:
         return pb.Response(finalize_block=finalized_message(finalized))
 
     async def _commit(self, request: pb.RequestCommit) -> pb.Response:
-        while True:
-            try:
-                await self._ledger.commit()
-            except StorageRefused as refusal:
-                # The engine waits. Nothing was committed, and nothing is lost.
-                self._ledger.report(str(refusal))
-                await trio.sleep(RETRY_S)
-                continue
-            return pb.Response(commit=pb.ResponseCommit())
+        with self._ledger.execution():
+            while True:
+                try:
+                    await self._ledger.commit()
+                except StorageRefused as refusal:
+                    # The engine waits. Nothing was committed, and nothing is lost.
+                    self._ledger.report(str(refusal))
+                    await trio.sleep(RETRY_S)
+                    continue
+                return pb.Response(commit=pb.ResponseCommit())
 
     async def _extend_vote(self, request: pb.RequestExtendVote) -> pb.Response:
         # The genesis switches extensions off, so the engine never asks.

@@ -120,5 +120,9 @@ async def look(ledger: OrderedLedger, rpc: EngineRpc) -> None:
         info = read_status(await rpc.call("status"))
     except (EngineRefused, MalformedBlock) as error:
         raise Unavailable(f"the engine's status: {error}") from None
+    except Unavailable:
+        ledger.silent = True
+        raise
+    ledger.silent = False
     ledger.catching_up = info.catching_up
     ledger.report("")

@@ -9,7 +9,7 @@ The states of an engine that is level with the others::
 
 Each start for one of these reasons doubles both limits, up to 64 times; a block with a vote of this
 validator, or any block where it is none, sets them back. Nothing is concluded while the engine
-fetches old blocks, or while this node executes one.
+says that it fetches old blocks, or while this node executes one.
 """
 
 from __future__ import annotations
@@ -62,11 +62,16 @@ class Standing:
             reason = ""
             if self._ledger.height > height:
                 reason = await self._look_at_block()
-            elif not (self._ledger.catching_up or self._ledger.executing):
+            elif not (self._fetching or self._ledger.executing):
                 reason = f"no block for {still_s:.0f} s"
             if reason:
                 self._patience = min(2 * self._patience, LONGEST)
                 return reason
+
+    @property
+    def _fetching(self) -> bool:
+        # What an engine said before it fell silent says nothing about now.
+        return self._ledger.catching_up and not self._ledger.silent
 
     def _still_s(self) -> float:
         # Validators that all stand still shall not all start again at the same time.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -24,7 +25,7 @@ from meshnode.services.ledger.handle import MAX_HOPS, Ledger
 from meshnode.services.ledger.snapshots import PinnedState, SnapshotStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from meshnode.domain.chain.application import Finalized
     from meshnode.domain.chain.canonical import Json
@@ -81,7 +82,9 @@ class OrderedLedger(Ledger):
         self.data_dir = data_dir
         self.snapshots = SnapshotStore(data_dir)
         self.executing = False
-        """Whether a decided block is being executed or waits for its commit."""
+        """Whether the engine waits for this node, which executes or commits a decided block."""
+        self.silent = False
+        """Whether the engine, when last asked how far it is, did not answer."""
         self._pinned: PinnedState | None = None
         self._pinning = trio.Event()
         self._snapshot_every = snapshot_every
@@ -154,15 +157,22 @@ class OrderedLedger(Ledger):
         """Raises Rejected unless a proposed block is valid and all its transactions succeed."""
         await self.thread.block(partial(self._ordered.process, block))
 
+    @contextmanager
+    def execution(self) -> Iterator[None]:
+        """What the engine waits for, for however long it takes."""
+        self.executing = True
+        try:
+            yield
+        finally:
+            self.executing = False
+
     async def decide(self, block: Block, block_hash: bytes) -> Finalized:
         """Execute a decided block without writing anything. Raises Rejected."""
-        self.executing = True
         return await self.thread.block(partial(self._ordered.decide, block, block_hash))
 
     async def commit(self) -> None:
         """Make the decided block's outcome the state. Raises StorageRefused; may be repeated."""
         await self.thread.block(self._ordered.commit)
-        self.executing = False
         self.state_height, self.state_app_hash = self._ordered.state_height, self._ordered.app_hash
         every = self._snapshot_every
         if every and self.state_height % every == 0 and not self.catching_up:

@@ -9,6 +9,7 @@ switches that no node has:
 ====================  ==========================================================================
 ``die_at``            kill this process at a point (see POINTS), in the block ``die_height``
 ``kill_engine_at``    the same for its engine
+``freeze_engine_at``  stop its engine there with SIGSTOP
 ``wrong_from``        compute another state from this height on
 ``lies_from``         propose a transaction that is invalid from this height on
 ``snapshot_every``    blocks between two snapshots
@@ -78,10 +79,10 @@ SYNC_POINTS = ("before chunk", "after exchange")
 engines: list[Engine] = []
 
 
-def _kill_engine() -> None:
+def _signal_engine(number: int) -> None:
     for engine in engines:
         try:
-            os.kill(engine.pid, signal.SIGKILL)
+            os.kill(engine.pid, number)
         except ProcessLookupError:
             continue
 
@@ -236,7 +237,9 @@ def switch_on(document: dict[str, Any]) -> None:
     if point := document.get("die_at"):
         put_points_in(Switch(point, height, _die))
     if point := document.get("kill_engine_at"):
-        put_points_in(Switch(point, height, _kill_engine))
+        put_points_in(Switch(point, height, partial(_signal_engine, signal.SIGKILL)))
+    if point := document.get("freeze_engine_at"):
+        put_points_in(Switch(point, height, partial(_signal_engine, signal.SIGSTOP)))
     if document.get("false_chunks"):
         offer_falsely()
     if chunk_bytes := document.get("chunk_bytes"):

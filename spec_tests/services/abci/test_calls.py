@@ -152,6 +152,8 @@ async def test_a_commit_waits_for_a_disk_that_refuses(
     write, refusals = LedgerDatabase.write_decided, [StorageRefused("full"), StorageRefused("full")]
 
     def refusing(*arguments: object) -> None:
+        # The engine waits for this node now, and is not replaced meanwhile (decision 0241).
+        assert engine.ledger.executing
         if refusals:
             raise refusals.pop()
         write(*arguments)  # type: ignore[arg-type]
@@ -160,7 +162,9 @@ async def test_a_commit_waits_for_a_disk_that_refuses(
     async with connected(tmp_path) as engine:
         await engine.handshake()
         await engine.finalize(transfer(0))
+        assert not engine.ledger.executing
         await engine.commit()
+        assert not engine.ledger.executing
         assert engine.ledger.trouble == "full"
         assert heights(tmp_path) == (1, 1)
 

@@ -21,7 +21,7 @@ class FakeLedger:
 
     def __init__(self) -> None:
         self.height = 0
-        self.catching_up = self.executing = False
+        self.catching_up = self.executing = self.silent = False
         self.latest: Any = None
         self.age_s = 0.5
         self.members: Sequence[str] = (OURS, THEIRS)
@@ -138,3 +138,11 @@ async def test_an_engine_that_has_a_reason_to_wait_is_left_alone(
     setattr(watched.ledger, attribute, True)
     await trio.sleep(20 * STILL_S)
     assert watched.reasons == []
+
+
+async def test_what_an_engine_said_before_it_fell_silent_is_no_reason(
+    watched: Watched, autojump_clock: object
+) -> None:
+    watched.ledger.catching_up = watched.ledger.silent = True
+    await trio.sleep(STILL_S + 1)
+    assert watched.reasons == ["no block for 90 s"]
