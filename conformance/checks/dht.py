@@ -129,7 +129,8 @@ def dht_find_node(context: Context) -> None:
     def search(target: bytes) -> None:
         reply, answer = _call(context, "GR-OP-017", "DHTFindNode", target_id=target)
         _judge_nodes(context, list(answer.nodes), reply)
-        if not answer.nodes:
+        if not answer.nodes or len(answer.nodes[0].node_id) != NODE_ID_BYTES:
+            # For what is no ID, a node may refuse to search.
             return
         for _ in range(TRIES):
             wanted = answer.nodes[0]
@@ -139,7 +140,7 @@ def dht_find_node(context: Context) -> None:
             found = wanted.node_id in [node.node_id for node in again.nodes]
             # A node may leave between two searches, but then it is not listed a second time.
             reply, answer = _call(context, "GR-OP-017", "DHTFindNode", target_id=target)
-            if found or not answer.nodes:
+            if found or not answer.nodes or len(answer.nodes[0].node_id) != NODE_ID_BYTES:
                 break
         why = f"{wanted.node_id.hex()} was listed but is not found"
         context.judge("DH-006", found, why, reply, again_reply)

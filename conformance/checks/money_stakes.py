@@ -197,7 +197,7 @@ class _TooMuch:
         after = read_money(context, account)
         shown = (before.answer, answer, after.answer)
         why = f"{amount:g} of {before.available:g} on {self.path}: status {answer.status}"
-        if self.locked and answer.ok and _overdrawn(before, after, amount):
+        if self.path == "/wallet/stake" and answer.ok and _overdrawn(before, after, amount):
             context.fails("NA-ERR-022", f"{why}, and nothing came in meanwhile", *shown)
             return True
         if self.path == "/wallet/stake":

@@ -59,7 +59,8 @@ class Layer(ToyNode):
             self._again += 1 if (method, target) in ONCE else 0
             return copy.deepcopy(known)
         connection = http.client.HTTPConnection(self._host, self._port, timeout=DEADLINE_S)
-        kept = {key: value for key, value in headers.items() if key.lower() != "host"}
+        # The length is that of the body, which may have been rewritten.
+        kept = {k: v for k, v in headers.items() if k.lower() not in ("host", "content-length")}
         try:
             connection.request(method, target, sent or None, kept)
             answer = connection.getresponse()
@@ -144,12 +145,14 @@ class Layer(ToyNode):
 
     def _hooked(self, operation: str, request: Any, answer: Any) -> Any:
         if isinstance(answer, str) or (operation in messages.OPERATIONS and request is None):
-            # Hooks change answers; an error status can only become another status.
+            # Hooks change answers; an error status can only become another status, unless the
+            # hook says that it answers itself.
             try:
                 changed = self.grpc_hook(operation, request, {})
             except (KeyError, AttributeError):
                 return answer
-            return changed if isinstance(changed, str) else answer
+            itself = getattr(self.grpc_hook, "answers_itself", False)
+            return changed if itself or isinstance(changed, str) else answer
         return self.grpc_hook(operation, request, answer)
 
 

@@ -41,6 +41,7 @@ STAKE, FUNDS = 2, 3
 ENDLESS = 1_000_000
 # Time for nodes that share few cores to reach the same round.
 HELD_WITHIN_S = 300.0
+CLAIMED_WITHIN_S = 150.0
 # Turns a gradient of one node into one of another: the same values, for the given round and
 # weights, signed with the other node's key.
 SIGN = """
@@ -94,7 +95,7 @@ def accept_updates(folder: Path, url: str) -> None:
 
 @contextmanager
 def paid_holder(folder: Path, port: int) -> Iterator[str]:
-    """Run a node whose work for another one is on the chain as a proof; yield its URL."""
+    """Run a node whose work for another one is on the chain as two proofs; yield its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     with node(folder / "driver", port, "--layers", "0-1") as driver:
         options = ("--layers", "2-7", "--tracker", driver)
@@ -113,6 +114,13 @@ def paid_holder(folder: Path, port: int) -> Iterator[str]:
 
             _must(driver, "/api/v1/inference", asked)
             until("no proof was verified", verified)
+
+            def again() -> bool:
+                ask(driver, "POST", "/api/v1/inference", asked)
+                return len((ask(holder, "GET", "/api/v1/proofs") or {}).get("proofs", ())) > 1
+
+            # A node claims some of its work only.
+            until("there is no second proof", again, CLAIMED_WITHIN_S)
             yield holder
 
 

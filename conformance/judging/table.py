@@ -177,6 +177,17 @@ ALSO: dict[str, set[str]] = {
     "training-global: diloco.inner_steps_total has another type": {"TR-RULE-013"},
     "transfer: to has another type": {"NA-WALLET-001"},
     "transfer: amount has another type": {"NA-WALLET-001"},
+    "transfer: memo has another type": {"NA-WALLET-001"},
+    "unstake: unstake.amount has another type": {"NA-WALLET-004"},
+    "layers: total_layers has another type": {"NA-SANE-015"},
+    "network: nodes.total has another type": {"NA-SANE-015"},
+    "proofs: stats.total_verified has another type": {"NA-SANE-015"},
+    # Without a list, or without its ids, it does not have the transfer that was just made.
+    **{
+        f"transactions: {path} {does}": {"NA-WALLET-006"}
+        for path in ("transactions", "transactions[].id")
+        for does in ("is left out", "has another type")
+    },
     "INTERNAL for an absent layer": {"PL-FWD-004"},
     # All three say that a final answer has logits, and one answer violates all of them.
     "logits before the last shard": {"PL-FWD-004", "PL-FWD-005"},

@@ -79,19 +79,21 @@ class LockedCounts:
     """A node that takes for a stake what is staked already."""
 
     def __init__(self) -> None:
-        self.taken = 0.0
+        self.taken = self.staked = 0.0
 
     def __call__(self, asked: Asked, response: Response) -> None:
-        """Accept a stake of a little more than is available, and show it."""
+        """Accept a stake of more than is available, as far as that goes, and show it."""
         if asked.path == f"{WALLET}/stake" and response.status == 402:
             details = response.json["error"]["details"]
-            if details["required"] - details["available"] < 1:
+            if details["required"] - details["available"] < max(1, self.staked):
                 self.taken += details["required"]
                 stake = {"amount": details["required"], "duration_days": 30}
                 response.status, response.json = 200, {"success": True, "stake": stake}
-        elif asked.path == f"{WALLET}/balance" and response.status == 200 and self.taken:
-            response.json["balances"]["available"] -= self.taken
-            response.json["balances"]["staked"] += self.taken
+        elif asked.path == f"{WALLET}/balance" and response.status == 200:
+            balances = response.json["balances"]
+            self.staked = balances["staked"]
+            balances["available"] -= self.taken
+            balances["staked"] += self.taken
 
 
 class OnlyWithMemo:
@@ -222,9 +224,7 @@ def oldest(asked: Asked, response: Response) -> None:
     """List the oldest blocks where no bound is given."""
     if asked.path == "/api/blocks" and response.status == 200 and "before" not in asked.query:
         many = len(response.json["blocks"])
-        response.json["blocks"] = [
-            {"height": height, "hash": f"hash{height}"} for height in range(many, 0, -1)
-        ]
+        response.json["blocks"] = [{"height": height} for height in range(many, 0, -1)]
 
 
 def fee_as_send(asked: Asked, response: Response) -> None:
