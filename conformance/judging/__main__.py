@@ -1,7 +1,8 @@
 """`python -m conformance.judging`: judge the suite, print the kill matrix, write JUDGE.md.
 
 Exits with 1 on any gap: a mutant that is not caught or violates other MUSTs, a variant that fails,
-silence or garbage that proves something, a MUST that no run against real nodes proves.
+silence or garbage that proves something, a MUST that no run against real nodes proves. It takes an
+hour: with `--rows FILE --resume` it goes on with the rows that the file lacks, or has with a gap.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from conformance.judging.derived.judge import (
 from conformance.judging.derived.table import NodeTable
 from conformance.judging.layer import Layer
 from conformance.judging.nodes import Rig, rest, rig, train
+from conformance.judging.rows import Judged, Rows
 from conformance.judging.states import accept_updates
 from conformance.judging.table import Mutant, Variant, mutants, variants
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
@@ -44,18 +46,6 @@ SAMPLE = 20
 UNSHOWN = frozenset({"rpc PipelineForward", "rpc GetWeights"})
 HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API, Profile.OPENAI})
 RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
-
-
-@dataclass
-class Judged:
-    """How one row of the table ended; `gap` is empty if it ended as expected."""
-
-    group: str
-    name: str
-    ident: str
-    level: str
-    gap: str
-    took_s: float
 
 
 def everything(settings: dict[str, Any], **changes: Any) -> Target:
@@ -103,9 +93,7 @@ def judge_variant(layer: Layer, target: Target, row: Variant) -> str:
     )
 
 
-def each(
-    group: str, rows: list[Any], judge: Callable[[Any], str], found: list[Judged], only: str
-) -> None:
+def each(group: str, rows: list[Any], judge: Callable[[Any], str], found: Rows, only: str) -> None:
     """Judge the rows of one group, one after the other."""
     parts = only.split("|")
     chosen = [
@@ -114,11 +102,14 @@ def each(
         if any(part in row.name or part in getattr(row, "ident", "") for part in parts)
     ]
     for at, row in enumerate(chosen):
+        ident = getattr(row, "ident", "")
+        if found.has((group, row.name, ident)):
+            continue
         began = time.monotonic()
         gap = judge(row)
         level = row.level.value if isinstance(row, Mutant) else ""
         took_s = time.monotonic() - began
-        found.append(Judged(group, row.name, getattr(row, "ident", ""), level, gap, took_s))
+        found.add(Judged(group, row.name, ident, level, gap, took_s))
         if gap or sys.stderr.isatty():
             print(f"{group} {at + 1}/{len(chosen)} {row.name}: {gap or 'as expected'}",
                   file=sys.stderr, flush=True)  # fmt: skip
@@ -153,9 +144,7 @@ def tabulate(name: str, judge: DerivedJudge, faults: list[Fault], within_s: floa
     return NodeTable(name, tuple(ended), len(faults) - len(ended), len(again), unlike)
 
 
-def through_layer(
-    running: Rig, found: list[Judged], only: str, derived_s: float
-) -> list[NodeTable]:
+def through_layer(running: Rig, found: Rows, only: str, derived_s: float) -> list[NodeTable]:
     """Judge mutants, variants and hostile behaviour, then derived faults, through the layer."""
     layer = Layer(running.settings["url"], running.settings["grpc"])
     layer.remembers_for = running.settings["token"]
@@ -167,7 +156,7 @@ def through_layer(
     with Toy(layer) as served:
         behind = through(running, served)
         control = blamed(Runner(replace(behind, examples=2)).run())
-        found.append(Judged("control", "no mutant at all", "", "", control, 0.0))
+        found.add(Judged("control", "no mutant at all", "", "", control, 0.0))
         each("mutant", mutants(), lambda row: judge_mutant(layer, behind, row), found, only)
         each("variant", variants(), lambda row: judge_variant(layer, behind, row), found, only)
         layer.rewrite = same_request
@@ -197,9 +186,15 @@ def main() -> int:
     parser.add_argument("--no-acceptance", action="store_true", help="run only the fault layer")
     parser.add_argument("--derived-s", type=float, default=900.0,
                         help="seconds for the derived faults of each node; 0 for none")  # fmt: skip
+    parser.add_argument("--rows", type=Path, metavar="FILE",
+                        help="where each row is kept as soon as it is known")  # fmt: skip
+    parser.add_argument("--resume", action="store_true",
+                        help="judge only what the file lacks, or has with a gap")  # fmt: skip
     parser.add_argument("--folder", type=Path, help="folder of the nodes; default: a temporary one")
     options = parser.parse_args()
-    found: list[Judged] = []
+    found = Rows(options.rows)
+    if options.resume:
+        found.read()
     with tempfile.TemporaryDirectory(prefix="judge-") as temporary:
         folder = options.folder or Path(temporary)
         if not options.no_acceptance:
@@ -212,11 +207,11 @@ def main() -> int:
             accept_updates(folder / "layer", running.urls[0])
             train(running)
             tables += through_layer(running, found, options.only, options.derived_s)
-    text = matrix.render(found, runs, tables)
+    text = matrix.render(found.found, runs, tables)
     print(text)
     if not options.only and not options.no_acceptance:
         matrix.FILE.write_text(text, encoding="utf-8")
-    return 1 if matrix.gaps(found, runs, tables) else 0
+    return 1 if matrix.gaps(found.found, runs, tables) else 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance import messages
-from conformance.judging.toy.answers import Asked, Response, error
+from conformance.judging.toy.answers import Asked, Response, data_of, error
 
 Http = Callable[[Asked, Response], None]
 Grpc = Callable[[str, Any, Any], Any]
@@ -118,11 +118,11 @@ def reindexed(values: list[Any], indices: Callable[[int], int]) -> list[Any]:
 
 
 def raw_events(frame: str, old: str = "", new: str = "") -> Http:
-    """Frame the events with `frame`, in which `{}` is the JSON, and replace text in them."""
+    """Frame the events with `frame`, in which `{}` is the data, and replace text in them."""
 
     def hook(asked: Asked, response: Response) -> None:
         if response.events is not None:
-            text = "".join(frame.replace("{}", json.dumps(event)) for event in response.events)
+            text = "".join(frame.replace("{}", data_of(event)) for event in response.events)
             response.raw = (text.replace(old, new) if old else text).encode()
             response.headers = {"Content-Type": "text/event-stream"}
 
@@ -132,7 +132,7 @@ def raw_events(frame: str, old: str = "", new: str = "") -> Http:
 def unended(asked: Asked, response: Response) -> None:
     """Frame the events as documented, but without a blank line after the last one."""
     if response.events is not None:
-        frames = [f"data: {json.dumps(event)}\n" for event in response.events]
+        frames = [f"data: {data_of(event)}\n" for event in response.events]
         response.raw = "\n".join(frames).encode()
         response.headers = {"Content-Type": "text/event-stream"}
 

@@ -385,5 +385,9 @@ ROWS += [(name, no_http_hook, hook) for name, hook in GRPC_VARIANTS.items()]
 # It lists what it has: a layer that it listed and did not find would be GR-CODE-014's.
 ROWS.append((
     "a pipeline without the layer",
-    on("/api/v1/status", put("layers", [1, 3])), grpc_status("PipelineForward", "NOT_FOUND"),
+    on("/api/v1/status", put("layers", [0, 2, 3])),
+    lambda called, request, answer: (
+        "NOT_FOUND"
+        if called == "PipelineForward" and request is not None and request.target_shard == 1
+        else answer),
 ))  # fmt: skip

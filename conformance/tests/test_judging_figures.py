@@ -1,12 +1,14 @@
 """The results of judging the suite: gaps, the runs that prove each MUST, and JUDGE.md."""
 
+from pathlib import Path
+
 import pytest
 
 from conformance.catalogue import load
 from conformance.judging import matrix
-from conformance.judging.__main__ import Judged
 from conformance.judging.acceptance import NOT_SHOWN, Accepted, gaps, never_proved, proved_in
 from conformance.judging.hooks import on, put
+from conformance.judging.rows import Judged, Rows
 from conformance.judging.toy.serving import Serving
 from conformance.tests.conftest import Judge
 
@@ -69,3 +71,20 @@ def test_the_file_has_the_figures_the_gaps_and_the_proofs(judge: Judge) -> None:
     assert "| NA-STATUS-001 | 1 2 |" in text
     assert "| NA-METRICS-001 | none |" in text
     assert f"- {UNSEEN}: {WHY}" in text
+
+
+def test_a_judging_goes_on_with_what_its_file_lacks_or_has_with_a_gap(tmp_path: Path) -> None:
+    held = Judged("mutant", "one", "NA-PEERS-001", "MUST", "", 1.0)
+    missed = Judged("variant", "one", "", "", "not caught", 1.0)
+    first = Rows(tmp_path / "rows.jsonl")
+    for row in (held, missed):
+        first.add(row)
+    again = Rows(tmp_path / "rows.jsonl")
+    again.read()
+    assert again.has(held.key)
+    assert not again.has(missed.key)
+    again.add(Judged("variant", "one", "", "", "", 1.0))
+    assert [row.gap for row in again.found] == ["", ""]
+    last = Rows(tmp_path / "rows.jsonl")
+    last.read()
+    assert last.has(missed.key)

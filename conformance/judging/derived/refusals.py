@@ -179,16 +179,17 @@ def _posted(route: Route) -> Fault:
 
 
 def _accepted(operation: str) -> Fault:
-    """Turn an application-level refusal into a success."""
+    """Turn an application-level refusal, which says why, into a success."""
 
     def hook(called: str, request: Any, answer: Any) -> Any:
         if called != operation or isinstance(answer, str):
             return answer
-        key = "accepted" if operation == "GossipGradient" else "success"
-        if answer.get(key):
+        key, why = "success", "error_message"
+        if operation == "GossipGradient":
+            key, why = "accepted", "reason"
+        if answer.get(key) or not answer.get(why):
             return answer
-        rest = {k: v for k, v in answer.items() if k not in ("error_message", "reason")}
-        return {**rest, key: True}
+        return {**{k: v for k, v in answer.items() if k != why}, key: True}
 
     touched = frozenset({f"rpc {operation}"})
     return Fault(

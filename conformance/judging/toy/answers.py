@@ -1,5 +1,6 @@
 """Requests and answers of the toy before they are encoded, and the hooks that change them."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,14 @@ class Asked:
     authorized: bool
     query: str = ""
     authorization: str | None = None
+
+
+def data_of(event: Any) -> str:
+    """Return the data of an event of a stream.
+
+    A string stands for data that is no JSON, such as the end of a stream of OpenAI's.
+    """
+    return event if isinstance(event, str) else json.dumps(event)
 
 
 @dataclass(frozen=True)

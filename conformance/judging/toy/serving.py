@@ -14,7 +14,7 @@ import grpc
 from conformance import messages
 from conformance.catalogue import SERVED, Effect
 from conformance.editions import DRAFT
-from conformance.judging.toy.answers import Response, Sent
+from conformance.judging.toy.answers import Response, Sent, data_of
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN, ToyNode
 from conformance.target import GRPC_PORT_OFFSET, Target
 
@@ -43,12 +43,8 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
                 body = response.raw
             elif response.events is not None:
                 kind = "text/event-stream"
-                # A string stands for data that is no JSON, such as the end of a stream of OpenAI's.
-                frames = (
-                    event if isinstance(event, str) else json.dumps(event)
-                    for event in response.events
-                )
-                body = "".join(f"data: {frame}\n\n" for frame in frames).encode()
+                frames = (f"data: {data_of(event)}\n\n" for event in response.events)
+                body = "".join(frames).encode()
             else:
                 body = json.dumps(response.json).encode()
             self.send_response(response.status)
