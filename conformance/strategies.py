@@ -103,6 +103,8 @@ IMPOSSIBLE = (
 SURELY_BAD = (
     BadBody({"max_tokens": 1}, MISSING), _with("temperature", 2.5, RANGE),
     _with("temperature", -0.5, RANGE), _with("max_tokens", 1.5, TYPE), *IMPOSSIBLE,
+    _with("temperature", True, TYPE), _with("top_p", True, TYPE), _with("stop", "once", TYPE),
+    _with("stream", "yes", TYPE),
 )  # fmt: skip
 
 bad_bodies: st.SearchStrategy[BadBody] = st.one_of(
@@ -120,6 +122,8 @@ bad_bodies: st.SearchStrategy[BadBody] = st.one_of(
     st.sampled_from(IMPOSSIBLE),
 )  # fmt: skip
 
+# What some readers of JSON take all the same.
+NEARLY_JSON = b'{"prompt": "Hello", "max_tokens": 1, "not_in_the_document": NaN}'
 broken_json = st.sampled_from(
     [b"{", b'{"prompt": "Hello"', b"prompt=Hello", b'{"prompt": \xff}', b"[1, 2", b'{"prompt": }']
 )

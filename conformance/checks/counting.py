@@ -46,11 +46,12 @@ def inference_counted(context: Context) -> None:
     context.judge("NA-COUNT-003", not wrong, why, answer)
 
 
-@requirement("NA-COUNT-007")
+@requirement("NA-COUNT-007", "NA-COUNT-001")
 def inference_counted_early(context: Context) -> None:
     """POST /inference that ends early at a stop sequence, and read the metrics around it."""
     body = early(context)
     risen: list[float] = []
+    compared = Comparison(context)
     for _ in range(TRIES):
         before = counted(context)
         answer = context.infer(body)
@@ -59,6 +60,10 @@ def inference_counted_early(context: Context) -> None:
             raise Skipped(f"the generation did not end early, status {answer.status}")
         after = counted_after(context, before, tokens=bool(made))
         risen.append(after[1] - before[1])
+        asked = after[0] - before[0]
+        why = f"requests_total rose by {asked:g}, for a generation that a stop sequence ends"
+        compared.note("NA-COUNT-001", asked >= 1, why, before[2], answer, after[2])
+    compared.conclude()
     # Others may use the target too, but hardly for the same number of tokens each time.
     why = f"{made} tokens of at most {EARLY_TOKENS} were generated, {brief(risen)} counted"
     wrong = len(set(risen)) == 1 and risen[0] != made

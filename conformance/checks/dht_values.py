@@ -27,7 +27,7 @@ VALUES = (
     "before\0after",
     "0123456789" * 7000,
 )
-MANY, TIMES = 16, 4
+MANY, TIMES = 17, 4
 # The first edition that stores under keys of other lengths.
 STORED_SINCE = 4
 # Lengths that are not those of an ID.
@@ -101,7 +101,9 @@ def alike(key: bytes) -> list[bytes]:
     found += [key[:4] + os.urandom(NODE_ID_BYTES - 4) for _ in range(3)]
     found += [os.urandom(NODE_ID_BYTES - 4) + key[-4:] for _ in range(3)]
     found += [bytes([0x80 + at]) * 4 + key[4:] for at in range(3)]
-    found += [key[:9] + bytes([at]) + key[10:] for at in (0, 255)]
+    # Two that are alike up to a zero.
+    found += [key[:9] + b"\0" + os.urandom(NODE_ID_BYTES - 10) for _ in range(2)]
+    found += [key[:9] + b"\xff" + key[10:]]
     word = key.hex()[:NODE_ID_BYTES].encode()
     found += [word[:-1] + end for end in (b"f", b"F", b" ", b"\n")]
     return found[:MANY]

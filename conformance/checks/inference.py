@@ -216,6 +216,8 @@ def _judge_result(
     context.observe("NA-INF-027", f"finish_reason {brief(result.get('finish_reason'))}", answer)
 
 
+# Editions before did not ask whether NaN is refused.
+NEARLY_SINCE = 4
 _REFUSED_IDS = ("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029",
                 "NA-INF-031")  # fmt: skip
 
@@ -250,6 +252,8 @@ def inference_refused(context: Context) -> None:
         refuse("NA-INF-021", answer, content.decode("utf-8", "replace"))
 
     explore(context, strategies.broken_json, send_bytes, examples=6)
+    if context.edition >= NEARLY_SINCE:
+        send_bytes(strategies.NEARLY_JSON)
     answer = context.infer({"prompt": "Hello", "max_tokens": 1, "not_in_the_document": 1})
     context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
 

@@ -6,7 +6,7 @@ What several stakes become together is not shown; that two places say the same o
 
 import math
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, timedelta
 
 from conformance.checks.money import (
     EXACT,
@@ -29,6 +29,8 @@ from conformance.strictjson import Json, is_int, is_number
 
 # Each longer than the one before it, and than any other stake of a run.
 LONGER = (DAYS + 15, DAYS + 30)
+# Since then a shorter stake follows, which must not free what is locked for longer.
+SHORTER_SINCE = 4
 # Above what is available by so much that no reward of a moment covers it.
 A_LITTLE = 10.0
 # The smallest stake of which a half is more than a rounding.
@@ -49,13 +51,14 @@ def _term(document: Json, of: str, key: str) -> Json:
 
 @requirement("NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030")
 def stake_terms(context: Context) -> None:
-    """POST /wallet/stake twice for longer and longer, then /wallet/unstake a part."""
+    """POST /wallet/stake for longer, still longer and shorter, then /wallet/unstake a part."""
     account = context.target.second
     if context.target.second_token is None:
         raise Skipped("the target declares no second_token")
     before = read_money(context, account)
-    sums, starts = before.staked, []
-    for days in LONGER:
+    sums, starts, locked = before.staked, [], date.min
+    terms = (*LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
+    for days in terms:
         answer, result, amount = staked(context, account, days)
         sums += amount
         named, begins = (
@@ -68,7 +71,8 @@ def stake_terms(context: Context) -> None:
             # A stake that is merged with others may be locked for longer.
             context.judge("NA-WALLET-027", named >= days, why, answer)
         after = read_money(context, account)
-        _judge_balance(context, sums, result, answer, after)
+        locked = max(locked, day(_term(result, "stake", "unlock_date")) or locked)
+        _judge_balance(context, sums, locked, answer, after)
     for each in (account, context.target.valid):
         # What has just been staked may be locked; the operator may have an older stake.
         if _judge_part(context, each, starts[-1]):
@@ -76,13 +80,15 @@ def stake_terms(context: Context) -> None:
 
 
 def _judge_balance(
-    context: Context, sums: float, result: dict[str, Json], answer: Answer, after: Money
+    context: Context, sums: float, locked: date, answer: Answer, after: Money
 ) -> None:
-    """Rule on the staking of the balance, if it is of all that is staked."""
+    """Rule on the staking of the balance, if it is of all that is staked.
+
+    ``locked`` is the last date of all stakes so far, ``date.min`` if they name none.
+    """
     amount = _term(after.document, "staking", "amount")
     ends = day(_term(after.document, "staking", "unlock_date"))
-    locked = day(_term(result, "stake", "unlock_date"))
-    if is_number(amount) and near(float(amount), sums) and ends and locked:
+    if is_number(amount) and near(float(amount), sums) and ends and locked > date.min:
         why = (
             f"the balance unlocks {amount:g} on {ends}, with a stake that is locked until {locked}"
         )

@@ -17,7 +17,7 @@ from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import ANONYMOUS, bearer
 from conformance.registry import requirement
-from conformance.strictjson import Json
+from conformance.strictjson import Json, brief
 
 STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
 # Statuses of a peer that is not there, has no room, or took too long.
@@ -74,12 +74,13 @@ def guards_steady(context: Context) -> None:
 
 @requirement("NA-AUTH-023")
 def guards_first(context: Context) -> None:
-    """POST bodies that no route can take, with an invented token."""
-    for path in POSTED:
-        answer = context.api("POST", path, credential=INVENTED, json_body={})
+    """POST and PATCH bodies that no route can take, with an invented token."""
+    bodies: list[tuple[str, str, Json]] = [("POST", path, {}) for path in POSTED]
+    for method, path, body in (*bodies, ("PATCH", CONFIG.path, [])):
+        answer = context.api(method, path, credential=INVENTED, json_body=body)
         if answer.status in ABSENT or answer.status >= 500:
             continue
-        why = f"POST {path} with an invalid token and an empty body: status {answer.status}"
+        why = f"{method} {path} with an invalid token and {brief(body)}: status {answer.status}"
         context.judge("NA-AUTH-023", answer.status == 401, why, answer)
 
 

@@ -35,6 +35,15 @@ class Asked:
     authorization: str | None = None
 
 
+def read_json(body: bytes) -> Any:
+    """Parse a body. Raises ValueError, also for NaN and Infinity."""
+
+    def refuse(name: str) -> Any:
+        raise ValueError(name)
+
+    return json.loads(body, parse_constant=refuse)
+
+
 def data_of(event: Any) -> str:
     """Return the data of an event of a stream.
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.judging.toy.answers import Response, error
+from conformance.judging.toy.answers import Response, day, error
 
 
 @dataclass
@@ -27,6 +27,17 @@ def balance(account: Account) -> dict[str, Any]:
                "unlock_date": "2026-01-31", "multiplier": 1.1, **account.staking}  # fmt: skip
     return {"address": account.address, "staking": staking,
             "balances": {key: round(value, 6) for key, value in figures.items()}}  # fmt: skip
+
+
+def term_of(days: int) -> dict[str, Any]:
+    """The terms of a stake that begins today."""
+    return {"duration_days": days, "start_date": day(0), "unlock_date": day(days),
+            "multiplier": 1.1}  # fmt: skip
+
+
+def last_of(staking: dict[str, Any], term: dict[str, Any]) -> dict[str, Any]:
+    """The terms of all that is staked: none of it is unlocked before the last date."""
+    return {**term, "unlock_date": max(term["unlock_date"], staking.get("unlock_date", ""))}
 
 
 def poor(amount: float, account: Account) -> Response:

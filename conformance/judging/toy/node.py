@@ -27,11 +27,12 @@ from conformance.judging.toy.answers import (
     no_grpc_hook,
     no_http_hook,
     now,
+    read_json,
     same_call,
     same_request,
 )
 from conformance.judging.toy.calls import HELD, LAYERS, SHAPE, SIGNED, ToyShard, ToyTable, trained
-from conformance.judging.toy.money import Account, balance, poor
+from conformance.judging.toy.money import Account, balance, last_of, poor, term_of
 from conformance.judging.toy.prompts import inference_fault
 from conformance.messagefile import MessageFile
 
@@ -108,7 +109,7 @@ class ToyNode:
         scheme, _, token = (sent.headers.get("Authorization") or "").partition(" ")
         given = token if scheme.lower() == "bearer" else None
         try:
-            body = json.loads(sent.body) if sent.body else None
+            body = read_json(sent.body) if sent.body else None
         except ValueError:
             body, broken = None, True
         else:
@@ -277,10 +278,10 @@ class ToyNode:
         if amount > account.available:
             return poor(amount, account)
         account.available, account.staked = account.available - amount, account.staked + amount
-        account.staking = {"duration_days": days, "start_date": day(0), "unlock_date": day(days),
-                           "multiplier": 1.1}  # fmt: skip
+        term = term_of(days)
+        account.staking = last_of(account.staking, term)
         return Response(json={
-            "success": True, "stake": {"amount": amount, **account.staking},
+            "success": True, "stake": {"amount": amount, **term},
             "new_balance": {"available": account.available, "staked": account.staked},
         })  # fmt: skip
 
