@@ -11,6 +11,7 @@ from conformance.checks.money import (
     EXACT,
     TRIES,
     Comparison,
+    near,
     read_money,
     still,
 )
@@ -20,6 +21,9 @@ from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number
+
+# The first edition in which a refused unstake is followed in the balance.
+REFUSED_SINCE = 4
 
 
 @requirement("NA-WALLET-023")
@@ -101,3 +105,9 @@ def money_unstaked_excess(context: Context) -> None:
         context.judge("NA-WALLET-024", least, why, before.answer, answer)
     elif 400 <= answer.status < 500 or result.get("success") is False:
         context.holds("NA-WALLET-024", before.answer, answer)
+        after = read_money(context, account)
+        if context.edition >= REFUSED_SINCE:
+            kept = near(after.staked, before.staked)
+            why = f"the unstake of {amount:g} is refused, and {after.staked:g} are staked"
+            why = f"{before.staked:g} staked; {why}"
+            context.judge("NA-WALLET-024", kept, why, before.answer, answer, after.answer)

@@ -27,9 +27,12 @@ VALUES = (
     "before\0after",
     "0123456789" * 7000,
 )
-MANY, TIMES = 17, 4
+MANY, TIMES = 18, 4
 # The first edition that stores under keys of other lengths.
 STORED_SINCE = 4
+# The first that asks what becomes of senders with IDs of other lengths.
+ODD_SINCE = 4
+ODD = (7, 19, 21)
 # Lengths that are not those of an ID.
 LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
 # Numbers under which a reader might look for the value of a store.
@@ -96,8 +99,8 @@ def dht_values(context: Context) -> None:
 
 
 def alike(key: bytes) -> list[bytes]:
-    """Return keys that begin alike, end alike, or differ in case, space, or what is no text."""
-    found = [key]
+    """Return keys that begin or end alike, or differ in order, case, space, or what is no text."""
+    found = [key, key[::-1]]
     found += [key[:4] + os.urandom(NODE_ID_BYTES - 4) for _ in range(3)]
     found += [os.urandom(NODE_ID_BYTES - 4) + key[-4:] for _ in range(3)]
     found += [bytes([0x80 + at]) * 4 + key[4:] for at in range(3)]
@@ -126,9 +129,11 @@ def dht_moved(context: Context) -> None:
     context.judge("DH-024", times <= 1, why, ping, reply)
 
 
-@requirement("DH-027")
+@requirement("DH-027", "DH-003", "GR-CODE-001")
 def dht_unreachable(context: Context) -> None:
-    """Call DHTPing as a sender that names no address, and search for its ID."""
+    """Call DHTPing as a sender without an address, and as some with odd IDs; search for them."""
+    if context.edition >= ODD_SINCE:
+        _judge_odd_senders(context)
     ident = os.urandom(NODE_ID_BYTES)
     nowhere = messages.make("DHTNodeInfo", node_id=ident)
     ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=nowhere))
@@ -140,6 +145,27 @@ def dht_unreachable(context: Context) -> None:
     bare = [node for node in answer.nodes if node.node_id == ident and not (node.ip and node.port)]
     why = "a sender without an address is listed without one"
     context.judge("DH-027", not bare, why, ping, reply)
+
+
+def _judge_odd_senders(context: Context) -> None:
+    """Call DHTPing with senders whose IDs have other lengths, and look whom the node lists."""
+    for length in ODD:
+        sender = messages.make(
+            "DHTNodeInfo", node_id=os.urandom(length), ip=SENDER.ip, port=SENDER.port
+        )
+        ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+        if ping.code in (UNKNOWN, *OF_AUTHENTICATION):
+            return
+        why = f"a sender with an ID of {length} bytes ends with {ping.code}"
+        context.judge("GR-CODE-001", ping.code in DOCUMENTED_CODES, why, ping)
+        request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=os.urandom(
+            NODE_ID_BYTES))  # fmt: skip
+        reply = context.grpc.call("DHTFindNode", request)
+        answer = _parsed("DHTFindNodeResponse", reply)
+        if answer is not None and answer.nodes:
+            odd = [node.node_id for node in answer.nodes if len(node.node_id) != NODE_ID_BYTES]
+            why = f"after a ping by a sender with an ID of {length} bytes, {brief(odd)} is listed"
+            context.judge("DH-003", not odd, why, ping, reply)
 
 
 @requirement("DH-025")

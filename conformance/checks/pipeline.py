@@ -13,6 +13,9 @@ from typing import Any
 from conformance import messages
 from conformance.catalogue import fields_of_message
 from conformance.checks.answers import (
+    DOCUMENTED_CODES,
+    OF_AUTHENTICATION,
+    UNKNOWN,
     judge_failure_reason,
     judge_message,
     judge_pass_reason,
@@ -38,6 +41,8 @@ from conformance.strictjson import brief
 
 _FIELDS = fields_of_message("PipelineForwardResponse")
 FAR_AHEAD = 3
+# The first edition in which a pass has a shape that its values do not fill.
+MISSHAPEN_SINCE = 4
 # The node cannot serve the call now, or no longer has the layer: its answers are not at fault.
 ELSEWHERE = (*BUSY, "NOT_FOUND")
 
@@ -202,10 +207,16 @@ def _close(context: Context, ident: str) -> None:
     context.grpc.call("PipelineForward", closing)
 
 
-@requirement("PL-FWD-006", "PL-FWD-007", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
+_AHEAD = ("PL-FWD-006", "PL-FWD-007", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "GR-CODE-001")
+
+
+@requirement(*_AHEAD, *_FIELDS)
 def pipeline_ahead(context: Context) -> None:
-    """Continue a session that was never started, at a position far ahead."""
-    count = hidden_shape(context)[1]
+    """Continue a session that was never started, far ahead; send values that fill no such shape."""
+    shape = hidden_shape(context)
+    if context.edition >= MISSHAPEN_SINCE:
+        _judge_misshapen(context, [*shape[:-1], shape[-1] + 1])
+    count = shape[1]
     reply = send_forward(context, use_cache=True, position_ids=positions(count, FAR_AHEAD))
     answer = _answer(context, reply)
     if answer is None:
@@ -213,6 +224,13 @@ def pipeline_ahead(context: Context) -> None:
         return
     judge_pass_reason(context, answer, reply)
     context.observe("PL-FWD-006", f"success {answer.success}: {answer.error_message}", reply)
+
+
+def _judge_misshapen(context: Context, shape: list[int]) -> None:
+    reply = send_forward(context, hidden_shape=shape)
+    if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
+        why = f"values that do not fill {shape} end with {reply.code}: {reply.details}"
+        context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
 
 
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))
