@@ -104,7 +104,8 @@ SURELY_BAD = (
     BadBody({"max_tokens": 1}, MISSING), _with("temperature", 2.5, RANGE),
     _with("temperature", -0.5, RANGE), _with("max_tokens", 1.5, TYPE), *IMPOSSIBLE,
     _with("temperature", True, TYPE), _with("top_p", True, TYPE), _with("stop", "once", TYPE),
-    _with("stream", "yes", TYPE), _with("top_k", True, TYPE), _with("stop", True, TYPE),
+    _with("max_tokens", True, TYPE), _with("stream", "yes", TYPE), _with("top_k", True, TYPE),
+    _with("stop", True, TYPE),
 )  # fmt: skip
 
 bad_bodies: st.SearchStrategy[BadBody] = st.one_of(

@@ -150,6 +150,8 @@ def get_checkpoint(context: Context) -> None:
             _judge_given(context, checkpoint, same, f"model_hash {checkpoint.model_hash}")
         same = _by_version(context, checkpoint.version)
         _judge_given(context, checkpoint, same, f"min_version {checkpoint.version}")
+        if context.edition >= ODD_SINCE and checkpoint.version < FAR_ROUND:
+            _by_version(context, checkpoint.version + 1)
         if checkpoint.model_hash and context.edition >= ODD_SINCE:
             name, version = checkpoint.model_hash, checkpoint.version
             both = _checkpoint(context, model_hash=name, min_version=version)
