@@ -18,7 +18,7 @@ PARAMETERS: tuple[dict[str, Json], ...] = ({}, {"height": "1"}, {"height": 1})
 # Methods of consensus engines and others that would change a node or reveal its keys.
 ADMINISTRATIVE = (
     "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
-    "export_private_key", "priv_validator_key", "stop", "shutdown",
+    "export_private_key", "private_key", "priv_validator_key", "priv_validator", "stop", "shutdown",
 )  # fmt: skip
 
 
