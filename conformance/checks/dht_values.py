@@ -34,6 +34,7 @@ STORED_SINCE = 4
 # The first that asks what becomes of senders with odd IDs, and of a value after a moment.
 ODD_SINCE = 4
 KEPT_S = 0.5
+OTHER = "192.0.2.99:9099"
 ODD = (7, 19, 21)
 # Lengths that are not those of an ID.
 LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
@@ -68,7 +69,7 @@ def _found(context: Context, key: bytes) -> tuple[Reply, str | None]:
     return reply, answer.value if answer.found else None
 
 
-@requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011")
+@requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011", "DH-019")
 def dht_values(context: Context) -> None:
     """Store long, foreign and many values, under keys that resemble one another; look each up."""
     for value in VALUES:
@@ -97,6 +98,10 @@ def dht_values(context: Context) -> None:
         why = f"looked up {len(looks)} times: {brief([found for _, found in looks])}"
         held = all(found == value for _, found in looks)
         context.judge("DH-023", held, why, stored, *(reply for reply, _ in looks))
+        if context.edition >= ODD_SINCE and _stored(context, key, OTHER) is None:
+            reply, found = _found(context, key)
+            why = f"a second value is refused, and found is {brief(found)} instead of the first"
+            context.judge("DH-019", found != OTHER, why, stored, reply)
     if context.edition >= STORED_SINCE:
         for length in LENGTHS:
             name = os.urandom(length)

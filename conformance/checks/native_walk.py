@@ -7,6 +7,7 @@ meanwhile, so what is compared lies below the first height that was seen.
 
 import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from conformance.checks.native import native_get
@@ -17,6 +18,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 PAGE, PAGES, SINGLE, UNREADABLE = 6, 8, 4, 3
+# The first edition in which bytes that are no message must not make a worker route fail.
+UNREADABLE_SINCE = 4
 # A whole number of atoms, as a text.
 ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
 READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
@@ -228,10 +231,11 @@ def native_work_errors(context: Context) -> None:
         context.fails("NT-RULE-033", why, *missing[lacking[0]])
     elif not lacking:
         context.holds("NT-RULE-033")
-    for path in ("/work/poll", "/work/result"):
-        answers = [context.http.call("POST", path, json_body={}) for _ in range(2)]
+    contents = [b"{}"] + [b"{"] * (context.edition >= UNREADABLE_SINCE)
+    for path, content in product(("/work/poll", "/work/result"), contents):
+        answers = [context.http.call("POST", path, content=content) for _ in range(2)]
         if all(answer.status in (500, 502, 504) for answer in answers):
-            why = f"{path}: status {answers[-1].status} twice"
+            why = f"{path}: status {answers[-1].status} twice to {brief(content.decode())}"
             context.fails("NT-RULE-032", why, *answers)
         elif all(answer.status < 500 for answer in answers):
             context.holds("NT-RULE-032", *answers)

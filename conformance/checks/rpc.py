@@ -157,8 +157,13 @@ def get_checkpoint(context: Context) -> None:
             both = _checkpoint(context, model_hash=name, min_version=version)
             _judge_given(context, checkpoint, both, "its own hash and version together")
             _by_hash(context, name[:-4] + ("0000" if name[-4:] != "0000" else "1111"))
-    _by_hash(context, uuid.uuid4().hex)
-    _by_version(context, FAR_ROUND)
+    _by_hash(context, uuid.uuid4().hex, invented=True)
+    far_reply, far = _by_version(context, FAR_ROUND)
+    if context.edition >= ODD_SINCE and checkpoint is not None and far is not None:
+        same = checkpoint.success and far.success and far.version >= FAR_ROUND > checkpoint.version
+        if same and far.checkpoint_data == checkpoint.checkpoint_data:
+            why = f"the checkpoint of version {checkpoint.version} is returned as {far.version}"
+            context.fails("GR-CKPT-001", why, reply, far_reply)
     if context.edition >= ODD_SINCE:
         # A number that a reader of another type takes for a negative one.
         _by_version(context, FAR_ROUND + 1)
@@ -208,10 +213,15 @@ def _judge_given(
     context.judge("GR-CKPT-012", served, f"the checkpoint with {condition} is refused", reply)
 
 
-def _by_hash(context: Context, model_hash: str) -> tuple[Reply, Any | None]:
+def _by_hash(
+    context: Context, model_hash: str, *, invented: bool = False
+) -> tuple[Reply, Any | None]:
     reply, checkpoint = _checkpoint(context, model_hash=model_hash)
     if checkpoint is not None and checkpoint.success:
         held = checkpoint.model_hash == model_hash
+        if context.edition >= ODD_SINCE and invented:
+            # Nothing has this hash, whatever the answer says.
+            held = False
         why = f"requested {brief(model_hash)}, got {brief(checkpoint.model_hash)}"
         context.judge("GR-CKPT-002", held, why, reply)
         context.judge("GR-GET-CHECKPOINT-REQUEST-01", held, why, reply)

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 from conformance import messages
 from conformance.catalogue import fields_of_message
-from conformance.checks.answers import UNKNOWN, judge_message, judge_operation
+from conformance.checks.answers import (
+    DOCUMENTED_CODES,
+    OF_AUTHENTICATION,
+    UNKNOWN,
+    judge_message,
+    judge_operation,
+)
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import BUSY, FAR, FOUND_SINCE, Layers, layers_of
 from conformance.context import Context
@@ -23,6 +29,9 @@ NOTATIONS = (
     "layers.{at}", "{at}..{at}", "[{at}, {after}]",
 )  # fmt: skip
 TIMEOUT_S = 60
+# The first edition that asks for a range which names no layer.
+NO_LAYER_SINCE = 4
+NO_LAYER = "no layer at all"
 # Numbers under which a reader might look for the range.
 OTHER_NUMBERS = (2, 3, 4, 5)
 # Behind the last layer of the model, and not behind its parts alone.
@@ -69,9 +78,9 @@ def get_weights(context: Context) -> None:
         return
 
 
-@requirement("GR-WEIGHT-002")
+@requirement("GR-WEIGHT-002", "GR-CODE-001")
 def weights_absent(context: Context) -> None:
-    """Call GetWeights for two layers that the node lists, then for some that it does not."""
+    """Call GetWeights for two listed layers, some that are not listed, and what is no layer."""
     layers = layers_of(context)
     if not layers.held:
         raise Skipped("the node lists no layers")
@@ -80,6 +89,8 @@ def weights_absent(context: Context) -> None:
     if found is None:
         raise Skipped("no usual notation of a layer is served")
     notation, reply = found
+    if context.edition >= NO_LAYER_SINCE:
+        _judge_no_layer(context, reply)
     other = _ask(context, notation, last) if last != first else reply
     # Two layers of a model differ; where they do not, the notation may mean anything.
     is_read = other.ok and other.body != reply.body
@@ -123,6 +134,14 @@ def weights_number(context: Context) -> None:
             why = f"the weights depend on a range in field {number}, and not on that in field 1"
             context.fails("GR-WEIGHT-003", why, *replies, *others)
             return
+
+
+def _judge_no_layer(context: Context, served: Reply) -> None:
+    request = messages.make("WeightRequest", shard_range=NO_LAYER)
+    reply = context.grpc.call("GetWeights", request, timeout_s=TIMEOUT_S)
+    if reply.code not in OF_AUTHENTICATION:
+        why = f"{NO_LAYER!r} ends with {reply.code}: {reply.details}"
+        context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, served, reply)
 
 
 def _served(context: Context, layer: int) -> Iterator[tuple[str, Reply]]:
