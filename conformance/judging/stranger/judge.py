@@ -67,9 +67,14 @@ class Outcome:
         return Switch(self.option, self.ident)
 
 
-def target_at(stranger: Stranger, port: int) -> Target:
-    """What the stranger's operator declares, with everything allowed and the draft edition."""
+def target_at(stranger: Stranger, port: int, ident: str) -> Target:
+    """What the stranger's operator declares, with everything allowed and the draft edition.
+
+    ``ident`` is that of the switch that the node was started with.
+    """
     settings = read_file(stranger.folder / "target.toml") | dict(stranger.tokens)
+    if changed := stranger.declared(ident):
+        settings["pipeline"] = settings["pipeline"] | changed
     settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
@@ -89,7 +94,7 @@ def judge(stranger: Stranger, port: int, switch: Switch) -> Outcome:
     try:
         if not _answers(port, node):
             return Outcome(switch.option, switch.ident, broke=("the node does not answer",))
-        target = target_at(stranger, port)
+        target = target_at(stranger, port, switch.ident)
         found = probe(target)
         if not found.profiles:
             shown = ("GEN-013",), ("nothing answers as the document describes",)

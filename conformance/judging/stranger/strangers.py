@@ -11,6 +11,8 @@ from typing import TypedDict
 
 import yaml
 
+from conformance.strictjson import Json
+
 HERE = Path(__file__).parent
 
 
@@ -48,6 +50,13 @@ class Stranger:
     def lists(self) -> Lists:
         """What it can be switched to. Its code says so, so what runs it must be there."""
         return _lists(self)
+
+    def declared(self, ident: str) -> dict[str, Json]:
+        """What its operator declares of the pipeline otherwise, with a peculiarity."""
+        file = self.folder / "declared.yaml"
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        found: dict[str, dict[str, Json]] = yaml.safe_load(text) or {}
+        return found.get(ident, {})
 
     def allowed(self) -> dict[str, str]:
         """Why the document allows a fault, by the id of each that it allows."""
