@@ -105,9 +105,9 @@ def money_unstaked_excess(context: Context) -> None:
         context.judge("NA-WALLET-024", least, why, before.answer, answer)
     elif 400 <= answer.status < 500 or result.get("success") is False:
         context.holds("NA-WALLET-024", before.answer, answer)
-        after = read_money(context, account)
         if context.edition >= REFUSED_SINCE:
+            after = read_money(context, account)
             kept = near(after.staked, before.staked)
-            why = f"the unstake of {amount:g} is refused, and {after.staked:g} are staked"
-            why = f"{before.staked:g} staked; {why}"
+            left = f"{after.staked:g} of {before.staked:g} staked"
+            why = f"the unstake of {amount:g} is refused, and leaves {left}"
             context.judge("NA-WALLET-024", kept, why, before.answer, answer, after.answer)

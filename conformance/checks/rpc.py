@@ -160,8 +160,9 @@ def get_checkpoint(context: Context) -> None:
     _by_hash(context, uuid.uuid4().hex, invented=True)
     far_reply, far = _by_version(context, FAR_ROUND)
     if context.edition >= ODD_SINCE and checkpoint is not None and far is not None:
-        same = checkpoint.success and far.success and far.version >= FAR_ROUND > checkpoint.version
-        if same and far.checkpoint_data == checkpoint.checkpoint_data:
+        served = checkpoint.success and far.success
+        echoed = served and far.version >= FAR_ROUND > checkpoint.version
+        if echoed and far.checkpoint_data == checkpoint.checkpoint_data:
             why = f"the checkpoint of version {checkpoint.version} is returned as {far.version}"
             context.fails("GR-CKPT-001", why, reply, far_reply)
     if context.edition >= ODD_SINCE:
