@@ -44,6 +44,15 @@ def record(validator: Validator, key: str) -> dict[str, Any]:
     return dict(json.loads(value))
 
 
+def keys_of(validator: Validator, prefix: str) -> list[str]:
+    """The keys of the state that begin with a prefix."""
+    with sqlite3.connect(f"file:{validator.folder / 'ledger.sqlite'}?mode=ro", uri=True) as file:
+        found = file.execute("SELECT key FROM state WHERE key >= ?1 AND key < ?1 || '~'", (prefix,))
+        keys = [str(key) for (key,) in found]
+    file.close()
+    return keys
+
+
 def ask(by: Validator, who: Actor, kind: str, **fields: Json) -> tuple[str, str]:
     """The application id of a transaction, and why its check refused it, if it did."""
     common: dict[str, Json] = {"kind": kind, "chain_id": CHAIN_ID, "nonce": nonce_of(by, who)}
@@ -144,7 +153,7 @@ def test_the_verifiers_that_committed_an_answer_are_paid_for_it(tmp_path: Path) 
         assert len(paid) == len(expected)
 
 
-def test_two_votes_cost_a_quarter_of_the_bond(tmp_path: Path) -> None:
+def test_two_votes_at_a_height_cost_a_quarter_of_the_bond(tmp_path: Path) -> None:
     with cluster(tmp_path, 4) as this:
         for one in this.validators:
             this.start(one)
@@ -174,6 +183,13 @@ def test_two_votes_cost_a_quarter_of_the_bond(tmp_path: Path) -> None:
         for one in honest:
             assert this.stop(one) == 0, one.log()
         require_one_chain(honest)
+        # Until its power is gone, two blocks later, it can sign twice at other heights too.
+        offences = keys_of(honest[0], "evidence/")
+        assert offences
+        assert all(f":{offender.key.address}:" in one for one in offences)
+        left = 8 * UNIT
+        for _ in offences:
+            left -= -(-left // 4)
         bond = record(honest[0], f"validator/{offender.key.public_key}")
-        assert (bond["status"], bond["amount"]) == ("jailed", 6 * UNIT)
-        assert record(honest[0], "supply")["burned"] == 2 * UNIT
+        assert (bond["status"], bond["amount"]) == ("jailed", left)
+        assert record(honest[0], "supply")["burned"] == 8 * UNIT - left
