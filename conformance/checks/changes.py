@@ -25,6 +25,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 BATCH, ENABLED = "training.batch_size", "training.enabled"
+# The first edition that looks whether it has changed.
+SHOWN_SINCE = 4
 SECTIONS = ("training", "resources")
 # As long as a node might take to come back to what it had.
 A_WHILE_S = 1.5
@@ -87,7 +89,7 @@ def config_mixed(context: Context) -> None:
         restore(context, original)
 
 
-@requirement("NA-PATCH-116")
+@requirement("NA-PATCH-104", "NA-PATCH-116")
 def config_enabled(context: Context) -> None:
     """PATCH training.enabled to its opposite, compare the status, and turn it back."""
     found = lookup(read_config(context), ENABLED)
@@ -95,9 +97,13 @@ def config_enabled(context: Context) -> None:
         raise Skipped("the configuration has no training.enabled")
     changed = patch(context, nested({ENABLED: not found[0]}))
     try:
-        restart = (changed.json_object() or {}).get("restart_required")
-        if not _taken(changed) or restart is not False:
+        result = changed.json_object() or {}
+        if not _taken(changed) or result.get("restart_required") is not False:
             raise Skipped(f"training.enabled is not changed at once, status {changed.status}")
+        if context.edition >= SHOWN_SINCE and result.get("updated") == [ENABLED]:
+            shown = lookup(read_config(context), ENABLED)
+            why = f"{ENABLED} was changed to {not found[0]}, and is {brief(shown)}"
+            context.judge("NA-PATCH-104", shown != found, why, changed)
         _compare(context, changed)
     finally:
         patch(context, nested({ENABLED: found[0]}))

@@ -5,6 +5,7 @@ import re
 from conformance.checks.counting import counted, counted_after
 from conformance.checks.effects import stream_values
 from conformance.checks.money import TRIES
+from conformance.checks.node_sanity import FAILED
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
@@ -29,8 +30,6 @@ TRAPS = (
     "Größe 日本語 🙂",
 )
 NO_BOOL: tuple[Json, ...] = ({"on": "yes"}, ["yes", "no"])
-# The server failed; a 503 says that it cannot serve anybody now.
-FAILED = (500, 502, 504)
 
 
 @requirement("NA-INF-036")

@@ -36,7 +36,7 @@ A_LITTLE = 10.0
 # The smallest stake of which a half is more than a rounding.
 COUNTS = 0.009
 LARGER = 0.3
-# The first edition that asks for what is staked already.
+# The first edition that asks for what is staked already, and looks at the receiver.
 LOCKED_SINCE = 4
 
 
@@ -56,7 +56,7 @@ def stake_terms(context: Context) -> None:
     if context.target.second_token is None:
         raise Skipped("the target declares no second_token")
     before = read_money(context, account)
-    sums, starts, locked = before.staked, [], date.min
+    sums, starts, dates = before.staked, [], [date.min, date.min]
     terms = (*LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
     for days in terms:
         answer, result, amount = staked(context, account, days)
@@ -71,12 +71,18 @@ def stake_terms(context: Context) -> None:
             # A stake that is merged with others may be locked for longer.
             context.judge("NA-WALLET-027", named >= days, why, answer)
         after = read_money(context, account)
-        locked = max(locked, day(_term(result, "stake", "unlock_date")) or locked)
-        _judge_balance(context, sums, locked, answer, after)
+        ends = day(_term(result, "stake", "unlock_date"))
+        dates += [ends] if ends else []
+        _judge_balance(context, sums, max(dates), answer, after)
     for each in (account, context.target.valid):
         # What has just been staked may be locked; the operator may have an older stake.
-        if _judge_part(context, each, starts[-1]):
-            break
+        left = _judge_part(context, each, starts[-1])
+        if left is None:
+            continue
+        if context.edition >= SHORTER_SINCE and each is account:
+            # A part no larger than the smallest stake, so that all of them but one are left.
+            _judge_balance(context, left.staked, sorted(dates)[-2], left.answer, left)
+        break
 
 
 def _judge_balance(
@@ -95,15 +101,17 @@ def _judge_balance(
         context.judge("NA-WALLET-028", ends >= locked, why, answer, after.answer)
 
 
-def _judge_part(context: Context, account: Credential, started: tuple[Answer, Json]) -> bool:
-    """Unstake a part; return whether the node did."""
+def _judge_part(
+    context: Context, account: Credential, started: tuple[Answer, Json]
+) -> Money | None:
+    """Unstake a part; return the balance afterwards, or None if the node did not."""
     before = still(context, account)
     if before is None or before[0].staked < 2 * AMOUNT:
-        return False
+        return None
     answer = _post(context, "/wallet/unstake", {"amount": AMOUNT}, account)
     result = answer.json_object() or {}
     if not answer.ok or result.get("success") is not True:
-        return False
+        return None
     after = read_money(context, account)
     why = f"{before[0].staked:g} staked, {AMOUNT:g} unstaked, {after.staked:g} left"
     held = near(after.staked, before[0].staked - AMOUNT)
@@ -119,7 +127,7 @@ def _judge_part(context: Context, account: Credential, started: tuple[Answer, Js
         if rest and after.staked > EXACT:
             why = f"the rest of a stake begins on {rest}, after an unstake on {today}"
             context.judge("NA-WALLET-030", rest <= today, why, answer, after.answer)
-    return True
+    return after
 
 
 @requirement("NA-WALLET-031")
@@ -150,7 +158,7 @@ def stake_taken(context: Context) -> None:
     compared.conclude()
 
 
-@requirement("NA-ERR-022", "NA-ERR-023")
+@requirement("NA-ERR-021", "NA-ERR-022", "NA-ERR-023")
 def refused_exactly(context: Context) -> None:
     """POST /wallet/send and /wallet/stake a little more than is available, and compare."""
     account = context.target.second
@@ -196,6 +204,8 @@ class _TooMuch:
 
     def is_granted(self, context: Context, account: Credential, before: Money) -> bool:
         """Ask, and compare. True if so much was staked without any doubt, which is judged."""
+        first = context.target.valid
+        receiver = still(context, first) if context.edition >= LOCKED_SINCE else None
         amount = float(math.floor(before.available + A_LITTLE))
         if self.locked:
             amount = round(before.available + before.staked / 2, 4)
@@ -212,6 +222,12 @@ class _TooMuch:
             lost = before.available - after.available
             why = f"{why}, and {lost:g} less is available"
             self.seen.note("NA-ERR-023", lost <= EXACT, why, *shown)
+            if receiver:
+                later = read_money(context, first)
+                gained = later.available - receiver[0].available
+                why = f"{amount:g} to another account: status 402, and that has {gained:g} more"
+                shown = (receiver[0].answer, answer, later.answer)
+                self.seen.note("NA-ERR-021", gained <= EXACT, why, *shown)
         return False
 
 

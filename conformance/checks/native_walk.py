@@ -20,6 +20,8 @@ from conformance.strictjson import Json, brief, is_int
 PAGE, PAGES, SINGLE, UNREADABLE = 6, 8, 4, 3
 # The first edition in which bytes that are no message must not make a worker route fail.
 UNREADABLE_SINCE = 4
+# Of the latest requests that blocks name: some that a node has to keep. Since this edition.
+KEPT, KEPT_SINCE = range(40, 121, 20), 4
 # A whole number of atoms, as a text.
 ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
 READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
@@ -51,6 +53,7 @@ def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]
     "NT-RULE-035",
     "NT-RULE-036",
     "NT-PAGE-007",
+    "LIM-008",
 )
 def native_walk(context: Context) -> None:
     """GET blocks page by page, then each block by its height, and the requests that they name."""
@@ -65,7 +68,10 @@ def native_walk(context: Context) -> None:
         _judge_height(context, height, document, answer)
         _judge_listed(context, height, listed.get(height), document, answer)
         requests += [value for value in under(document, "request_id") if isinstance(value, str)]
-    for ident in list(dict.fromkeys(requests))[:SINGLE]:
+    jobs = list(dict.fromkeys(requests))
+    if context.edition >= KEPT_SINCE:
+        _judge_kept(context, blocks, jobs)
+    for ident in jobs[:SINGLE]:
         answer, document = _read(context, "/api/inference/request", {"id": ident})
         documents.append((answer, document))
         if document is not None:
@@ -74,6 +80,36 @@ def native_walk(context: Context) -> None:
             context.judge("NT-RULE-030", not named or ident in named, why, answer)
     for answer, document in documents:
         _judge_atoms(context, answer, document)
+
+
+def _judge_kept(context: Context, blocks: list[int], jobs: list[str]) -> None:
+    """Look up requests of the latest blocks, of which the latest are known and so are the others.
+
+    A block need not name its requests in the order in which they were completed, so those at the
+    edge of the 128 say nothing.
+    """
+
+    def look_up(ranks: range) -> list[Answer]:
+        return [
+            native_get(context, "/api/inference/request", {"id": jobs[rank]})
+            for rank in ranks
+            if rank < len(jobs)
+        ]
+
+    if not blocks or blocks != sorted(blocks, reverse=True):
+        return
+    latest, older = look_up(range(SINGLE)), look_up(KEPT)
+    _, document = _read(context, "/api/blocks", {"limit": PAGE})
+    # What has been completed meanwhile may have taken the place of something older.
+    moved = _numbers(context, "/api/blocks height", "height", document)[:1] != blocks[:1]
+    if moved or not older or not all(answer.ok for answer in latest):
+        return
+    again = look_up(KEPT)
+    gone = [
+        one for one, other in zip(older, again, strict=True) if one.status == other.status == 404
+    ]
+    why = f"{len(gone)} of {len(older)} requests among the latest {KEPT.stop} are not found"
+    context.judge("LIM-008", not gone, why, latest[0], *gone[:2])
 
 
 def _judge_height(context: Context, height: int, document: Json, answer: Answer) -> None:

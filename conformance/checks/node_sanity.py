@@ -5,6 +5,7 @@ comparison counts only if both samples of A are the same.
 """
 
 import time
+from itertools import product
 
 from conformance.checks.clock import judge_now
 from conformance.checks.node_reads import CONFIG, LAYERS, METRICS, NETWORK, STATUS
@@ -18,6 +19,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.target import GRPC_PORT_OFFSET
 from conformance.times import parse_timestamp
 
+# The server failed; a 503 says that it cannot serve anybody now.
+FAILED = (500, 502, 504)
 # How long to wait between two readings of the uptime, and how far apart they may then be.
 UPTIME_S, UPTIME_SLACK_S = 1.1, 2.0
 # How long to wait once more where the uptime has grown by more than the time; since this edition.
@@ -194,9 +197,16 @@ def layers_sane(context: Context) -> None:
         )
 
 
-@requirement("NA-QUERY-001", "NA-QUERY-002", "NA-QUERY-003", "NA-QUERY-004", "NA-QUERY-005")
+@requirement(
+    "NA-QUERY-001",
+    "NA-QUERY-002",
+    "NA-QUERY-003",
+    "NA-QUERY-004",
+    "NA-QUERY-005",
+    "NA-QUERY-016",
+)
 def query_limits(context: Context) -> None:
-    """Request short pages of transactions and proofs."""
+    """Request short pages of transactions and proofs, and pages whose limit is no number."""
     for limit, offset in ((1, 0), (2, 1), (5, 0)):
         answer = context.api(
             "GET",
@@ -215,6 +225,11 @@ def query_limits(context: Context) -> None:
             "GET", "/proofs", credential=context.target.valid, query={"limit": limit}
         )
         _judge_page(context, answer, "proofs", limit, taken="NA-QUERY-004", short="NA-QUERY-005")
+    for path, word in product(("/wallet/transactions", "/proofs"), ("many", "-1", "")):
+        query: dict[str, object] = {"limit": word}
+        answer = context.api("GET", path, credential=context.target.valid, query=query)
+        why = f"GET {path}?limit={word}: status {answer.status}"
+        context.judge("NA-QUERY-016", answer.status not in FAILED, why, answer)
 
 
 def _judge_page(

@@ -17,6 +17,9 @@ from conformance.strictjson import Json, brief, is_int
 # As long as the whole of what is compared; every node with pages has some of this length.
 WHOLE = 8
 TRIES = 3
+# The first edition that compares the totals of the first page and the last, pages with one that is
+# cut short, and proofs with those that come without a limit.
+LATER_SINCE = 4
 PAGES = ((1, 0), (2, 0), (2, 1), (1, 3), (3, 2))
 
 
@@ -57,8 +60,10 @@ def _compare(
         if before.entries != after.entries:
             continue
         total = before.document.get("total")
-        if is_int(total) and len(before.entries) < min(total, WHOLE):
-            # The largest limit is not specified, and may be below the length of this page.
+        # The largest limit is not specified, and may be below the length of this page; what the
+        # page has is judged all the same.
+        enough = WHOLE if context.edition < LATER_SINCE else start + limit
+        if is_int(total) and len(before.entries) < min(total, enough):
             return None
         expected = before.entries[start : start + limit]
         context.judge(
@@ -72,8 +77,6 @@ def _compare(
     return None
 
 
-# The first edition that compares the totals of the first page and the last.
-LATER_SINCE = 4
 _IDS = ("NA-QUERY-008", "NA-QUERY-009", "NA-QUERY-010", "NA-QUERY-011", "NA-QUERY-012")
 
 
@@ -87,8 +90,27 @@ def pages_whole(context: Context) -> None:
             context.judge("NA-QUERY-010", shown == limit, f"{shown} for {limit}", page.answer)
     for limit in (1, 2):
         _compare(context, "NA-QUERY-009", PROOFS, "proofs", limit, None)
+    if context.edition >= LATER_SINCE:
+        _judge_beginning(context)
     _judge_total(context)
     _judge_default(context)
+
+
+def _judge_beginning(context: Context) -> None:
+    """Read proofs without a limit, which may be all of them: a page begins as these do."""
+    for _ in range(TRIES):
+        before = _page(context, PROOFS, "proofs")
+        page = _page(context, PROOFS, "proofs", limit=WHOLE)
+        after = _page(context, PROOFS, "proofs")
+        if before is None or page is None or after is None:
+            return
+        shared = min(len(before.entries), len(page.entries))
+        if before.entries == after.entries and shared:
+            held = page.entries[:shared] == before.entries[:shared]
+            why = f"limit={WHOLE} begins with {brief(page.entries)}, no limit with"
+            why = f"{why} {brief(before.entries)}"
+            context.judge("NA-QUERY-009", held, why, before.answer, page.answer)
+            return
 
 
 def _judge_total(context: Context) -> None:

@@ -120,6 +120,27 @@ def send_forward(context: Context, metadata: Metadata = (), **fields: Any) -> Re
     return _send(context, metadata=metadata, **request)
 
 
+def gradient_shape(answer: Any) -> list[int]:
+    """Return the shape of a gradient for the answer to a pass, empty if it can have none.
+
+    It is that of what came back: of the logits, where there is nothing else.
+    """
+    return list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
+
+
+def send_backward(context: Context, shape: list[int], shard: int, **ids: str) -> Reply:
+    """Send a gradient of a shape to a shard, for the pass that `ids` name."""
+    request = messages.make(
+        "PipelineBackwardRequest",
+        grad_output=encode(form_of(context), shape),
+        grad_shape=shape,
+        target_shard=shard,
+        **ids,
+    )
+    timeout_s = context.target.inference_timeout_s
+    return context.grpc.call("PipelineBackward", request, timeout_s=timeout_s)
+
+
 def _send(context: Context, *, metadata: Metadata = (), **fields: Any) -> Reply:
     ids = {"session_id": fresh_id(), "request_id": fresh_id()}
     request: dict[str, Any] = {**ids, "source_shard": -1, **fields}

@@ -20,7 +20,7 @@ from conformance.checks.answers import (
     judge_message,
     judge_pass_reason,
 )
-from conformance.checks.forms import WIDTHS, encode, is_framed
+from conformance.checks.forms import WIDTHS, is_framed
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import (
     BUSY,
@@ -28,9 +28,11 @@ from conformance.checks.passes import (
     Layers,
     form_of,
     fresh_id,
+    gradient_shape,
     hidden_shape,
     is_found,
     pipeline_of,
+    send_backward,
     send_forward,
 )
 from conformance.context import Context
@@ -246,25 +248,13 @@ def pipeline_back(context: Context) -> None:
     metadata = tuple((str(name), str(value)) for name, value in declared.items())
     reply = send_forward(context, metadata, session_id=session, request_id=ident)
     answer = _answer(context, reply)
-    # The gradient is that of what came back: of the logits, where there is nothing else.
-    shape = []
-    if answer is not None:
-        shape = list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
+    shape = [] if answer is None else gradient_shape(answer)
     if answer is not None and answer.success and not shape:
         context.wrong("PL-FWD-004", "a forward pass for a backward one has no hidden_states", reply)
     if answer is None or not answer.success or not shape:
         raise Skipped(f"no hidden states for a backward pass: {reply.code} {reply.details}")
-    gradient = messages.make(
-        "PipelineBackwardRequest",
-        session_id=session,
-        request_id=ident,
-        grad_output=encode(form_of(context), shape),
-        grad_shape=shape,
-        target_shard=context.target.pipeline["shard"],
-    )
-    back = context.grpc.call(
-        "PipelineBackward", gradient, timeout_s=context.target.inference_timeout_s
-    )
+    shard = context.target.pipeline["shard"]
+    back = send_backward(context, shape, shard, session_id=session, request_id=ident)
     if back.code in ELSEWHERE:
         raise Skipped(f"the backward pass ends with {back.code}")
     found = judge_message(context, "PipelineBackwardResponse", back) if back.ok else None

@@ -3,6 +3,7 @@
 Nothing here spends anything at a node that guards its routes.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from conformance import messages
@@ -10,11 +11,18 @@ from conformance.checks.answers import UNKNOWN, is_named
 from conformance.checks.auth import INVENTED
 from conformance.checks.dht import SENDER
 from conformance.checks.node_reads import CONFIG
-from conformance.checks.passes import BUSY, fresh_id, layers_of, send_forward
+from conformance.checks.passes import (
+    BUSY,
+    fresh_id,
+    gradient_shape,
+    layers_of,
+    send_backward,
+    send_forward,
+)
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.grpcwire import Reply
+from conformance.grpcwire import Metadata, Reply
 from conformance.httpwire import ANONYMOUS, bearer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
@@ -22,6 +30,10 @@ from conformance.strictjson import Json, brief
 STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
 # Statuses of a peer that is not there, has no room, or took too long.
 ELSEWHERE = (*BUSY, "DEADLINE_EXCEEDED")
+# What says that the server failed, or has no such operation.
+FAILURES = ("INTERNAL", "UNKNOWN", "UNIMPLEMENTED")
+# The first edition in which a gradient is sent to a layer that is absent.
+GRADIENT_SINCE = 4
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 TIMES = 12
 
@@ -84,7 +96,7 @@ def guards_first(context: Context) -> None:
         context.judge("NA-AUTH-023", answer.status == 401, why, answer)
 
 
-@requirement("GR-CODE-012", "GR-CODE-013")
+@requirement("GR-CODE-004", "GR-CODE-012", "GR-CODE-013")
 def backward_absent(context: Context) -> None:
     """Send a pass forward, then one backward to a layer that the node does not hold, and again."""
     known = context.target.pipeline
@@ -103,14 +115,65 @@ def backward_absent(context: Context) -> None:
     if back.code in ELSEWHERE:
         _judge_elsewhere(context, request, back)
         return
-    try:
-        answer: Any = messages.parse("PipelineBackwardResponse", back.body) if back.ok else None
-    except messages.BadMessage:
+    answer = _parsed("PipelineBackwardResponse", back)
+    if answer is None and back.ok:
         return
     # Interface 7.3 has both: the status for a layer, and success false for a failure.
     done = answer is not None and bool(answer.success)
     why = f"a backward pass to shard {shard}, without any gradient, ends with success"
     context.judge("GR-CODE-012", not done, why, ahead, back)
+    if context.edition >= GRADIENT_SINCE and "backward_metadata" in known:
+        _judge_gradients(context, metadata, known["shard"], shard)
+
+
+def _judge_gradients(context: Context, metadata: Metadata, own: int, absent: int) -> None:
+    """Send gradients backward, to the layer that the pass went to and to the one that is absent.
+
+    A node may call the latter a bad request: the pass that it belongs to went elsewhere.
+    """
+    ends = {own: list[_End](), absent: list[_End]()}
+    for _ in range(2):
+        for shard, found in ends.items():
+            ids = {"session_id": fresh_id(), "request_id": fresh_id()}
+            ahead = send_forward(context, metadata, **ids)
+            answer = _parsed("PipelineForwardResponse", ahead)
+            shape = [] if answer is None else gradient_shape(answer)
+            if not shape:
+                return
+            found.append(_End(ahead, send_backward(context, shape, shard, **ids)))
+    if not all(end.served for end in ends[own]):
+        return
+    shown = [reply for end in ends[absent] for reply in (end.ahead, end.back)]
+    served = any(end.served for end in ends[absent])
+    why = f"a gradient for shard {absent}, which is not here, is taken"
+    context.judge("GR-CODE-012", not served, why, *shown)
+    codes = [end.back.code for end in ends[absent]]
+    why = f"a gradient for shard {absent} ends twice with {codes[0]}"
+    if codes == ["NOT_FOUND", "NOT_FOUND"]:
+        context.holds("GR-CODE-004", *shown)
+    elif all(code in FAILURES for code in codes):
+        context.fails("GR-CODE-004", why, *shown)
+
+
+@dataclass(frozen=True)
+class _End:
+    """A pass forward, and how the one backward ended."""
+
+    ahead: Reply
+    back: Reply
+
+    @property
+    def served(self) -> bool:
+        """Whether the gradient was taken."""
+        answer = _parsed("PipelineBackwardResponse", self.back)
+        return answer is not None and bool(answer.success)
+
+
+def _parsed(message: str, reply: Reply) -> Any | None:
+    try:
+        return messages.parse(message, reply.body) if reply.ok else None
+    except messages.BadMessage:
+        return None
 
 
 def _judge_elsewhere(context: Context, request: Any, back: Reply) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
+from conformance.judging.mutants.followed_more import OF_TOY as MORE_OF_TOY
 from conformance.judging.toy.answers import (
     Asked,
     Response,
@@ -310,3 +311,4 @@ HTTP: list[tuple[str, Http]] = [
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in OF_TOY]
+TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in MORE_OF_TOY]

@@ -88,10 +88,26 @@ def confused_by_lengths(called: str, request: Any, answer: Any) -> Any:
     return "UNKNOWN"
 
 
+def _is_absent(called: str, request: Any) -> bool:
+    """Whether this is a pass backward to a layer that is not here."""
+    backward = called == "PipelineBackward" and request is not None
+    return backward and bool(request.target_shard >= ABSENT)
+
+
 def backward_taken(called: str, request: Any, answer: Any) -> Any:
-    """Take a gradient for a layer that is not here."""
-    absent = called == "PipelineBackward" and request is not None and request.target_shard >= ABSENT
-    return {"success": True} if absent else answer
+    """Take a backward pass to a layer that is not here."""
+    return {"success": True} if _is_absent(called, request) else answer
+
+
+def gradient_taken(called: str, request: Any, answer: Any) -> Any:
+    """Take a gradient for a layer that is not here, if it has one."""
+    taken = _is_absent(called, request) and request.grad_output
+    return {"success": True} if taken else answer
+
+
+def backward_failed(called: str, request: Any, answer: Any) -> Any:
+    """Fail at a gradient for a layer that is not here."""
+    return "INTERNAL" if _is_absent(called, request) else answer
 
 
 class OneMessage:
@@ -115,8 +131,7 @@ def offline(called: str, request: Any, answer: Any) -> Any:
 
 def offline_backward(called: str, request: Any, answer: Any) -> Any:
     """Say that a gradient for a layer that is not here took too long."""
-    absent = called == "PipelineBackward" and request is not None and request.target_shard >= ABSENT
-    return "DEADLINE_EXCEEDED" if absent else answer
+    return "DEADLINE_EXCEEDED" if _is_absent(called, request) else answer
 
 
 class Nowhere:
@@ -186,6 +201,8 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-024", both_addresses),
     ("GR-CODE-011", confused_by_lengths),
     ("GR-CODE-012", backward_taken),
+    ("GR-CODE-012", gradient_taken),
+    ("GR-CODE-004", backward_failed),
     ("GR-OP-022", OneMessage()),
     ("GR-CODE-013", offline),
     ("GR-CODE-013", offline_backward),

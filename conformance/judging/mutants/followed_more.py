@@ -4,7 +4,8 @@ import time
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Http, on, put
-from conformance.judging.toy.answers import Asked, Response, error
+from conformance.judging.toy.answers import Asked, Response, day, error
+from conformance.judging.toy.native import JOBS, TIP, job_of
 
 WALLET, METRICS = "/api/v1/wallet", "/api/v1/metrics"
 
@@ -227,6 +228,14 @@ def oldest(asked: Asked, response: Response) -> None:
         response.json["blocks"] = [{"height": height} for height in range(many, 0, -1)]
 
 
+def forgets_jobs(asked: Asked, response: Response) -> None:
+    """Know only the requests of the four latest blocks."""
+    if asked.path == "/api/inference/request" and response.status == 200:
+        known = {job_of(TIP - back, at) for back in range(4) for at in range(JOBS)}
+        if response.json["id"] not in known:
+            response.__dict__.update(Response(404, {"error": "no such request"}).__dict__)
+
+
 def fee_as_send(asked: Asked, response: Response) -> None:
     """List the fee of each send as another send."""
     if asked.path == f"{WALLET}/transactions" and response.status == 200:
@@ -236,7 +245,91 @@ def fee_as_send(asked: Asked, response: Response) -> None:
         response.json["total"] += len(more)
 
 
+class CreditedAnyway:
+    """A node that gives a receiver one unit of a transfer that it refuses."""
+
+    def __init__(self) -> None:
+        self.sender: str | None = None
+        self.given = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the refusals, and show more to the other account."""
+        if asked.path == f"{WALLET}/send" and response.status == 402:
+            self.sender = asked.authorization
+            self.given += 1
+        other = self.given and asked.authorization != self.sender
+        if asked.path == f"{WALLET}/balance" and response.status == 200 and other:
+            response.json["balances"]["available"] += self.given
+
+
+class FreedByParts:
+    """A node that frees all that is staked when a part of it is unstaked."""
+
+    def __init__(self) -> None:
+        self.freed: set[str | None] = set()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show that the rest is free today."""
+        if response.status != 200:
+            return
+        if asked.path == f"{WALLET}/unstake":
+            self.freed.add(asked.authorization)
+        if asked.path == f"{WALLET}/balance" and asked.authorization in self.freed:
+            response.json["staking"]["unlock_date"] = day(0)
+
+
+def on_credit(asked: Asked, response: Response) -> None:
+    """Serve a generation that the account cannot pay for."""
+    if asked.path == INFERENCE and response.status == 402:
+        cost = response.json["error"]["details"]["required"]
+        served = {"text": "a", "tokens_generated": 1, "cost": {"amount": cost}}
+        response.__dict__.update(Response(200, served).__dict__)
+
+
+class LastTaken:
+    """A node that takes what an account has for a generation that it refuses."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str | None, float] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up what there was at each refusal, and show so much less."""
+        account = asked.authorization
+        if asked.path == INFERENCE and response.status == 402:
+            had = response.json["error"]["details"]["available"]
+            self.taken[account] = self.taken.get(account, 0.0) + had
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            response.json["balances"]["available"] -= self.taken.get(account, 0.0)
+
+
+def without_the_last(asked: Asked, response: Response) -> None:
+    """Leave out the last entry of a full page."""
+    if asked.path == f"{WALLET}/transactions" and response.status == 200:
+        found, limit = response.json["transactions"], response.json["limit"]
+        if 1 < len(found) == limit:
+            response.json["transactions"] = found[:-1]
+
+
+def fails_at_words(asked: Asked, response: Response) -> None:
+    """Fail where a limit is a word."""
+    if asked.path == "/api/v1/proofs" and "limit=many" in asked.query:
+        response.__dict__.update(error(500, "INTERNAL", "invalid literal").__dict__)
+
+
+def proofs_from_the_second(asked: Asked, response: Response) -> None:
+    """Begin with the second proof where there is a limit."""
+    if asked.path == "/api/v1/proofs" and response.status == 200 and "limit" in asked.query:
+        response.json["proofs"] = response.json["proofs"][1:]
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-ERR-021", CreditedAnyway()),
+    ("NA-ERR-025", on_credit),
+    ("NA-ERR-025", LastTaken()),
+    ("NA-WALLET-028", FreedByParts()),
+    ("NA-QUERY-008", without_the_last),
+    ("NA-QUERY-009", proofs_from_the_second),
+    ("NA-QUERY-016", fails_at_words),
     ("NA-AUTH-024", ChangedFirst()),
     ("NA-WALLET-032", on(f"{WALLET}/send", in_ascii, "POST")),
     ("NA-WALLET-033", OtherCharged()),
@@ -259,3 +352,5 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-ERR-022", LockedCounts()),
     ("NA-WALLET-034", fee_as_send),
 ]
+# Of many requests, which a new chain does not have.
+OF_TOY: list[tuple[str, Http]] = [("LIM-008", forgets_jobs)]

@@ -4,7 +4,6 @@ A hook sees every HTTP answer before it is encoded, and every gRPC answer as a m
 only hooks; the toy itself always conforms.
 """
 
-import hashlib
 import json
 import time
 import uuid
@@ -33,6 +32,7 @@ from conformance.judging.toy.answers import (
 )
 from conformance.judging.toy.calls import HELD, LAYERS, SHAPE, SIGNED, ToyShard, ToyTable, trained
 from conformance.judging.toy.money import Account, balance, last_of, poor, term_of
+from conformance.judging.toy.native import NATIVE, native
 from conformance.judging.toy.prompts import inference_fault
 from conformance.messagefile import MessageFile
 
@@ -42,29 +42,15 @@ EXPIRED = "toy-expired-9876543210"
 NODE_ID = bytes(range(20))
 AUTH = {"/inference", "/wallet/balance", "/wallet/transactions", "/wallet/send", "/wallet/stake",
         "/wallet/unstake", "/peers", "/layers", "/config", "/proofs"}  # fmt: skip
-# The native API's fields are not specified; these are the reference node's.
-NATIVE = {"/api/model", "/api/model/checkpoint.json", "/network/genesis.json",
-          "/network/dataset.json", "/work/status", "/healthz"}  # fmt: skip
-ARTIFACT = b"an artifact of the toy"
-DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
-PUBLIC_KEY, REQUEST_ID = "02" + "ab" * 32, "cd" * 32
-VIEW = "/reference/v03/api/network"
-TIP, COST, FEE = 7, 0.001, 0.0005
+COST, FEE = 0.001, 0.0005
 GRADIENT = messages.make(
     "GossipGradientRequest", node_id="ab" * 20, round_id=3, model_hash="a" * 64, batch_size=1,
     layer_gradients={"embedding": b"values"}, signature=SIGNED, ttl=1,
 ).SerializeToString()  # fmt: skip
 NATIVE_SETTINGS: dict[str, Any] = {
-    "rpc": "jsonrpc", "public_key": PUBLIC_KEY, "request_id": REQUEST_ID, "artifact": DIGEST,
+    **NATIVE,
     "gradient": MessageFile("gradient.bin", GRADIENT),
-    "reference": (VIEW,), "legacy_gone": ("/api/register",), "legacy_redirected": ("/login",),
-    "field_map": {
-        "/api/network height": ("height",), "/api/network hash": ("latest_block_hash",),
-        "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
-        "/api/block height": ("height",), "/api/block hash": ("hash",),
-        "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
-        "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
-    },
+    "legacy_gone": ("/api/register",), "legacy_redirected": ("/login",),
     "pipeline": {"format": "float32", "shard": 2, "absent_shard": 4096, "hidden_shape": [1, 2, 8],
                  "last": True, "training": True, "past_entries": 1,
                  "backward_metadata": {"training": "1"}},
@@ -145,9 +131,11 @@ class ToyNode:
             return self._training(asked)
         if asked.path.startswith("/v1/"):
             return openai.answer(asked)
-        native = self._native(asked, {key: values[0] for key, values in query.items()})
-        if native is not None:
-            return native
+        if not all(value.isdecimal() for value in query.get("limit", ())):
+            return error(400, "INVALID_REQUEST", "limit is no number")
+        found = native(asked, {key: values[0] for key, values in query.items()})
+        if found is not None:
+            return found
         if asked.path == "/api/register":
             return Response(410, {})
         if asked.path == "/login":
@@ -164,44 +152,6 @@ class ToyNode:
             return error(404, "NOT_FOUND", "no such path")
         result: Response = handler(asked, query)
         return result
-
-    def _native(self, asked: Asked, query: dict[str, str]) -> Response | None:
-        if asked.path in NATIVE:
-            return Response(json={"toy": True})
-        before = min(int(query.get("before", TIP + 1)), TIP + 1)
-        limit = int(query.get("limit", 5))
-        numbers = list(range(before - 1, 0, -1)[:limit])
-        owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
-        found: dict[str, Any] = {
-            "/api/network": {"height": TIP, "latest_block_hash": f"hash{TIP}",
-                             "initial_supply": "1000"},
-            "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
-            "/api/training": {"records": [{"round": n} for n in numbers]},
-            "/api/account": {"balance": owned, "total": owned},
-            "/api/validators": {"validators": [{"bond": "5"}]},
-            "/api/inference": {"fee_atoms": "1"},
-            "/api/inference/request": {"status": "completed", "id": query.get("id")},
-            VIEW: {"chain_id": "older"},
-        }  # fmt: skip
-        if asked.path in found:
-            fits = asked.method == "GET"
-            return Response(json=found[asked.path]) if fits else Response(403, {"error": "no"})
-        if asked.path == f"/artifacts/sha256/{DIGEST}":
-            return Response(raw=ARTIFACT, headers={"Content-Type": "application/octet-stream"})
-        if asked.path.startswith("/api/block/"):
-            height = asked.path.rpartition("/")[2]
-            named = {"request_id": REQUEST_ID}
-            return Response(json={"height": height, "hash": f"hash{height}", **named})
-        if asked.path in ("/work/poll", "/work/result"):
-            return Response(400, {"error": "not signed"})
-        if asked.path == "/rpc":
-            method = asked.body["method"]
-            if method in ("status", "block", "validators"):
-                return Response(json={"jsonrpc": "2.0", "id": 1, "result": {"toy": method}})
-            known = method in ("abci_query", "broadcast_tx_sync")
-            why = "a parameter is missing" if known else "RPC method is not public"
-            return Response(400, {"error": why})
-        return None
 
     def _get_status(self, asked: Asked, query: Any) -> Response:
         return Response(json={
@@ -351,6 +301,8 @@ class ToyNode:
         fault = inference_fault(asked.body)
         if fault:
             return error(400, "INVALID_REQUEST", fault)
+        if self._account(asked).available < COST:
+            return poor(COST, self._account(asked))
         self.requests += 1
         body = asked.body
         words = LETTERS[: min(body.get("max_tokens", 100), len(LETTERS))]

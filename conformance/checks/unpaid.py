@@ -1,0 +1,109 @@
+"""Interface 2.1 and 7.1: a generation of an account that has next to nothing.
+
+The second account is emptied for it: what it has goes to the first account, and comes back.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from conformance.checks.money import EXACT, TRIES, Comparison, near, read_money, still
+from conformance.checks.wallet import AMOUNT, MEMO
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, is_number
+
+# Of many tokens, so that what they cost is more than the smallest amount.
+BODY: Json = {"prompt": "Once upon a time", "max_tokens": 64}
+# The finest amount that is sent, as a number of decimals.
+DECIMALS = 6
+
+
+def _cost(answer: Answer) -> float:
+    found = lookup(answer.json_object() or {}, "cost.amount") if answer.ok else []
+    return float(found[0]) if found and is_number(found[0]) else 0.0
+
+
+def _address(context: Context, credential: Credential) -> str:
+    address = read_money(context, credential).document.get("address")
+    if not isinstance(address, str):
+        raise Skipped("an account has no address")
+    return address
+
+
+def _send(context: Context, sender: Credential, to: str, amount: float) -> float:
+    """Send, and return the fee; raise `Skipped` if it is refused."""
+    body: Json = {"to": to, "amount": amount, "memo": MEMO}
+    answer = context.api("POST", "/wallet/send", credential=sender, json_body=body)
+    if not answer.ok:
+        raise Skipped(f"POST /wallet/send of {amount:g} was answered with status {answer.status}")
+    fee = (answer.json_object() or {}).get("fee")
+    paid = float(fee) if is_number(fee) else 0.0
+    # The amount stays with the operator.
+    context.budget.charge(paid)
+    return paid
+
+
+@contextmanager
+def _emptied(context: Context, left: float) -> Iterator[None]:
+    """Let the second account have this much, and give it back its money afterwards."""
+    first, second = context.target.valid, context.target.second
+    own, other = _address(context, second), _address(context, first)
+    if own == other:
+        raise Skipped("there are no two accounts")
+    fee = _send(context, second, other, AMOUNT)
+    spare = read_money(context, second).available - fee - left
+    amount = math.floor(spare * 10**DECIMALS) / 10**DECIMALS
+    if amount <= AMOUNT:
+        raise Skipped("too little is available")
+    _send(context, second, other, amount)
+    try:
+        yield
+    finally:
+        try:
+            _send(context, first, own, amount)
+        except Skipped as refused:
+            context.residue.append(f"{amount:g} of the second account's, with the first: {refused}")
+
+
+@requirement("NA-ERR-025")
+def generation_unpaid(context: Context) -> None:
+    """POST /wallet/send all but a little of the second account, then ask it for a generation."""
+    account = context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    before = still(context, account)
+    control = context.infer(BODY, credential=account)
+    cost, after = _cost(control), read_money(context, account)
+    if cost < 4 * 10**-DECIMALS:
+        raise Skipped(f"POST /inference names no cost, status {control.status}")
+    if before is None or not near(before[0].available - after.available, cost):
+        raise Skipped("a charge is not settled at once, or the balance moves")
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        with _emptied(context, cost / 2):
+            _ask(context, compared, control, cost)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -> None:
+    """Ask for what has cost so much, of an account that has about half of it."""
+    account = context.target.second
+    before = still(context, account)
+    if before is None or not 0 < before[0].available < cost - EXACT:
+        return
+    answer, had = context.infer(BODY, credential=account), before[0].available
+    left = read_money(context, account).available
+    shown = (control, before[0].answer, answer)
+    why = f"a cost of {_cost(answer):g} with {had:g}: status {answer.status}"
+    if answer.status == 402:
+        why = f"{why}, and {had - left:g} less is available"
+        compared.note("NA-ERR-025", had - left <= EXACT, why, *shown)
+    elif _cost(answer) > had + EXACT >= left:
+        # Where more is left than there was, something has come in that may have paid.
+        compared.note("NA-ERR-025", False, why, *shown)

@@ -1,0 +1,75 @@
+"""The native API of the toy: a chain that stands still, whose blocks name many requests."""
+
+import hashlib
+from typing import Any
+
+from conformance.judging.toy.answers import Asked, Response
+
+# The native API's fields are not specified; these are the reference node's.
+PLAIN = {"/api/model", "/api/model/checkpoint.json", "/network/genesis.json",
+         "/network/dataset.json", "/work/status", "/healthz"}  # fmt: skip
+ARTIFACT = b"an artifact of the toy"
+DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
+PUBLIC_KEY = "02" + "ab" * 32
+VIEW = "/reference/v03/api/network"
+# More jobs than the 128 that can be looked up at any node.
+TIP, JOBS = 7, 20
+
+
+def job_of(height: int, at: int) -> str:
+    """Return the ID of one of the requests of a block."""
+    return f"{height:032x}{at:032x}"
+
+
+NATIVE: dict[str, Any] = {
+    "rpc": "jsonrpc", "public_key": PUBLIC_KEY, "request_id": job_of(TIP, 0), "artifact": DIGEST,
+    "reference": (VIEW,),
+    "field_map": {
+        "/api/network height": ("height",), "/api/network hash": ("latest_block_hash",),
+        "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
+        "/api/block height": ("height",), "/api/block hash": ("hash",),
+        "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
+        "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
+    },
+}  # fmt: skip
+
+
+def native(asked: Asked, query: dict[str, str]) -> Response | None:
+    """Answer a request for the native API; None if it is not for it."""
+    if asked.path in PLAIN:
+        return Response(json={"toy": True})
+    before = min(int(query.get("before", TIP + 1)), TIP + 1)
+    limit = int(query.get("limit", 5))
+    numbers = list(range(before - 1, 0, -1)[:limit])
+    owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
+    found: dict[str, Any] = {
+        "/api/network": {"height": TIP, "latest_block_hash": f"hash{TIP}",
+                         "initial_supply": "1000"},
+        "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
+        "/api/training": {"records": [{"round": n} for n in numbers]},
+        "/api/account": {"balance": owned, "total": owned},
+        "/api/validators": {"validators": [{"bond": "5"}]},
+        "/api/inference": {"fee_atoms": "1"},
+        "/api/inference/request": {"status": "completed", "id": query.get("id")},
+        VIEW: {"chain_id": "older"},
+    }  # fmt: skip
+    if asked.path in found:
+        fits = asked.method == "GET"
+        return Response(json=found[asked.path]) if fits else Response(403, {"error": "no"})
+    if asked.path == f"/artifacts/sha256/{DIGEST}":
+        return Response(raw=ARTIFACT, headers={"Content-Type": "application/octet-stream"})
+    if asked.path.startswith("/api/block/"):
+        height = asked.path.rpartition("/")[2]
+        named = int(height) if height.isdecimal() else 0
+        jobs = [{"request_id": job_of(named, at)} for at in range(JOBS)]
+        return Response(json={"height": height, "hash": f"hash{height}", "jobs": jobs})
+    if asked.path in ("/work/poll", "/work/result"):
+        return Response(400, {"error": "not signed"})
+    if asked.path == "/rpc":
+        method = asked.body["method"]
+        if method in ("status", "block", "validators"):
+            return Response(json={"jsonrpc": "2.0", "id": 1, "result": {"toy": method}})
+        known = method in ("abci_query", "broadcast_tx_sync")
+        why = "a parameter is missing" if known else "RPC method is not public"
+        return Response(400, {"error": why})
+    return None
