@@ -107,7 +107,7 @@ def money_unstaked_excess(context: Context) -> None:
         context.holds("NA-WALLET-024", before.answer, answer)
         if context.edition >= REFUSED_SINCE:
             after = read_money(context, account)
-            kept = near(after.staked, before.staked)
+            kept = near(context, after.staked, before.staked)
             left = f"{after.staked:g} of {before.staked:g} staked"
             why = f"the unstake of {amount:g} is refused, and leaves {left}"
             context.judge("NA-WALLET-024", kept, why, before.answer, answer, after.answer)

@@ -216,6 +216,8 @@ def _judge_result(
     context.observe("NA-INF-027", f"finish_reason {brief(result.get('finish_reason'))}", answer)
 
 
+# Editions before looked for fewer pieces of the text.
+ACROSS_SINCE = 4
 # Editions before did not ask whether NaN is refused.
 NEARLY_SINCE = 4
 _REFUSED_IDS = ("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029",
@@ -269,6 +271,10 @@ def inference_stop(context: Context) -> None:
     # A piece from the middle, and one that begins with white space.
     stops = [text[len(text) // 2 : len(text) // 2 + 2]]
     stops += [found[0] for found in [re.search(r"(?<=\S)\s\S", text)] if found]
+    if context.edition >= ACROSS_SINCE:
+        # Pieces that lie across tokens, wherever those begin.
+        middle = len(text) // 2
+        stops += [text[middle + 1 : middle + 3], text[middle : middle + 3]]
     for stop in stops:
         second = context.infer({**body, "stop": [stop]})
         stopped = (second.json_object() or {}).get("text")

@@ -94,7 +94,7 @@ def _judge_balance(
     """
     amount = _term(after.document, "staking", "amount")
     ends = day(_term(after.document, "staking", "unlock_date"))
-    if is_number(amount) and near(float(amount), sums) and ends and locked > date.min:
+    if is_number(amount) and near(context, float(amount), sums) and ends and locked > date.min:
         why = (
             f"the balance unlocks {amount:g} on {ends}, with a stake that is locked until {locked}"
         )
@@ -114,7 +114,7 @@ def _judge_part(
         return None
     after = read_money(context, account)
     why = f"{before[0].staked:g} staked, {AMOUNT:g} unstaked, {after.staked:g} left"
-    held = near(after.staked, before[0].staked - AMOUNT)
+    held = near(context, after.staked, before[0].staked - AMOUNT)
     context.judge("NA-WALLET-029", held, why, before[0].answer, answer, after.answer)
     ready = day(_term(result, "unstake", "available_date"))
     days = _term(result, "unstake", "cooldown_days")
@@ -213,7 +213,11 @@ class _TooMuch:
         after = read_money(context, account)
         shown = (before.answer, answer, after.answer)
         why = f"{amount:g} of {before.available:g} on {self.path}: status {answer.status}"
-        if self.path == "/wallet/stake" and answer.ok and _overdrawn(before, after, amount):
+        if (
+            self.path == "/wallet/stake"
+            and answer.ok
+            and _overdrawn(context, before, after, amount)
+        ):
             context.fails("NA-ERR-022", f"{why}, and nothing came in meanwhile", *shown)
             return True
         if self.path == "/wallet/stake":
@@ -231,7 +235,7 @@ class _TooMuch:
         return False
 
 
-def _overdrawn(before: Money, after: Money, amount: float) -> bool:
+def _overdrawn(context: Context, before: Money, after: Money, amount: float) -> bool:
     """Return whether so much was staked, and no income can have made up for what was missing."""
     income = after.available + after.staked - before.available - before.staked
-    return near(after.staked, before.staked + amount) and income <= EXACT
+    return near(context, after.staked, before.staked + amount) and income <= EXACT

@@ -6,6 +6,7 @@ meanwhile, so what is compared lies below the first height that was seen.
 """
 
 import re
+import time
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -22,6 +23,8 @@ PAGE, PAGES, SINGLE, UNREADABLE = 6, 8, 4, 3
 UNREADABLE_SINCE = 4
 # Of the latest requests that blocks name: some that a node has to keep. Since this edition.
 KEPT, KEPT_SINCE = range(40, 121, 20), 4
+# So long blocks are read to find these requests.
+WALK_S = 4.0
 # A whole number of atoms, as a text.
 ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
 READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
@@ -67,11 +70,10 @@ def native_walk(context: Context) -> None:
         documents.append((answer, document))
         _judge_height(context, height, document, answer)
         _judge_listed(context, height, listed.get(height), document, answer)
-        requests += [value for value in under(document, "request_id") if isinstance(value, str)]
-    jobs = list(dict.fromkeys(requests))
+        requests += _named_requests(document)
     if context.edition >= KEPT_SINCE:
-        _judge_kept(context, blocks, jobs)
-    for ident in jobs[:SINGLE]:
+        _judge_kept(context, blocks, requests)
+    for ident in list(dict.fromkeys(requests))[:SINGLE]:
         answer, document = _read(context, "/api/inference/request", {"id": ident})
         documents.append((answer, document))
         if document is not None:
@@ -82,12 +84,24 @@ def native_walk(context: Context) -> None:
         _judge_atoms(context, answer, document)
 
 
-def _judge_kept(context: Context, blocks: list[int], jobs: list[str]) -> None:
+def _named_requests(block: Json) -> list[str]:
+    return [value for value in under(block, "request_id") if isinstance(value, str)]
+
+
+def _judge_kept(context: Context, blocks: list[int], named: list[str]) -> None:
     """Look up requests of the latest blocks, of which the latest are known and so are the others.
 
-    A block need not name its requests in the order in which they were completed, so those at the
-    edge of the 128 say nothing.
+    `blocks` are the heights that were read, and `named` the requests in them. More are read until
+    there are enough of them. A block need not name its requests in the order in which they were
+    completed, so those at the edge of the 128 say nothing.
     """
+    jobs, below = list(dict.fromkeys(named)), range(min(blocks, default=0) - 1, 0, -1)
+    ends = time.monotonic() + WALK_S
+    for height in below if jobs else ():
+        if len(jobs) >= KEPT.stop or time.monotonic() > ends:
+            break
+        _, document = _read(context, f"/api/block/{height}", {})
+        jobs = list(dict.fromkeys([*jobs, *_named_requests(document)]))
 
     def look_up(ranks: range) -> list[Answer]:
         return [

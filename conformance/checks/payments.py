@@ -32,7 +32,7 @@ def _send(context: Context, to: str) -> Answer:
 
 
 def _has(context: Context, available: float) -> bool:
-    return near(read_money(context, context.target.valid).available, available)
+    return near(context, read_money(context, context.target.valid).available, available)
 
 
 def _fee(answer: Answer) -> float:
@@ -105,7 +105,7 @@ def money_at_once(context: Context) -> None:
         after = read_money(context, first)
         less = before[0].available - after.available
         why = f"{len(taken)} transfers of {cost:g} in all took {less:g}"
-        held = near(after.available, wanted)
+        held = near(context, after.available, wanted)
         compared.note("NA-WALLET-026", held, why, before[0].answer, *taken, after.answer)
         if compared.clean:
             break

@@ -209,7 +209,8 @@ def _close(context: Context, ident: str) -> None:
     context.grpc.call("PipelineForward", closing)
 
 
-_AHEAD = ("PL-FWD-006", "PL-FWD-007", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "GR-CODE-001")
+_AHEAD = ("PL-FWD-006", "PL-FWD-007", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "GR-CODE-001",
+          "GR-CODE-002")  # fmt: skip
 
 
 @requirement(*_AHEAD, *_FIELDS)
@@ -233,6 +234,8 @@ def _judge_misshapen(context: Context, shape: list[int]) -> None:
     if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
         why = f"values that do not fill {shape} end with {reply.code}: {reply.details}"
         context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
+        why = f"values that do not fill {shape} are computed with"
+        context.judge("GR-CODE-002", not _served(reply), why, reply)
 
 
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))

@@ -4,7 +4,6 @@ Only documented messages are judged. For an operation whose messages are not spe
 message is sent and only the status is judged.
 """
 
-import itertools
 import time
 import uuid
 from typing import Any
@@ -299,25 +298,6 @@ def grpc_served(context: Context) -> None:
         if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
             why = f"{operation} ends with {reply.code}: {reply.details}"
             context.judge("GR-CODE-010", reply.code in SERVED, why, reply)
-
-
-# The first edition in which bytes that are no message are sent to more than one operation.
-PINGED_SINCE = 4
-
-
-@requirement("GR-CODE-002", "GR-CODE-003")
-def grpc_garbage(context: Context) -> None:
-    """Send bytes that are not a message, then a valid call on the same connection."""
-    operations = ["DHTFindNode"] + ["DHTPing"] * (context.edition >= PINGED_SINCE)
-    bodies = (b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x05ab")
-    for operation, body in itertools.product(operations, bodies):
-        reply = context.grpc.call(operation, body)
-        if reply.code != UNKNOWN:
-            context.judge(
-                "GR-CODE-002", reply.code == "INVALID_ARGUMENT", f"status {reply.code}", reply
-            )
-        good = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
-        context.judge("GR-CODE-003", good.code != "UNAVAILABLE", f"then {good.code}", reply, good)
 
 
 @requirement("GR-OP-001", "GR-NAME-001", *NOT_SHOWN)

@@ -4,6 +4,7 @@ Nothing here spends anything at a node that guards its routes.
 """
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from conformance import messages
@@ -23,7 +24,7 @@ from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Metadata, Reply
-from conformance.httpwire import ANONYMOUS, bearer
+from conformance.httpwire import ANONYMOUS, Unanswered, bearer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
@@ -34,6 +35,8 @@ ELSEWHERE = (*BUSY, "DEADLINE_EXCEEDED")
 FAILURES = ("INTERNAL", "UNKNOWN", "UNIMPLEMENTED")
 # The first edition in which a gradient is sent to a layer that is absent.
 GRADIENT_SINCE = 4
+# The first edition in which bytes that are no message are sent to more than one operation.
+PINGED_SINCE = 4
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 TIMES = 12
 
@@ -243,3 +246,30 @@ def unary_answers(context: Context) -> None:
         if reply.ok:
             why = f"{operation} answers with {reply.more + 1} messages or more"
             context.judge("GR-OP-023", reply.more == 0, why, reply)
+
+
+@requirement("GR-CODE-002", "GR-CODE-003")
+def grpc_garbage(context: Context) -> None:
+    """Send bytes that are not a message, then a valid call on the same connection."""
+    operations = ["DHTFindNode"] + ["DHTPing"] * (context.edition >= PINGED_SINCE)
+    bodies = (b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x05ab")
+    cut = list[Unanswered]()
+    for operation, body in product(operations, bodies):
+        try:
+            reply = context.grpc.call(operation, body)
+        except Unanswered as lost:
+            if context.edition < PINGED_SINCE:
+                raise
+            cut.append(lost)
+            continue
+        if reply.code != UNKNOWN:
+            context.judge(
+                "GR-CODE-002", reply.code == "INVALID_ARGUMENT", f"status {reply.code}", reply
+            )
+        good = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+        context.judge("GR-CODE-003", good.code != "UNAVAILABLE", f"then {good.code}", reply, good)
+    if len(cut) > 1:
+        good = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+        why = f"of {len(operations) * len(bodies)} such messages {len(cut)} end the connection"
+        if good.ok:
+            context.fails("GR-CODE-003", why, *cut, good)

@@ -80,7 +80,7 @@ def generation_unpaid(context: Context) -> None:
     cost, after = _cost(control), read_money(context, account)
     if cost < 4 * 10**-DECIMALS:
         raise Skipped(f"POST /inference names no cost, status {control.status}")
-    if before is None or not near(before[0].available - after.available, cost):
+    if before is None or not near(context, before[0].available - after.available, cost):
         raise Skipped("a charge is not settled at once, or the balance moves")
     compared = Comparison(context)
     for _ in range(TRIES):
