@@ -213,11 +213,7 @@ class _TooMuch:
         after = read_money(context, account)
         shown = (before.answer, answer, after.answer)
         why = f"{amount:g} of {before.available:g} on {self.path}: status {answer.status}"
-        if (
-            self.path == "/wallet/stake"
-            and answer.ok
-            and _overdrawn(context, before, after, amount)
-        ):
+        if self.path == "/wallet/stake" and answer.ok and _overdrawn(before, after, amount):
             context.fails("NA-ERR-022", f"{why}, and nothing came in meanwhile", *shown)
             return True
         if self.path == "/wallet/stake":
@@ -235,7 +231,7 @@ class _TooMuch:
         return False
 
 
-def _overdrawn(context: Context, before: Money, after: Money, amount: float) -> bool:
+def _overdrawn(before: Money, after: Money, amount: float) -> bool:
     """Return whether so much was staked, and no income can have made up for what was missing."""
     income = after.available + after.staked - before.available - before.staked
-    return near(context, after.staked, before.staked + amount) and income <= EXACT
+    return after.staked >= before.staked + amount - EXACT and income <= EXACT

@@ -201,8 +201,6 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-024", both_addresses),
     ("GR-CODE-011", confused_by_lengths),
     ("GR-CODE-012", backward_taken),
-    ("GR-CODE-012", gradient_taken),
-    ("GR-CODE-004", backward_failed),
     ("GR-OP-022", OneMessage()),
     ("GR-CODE-013", offline),
     ("GR-CODE-013", offline_backward),
@@ -212,5 +210,9 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-WEIGHT-003", RangeElsewhere()),
     ("DH-026", without_port),
 ]
-# A layer before a real node cannot take back an error.
-OF_TOY: list[tuple[str, Grpc]] = [("DH-025", ReadElsewhere())]
+# A layer before a real node cannot take back an error, and that node declares no backward passes.
+OF_TOY: list[tuple[str, Grpc]] = [
+    ("DH-025", ReadElsewhere()),
+    ("GR-CODE-012", gradient_taken),
+    ("GR-CODE-004", backward_failed),
+]

@@ -326,7 +326,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-ERR-021", CreditedAnyway()),
     ("NA-ERR-025", on_credit),
     ("NA-ERR-025", LastTaken()),
-    ("NA-WALLET-028", FreedByParts()),
     ("NA-QUERY-008", without_the_last),
     ("NA-QUERY-009", proofs_from_the_second),
     ("NA-QUERY-016", fails_at_words),
@@ -352,5 +351,5 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-ERR-022", LockedCounts()),
     ("NA-WALLET-034", fee_as_send),
 ]
-# Of many requests, which a new chain does not have.
-OF_TOY: list[tuple[str, Http]] = [("LIM-008", forgets_jobs)]
+# Of many requests, which a new chain does not have, and of stakes that end before their date.
+OF_TOY: list[tuple[str, Http]] = [("LIM-008", forgets_jobs), ("NA-WALLET-028", FreedByParts())]
