@@ -195,7 +195,7 @@ def stranger(session: nox.Session) -> None:
     folder = Path("conformance/judging/stranger/node")
     quiet = ("--no-fund", "--no-audit", "--no-package-lock")
     session.run("npm", "install", "--prefix", str(folder), *quiet, external=True)
-    for node in ("first", "second"):
+    for node in ("first", "second", "third"):
         session.run(
             "python", "-m", "conformance.judging.stranger", "--node", node, *session.posargs
         )

@@ -99,4 +99,10 @@ STRANGERS = {
         (sys.executable, "-c", _BY_PYTHON),
         19700,
     ),
+    "third": Stranger(
+        HERE / "third",
+        (sys.executable, "node.py"),
+        (sys.executable, "-c", _BY_PYTHON),
+        21700,
+    ),
 }
