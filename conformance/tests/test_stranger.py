@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from conformance.judging.stranger.strangers import STRANGERS
+from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND = STRANGERS["first"], STRANGERS["second"]
+FIRST, SECOND, THIRD = (STRANGERS[name] for name in ("first", "second", "third"))
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
 
 
@@ -27,9 +27,14 @@ def test_faults_have_kinds() -> None:
     assert set(found.values()) == KINDS
 
 
-def test_the_second_node_lists_what_it_can_be_switched_to() -> None:
-    lists = SECOND.lists()
-    assert len(lists["faults"]) == 1204
-    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 144
+@pytest.mark.parametrize(
+    ("node", "faults", "peculiar"), [(SECOND, 1204, 144), (THIRD, 338, 84)], ids=["second", "third"]
+)
+def test_a_python_node_lists_what_it_can_be_switched_to(
+    node: Stranger, faults: int, peculiar: int
+) -> None:
+    lists = node.lists()
+    assert len(lists["faults"]) == faults
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == peculiar
     assert set(lists["faults"].values()) == KINDS
-    assert set(SECOND.allowed()) <= set(lists["faults"])
+    assert set(node.allowed()) <= set(lists["faults"])

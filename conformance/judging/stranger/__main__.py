@@ -1,8 +1,8 @@
 """Judge a stranger's node: sound, with each of its peculiarities, and with each of its faults.
 
-``python -m conformance.judging.stranger [--node first|second] [--out FILE [--resume]] [--sample N]
+``python -m conformance.judging.stranger [--node NAME] [--out FILE [--resume]] [--sample N]
 [--seed N] [--at-once N] [ID...]`` needs Node.js, and ``npm install`` in the folder ``node``, for
-the first node, and the extra ``stranger`` for the second. It prints a table by kind and what was
+the first node, and the extra ``stranger`` for the others. It prints a table by kind and what was
 not seen. It ends with 1 if the sound node or a peculiarity is said to violate a MUST.
 """
 
