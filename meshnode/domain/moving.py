@@ -19,7 +19,8 @@ leaving    what it will hold could not be written down              settled    w
 Invariants: a node leaves only after others have said, since its claim, that they hold what it lets
 go, and have no claim themselves. So of any number of nodes that hold a layer and move, one has
 asked last whether another one stays; that one had no claim yet, would have to ask a further one
-later, and so does not leave: the layer stays held.
+later, and so does not leave: the layer stays held. A holder that dies after it was asked takes with
+it what it would have kept alone, as it does a moment later.
 """
 
 from __future__ import annotations

@@ -206,7 +206,8 @@ class Network(RuleBasedStateMachine):
     def dies(self, who: int) -> None:
         node = self.nodes.pop(f"n{who}")
         self.dead[node.name] = node
-        self.covered = {layer for layer in self.covered if layer in self._held()}
+        # What only those hold that may have asked this very node is lost by its death.
+        self.covered &= self._kept()
 
     @precondition(lambda self: self.dead)
     @rule()
@@ -220,9 +221,8 @@ class Network(RuleBasedStateMachine):
 
     @invariant()
     def no_layer_is_let_go(self) -> None:
-        held = self._held()
-        assert self.covered <= held
-        self.covered |= held
+        assert self.covered <= self._held()
+        self.covered |= self._kept()
 
     def _in(self, *states: State) -> list[Node]:
         return [node for node in self.nodes.values() if node.machine.state in states]
@@ -235,6 +235,16 @@ class Network(RuleBasedStateMachine):
         """The layers held for sure: those of nodes that leave are gone already."""
         stays = (n for n in self.nodes.values() if n.machine.state is not State.LEAVING)
         return {layer for node in stays for layer in node.held}
+
+    def _kept(self) -> set[int]:
+        """The layers held by nodes that were not told, since a claim, that others hold them."""
+        stays = [n for n in self.nodes.values() if n.machine.state is not State.LEAVING]
+        return {
+            layer
+            for node in stays
+            for layer in node.held
+            if layer in (node.machine.target or node.held) or layer not in node.answers
+        }
 
 
 def test_no_layer_loses_its_last_holder_by_a_move() -> None:
