@@ -61,6 +61,8 @@ class Service:
         self.found_pass: dict[str, Any] | None = None
         self.no_pass: str | None = None
         self.tries: list[Reply] = []
+        # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
+        self.ran: tuple[float, int] | None = None
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.

@@ -6,7 +6,7 @@ spend something are tried only if that is allowed.
 
 from hypothesis import strategies
 
-from conformance.checks.node_reads import AUTH_READS, CONFIG
+from conformance.checks.node_reads import AUTH_READS, CONFIG, PROOFS, TRANSACTIONS
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
 from conformance.exploration import explore
@@ -18,6 +18,9 @@ from conformance.strictjson import brief
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/"
 invalid_tokens = strategies.text(_LETTERS, min_size=1, max_size=64)
 INVENTED = bearer("not-a-token-of-this-node")
+EMPTY = Credential("Bearer", "Bearer")
+# The first edition that asks for a page, and with the scheme alone, without a token.
+PAGES_SINCE = 4
 
 _ERROR_IDS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-005")
 
@@ -69,15 +72,26 @@ def auth_expired(context: Context) -> None:
 
 @requirement("NA-AUTH-004", "NA-AUTH-017", *_ERROR_IDS)
 def auth_missing(context: Context) -> None:
-    """GET every Auth route without an Authorization header, and with the scheme Basic."""
+    """GET every Auth route without an Authorization header, with the scheme Basic, and no token."""
     schemes = (ANONYMOUS, Credential("Basic dXNlcjp1c2Vy", "Basic dXNlcjp1c2Vy"))
     for resource in AUTH_READS:
         for credential in schemes:
             answer = _read(context, resource, credential)
             judge_refusal(context, "NA-AUTH-004", answer)
-            if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):
-                why = f"GET {resource.path} is served without a token"
-                context.judge("NA-AUTH-017", not answer.ok, why, answer)
+            _judge_unserved(context, resource, answer)
+    if context.edition >= PAGES_SINCE:
+        for resource in AUTH_READS:
+            _judge_unserved(context, resource, _read(context, resource, EMPTY))
+        for resource in (TRANSACTIONS, PROOFS):
+            query: dict[str, object] = {"limit": 1}
+            answer = context.api("GET", resource.path, credential=ANONYMOUS, query=query)
+            _judge_unserved(context, resource, answer)
+
+
+def _judge_unserved(context: Context, resource: Resource, answer: Answer) -> None:
+    if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):
+        why = f"GET {resource.path} is served without a token"
+        context.judge("NA-AUTH-017", not answer.ok, why, answer)
 
 
 @requirement("NA-AUTH-005", "NA-AUTH-011")

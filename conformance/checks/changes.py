@@ -29,7 +29,7 @@ BATCH, ENABLED = "training.batch_size", "training.enabled"
 SHOWN_SINCE = 4
 SECTIONS = ("training", "resources")
 # As long as a node might take to come back to what it had.
-A_WHILE_S = 1.5
+A_WHILE_S = 4.5
 # No reader can take it for the type of the key.
 BAD = ("resources.cpu_threads", "many")
 

@@ -15,6 +15,7 @@ from conformance.checks.money import (
     read_money,
     still,
 )
+from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.checks.wallet import EXCESS
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -28,9 +29,11 @@ REFUSED_SINCE = 4
 
 @requirement("NA-WALLET-023")
 def money_charged(context: Context) -> None:
-    """POST /inference, all of it and an early end, and compare cost and loss of the balance."""
+    """POST /inference, short, long and with an early end; compare cost and loss of the balance."""
     _judge_charge(context, {"prompt": "Hello", "max_tokens": 3})
     _judge_charge(context, early(context))
+    if context.edition >= LONG_SINCE:
+        _judge_charge(context, {"prompt": "Hello", "max_tokens": LONG})
 
 
 def _judge_charge(context: Context, body: dict[str, Json]) -> None:

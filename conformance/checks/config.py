@@ -235,6 +235,14 @@ WRONG = (
     ("training.enabled", "yes"),
     ("resources.cpu_threads", [1]),
 )
+# What some reader may take for a number, a switch, or nothing at all; since this edition.
+LENIENT_SINCE = 4
+LENIENT: tuple[tuple[str, Json], ...] = (
+    ("training.batch_size", "3"),
+    ("training.learning_rate", "0.002"),
+    ("training.enabled", "true"),
+    ("training.batch_size", None),
+)
 
 
 # No reader can take these for their types.
@@ -245,8 +253,14 @@ IMPOSSIBLE = {"many", "fast"}
 def config_patch_refused(context: Context) -> None:
     """PATCH values of the wrong type, which must leave the configuration unchanged."""
     original = read_config(context)
+    tried: tuple[tuple[str, Json], ...] = WRONG
     try:
-        for path, value in WRONG:
+        if context.edition >= LENIENT_SINCE:
+            tried += LENIENT
+            # So that a key which goes back to where it began is seen.
+            near = {path: values[0] for path, values in changeable(original).items()}
+            patch(context, nested(near))
+        for path, value in tried:
             before = flat(read_config(context))
             if path not in before:
                 continue
@@ -257,13 +271,16 @@ def config_patch_refused(context: Context) -> None:
             refused = 400 <= answer.status < 500 or result.get("success") is False
             why = f"{path} = {brief(value)} was answered with {answer.status} {brief(result)}"
             impossible = isinstance(value, list) or value in IMPOSSIBLE
-            context.judge("NA-PATCH-109" if impossible else "NA-PATCH-105", refused, why, answer)
             after_answer, after = fetch(context, CONFIG)
+            # To a reader null may mean the default.
+            moved = value is None and flat(after or {}).get(path) != before[path]
+            ident = "NA-PATCH-109" if impossible else "NA-PATCH-105"
+            context.judge(ident, refused or moved, why, answer)
             if refused and after is not None:
                 now = flat(after)
-                moved = {key: now.get(key) for key in before if now.get(key) != before[key]}
+                other = {key: now.get(key) for key in before if now.get(key) != before[key]}
                 context.judge(
-                    "NA-PATCH-106", not moved, f"changed: {brief(moved)}", answer, after_answer
+                    "NA-PATCH-106", not other, f"changed: {brief(other)}", answer, after_answer
                 )
     finally:
         restore(context, original)

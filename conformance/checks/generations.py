@@ -1,9 +1,11 @@
 """Interface 2.1, 4.1 and 6: stop sequences, streams in the metrics, times and odd prompts."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 from conformance.checks.counting import counted, counted_after
 from conformance.checks.effects import stream_values
+from conformance.checks.inference import SURELY_TEXT
 from conformance.checks.money import TRIES
 from conformance.checks.node_sanity import FAILED
 from conformance.context import Context
@@ -24,6 +26,7 @@ LONG, FEWER, MANY = 40, 5, 100
 # What programs that put texts together by hand get wrong.
 TRAPS = (
     'He said "yes"',
+    'He said "yes",\nand "no".',
     "one line\nand another\r\n\tone",
     "{0} %s %(x)s ${y} \\n \\",
     "it's <b>bold</b> & more; -- /*",
@@ -87,7 +90,7 @@ def stream_counted_once(context: Context) -> None:
     context.judge("NA-COUNT-006", not wrong, why, shown)
 
 
-@requirement("NA-INF-037")
+@requirement("NA-INF-037", "NA-INF-033")
 def inference_timing(context: Context) -> None:
     """POST /inference for many tokens of a long prompt; its total time covers its parts."""
     for many in (LONG, LONG, FEWER, 1):
@@ -107,6 +110,16 @@ def inference_timing(context: Context) -> None:
         held = whole >= max(queue, inference) * 0.98 - slack
         why = f"queue_ms {queue:g}, inference_ms {inference:g}, total_ms {whole:g}"
         context.judge("NA-INF-037", held, why, answer)
+        if context.edition >= TURNED_SINCE:
+            _judge_text(context, answer)
+
+
+def _judge_text(context: Context, answer: Answer) -> None:
+    """Rule on the text of many tokens: it is not empty."""
+    result = answer.json_object() or {}
+    text, made = result.get("text"), result.get("tokens_generated")
+    if isinstance(text, str) and is_int(made) and made >= SURELY_TEXT:
+        context.judge("NA-INF-033", bool(text), f"text is empty with {made} tokens", answer)
 
 
 @requirement("NA-INF-038")
@@ -136,3 +149,28 @@ def inference_stream_type(context: Context) -> None:
         answer = context.infer({**body, "stream": value})
         why = f"stream {brief(value)} was served"
         context.judge("NA-INF-039", not answer.ok, why, control, answer)
+
+
+@requirement("NA-INF-040")
+def inference_at_once(context: Context) -> None:
+    """POST /inference twice at the same moment, after one by itself."""
+    body: dict[str, Json] = {"prompt": PROMPTS[0], "max_tokens": 24}
+    control = context.infer(body)
+    if not control.ok:
+        raise Skipped(f"POST /inference was answered with status {control.status}")
+
+    def ask(_: int) -> Answer:
+        return context.infer(body)
+
+    failed: list[Answer] = []
+    for _ in range(TRIES):
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(ask, range(2)))
+        # A node that is busy says so, with another status.
+        wrong = [answer for answer in answers if answer.status in FAILED]
+        if not wrong:
+            context.holds("NA-INF-040", control, *answers)
+            return
+        failed += wrong
+    why = f"of two requests at the same time one ends with {failed[-1].status}, {TRIES} times"
+    context.fails("NA-INF-040", why, control, *failed[:2])

@@ -20,21 +20,22 @@ from conformance.strictjson import brief
     "GR-OP-004", "GR-GOSSIP-001", "GR-NUM-001", *fields_of_message("GossipGradientResponse")
 )
 def gossip_gradient(context: Context) -> None:
-    """Gossip a gradient that no receiver can use: another model, a far round, no data."""
-    reply = context.grpc.call(
-        "GossipGradient",
-        messages.make(
-            "GossipGradientRequest",
-            node_id=f"conformance-{uuid.uuid4().hex}",
-            round_id=FAR_ROUND,
-            model_hash="0" * 64,
-            batch_size=1,
-            loss=1.0,
-            ttl=0,
-        ),
-    )
-    if judge_operation(context, "GR-OP-004", reply):
-        _judge_gossip(context, reply)
+    """Gossip useless gradients: another model, a round long ago or far ahead, no data."""
+    for round_id in (FAR_ROUND, 0) if context.edition >= ROUND_SINCE else (FAR_ROUND,):
+        reply = context.grpc.call(
+            "GossipGradient",
+            messages.make(
+                "GossipGradientRequest",
+                node_id=f"conformance-{uuid.uuid4().hex}",
+                round_id=round_id,
+                model_hash="0" * 64,
+                batch_size=1,
+                loss=1.0,
+                ttl=0,
+            ),
+        )
+        if judge_operation(context, "GR-OP-004", reply):
+            _judge_gossip(context, reply)
 
 
 @requirement(

@@ -4,9 +4,9 @@ The document does not say in which order the entries come, nor how many a page h
 """
 
 from conformance.checks.node_reads import TRANSACTIONS
-from conformance.checks.reading import fetch
+from conformance.checks.reading import served
 from conformance.context import Context
-from conformance.httpwire import Answer
+from conformance.httpwire import Answer, Credential
 from conformance.strictjson import Json, is_int
 
 
@@ -16,20 +16,23 @@ def rows_of(document: dict[str, Json] | None) -> list[dict[str, Json]]:
     return [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
 
 
-def newest(context: Context) -> tuple[Answer, dict[str, Json] | None, list[dict[str, Json]]]:
+def newest(
+    context: Context, credential: Credential | None = None
+) -> tuple[Answer, dict[str, Json] | None, list[dict[str, Json]]]:
     """GET the first page and, if it is not all, the last one; return the entries of both.
 
-    The answer and the document are those of the first page.
+    The answer and the document are those of the first page. The history is that of the declared
+    token, or of another one.
     """
-    answer, document = fetch(context, TRANSACTIONS)
+    account = credential or context.target.valid
+    answer = served(lambda: context.api("GET", TRANSACTIONS.path, credential=account))
+    document = answer.json_object() if answer.ok else None
     rows = rows_of(document)
     total = document.get("total") if document else None
     if not rows or not is_int(total) or total <= len(rows):
         return answer, document, rows
     query: dict[str, object] = {"limit": len(rows), "offset": int(total) - len(rows)}
-    last = context.api(
-        "GET", TRANSACTIONS.path, credential=context.target.valid, query=query
-    )  # fmt: skip
+    last = context.api("GET", TRANSACTIONS.path, credential=account, query=query)
     known = {str(row.get("id")) for row in rows}
     behind = rows_of(last.json_object() if last.ok else None)
     return answer, document, rows + [row for row in behind if str(row.get("id")) not in known]

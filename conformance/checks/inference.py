@@ -292,7 +292,7 @@ def inference_stop(context: Context) -> None:
 
 @requirement("NA-INF-032")
 def inference_prompts(context: Context) -> None:
-    """POST /inference with a word, a sentence and four sentences, and compare their tokens."""
+    """POST /inference with a word, a sentence and several sentences, and compare their tokens."""
     counts: list[float] = []
     answers: list[Answer] = []
     sentence = "Once upon a time there was a node. "
@@ -309,6 +309,13 @@ def inference_prompts(context: Context) -> None:
         f"prompt_tokens {brief(counts)} for a word, a sentence and four sentences",
         *answers,
     )
+    if context.edition >= ACROSS_SINCE:
+        # Above what a short buffer holds; how long a prompt may be is not said.
+        longer = context.infer({"prompt": sentence * 8, "max_tokens": 1})
+        found = lookup(longer.json_object() or {}, "usage.prompt_tokens")
+        if longer.ok and found and is_int(found[0]):
+            why = f"prompt_tokens {counts[2]} for four sentences, {found[0]} for eight"
+            context.judge("NA-INF-032", counts[2] < found[0], why, answers[2], longer)
 
 
 @requirement("NA-INF-028")

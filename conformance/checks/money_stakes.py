@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
+from conformance.checks.history import newest
 from conformance.checks.money import (
     EXACT,
     TRIES,
@@ -158,7 +159,7 @@ def stake_taken(context: Context) -> None:
     compared.conclude()
 
 
-@requirement("NA-ERR-021", "NA-ERR-022", "NA-ERR-023")
+@requirement("NA-ERR-021", "NA-ERR-022", "NA-ERR-023", "NA-ERR-026")
 def refused_exactly(context: Context) -> None:
     """POST /wallet/send and /wallet/stake a little more than is available, and compare."""
     account = context.target.second
@@ -209,6 +210,7 @@ class _TooMuch:
         amount = float(math.floor(before.available + A_LITTLE))
         if self.locked:
             amount = round(before.available + before.staked / 2, 4)
+        known = self._sends(context, account)
         answer = _post(context, self.path, {"amount": amount, **self.fields}, account)
         after = read_money(context, account)
         shown = (before.answer, answer, after.answer)
@@ -222,6 +224,10 @@ class _TooMuch:
             lost = before.available - after.available
             why = f"{why}, and {lost:g} less is available"
             self.seen.note("NA-ERR-023", lost <= EXACT, why, *shown)
+            new = self._sends(context, account) - known
+            why = f"{why}, {after.staked - before.staked:g} more is staked, and {len(new)} sends"
+            held = after.staked - before.staked <= EXACT and not new
+            self.seen.note("NA-ERR-026", held, f"{why} are new in the history", *shown)
             if receiver:
                 later = read_money(context, first)
                 gained = later.available - receiver[0].available
@@ -229,6 +235,13 @@ class _TooMuch:
                 shown = (receiver[0].answer, answer, later.answer)
                 self.seen.note("NA-ERR-021", gained <= EXACT, why, *shown)
         return False
+
+    def _sends(self, context: Context, account: Credential) -> set[str]:
+        """Return the ids of what the history has as sent to the receiver."""
+        if "to" not in self.fields or context.edition < LOCKED_SINCE:
+            return set()
+        rows = [row for row in newest(context, account)[2] if row.get("type") == "send"]
+        return {str(row.get("id")) for row in rows if row.get("to") == self.fields["to"]}
 
 
 def _overdrawn(before: Money, after: Money, amount: float) -> bool:

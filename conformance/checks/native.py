@@ -144,7 +144,7 @@ def mapped(context: Context, name: str, document: Json) -> list[Json]:
     return [int(value) if is_int(value) else value for value in values]
 
 
-def _judge_mapped(context: Context, name: str, document: Json, answer: Answer) -> bool:
+def judge_mapped(context: Context, name: str, document: Json, answer: Answer) -> bool:
     """Rule on whether values are where the target says that they are."""
     paths = context.target.field_map[name]
     found = {path: lookup(document, path) for path in paths}
@@ -158,7 +158,8 @@ def _judge_mapped(context: Context, name: str, document: Json, answer: Answer) -
     return context.judge("NT-RULE-026", held, f"{name}: nothing at {', '.join(empty)}", answer)
 
 
-def _document(context: Context, path: str, query: dict[str, object] | None = None) -> Any:
+def document_at(context: Context, path: str, query: dict[str, object] | None = None) -> Any:
+    """GET a resource; return the answer, and the object in it or None."""
     answer = native_get(context, path, query)
     document = answer.json_object() if answer.ok else None
     return answer, document
@@ -169,16 +170,16 @@ def native_block(context: Context) -> None:
     """GET the first block of the block list, or the block at height 1."""
     height: Json = 1
     if "/api/blocks height" in context.target.field_map:
-        answer, document = _document(context, "/api/blocks", {"limit": 1})
+        answer, document = document_at(context, "/api/blocks", {"limit": 1})
         heights = mapped(context, "/api/blocks height", document)
-        if answer.ok and not _judge_mapped(context, "/api/blocks height", document, answer):
+        if answer.ok and not judge_mapped(context, "/api/blocks height", document, answer):
             return
         if not heights:
             raise Skipped(f"no block at the mapped path, status {answer.status}")
         height = heights[0]
     named = "/api/blocks height" in context.target.field_map
     if not named and context.edition >= FOUND_SINCE:
-        _, document = _document(context, "/api/blocks", {"limit": 1})
+        _, document = document_at(context, "/api/blocks", {"limit": 1})
         heights = _called(document, "height")
         named, height = bool(heights), heights[0] if heights else height
     answer = native_get(context, f"/api/block/{height}")
@@ -261,10 +262,10 @@ def native_money(context: Context) -> None:
         query: dict[str, object] = (
             {"public_key": context.target.public_key} if path == "/api/account" else {}
         )
-        answer, document = _document(context, path, query)
+        answer, document = document_at(context, path, query)
         values = mapped(context, f"{path} money", document)
         if answer.ok and path != "/api/validators":
-            _judge_mapped(context, f"{path} money", document, answer)
+            judge_mapped(context, f"{path} money", document, answer)
         if values:
             wrong = [
                 value for value in values if not (isinstance(value, str) and _ATOMS.match(value))
@@ -272,69 +273,15 @@ def native_money(context: Context) -> None:
             context.judge("NT-RULE-011", not wrong, f"{path}: {brief(wrong)}", answer)
 
 
-@requirement("NT-PAGE-001", "NT-PAGE-002", "NT-PAGE-003", "NT-PAGE-004", "NT-RULE-026")
-def native_pages(context: Context) -> None:
-    """GET short pages of blocks and of training updates, and pages that end before an entry."""
-    for path, name, before in (
-        ("/api/blocks", "/api/blocks height", "NT-PAGE-002"),
-        ("/api/training", "/api/training round", "NT-PAGE-003"),
-    ):
-        if name not in context.target.field_map:
-            continue
-        for limit in (1, 2):
-            answer, document = _document(context, path, {"limit": limit})
-            listed = mapped(context, name, document)
-            if document is not None:
-                shown = f"{path}: {len(listed)} entries for limit={limit}"
-                context.judge("NT-PAGE-001", len(listed) <= limit, shown, answer)
-        answer, document = _document(context, path, {"limit": 5})
-        there = mapped(context, name, document)
-        if there and context.edition >= NULL_SINCE:
-            _judge_mapped(context, name, document, answer)
-        numbers = [value for value in there if is_int(value)]
-        _judge_beginnings(context, path, name, numbers)
-        if len(numbers) < 2:
-            continue
-        bound = sorted(numbers)[len(numbers) // 2]
-        page_answer, page = _document(context, path, {"limit": 5, "before": bound})
-        if page is None:
-            shown = f"{path}: status {page_answer.status} to before={bound}"
-            context.fails(before, shown, answer, page_answer)
-            continue
-        # The document does not say whether the bound itself is on the page.
-        later = [value for value in mapped(context, name, page) if is_int(value) and value > bound]
-        shown = f"{path}: before={bound} lists {brief(later)}"
-        context.judge(before, not later, shown, answer, page_answer)
-        below = [value for value in numbers if value < bound]
-        listed = mapped(context, name, page)
-        lacking = [value for value in below if value not in listed]
-        shown = f"{path}: before={bound} lacks {brief(lacking)}"
-        context.judge("NT-PAGE-004", not lacking, shown, answer, page_answer)
-
-
-def _judge_beginnings(context: Context, path: str, name: str, numbers: list[Json]) -> None:
-    """Rule on shorter pages: each begins like the longer one, and is as long as it may be."""
-    for limit in (1, 2):
-        answer, document = _document(context, path, {"limit": limit})
-        again_answer, again = _document(context, path, {"limit": 5})
-        if document is None or again is None or mapped(context, name, again)[:5] != numbers[:5]:
-            continue
-        listed = mapped(context, name, document)
-        shown = f"{path}: limit={limit} lists {brief(listed)} of {brief(numbers)}"
-        # Of a page that ends with the latest one, a shorter page is the end.
-        held = listed in (numbers[:limit], numbers[-limit:])
-        context.judge("NT-PAGE-004", held, shown, answer, again_answer)
-
-
 @requirement("NT-RULE-037")
 def native_pair_later(context: Context) -> None:
     """Compare height and hash in GET /api/network with the block, after what the run has spent."""
-    answer, document = _document(context, "/api/network")
+    answer, document = document_at(context, "/api/network")
     heights = mapped(context, "/api/network height", document)
     hashes = mapped(context, "/api/network hash", document)
     if not heights or not hashes:
         raise Skipped("no pair at the mapped paths")
-    block_answer, block = _document(context, f"/api/block/{heights[0]}")
+    block_answer, block = document_at(context, f"/api/block/{heights[0]}")
     if found := mapped(context, "/api/block hash", block):
         same = str(found[0]).lower() == str(hashes[0]).lower()
         shown = f"/api/network has {brief(hashes[0])} at {heights[0]}, the block {brief(found[0])}"
@@ -344,14 +291,14 @@ def native_pair_later(context: Context) -> None:
 @requirement("NT-RULE-021", "NT-RULE-025", "NT-RULE-026")
 def native_pair(context: Context) -> None:
     """Compare the height and hash in GET /api/network with the block at that height."""
-    answer, document = _document(context, "/api/network")
+    answer, document = document_at(context, "/api/network")
     heights = mapped(context, "/api/network height", document)
-    if answer.ok and not _judge_mapped(context, "/api/network height", document, answer):
+    if answer.ok and not judge_mapped(context, "/api/network height", document, answer):
         return
     hashes = mapped(context, "/api/network hash", document)
     if not heights or not hashes:
         raise Skipped("no pair at the mapped paths")
-    block_answer, block = _document(context, f"/api/block/{heights[0]}")
+    block_answer, block = document_at(context, f"/api/block/{heights[0]}")
     if "/api/block height" in context.target.field_map and block is not None:
         there = mapped(context, "/api/block height", block)
         shown = f"the block at {heights[0]} has the height {brief(there)}"
@@ -360,7 +307,7 @@ def native_pair(context: Context) -> None:
     found = mapped(context, "/api/block hash", block)
     if not found and block is None and is_int(heights[0]):
         # The hash may show whose height it is.
-        below_answer, below = _document(context, f"/api/block/{int(heights[0]) - 1}")
+        below_answer, below = document_at(context, f"/api/block/{int(heights[0]) - 1}")
         there = [str(value).lower() for value in mapped(context, "/api/block hash", below)]
         if str(hashes[0]).lower() in there:
             shown = f"/api/network has the height {heights[0]} with the hash of the block below"

@@ -36,15 +36,16 @@ def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, 
     return answer, document
 
 
-@requirement("NA-SANE-001", "NA-SANE-002", "NA-SANE-016", "NA-SANE-023")
+@requirement("NA-SANE-001", "NA-SANE-002", "NA-SANE-016", "NA-SANE-023", "NA-SANE-028")
 def status_sane(context: Context) -> None:
-    """GET the node status twice, a second apart."""
+    """GET the node status twice, a second apart, and remember when it was."""
     began = time.monotonic()
     first_answer, first = _must_read(context, STATUS)
     time.sleep(UPTIME_S)
     second_answer, second = _must_read(context, STATUS)
     before, after = first.get("uptime_seconds"), second.get("uptime_seconds")
     if is_int(before) and is_int(after):
+        context.service.ran = began, int(before)
         more_s = after - before - (time.monotonic() - began)
         if context.edition >= LONGER_SINCE and more_s > 0.5:
             # The first answer came from a cache, or the node counts too fast.

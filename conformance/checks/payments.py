@@ -3,24 +3,29 @@
 As in ``money``, a difference is a violation only if every try shows it.
 """
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from conformance.catalogue import fields_of
 from conformance.checks.history import newest
 from conformance.checks.money import (
     EXACT,
     TRIES,
     Comparison,
+    Money,
     eventually,
     near,
     read_money,
     still,
 )
+from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import Answer
+from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
+from conformance.shapes import FORMAT_IDS, judge_shape
 from conformance.strictjson import Json, brief, is_number
 
 AT_ONCE = 4
@@ -114,6 +119,8 @@ def money_at_once(context: Context) -> None:
 
 # Letters that a store or a terminal might drop.
 FOREIGN = "für 日本 ✓"
+# A memo of a length that a column or a screen might cut, with blanks at its ends.
+TALE = " conformance, " + "one transfer after the other, " * 4
 
 
 @requirement("NA-WALLET-032")
@@ -132,6 +139,16 @@ def memo_kept(context: Context) -> None:
     memo = (sent.json_object() or {}).get("memo")
     why = f"the memo {brief(FOREIGN)} is {brief(memo)} in the result"
     context.judge("NA-WALLET-032", memo == FOREIGN, why, sent)
+    if context.edition >= LONG_SINCE:
+        # A memo may be refused for its length, but not cut.
+        sent = context.api(
+            "POST", "/wallet/send", credential=first, json_body={**body, "memo": TALE}
+        )
+        memo = (sent.json_object() or {}).get("memo")
+        if sent.ok:
+            context.budget.charge(AMOUNT + _fee(sent))
+            why = f"a memo of {len(TALE)} letters is {brief(memo)} in the result"
+            context.judge("NA-WALLET-032", memo in (TALE, None), why, sent)
 
 
 # Large beside any fee.
@@ -199,6 +216,64 @@ def _send_unit(context: Context, address: str, amount: float) -> Answer:
         # The unit stays with the account: the fee is what it costs.
         context.budget.charge(_fee(answer))
     return answer
+
+
+# Far above what the suite sends elsewhere; an account that has less sends a part of what it has.
+LARGE, PART = 25, 4
+
+
+@requirement("NA-WALLET-039", *FORMAT_IDS, *fields_of("transactions"))
+def money_moved(context: Context) -> None:
+    """POST /wallet/send many units to the second account, and back, and compare both balances."""
+    first, second = context.target.valid, context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    start = [read_money(context, each) for each in (first, second)]
+    addresses = [each.document.get("address") for each in start]
+    amount = min(LARGE, math.floor(start[0].available / PART))
+    if addresses[0] == addresses[1] or amount < UNIT:
+        raise Skipped("there are no two accounts, or too little is available")
+    for sender, receiver, to in ((first, second, addresses[1]), (second, first, addresses[0])):
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            if _move(context, compared, sender, receiver, {"to": to, "amount": amount}):
+                break
+        compared.conclude()
+    answer, document, _ = newest(context)
+    if document is not None:
+        judge_shape(context, "transactions", document, answer)
+
+
+def _move(
+    context: Context, compared: Comparison, sender: Credential, receiver: Credential,
+    body: dict[str, Json],
+) -> bool:  # fmt: skip
+    """Send once, and note what both balances show; return whether they show it rightly."""
+    before = still(context, sender, receiver)
+    if before is None:
+        return False
+    _require_budget(context, AMOUNT)
+    sent = context.api("POST", "/wallet/send", credential=sender, json_body={**body, "memo": MEMO})
+    amount, fee = float(str(body["amount"])), _fee(sent)
+    if not sent.ok:
+        raise Skipped(f"POST /wallet/send of {amount:g} was answered with status {sent.status}")
+    # The amount stays with the operator.
+    context.budget.charge(fee)
+    now: list[Money] = []
+
+    def arrived() -> bool:
+        now[:] = [read_money(context, each) for each in (sender, receiver)]
+        return near(context, now[0].available, before[0].available - amount - fee) and near(
+            context, now[1].available, before[1].available + amount)  # fmt: skip
+
+    held = eventually(arrived)
+    less, more = (
+        before[0].available - now[0].available, now[1].available - before[1].available,
+    )  # fmt: skip
+    why = f"sending {amount:g} with a fee of {fee:g} took {less:g}, and gave {more:g}"
+    compared.note("NA-WALLET-039", held, why, *(each.answer for each in before), sent,
+                  *(each.answer for each in now))  # fmt: skip
+    return held
 
 
 @requirement("NA-WALLET-035")

@@ -54,9 +54,9 @@ def positions(count: int, first: int) -> bytes:
     return struct.pack(f"<{count}q", *range(first, first + count))
 
 
-def labels(count: int) -> bytes:
-    """Make training_labels: the same small token at every position."""
-    return struct.pack(f"<{count}q", *(1 for _ in range(count)))
+def labels(count: int, form: str = "q") -> bytes:
+    """Make training_labels: the same small token at every position, in 64 bits or in 32 (`i`)."""
+    return struct.pack(f"<{count}{form}", *(1 for _ in range(count)))
 
 
 @requirement(
@@ -102,12 +102,20 @@ def pipeline_pass(context: Context) -> None:
         # A cache without positions: an empty entry for every layer.
         _answer(context, send_forward(context, past_key_values=[b""] * entries))
     if known.get("training"):
-        rows, length = hidden_shape(context)[:2]
-        trained = send_forward(context, training_labels=labels(rows * length))
+        _judge_trained(context, last=bool(known.get("last")))
+
+
+def _judge_trained(context: Context, *, last: bool) -> None:
+    """Rule on a pass with labels, of whichever width the node takes."""
+    rows, length = hidden_shape(context)[:2]
+    for form in "qi" if context.edition >= MISSHAPEN_SINCE else "q":
+        trained = send_forward(context, training_labels=labels(rows * length, form))
         found = _answer(context, trained)
-        if found is not None and found.success and known.get("last"):
+        if found is not None and found.success:
             good = math.isfinite(found.loss) and found.loss > 0
-            context.judge("PL-FWD-008", good, f"loss is {found.loss}", trained)
+            if last:
+                context.judge("PL-FWD-008", good, f"loss is {found.loss}", trained)
+            break
 
 
 def _judge_tries(context: Context) -> None:
@@ -236,6 +244,7 @@ def _judge_misshapen(context: Context, shape: list[int]) -> None:
         context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
         why = f"values that do not fill {shape} are computed with"
         context.judge("GR-CODE-002", not _served(reply), why, reply)
+        _judge_refusal(context, reply)
 
 
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))

@@ -201,6 +201,9 @@ def _judge_given(
     """Rule on a request whose condition the checkpoint fulfils that the node has just returned."""
     reply, found = asked
     served = found is not None and found.success
+    if found is not None and served and context.edition >= ODD_SINCE:
+        why = f"checkpoint_data is empty, with {condition}"
+        context.judge("GR-CKPT-005", bool(found.checkpoint_data), why, reply)
     if not served and (found is not None or reply.code == "NOT_FOUND"):
         # It may have been replaced by another one in between.
         _, again = _checkpoint(context)
@@ -275,6 +278,10 @@ def grpc_codes(context: Context) -> None:
             )
 
     explore(context, requests, call)
+    if context.edition >= ODD_SINCE:
+        # A sender is missing here, which is no field that a message must have.
+        for operation in ("DHTPing", "DHTFindNode", "DHTFindValue", "GetCheckpointInfo"):
+            call((operation, messages.make(f"{operation}Request")))
 
 
 # The readable operations, with a request that the document shows.

@@ -3,6 +3,8 @@
 Nothing here spends anything at a node that guards its routes.
 """
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -24,7 +26,7 @@ from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Metadata, Reply
-from conformance.httpwire import ANONYMOUS, Unanswered, bearer
+from conformance.httpwire import ANONYMOUS, Answer, Unanswered, bearer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
@@ -37,8 +39,11 @@ FAILURES = ("INTERNAL", "UNKNOWN", "UNIMPLEMENTED")
 GRADIENT_SINCE = 4
 # The first edition in which bytes that are no message are sent to more than one operation.
 PINGED_SINCE = 4
+# The first edition in which the declared token is tried without its last letter, and many requests
+# are sent with it at the same time.
+CUT_SINCE = 4
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
-TIMES = 12
+TIMES, MORE_TIMES, AT_ONCE = 12, 30, 4
 
 
 @requirement("NA-AUTH-020")
@@ -65,6 +70,7 @@ def guards_resembling(context: Context) -> None:
         (f"not-this-one-{token}", "not-this-one-$TOKEN"),
         (token[:half], f"$(printf %.{half}s $TOKEN)"),
         (token.swapcase(), "$(printf %s $TOKEN | tr a-zA-Z A-Za-z)"),
+        (token[:-1] if context.edition >= CUT_SINCE else "", "${TOKEN%?}"),
     ):
         if other and other not in known:
             answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))
@@ -74,17 +80,37 @@ def guards_resembling(context: Context) -> None:
 
 @requirement("NA-AUTH-022")
 def guards_steady(context: Context) -> None:
-    """GET /config many times with the declared token."""
-    answers = [
-        context.api("GET", CONFIG.path, credential=context.target.valid) for _ in range(TIMES)
-    ]
+    """GET /config many times with the declared token, one after the other and several at once."""
+
+    def ask(_: int) -> Answer:
+        return context.api("GET", CONFIG.path, credential=context.target.valid)
+
+    later = context.edition >= CUT_SINCE
+    answers = [ask(at) for at in range(MORE_TIMES if later else TIMES)]
     served = [at for at, answer in enumerate(answers) if answer.ok]
     if not served:
         raise Skipped(f"the declared token is answered with {answers[0].status}")
     # A token that expires meanwhile is refused from then on.
     between = [at for at, one in enumerate(answers) if one.status == 401 and at < served[-1]]
-    why = f"of {TIMES} requests number {', '.join(str(at + 1) for at in between)} got 401"
+    shown = ", ".join(str(at + 1) for at in between)
+    why = f"of {len(answers)} requests number {shown} got 401"
     context.judge("NA-AUTH-022", not between, why, *answers)
+    if later and not between and answers[-1].ok:
+        _judge_at_once(context, ask)
+
+
+def _judge_at_once(context: Context, ask: Callable[[int], Answer]) -> None:
+    """Ask several times at the same moment, then once more: the token is still good."""
+    for _ in range(2):
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            answers = list(pool.map(ask, range(4 * AT_ONCE)))
+        refused = [answer for answer in answers if answer.status == 401]
+        last = ask(0)
+        if not refused or not last.ok:
+            break
+    else:
+        why = f"of {len(answers)} requests, {AT_ONCE} at a time, {len(refused)} got 401"
+        context.fails("NA-AUTH-022", why, *refused[:2], last)
 
 
 @requirement("NA-AUTH-023")

@@ -19,6 +19,9 @@ from conformance.sse import Event, Stream, read
 from conformance.strictjson import Json, brief, is_int
 
 DONE = "[DONE]"
+# More tokens than a default, or a buffer of a hundred, has room for; and the first edition that
+# asks for so many.
+LONG, LONG_SINCE = 130, 4
 _IDS = tuple(f"NA-SSE-{number:03d}" for number in (*range(1, 12), 13, 14, 15))
 
 
@@ -40,6 +43,8 @@ def inference_stream(context: Context) -> None:
     )
     # Generated stop sequences may leave no tokens; this request has some in every run.
     _ask(context, {"prompt": "Once upon a time", "max_tokens": 8, "stream": True})
+    if context.edition >= LONG_SINCE:
+        _ask(context, {"prompt": "Once upon a time", "max_tokens": LONG, "stream": True})
 
 
 def _whole(context: Context, body: dict[str, Json]) -> Answer:

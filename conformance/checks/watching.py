@@ -7,19 +7,25 @@ show themselves only to somebody who looks more than twice.
 import time
 from datetime import UTC
 
+from conformance.catalogue import fields_of
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.history import rows_of
-from conformance.checks.node_reads import METRICS, PROOFS, TRANSACTIONS
+from conformance.checks.node_reads import METRICS, PROOFS, STATUS, TRANSACTIONS
+from conformance.checks.node_sanity import STANDS_STILL_S, UPTIME_SLACK_S
 from conformance.checks.reading import fetch
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.shapes import lookup
+from conformance.shapes import FORMAT_IDS, judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int
 from conformance.times import parse_timestamp
 
-TIMES, PAGE = 6, 8
+TIMES, PAGE, TRIES = 6, 8, 3
+# The least time between the first reading of the uptime and the last.
+APART_S = 5.0
+# Histories that are longer are not walked.
+MOST = 1000
 # Between two readings of the proofs.
 BETWEEN_S = 0.15
 # Longer than the smallest step of a time that is written in seconds.
@@ -168,3 +174,51 @@ def history_walked(context: Context) -> None:
 def _page(context: Context, limit: int, offset: int) -> Answer:
     query: dict[str, object] = {"limit": limit, "offset": offset}
     return context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)
+
+
+@requirement("NA-SANE-028")
+def status_later(context: Context) -> None:
+    """GET the node status once more, long after the first time: the uptime has grown as much."""
+    if context.service.ran is None:
+        raise Skipped("the node was restarted, or its uptime was not read before")
+    began, first = context.service.ran
+    time.sleep(max(0.0, began + APART_S - time.monotonic()))
+    gives_up = time.monotonic() + STANDS_STILL_S
+    while True:
+        passed_s = time.monotonic() - began
+        answer, status = fetch(context, STATUS)
+        found = (status or {}).get("uptime_seconds")
+        if not is_int(found):
+            raise Skipped(f"GET /status returned no uptime, status {answer.status}")
+        held = found - first >= passed_s - UPTIME_SLACK_S
+        # A node may answer from a cache for a while.
+        if held or time.monotonic() > gives_up:
+            break
+        time.sleep(LATER_S / 2)
+    why = f"uptime_seconds was {first}, and is {found:g} after {passed_s:.0f} s"
+    context.judge("NA-SANE-028", held, why, answer)
+
+
+@requirement("NA-QUERY-017", *FORMAT_IDS, *fields_of("transactions"))
+def history_later(context: Context) -> None:
+    """GET the history page by page after what the run has spent, up to its end and behind it."""
+    for _ in range(TRIES):
+        first = _page(context, LONG, 0).json_object() or {}
+        total, shown, found = first.get("total"), list[Answer](), list[str]()
+        if not is_int(total) or total > MOST:
+            raise Skipped(f"the history has {brief(total)} entries")
+        for offset in range(0, int(total) + LONG, LONG):
+            shown.append(_page(context, LONG, offset))
+            document = shown[-1].json_object()
+            if document is not None:
+                judge_shape(context, TRANSACTIONS.name, document, shown[-1])
+            found += [str(row.get("id")) for row in rows_of(document)]
+        if (_page(context, LONG, 0).json_object() or {}) == first:
+            break
+    else:
+        raise Skipped("the history is growing")
+    if len(rows_of(first)) < min(total, LONG):
+        # The largest limit is not specified.
+        raise Skipped(f"a page of {LONG} has {len(rows_of(first))} entries of {total:g}")
+    why = f"total is {total:g}, and pages of {LONG} have {len(found)} entries, with the one behind"
+    context.judge("NA-QUERY-017", len(found) == total, why, *shown)

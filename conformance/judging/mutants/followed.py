@@ -10,6 +10,9 @@ from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, 
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.mutants.followed_more import OF_TOY as MORE_OF_TOY
+from conformance.judging.mutants.followed_sizes import GRPC as SIZED_CALLS
+from conformance.judging.mutants.followed_sizes import HTTP as SIZED
+from conformance.judging.mutants.followed_sizes import OF_TOY as SIZED_OF_TOY
 from conformance.judging.toy.answers import (
     Asked,
     Response,
@@ -307,8 +310,9 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-031", TakenTwice()),
     ("NA-QUERY-014", Shuffled()),
     *MORE,
+    *SIZED,
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
-ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
-TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in OF_TOY]
+ROWS += [(ident, no_http_hook, hook) for ident, hook in (*GRPC, *SIZED_CALLS)]
+TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *SIZED_OF_TOY)]
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in MORE_OF_TOY]

@@ -1,0 +1,256 @@
+"""Mutants of sizes, places and moments that a third stranger has shown; see `followed.py`."""
+
+import threading
+import time
+from typing import Any
+
+from conformance.checks.native_pages import LONG
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, on
+from conformance.judging.toy.answers import Asked, Response, error
+
+WALLET, STATUS = "/api/v1/wallet", "/api/v1/status"
+# A long generation, a large transfer, and a long memo.
+MANY, LARGE, SHORT_MEMO = 100, 2, 64
+# A clock that stops, and a change that is gone, after so many seconds.
+STOPS_S, GONE_S = 2, 3.0
+AT_ONCE = 3
+
+
+class OneAtATime:
+    """A node that fails while it generates for somebody else."""
+
+    def __init__(self) -> None:
+        self.busy = threading.Lock()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Take a while, and nothing else meanwhile."""
+        if asked.path != INFERENCE or response.status != 200:
+            return
+        if not self.busy.acquire(blocking=False):
+            response.__dict__.update(error(500, "INTERNAL", "busy").__dict__)
+            return
+        try:
+            time.sleep(0.1)
+        finally:
+            self.busy.release()
+
+
+class RefusedWhenBusy:
+    """A node that takes a token for an unknown one while it looks at others."""
+
+    def __init__(self) -> None:
+        self.lock, self.looking = threading.Lock(), 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count who is there."""
+        if asked.path != CONFIG or response.status != 200:
+            return
+        with self.lock:
+            self.looking += 1
+            many = self.looking > AT_ONCE - 1
+        time.sleep(0.02)
+        with self.lock:
+            self.looking -= 1
+        if many:
+            refused = error(401, "UNAUTHORIZED", "the token is not valid")
+            response.__dict__.update(refused.__dict__)
+
+
+class LargeTwice:
+    """A node that takes a large transfer twice."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str | None, float] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up what was sent, and show so much less."""
+        if response.status != 200:
+            return
+        account = asked.authorization
+        if asked.path == f"{WALLET}/send" and asked.body["amount"] >= LARGE:
+            self.taken[account] = self.taken.get(account, 0.0) + asked.body["amount"]
+        if asked.path == f"{WALLET}/balance":
+            response.json["balances"]["available"] -= self.taken.get(account, 0.0)
+
+
+class RefusedButDone:
+    """A node that lists a transfer, or adds a stake, that it refuses."""
+
+    def __init__(self, route: str) -> None:
+        self.route = route
+        self.done: dict[str | None, list[dict[str, Any]]] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Note what was refused, and show it where it would be."""
+        account = asked.authorization
+        if asked.path == f"{WALLET}/{self.route}" and response.status == 402:
+            self.done.setdefault(account, []).append(asked.body)
+        refused = self.done.get(account, [])
+        if asked.path == f"{WALLET}/transactions" and response.status == 200:
+            for number, body in enumerate(refused if self.route == "send" else ()):
+                entry = {"id": f"r{number}", "type": "send", "to": body["to"]}
+                entry |= {"amount": -body["amount"], "timestamp": "2026-01-01T00:00:00Z"}
+                response.json["transactions"].insert(0, entry)
+        if asked.path == f"{WALLET}/balance" and self.route == "stake":
+            response.json["balances"]["staked"] += sum(body["amount"] for body in refused)
+
+
+class StoppedClock:
+    """A node whose uptime counts for a moment only."""
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count from the first reading."""
+        if asked.path == STATUS and response.status == 200:
+            self.began = self.began or time.monotonic()
+            passed_s = int(time.monotonic() - self.began)
+            response.json["uptime_seconds"] = min(passed_s, STOPS_S)
+
+
+class BackLater:
+    """A node whose batch size goes back to what it was after some seconds."""
+
+    def __init__(self) -> None:
+        self.first: Any = None
+        self.changed: float | None = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember the first value and the last change."""
+        if asked.path != CONFIG or response.status != 200:
+            return
+        if asked.method == "PATCH":
+            self.changed = time.monotonic()
+            return
+        training = response.json["training"]
+        self.first = self.first or training["batch_size"]
+        if self.changed and time.monotonic() > self.changed + GONE_S:
+            training["batch_size"] = self.first
+
+
+class BackWhenRefused:
+    """A node in which a refused value sets its key back to the first one."""
+
+    def __init__(self) -> None:
+        self.first: Any = None
+        self.back = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember the first value, and show it after a refusal."""
+        if asked.path != CONFIG or not asked.authorized:
+            return
+        if asked.method == "PATCH":
+            self.back = response.status == 400 and "batch_size" in asked.body.get("training", {})
+        elif response.status == 200:
+            training = response.json["training"]
+            self.first = self.first or training["batch_size"]
+            if self.back:
+                training["batch_size"] = self.first
+
+
+def open_pages(asked: Asked, response: Response) -> None:
+    """Serve a page of the history to anybody."""
+    page = asked.path == f"{WALLET}/transactions" and "limit" in asked.query
+    if page and response.status == 401:
+        empty = {"transactions": [], "total": 0, "limit": 1, "offset": 0}
+        response.__dict__.update(Response(json=empty).__dict__)
+
+
+def without_word(asked: Asked, response: Response) -> None:
+    """Take the scheme alone for a token."""
+    if asked.authorization == "Bearer" and response.status == 401 and asked.path == CONFIG:
+        response.__dict__.update(Response(json={}).__dict__)
+
+
+def one_less(response: Response) -> None:
+    """Show a total that leaves one entry out."""
+    response.json["total"] -= 1
+
+
+def cut_memo(response: Response) -> None:
+    """Repeat the beginning of a memo."""
+    response.json["memo"] = response.json["memo"].strip()[:SHORT_MEMO]
+
+
+def no_long_pages(asked: Asked, response: Response) -> None:
+    """Fail at a long page of blocks."""
+    if asked.path == "/api/blocks" and f"limit={LONG}" in asked.query:
+        response.__dict__.update(Response(500, {"error": "too long"}).__dict__)
+
+
+def one_more(asked: Asked, response: Response) -> None:
+    """List one block more than asked for, where there is a bound."""
+    if asked.path == "/api/blocks" and "before" in asked.query and response.status == 200:
+        blocks = response.json["blocks"]
+        blocks += [{**blocks[-1], "height": blocks[-1]["height"] - 1}] if blocks else []
+
+
+def no_end(asked: Asked, response: Response) -> None:
+    """Leave out the final event of a stream that a stop sequence may end."""
+    stopped = response.events is not None and asked.path == INFERENCE and asked.body.get("stop")
+    if stopped and response.events:
+        response.events = response.events[:-1]
+
+
+def no_data_by_hash(called: str, request: Any, answer: Any) -> Any:
+    """Return a checkpoint that was asked for by its hash without data."""
+    if called != "GetCheckpoint" or not request or not request.model_hash:
+        return answer
+    return {**answer, "checkpoint_data": b""} if answer.get("success") else answer
+
+
+def silent_of_old_rounds(called: str, request: Any, answer: Any) -> Any:
+    """Refuse a gradient of an old round without a reason."""
+    if called != "GossipGradient" or request is None or request.round_id:
+        return answer
+    return answer if answer.get("accepted") else {**answer, "reason": ""}
+
+
+def silent_of_shapes(called: str, request: Any, answer: Any) -> Any:
+    """Refuse another shape without a reason."""
+    odd = called == "PipelineForward" and request is not None and 9 in request.hidden_shape
+    return {**answer, "error_message": ""} if odd and isinstance(answer, dict) else answer
+
+
+def needs_a_sender(called: str, request: Any, answer: Any) -> Any:
+    """Refuse a ping without a sender with another status."""
+    missing = called == "DHTPing" and request is not None and not request.HasField("sender")
+    return "FAILED_PRECONDITION" if missing else answer
+
+
+def no_loss(called: str, request: Any, answer: Any) -> Any:
+    """Take labels of 32 bits only, and return no loss for them."""
+    if called != "PipelineForward" or request is None or not request.training_labels:
+        return answer
+    if len(request.training_labels) > 4 * request.hidden_shape[0] * request.hidden_shape[1]:
+        refused = {"success": False, "error_message": "these are too many labels"}
+        return {"request_id": request.request_id, **refused}
+    return {**answer, "loss": 0.0}
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NA-INF-040", OneAtATime()),
+    ("NA-AUTH-017", open_pages),
+    ("NA-AUTH-017", without_word),
+    ("NA-AUTH-022", RefusedWhenBusy()),
+    ("NA-WALLET-039", LargeTwice()),
+    ("NA-WALLET-032", on(f"{WALLET}/send", cut_memo, "POST")),
+    ("NA-ERR-026", RefusedButDone("send")),
+    ("NA-ERR-026", RefusedButDone("stake")),
+    ("NA-SANE-028", StoppedClock()),
+    ("NA-QUERY-017", on(f"{WALLET}/transactions", one_less)),
+    ("NA-PATCH-106", BackWhenRefused()),
+    ("NA-PATCH-117", BackLater()),
+    ("NT-ROUTE-006", no_long_pages),
+    ("NT-PAGE-001", one_more),
+    ("NA-SSE-005", no_end),
+]
+GRPC: list[tuple[str, Grpc]] = [
+    ("GR-CKPT-005", no_data_by_hash),
+    ("GR-GOSSIP-001", silent_of_old_rounds),
+    ("PL-FWD-001", silent_of_shapes),
+    ("GR-CODE-001", needs_a_sender),
+]
+# The reference node takes labels of 64 bits.
+OF_TOY: list[tuple[str, Grpc]] = [("PL-FWD-008", no_loss)]
