@@ -9,6 +9,7 @@ from conformance import passive
 from conformance.findings import Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
+from conformance.passive import calls, resources
 from conformance.peer.peer import Peer
 from conformance.strictjson import Json, is_int, is_number
 from conformance.target import Target, documented_grpc_address
@@ -111,7 +112,10 @@ class Context(Findings):
     ) -> None:
         """`residue` collects what a check could not restore. `peer` is the suite's own node."""
         # Every answer is also judged by the passive checks.
-        super().__init__(check, proves | passive.PROVES, target.edition)
+        everywhere = frozenset[str]()
+        if target.edition >= resources.SINCE:
+            everywhere = resources.ids() | calls.ids()
+        super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http
         self._grpc = grpc
@@ -159,7 +163,13 @@ class Context(Findings):
             timeout_s=timeout_s,
         )
         passive.judge_answer(self, answer, stream=stream)
+        if self.edition >= resources.SINCE and self._is_known(credential, prefix + path):
+            resources.judge_resource(self, (method, prefix + path), answer)
         return answer
+
+    def _is_known(self, credential: Credential, path: str) -> bool:
+        """Whether a request with this credential is one that the document shows."""
+        return path in resources.OPEN or credential in (self.target.valid, self.target.second)
 
     @property
     def grpc(self) -> GrpcClient:
@@ -180,6 +190,9 @@ class Context(Findings):
             timeout_s=self.target.inference_timeout_s,
             stream=isinstance(body, dict) and body.get("stream") is True,
         )
+        known = self._is_known(credential or self.target.valid, API + "/inference")
+        if self.edition >= resources.SINCE and known:
+            resources.judge_inference(self, body, answer)
         if answer.json_object() is None:
             self.budget.charge_stream(answer.body.count(b"data:"))
             return answer

@@ -8,6 +8,7 @@ checks can repair an answer. A call that exceeds its own deadline, or reaches no
 import json
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -68,6 +69,8 @@ class GrpcClient:
         self._timeout_s = timeout_s
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         self.check = ""
+        # Is called with each reply.
+        self.on_reply: Callable[[Reply], None] = lambda reply: None
 
     def close(self) -> None:
         """Close the channel."""
@@ -154,7 +157,9 @@ class GrpcClient:
         )
         if fault:
             raise Unanswered(fault, exchange)
-        return Reply(operation, code, details, answer, exchange, more)
+        reply = Reply(operation, code, details, answer, exchange, more)
+        self.on_reply(reply)
+        return reply
 
 
 _BROKEN = ("rst_stream", "stream removed", "connection reset", "socket closed", "goaway")

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from conformance import passive
@@ -23,6 +24,7 @@ from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
 from conformance.journal import Exchange, Journal
+from conformance.passive import calls
 from conformance.peer.peer import Peer
 from conformance.registry import Check
 from conformance.secrecy import Redactor
@@ -282,8 +284,6 @@ class Runner:
             self._service, self._peer,
         )  # fmt: skip
         http.check = check.name
-        if grpc:
-            grpc.check = check.name
         if self._peer:
             self._peer.watch.check = check.name
 
@@ -292,6 +292,9 @@ class Runner:
                 passive.judge_answer(context, answer)
 
         http.on_limited = limited
+        if grpc:
+            grpc.check = check.name
+            grpc.on_reply = partial(calls.judge_reply, context)
         try:
             check.run(context)
         except Unanswered as reason:

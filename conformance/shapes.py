@@ -16,9 +16,11 @@ from conformance.findings import Findings, Shown
 from conformance.strictjson import TYPES, Json, brief, is_number
 from conformance.times import date_fault, timestamp_fault
 
-# Every check of a shape may also rule on the two requirements about formats.
+# How a date and the time behind it are written; RFC 3339 also allows a space between them.
+SEPARATED = "GEN-020"
+# Every check of a shape may also rule on the requirements about formats.
 FORMATS = {"timestamp": ("GEN-008", timestamp_fault), "date": ("GEN-009", date_fault)}
-FORMAT_IDS = tuple(ident for ident, _ in FORMATS.values())
+FORMAT_IDS = (*(ident for ident, _ in FORMATS.values()), SEPARATED)
 
 _STEP = re.compile(r"(?P<key>[^\[\]]+)(?:\[(?P<where>[^\]]*)\])?\Z")
 
@@ -104,5 +106,8 @@ def _judge_field(
                 findings.judge(
                     format_ident, fault is None, f"{where} is {brief(value)}: {fault}", *shown
                 )
+                if rule.format == "timestamp" and fault is None:
+                    why = f"{where} is {brief(value)}, with a space"
+                    findings.judge(SEPARATED, " " not in value.strip(), why, *shown)
     if looked_at:
         findings.judge(ident, not faults, "; ".join(faults[:3]), *shown)

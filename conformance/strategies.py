@@ -62,6 +62,12 @@ def subsets(
     return chosen
 
 
+# As many stop sequences as most interfaces take; later editions try it too.
+MORE_EDGES: tuple[dict[str, Json], ...] = (
+    {"prompt": "Hello", "max_tokens": 2, "stop": ["\n", "END", "###", "@@@"]},
+)
+
+
 @st.composite
 def good_bodies(draw: st.DrawFn) -> dict[str, Json]:
     """Make a body of POST /inference that the document allows, without a stream."""
@@ -106,6 +112,11 @@ SURELY_BAD = (
     _with("temperature", True, TYPE), _with("top_p", True, TYPE), _with("stop", "once", TYPE),
     _with("max_tokens", True, TYPE), _with("stream", "yes", TYPE), _with("top_k", True, TYPE),
     _with("stop", True, TYPE),
+)  # fmt: skip
+
+# Numbers as texts, which later editions try too.
+TEXTS = (
+    _with("max_tokens", "1", TYPE), _with("temperature", "0.5", TYPE), _with("top_k", "5", TYPE),
 )  # fmt: skip
 
 bad_bodies: st.SearchStrategy[BadBody] = st.one_of(

@@ -3,10 +3,11 @@
 from typing import Any
 
 from conformance import messages
-from conformance.catalogue import fields_of_message, load
+from conformance.catalogue import fields_of_message
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
+from conformance.passive.calls import judge_fields
 
 # The status that a server's gRPC library returns for an operation that it does not know.
 UNKNOWN = "UNIMPLEMENTED"
@@ -68,55 +69,11 @@ def judge_message(context: Context, name: str, reply: Reply) -> Any | None:
         for ident in fields_of_message(name):
             context.unclear(ident, f"the answer is not a {name}: {error}", reply)
         return None
-    if not _judge_fields(context, name, fields, reply):
+    if not judge_fields(context, name, fields, reply):
         # A library would read a default value instead of a broken field, and other rules would
         # fail.
         return None
     return messages.parse(name, reply.body)
-
-
-def _judge_fields(
-    context: Context, name: str, fields: list[messages.WireField], reply: Reply
-) -> bool:
-    """Rule on the fields of one message and its nested ones; return whether all are valid."""
-    catalogue = load()
-    valid = True
-    for ident in fields_of_message(name):
-        rule = catalogue[ident].message
-        found = [field for field in fields if rule and field.number == rule.number]
-        # A field with its default value is not on the wire, so its absence shows nothing.
-        if rule is None or not found:
-            continue
-        faults = [fault for field in found if (fault := messages.field_fault(rule, field))]
-        if rule.type in ("int32", "int64") and not faults:
-            negative = [field for field in found if _is_negative(field)]
-            why = f"{name} field {rule.number} ({rule.field}) is negative"
-            context.judge("GR-SANE-001", not negative, why, reply)
-            # Other rules would fail for the same reason.
-            valid &= not negative
-        why = f"field {rule.number}: {'; '.join(faults[:2])}"
-        valid &= context.judge(ident, not faults, why, reply)
-        if rule.type in messages.MESSAGES:
-            inner = [_nested(context, ident, rule.type, field, reply) for field in found]
-            valid &= all(inner)
-    return valid
-
-
-def _is_negative(field: messages.WireField) -> bool:
-    return isinstance(field.value, int) and field.value >> 63 == 1
-
-
-def _nested(
-    context: Context, ident: str, name: str, field: messages.WireField, reply: Reply
-) -> bool:
-    if not isinstance(field.value, bytes):
-        return False
-    try:
-        inner = messages.wire_fields(field.value)
-    except messages.BadMessage as error:
-        context.fails(ident, f"field {field.number} is not a {name}: {error}", reply)
-        return False
-    return _judge_fields(context, name, inner, reply)
 
 
 def judge_failure_reason(

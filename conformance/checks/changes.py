@@ -16,7 +16,7 @@ from conformance.checks.config import (
     restore,
 )
 from conformance.checks.node_reads import STATUS
-from conformance.checks.reading import fetch
+from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
@@ -89,7 +89,7 @@ def config_mixed(context: Context) -> None:
         restore(context, original)
 
 
-@requirement("NA-PATCH-104", "NA-PATCH-116")
+@requirement("NA-PATCH-104", "NA-PATCH-116", *resource_ids("status"))
 def config_enabled(context: Context) -> None:
     """PATCH training.enabled to its opposite, compare the status, and turn it back."""
     found = lookup(read_config(context), ENABLED)
@@ -158,6 +158,6 @@ def _compare(context: Context, changed: Answer) -> None:
     answer, status = fetch(context, STATUS)
     again = lookup(read_config(context), ENABLED)
     here = lookup(status, ENABLED)
-    if status is not None and here and shown == again:
+    if status is not None and here and isinstance(here[0], bool) and shown == again:
         why = f"training.enabled is {shown} in the configuration, and {here} in the status"
         context.judge("NA-PATCH-116", here == shown, why, changed, answer)

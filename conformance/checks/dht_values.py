@@ -36,6 +36,8 @@ ODD_SINCE = 4
 KEPT_S = 0.5
 OTHER = "192.0.2.99:9099"
 ODD = (7, 19, 21)
+# No port, but a number that the field can hold.
+NO_PORT = 70_000
 # Lengths that are not those of an ID.
 LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
 # Numbers under which a reader might look for the value of a store.
@@ -140,11 +142,12 @@ def dht_moved(context: Context) -> None:
     context.judge("DH-024", times <= 1, why, ping, reply)
 
 
-@requirement("DH-027", "DH-003", "GR-CODE-001")
+@requirement("DH-027", "DH-003", "DH-013", "GR-CODE-001")
 def dht_unreachable(context: Context) -> None:
     """Call DHTPing as a sender without an address, and as some with odd IDs; search for them."""
     if context.edition >= ODD_SINCE:
         _judge_odd_senders(context)
+        _judge_odd_port(context)
     ident = os.urandom(NODE_ID_BYTES)
     nowhere = messages.make("DHTNodeInfo", node_id=ident)
     ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=nowhere))
@@ -177,6 +180,21 @@ def _judge_odd_senders(context: Context) -> None:
             odd = [node.node_id for node in answer.nodes if len(node.node_id) != NODE_ID_BYTES]
             why = f"after a ping by a sender with an ID of {length} bytes, {brief(odd)} is listed"
             context.judge("DH-003", not odd, why, ping, reply)
+
+
+def _judge_odd_port(context: Context) -> None:
+    """Call DHTPing with a sender at a port that no machine has, and search for it."""
+    ident = os.urandom(NODE_ID_BYTES)
+    sender = messages.make("DHTNodeInfo", node_id=ident, ip=SENDER.ip, port=NO_PORT)
+    ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+    request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=ident)
+    reply = context.grpc.call("DHTFindNode", request)
+    answer = _parsed("DHTFindNodeResponse", reply)
+    if answer is not None and answer.nodes:
+        ports = [node.port for node in answer.nodes if node.node_id == ident]
+        why = f"a sender with the port {NO_PORT} is listed with {brief(ports)}"
+        held = all(0 < port < 2**16 for port in ports)
+        context.judge("DH-013", held, why, ping, reply)
 
 
 @requirement("DH-025")

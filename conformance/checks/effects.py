@@ -5,12 +5,12 @@ that its text does not change.
 """
 
 from conformance.checks.counting import counted, counted_after
-from conformance.checks.inference import DEFAULT_MAX_TOKENS
 from conformance.checks.money import TRIES, Comparison
-from conformance.checks.stream import LONG_SINCE, is_final
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
+from conformance.passive.events import is_final, stream_ids
+from conformance.passive.results import DEFAULT_MAX_TOKENS
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.sse import read
@@ -60,7 +60,7 @@ def _texts(values: list[dict[str, Json]]) -> list[str]:
     return [token for token in tokens if isinstance(token, str) and token.strip()]
 
 
-@requirement("NA-SSE-016", "NA-SSE-005")
+@requirement("NA-SSE-016", *sorted(stream_ids()))
 def stream_stop(context: Context) -> None:
     """Repeat a stream with the text of one of its tokens as a stop sequence."""
     first, values = stream_values(context, {})
@@ -75,9 +75,6 @@ def stream_stop(context: Context) -> None:
     behind = [texts[at + 1 :] for at, text in enumerate(texts) if stop in text]
     why = f"{stop!r} is followed by {brief(behind[:1])}"
     context.judge("NA-SSE-016", not any(behind), why, first, second)
-    if context.edition >= LONG_SINCE:
-        ended = any(is_final(value) for value in values)
-        context.judge("NA-SSE-005", ended, f"no final event after {stop!r}", first, second)
 
 
 @requirement("NA-SSE-017")

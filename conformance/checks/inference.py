@@ -21,14 +21,13 @@ from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
+from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
+from conformance.passive.results import DEFAULT_MAX_TOKENS, judge_result
 from conformance.registry import requirement
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief, is_int, is_number
+from conformance.strictjson import Json, brief, is_int
 
 ROUTE = "NA-ROUTE-004"
-DEFAULT_MAX_TOKENS = 100
-# So many tokens are not all without text; and how far two clocks of one machine may differ.
-SURELY_TEXT, SLACK_MS = 8, 100
 # The body is invalid, or its media type, or a value in it.
 REFUSED = (400, 415, 422)
 # The requirement that a parameter in its range is accepted.
@@ -105,6 +104,7 @@ def inference_result(context: Context) -> None:
 _PARAMETER_IDS = (
     "NA-INF-003", "NA-INF-022", "NA-INF-023", "NA-INF-024", "NA-INF-025", "NA-INF-026",
     "NA-INF-027", "NA-INF-030", "NA-INF-033", "NA-INF-034", *ACCEPTED.values(),
+    *resource_ids("inference"),
 )  # fmt: skip
 
 
@@ -121,7 +121,10 @@ def inference_parameters(context: Context) -> None:
         result = result_of(context, answer, idents)
         if result is None:
             return
-        _judge_result(context, body, result, answer)
+        if context.edition < EVERYWHERE_SINCE:
+            judge_result(context, body["max_tokens"], result, answer)
+        why = f"finish_reason {brief(result.get('finish_reason'))}"
+        context.observe("NA-INF-027", why, answer)
         ident = result.get("id")
         if isinstance(ident, str):
             other = seen.setdefault(ident, answer)
@@ -130,7 +133,8 @@ def inference_parameters(context: Context) -> None:
 
     # Generated bodies first: the first violation is the one shown, and these have been minimised.
     explore(context, strategies.good_bodies(), ask)
-    for body in strategies.EDGES:
+    more = strategies.MORE_EDGES if context.edition >= EVERYWHERE_SINCE else ()
+    for body in (*strategies.EDGES, *more):
         ask(body)
 
     def ask_prompt(prompt: str) -> None:
@@ -155,65 +159,6 @@ def _blamed(context: Context, body: dict[str, Json]) -> list[str]:
         if context.infer(rest).ok:
             return [ACCEPTED[key]]
     return [ACCEPTED[key] for key in optional]
-
-
-def _judge_result(
-    context: Context, body: dict[str, Json], result: dict[str, Json], answer: Answer
-) -> None:
-    generated = result.get("tokens_generated")
-    limit = body["max_tokens"]
-    if is_int(generated):
-        context.judge(
-            "NA-INF-003",
-            generated <= limit,
-            f"tokens_generated is {generated} with max_tokens {limit}",
-            answer,
-        )
-    usage = result.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    prompt, completion, total = (
-        usage.get(key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")
-    )
-    if is_int(prompt) and is_int(completion) and is_int(total):
-        context.judge(
-            "NA-INF-022", total == prompt + completion, f"usage is {brief(usage)}", answer
-        )
-    if is_int(generated) and is_int(completion):
-        context.judge(
-            "NA-INF-023",
-            generated == completion,
-            f"tokens_generated {generated}, completion_tokens {completion}",
-            answer,
-        )
-    generated_text = result.get("text")
-    if is_int(generated) and generated >= SURELY_TEXT and isinstance(generated_text, str):
-        why = f"text is empty with {generated} tokens"
-        context.judge("NA-INF-033", bool(generated_text), why, answer)
-    timing = result.get("timing")
-    times = [
-        lookup({"timing": timing}, f"timing.{key}_ms") for key in ("queue", "inference", "total")
-    ]
-    if all(found and is_number(found[0]) for found in times):
-        queue, inference, whole = (found[0] for found in times)
-        took_ms = answer.exchange.took_ms
-        why = f"total_ms is {whole}, the answer took {took_ms:.0f} ms"
-        context.judge("NA-INF-034", whole <= took_ms * 1.1 + SLACK_MS, why, answer)
-        context.judge(
-            "NA-INF-024",
-            # Each may be measured and rounded for itself.
-            min(queue, inference) >= 0 and whole >= max(queue, inference) - 1,
-            f"timing is {brief(timing)}",
-            answer,
-        )
-    amount, currency = lookup(result, "cost.amount"), lookup(result, "cost.currency")
-    if amount and currency and is_number(amount[0]) and isinstance(currency[0], str):
-        context.judge(
-            "NA-INF-025",
-            amount[0] >= 0 and bool(currency[0].strip()),
-            f"cost is {brief(result['cost'])}",
-            answer,
-        )
-    context.observe("NA-INF-027", f"finish_reason {brief(result.get('finish_reason'))}", answer)
 
 
 # Editions before looked for fewer pieces of the text.
@@ -246,7 +191,8 @@ def inference_refused(context: Context) -> None:
         examples=2 * context.target.examples,
     )
 
-    for bad in strategies.SURELY_BAD:
+    texts = strategies.TEXTS if context.edition >= NEARLY_SINCE else ()
+    for bad in (*strategies.SURELY_BAD, *texts):
         refuse(bad.requirement, context.infer(bad.body), bad.body)
 
     def send_bytes(content: bytes) -> None:

@@ -20,7 +20,7 @@ from conformance.checks.money import (
     still,
 )
 from conformance.checks.node_reads import day
-from conformance.checks.wallet import AMOUNT, DAYS, MEMO
+from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
@@ -174,6 +174,7 @@ def refused_exactly(context: Context) -> None:
         _TooMuch(Comparison(context), "/wallet/stake", {"duration_days": DAYS}),
     ]
     if context.edition >= LOCKED_SINCE:
+        _judge_to_itself(context, account)
         cases.append(replace(cases[1], seen=Comparison(context), locked=True))
     for _ in range(TRIES + 2):
         for case in cases:
@@ -191,6 +192,17 @@ def refused_exactly(context: Context) -> None:
             break
     for case in cases:
         case.seen.conclude()
+
+
+def _judge_to_itself(context: Context, account: Credential) -> None:
+    """Rule on a transfer to the account itself of more than it has; it may be refused anyhow."""
+    before = read_money(context, account)
+    amount = float(math.floor(before.available) + EXCESS)
+    body: Json = {"to": before.document.get("address"), "amount": amount, "memo": MEMO}
+    answer = _post(context, "/wallet/send", body, account)
+    if answer.ok:
+        why = f"{amount:g} of {before.available:g} to the account itself: status {answer.status}"
+        context.fails("NA-ERR-021", why, before.answer, answer)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ PROOFS = Resource("proofs", "/proofs", "NA-ROUTE-015", auth=True)
 
 # How many entries to read from the end of the history, and on a page longer than the default.
 OLDEST, LONG_PAGE = 5, 100
+# The first edition that reads all proofs.
+WHOLE_SINCE = 4
 # The routes marked Auth that a GET reads.
 AUTH_READS = (BALANCE, TRANSACTIONS, PEERS, LAYERS, CONFIG, PROOFS)
 
@@ -177,6 +179,8 @@ def _layers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
 
 def _proofs(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     _kinds(context, "NA-SEEN-003", listed, "proofs[].type", answer)
+    if context.edition >= WHOLE_SINCE:
+        listed, answer = _all_proofs(context, listed, answer)
     entries, made = listed.get("proofs"), lookup(listed, "stats.total_submitted")
     good = lookup(listed, "stats.total_verified")
     if isinstance(entries, list) and made and good and made[0] == len(entries):
@@ -186,6 +190,21 @@ def _proofs(context: Context, listed: dict[str, Json], answer: Answer) -> None:
         context.judge("NA-SANE-018", verified == good[0], why, answer)
         _judge_rewards(context, listed, answer)
     judge_past(context, "timestamps", lookup(listed, "proofs[].timestamp"), answer)
+
+
+def _all_proofs(
+    context: Context, listed: dict[str, Json], answer: Answer
+) -> tuple[dict[str, Json], Answer]:
+    """Return a page that has as many proofs as there are, if the target returns one."""
+    entries, made = listed.get("proofs"), lookup(listed, "stats.total_submitted")
+    many = int(made[0]) if made and is_int(made[0]) else 0
+    if isinstance(entries, list) and len(entries) < many <= LONG_PAGE:
+        credential = context.target.valid
+        longer = context.api("GET", PROOFS.path, credential=credential, query={"limit": many})
+        document = longer.json_object() if longer.ok else None
+        if document is not None:
+            return document, longer
+    return listed, answer
 
 
 def _judge_rewards(context: Context, listed: dict[str, Json], answer: Answer) -> None:

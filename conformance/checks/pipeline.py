@@ -20,7 +20,7 @@ from conformance.checks.answers import (
     judge_message,
     judge_pass_reason,
 )
-from conformance.checks.forms import WIDTHS, is_framed
+from conformance.checks.forms import WIDTHS, encode, is_framed
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import (
     BUSY,
@@ -31,6 +31,7 @@ from conformance.checks.passes import (
     gradient_shape,
     hidden_shape,
     is_found,
+    layers_of,
     pipeline_of,
     send_backward,
     send_forward,
@@ -45,6 +46,8 @@ _FIELDS = fields_of_message("PipelineForwardResponse")
 FAR_AHEAD = 3
 # The first edition in which a pass has a shape that its values do not fill.
 MISSHAPEN_SINCE = 4
+# Models of more layers are not tried layer by layer.
+MOST_LAYERS = 64
 # The node cannot serve the call now, or no longer has the layer: its answers are not at fault.
 ELSEWHERE = (*BUSY, "NOT_FOUND")
 
@@ -244,7 +247,8 @@ def _judge_misshapen(context: Context, shape: list[int]) -> None:
         context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
         why = f"values that do not fill {shape} are computed with"
         context.judge("GR-CODE-002", not _served(reply), why, reply)
-        _judge_refusal(context, reply)
+        # A whole tensor of another size: if it fails within the answer, that has the reason.
+        send_forward(context, hidden_states=encode(form_of(context), shape), hidden_shape=shape)
 
 
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))
@@ -283,6 +287,9 @@ def pipeline_back(context: Context) -> None:
             reason=found.error_message,
             key="error_message",
         )
+    if context.edition >= MISSHAPEN_SINCE:
+        # For a pass that nobody has made: if it fails within the answer, that has the reason.
+        send_backward(context, shape, shard, session_id=fresh_id(), request_id=fresh_id())
 
 
 @requirement("GR-CODE-004")
@@ -297,6 +304,8 @@ def pipeline_absent(context: Context) -> None:
         raise Skipped(f"the peer is overloaded: {reply.code}")
     if not is_found(context):
         context.judge("GR-CODE-004", reply.code == "NOT_FOUND", f"status {reply.code}", reply)
+        if context.edition >= MISSHAPEN_SINCE and reply.code == "NOT_FOUND":
+            _judge_count(context, layers_of(context))
         return
     layers = known["layers"]
     first = layers.absent if isinstance(layers, Layers) else None
@@ -306,6 +315,22 @@ def pipeline_absent(context: Context) -> None:
         # Where it serves the number, this is that of a part of the model.
         why = f"layer {first}, which the node does not list, ends with {_ended(others[0])}"
         context.judge("GR-CODE-004", others[0].code == "NOT_FOUND", why, others[0])
+
+
+def _judge_count(context: Context, layers: Layers) -> None:
+    """Rule on how many numbers are served: no more than there are layers here.
+
+    Whether they are those of layers or of parts of the model, each has a layer at least.
+    """
+    if not layers.held or not layers.total or layers.total > MOST_LAYERS:
+        return
+    served = [
+        at for at in range(layers.total + 1) if _served(send_forward(context, target_shard=at))
+    ]
+    if served:
+        why = f"target_shard {brief(served)} are served, by a node with the layers {layers.held}"
+        last = send_forward(context, target_shard=served[0])
+        context.judge("GR-CODE-004", len(served) <= len(layers.held), why, last)
 
 
 def _judge_far(context: Context, shard: int, reply: Reply, others: list[Reply]) -> None:

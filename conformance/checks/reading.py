@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conformance.catalogue import fields_of
-from conformance.checks.meaning import ids_for, judge_meaning
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer
+from conformance.passive.meaning import ids_for, judge_meaning
+from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
 from conformance.registry import add
 from conformance.shapes import FORMAT_IDS, judge_shape
 from conformance.strictjson import Json
@@ -109,9 +110,13 @@ def resource_ids(name: str) -> tuple[str, ...]:
 
 
 def judge_resource(context: Context, name: str, document: dict[str, Json], answer: Answer) -> None:
-    """Rule on the fields of one resource, and on what their names mean."""
-    judge_shape(context, name, document, answer)
-    judge_meaning(context, name, document, answer)
+    """Rule on the fields of one resource, and on what their names mean.
+
+    Later editions have judged it already, as in every answer.
+    """
+    if context.edition < EVERYWHERE_SINCE:
+        judge_shape(context, name, document, answer)
+        judge_meaning(context, name, document, answer)
 
 
 def add_shape_check(resource: Resource, *extra_ids: str, extra: Extra | None = None) -> None:

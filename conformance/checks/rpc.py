@@ -201,9 +201,6 @@ def _judge_given(
     """Rule on a request whose condition the checkpoint fulfils that the node has just returned."""
     reply, found = asked
     served = found is not None and found.success
-    if found is not None and served and context.edition >= ODD_SINCE:
-        why = f"checkpoint_data is empty, with {condition}"
-        context.judge("GR-CKPT-005", bool(found.checkpoint_data), why, reply)
     if not served and (found is not None or reply.code == "NOT_FOUND"):
         # It may have been replaced by another one in between.
         _, again = _checkpoint(context)

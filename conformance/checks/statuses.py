@@ -113,7 +113,7 @@ def _judge_at_once(context: Context, ask: Callable[[int], Answer]) -> None:
         context.fails("NA-AUTH-022", why, *refused[:2], last)
 
 
-@requirement("NA-AUTH-023")
+@requirement("NA-AUTH-023", "NA-AUTH-025")
 def guards_first(context: Context) -> None:
     """POST and PATCH bodies that no route can take, with an invented token."""
     bodies: list[tuple[str, str, Json]] = [("POST", path, {}) for path in POSTED]
@@ -123,6 +123,11 @@ def guards_first(context: Context) -> None:
             continue
         why = f"{method} {path} with an invalid token and {brief(body)}: status {answer.status}"
         context.judge("NA-AUTH-023", answer.status == 401, why, answer)
+    if context.edition >= CUT_SINCE:
+        answer = context.api("POST", "/inference", credential=INVENTED, content=b"{")
+        if answer.status not in ABSENT and answer.status < 500:
+            why = f"POST /inference with an invalid token and no JSON: status {answer.status}"
+            context.judge("NA-AUTH-025", answer.status == 401, why, answer)
 
 
 @requirement("GR-CODE-004", "GR-CODE-012", "GR-CODE-013")

@@ -59,10 +59,12 @@ def test_a_reward_beyond_the_first_page_is_judged(toy: Serving, judge: Judge) ->
     assert failed_musts(judge(REWARD, allow=frozenset()).results) == {"NA-HISTORY-018"}
 
 
-def test_a_target_that_gives_no_longer_page_is_not_blamed(toy: Serving, judge: Judge) -> None:
+def test_a_target_that_gives_no_longer_page_shows_it_on_the_last(
+    toy: Serving, judge: Judge
+) -> None:
     toy.node.http_hook = buried = Buried(max_limit=PAGE)
     ended = judge(REWARD, allow=frozenset())
     assert max(buried.limits) > PAGE
-    assert result(ended).standing is Standing.NOT_EXERCISED
+    assert result(ended).standing is Standing.PROVED
     assert ended.faults == {}
     assert ended.ended() is not Exit.VIOLATED

@@ -20,6 +20,7 @@ from conformance.judging.toy.answers import (
     error,
     no_grpc_hook,
     no_http_hook,
+    now,
 )
 
 WALLET, METRICS = "/api/v1/wallet", "/api/v1/metrics"
@@ -104,7 +105,7 @@ class Unstaked:
         if response.status == 200 and asked.path == f"{WALLET}/unstake":
             self.ended = True
         if response.status == 200 and asked.path == f"{WALLET}/balance" and self.ended:
-            response.json["balances"]["staked"] = 0
+            response.json["balances"]["staked"] = response.json["staking"]["amount"] = 0
 
 
 class Refused:
@@ -191,7 +192,9 @@ def stake_refused(response: Response) -> None:
 
 def without_its_fee(response: Response) -> None:
     """Accept a transfer of more than there is, and name a fee."""
-    response.__dict__.update(Response(200, {"fee": 0.5, "status": "confirmed"}).__dict__)
+    sent = {"transaction_id": "a", "from": "a", "to": "b", "amount": 1, "fee": 0.5, "memo": ""}
+    sent |= {"status": "confirmed", "timestamp": now()}
+    response.__dict__.update(Response(200, sent).__dict__)
 
 
 def whole_only(asked: Asked, response: Response) -> None:
@@ -302,7 +305,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-114", whole_only),
     ("NA-PATCH-115", PartlyChanged()),
     ("NA-PATCH-116", OfTheStart()),
-    ("NA-INF-037", on(INFERENCE, put("timing.total_ms", 0.25), "POST")),
+    ("NA-INF-037", on(INFERENCE, put("timing.total_ms", 0.75), "POST")),
     ("NA-INF-038", inference(trips)),
     ("NA-INF-039", serving(lambda body: isinstance(body.get("stream"), dict))),
     ("NT-RULE-033", no_result_route),

@@ -88,13 +88,17 @@ class LockedCounts:
             details = response.json["error"]["details"]
             if details["required"] - details["available"] < max(1, self.staked):
                 self.taken += details["required"]
-                stake = {"amount": details["required"], "duration_days": 30}
-                response.status, response.json = 200, {"success": True, "stake": stake}
+                stake = {"amount": details["required"], "duration_days": 30, "multiplier": 1}
+                stake |= {"start_date": day(0), "unlock_date": day(30)}
+                done = {"success": True, "stake": stake}
+                done["new_balance"] = {"available": 0, "staked": self.staked + self.taken}
+                response.status, response.json = 200, done
         elif asked.path == f"{WALLET}/balance" and response.status == 200:
             balances = response.json["balances"]
             self.staked = balances["staked"]
-            balances["available"] -= self.taken
+            balances["available"] = max(balances["available"] - self.taken, 0)
             balances["staked"] += self.taken
+            balances["total"] += self.taken
 
 
 class OnlyWithMemo:
@@ -260,6 +264,7 @@ class CreditedAnyway:
         other = self.given and asked.authorization != self.sender
         if asked.path == f"{WALLET}/balance" and response.status == 200 and other:
             response.json["balances"]["available"] += self.given
+            response.json["balances"]["total"] += self.given
 
 
 class FreedByParts:
@@ -282,7 +287,10 @@ def on_credit(asked: Asked, response: Response) -> None:
     """Serve a generation that the account cannot pay for."""
     if asked.path == INFERENCE and response.status == 402:
         cost = response.json["error"]["details"]["required"]
-        served = {"text": "a", "tokens_generated": 1, "cost": {"amount": cost}}
+        served = {"id": str(time.monotonic()), "text": "a", "tokens_generated": 1}
+        served |= {"finish_reason": "stop", "cost": {"amount": cost, "currency": "TOY"}}
+        served["usage"] = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        served["timing"] = {"queue_ms": 0, "inference_ms": 0.1, "total_ms": 0.1}
         response.__dict__.update(Response(200, served).__dict__)
 
 
@@ -299,7 +307,8 @@ class LastTaken:
             had = response.json["error"]["details"]["available"]
             self.taken[account] = self.taken.get(account, 0.0) + had
         if asked.path == f"{WALLET}/balance" and response.status == 200:
-            response.json["balances"]["available"] -= self.taken.get(account, 0.0)
+            left = response.json["balances"]["available"] - self.taken.get(account, 0.0)
+            response.json["balances"]["available"] = max(left, 0.0)
 
 
 def without_the_last(asked: Asked, response: Response) -> None:

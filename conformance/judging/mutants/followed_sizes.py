@@ -14,6 +14,10 @@ MANY, LARGE, SHORT_MEMO = 100, 2, 64
 # A clock that stops, and a change that is gone, after so many seconds.
 STOPS_S, GONE_S = 2, 3.0
 AT_ONCE = 3
+# When the latest generations were asked for.
+BUSY: list[float] = []
+# Who has called, by the ID.
+SENDERS: dict[bytes, Any] = {}
 
 
 class OneAtATime:
@@ -92,7 +96,9 @@ class RefusedButDone:
                 entry |= {"amount": -body["amount"], "timestamp": "2026-01-01T00:00:00Z"}
                 response.json["transactions"].insert(0, entry)
         if asked.path == f"{WALLET}/balance" and self.route == "stake":
-            response.json["balances"]["staked"] += sum(body["amount"] for body in refused)
+            added = sum(body["amount"] for body in refused)
+            response.json["balances"]["staked"] += added
+            response.json["balances"]["total"] += added
 
 
 class StoppedClock:
@@ -161,6 +167,79 @@ def without_word(asked: Asked, response: Response) -> None:
     """Take the scheme alone for a token."""
     if asked.authorization == "Bearer" and response.status == 401 and asked.path == CONFIG:
         response.__dict__.update(Response(json={}).__dict__)
+
+
+def refused_among_many(asked: Asked, response: Response) -> None:
+    """Refuse the token of the later requests of a moment."""
+    if asked.path == INFERENCE and response.status == 200:
+        BUSY.append(time.monotonic())
+        time.sleep(0.05)
+        if len([at for at in BUSY[-AT_ONCE:] if at > time.monotonic() - 0.1]) >= AT_ONCE:
+            refused = error(401, "UNAUTHORIZED", "the token is not valid")
+            response.__dict__.update(refused.__dict__)
+
+
+def spaced(response: Response) -> None:
+    """Write times with a space."""
+    for entry in response.json["transactions"]:
+        entry["timestamp"] = entry["timestamp"].replace("T", " ")
+
+
+class NullWhenOff:
+    """A node whose status has no loss while training is off."""
+
+    def __init__(self) -> None:
+        self.off = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Follow the configuration."""
+        if asked.path == CONFIG and response.status == 200 and asked.method == "PATCH":
+            self.off = asked.body.get("training", {}).get("enabled") is False
+        if asked.path == STATUS and response.status == 200 and self.off:
+            response.json["training"]["loss"] = None
+
+
+def no_short_usage(response: Response) -> None:
+    """Leave out the usage of a single token."""
+    if response.json and response.json["tokens_generated"] == 1:
+        del response.json["usage"]
+
+
+def no_empty_memo(response: Response) -> None:
+    """Write null for a memo without letters."""
+    response.json["memo"] = response.json["memo"] or None
+
+
+def registers(asked: Asked, response: Response) -> None:
+    """Make an account at an old endpoint."""
+    if (asked.method, asked.path) == ("POST", "/api/register"):
+        response.__dict__.update(Response(201, {"account": 1}).__dict__)
+
+
+def reads_first(asked: Asked, response: Response) -> None:
+    """Refuse what is no JSON before the token is looked at."""
+    if asked.path == INFERENCE and asked.body is None and response.status == 401:
+        response.__dict__.update(error(400, "INVALID_REQUEST", "no JSON").__dict__)
+
+
+def registered_ports(called: str, request: Any, answer: Any) -> Any:
+    """List a sender at whatever port it names."""
+    if called == "DHTPing" and request is not None:
+        SENDERS[request.sender.node_id] = request.sender
+    if called != "DHTFindNode" or request is None or isinstance(answer, str):
+        return answer
+    found = SENDERS.get(request.target_id)
+    return {**answer, "nodes": [*answer["nodes"], found]} if found and found.port else answer
+
+
+def to_itself(asked: Asked, response: Response) -> None:
+    """Let an account send itself more than it has."""
+    if asked.path == f"{WALLET}/send" and response.status == 402:
+        wanted = response.json["error"]["details"]["required"]
+        if asked.body["to"] == "second" and wanted == asked.body["amount"]:
+            sent = {"transaction_id": "a", "from": "second", "to": "second", "fee": 0, "memo": ""}
+            sent |= {"status": "confirmed", "amount": wanted, "timestamp": "2026-01-01T00:00:00Z"}
+            response.__dict__.update(Response(json=sent).__dict__)
 
 
 def one_less(response: Response) -> None:
@@ -234,6 +313,14 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-017", open_pages),
     ("NA-AUTH-017", without_word),
     ("NA-AUTH-022", RefusedWhenBusy()),
+    ("NA-AUTH-022", refused_among_many),
+    ("GEN-020", on(f"{WALLET}/transactions", spaced)),
+    ("NA-STATUS-024", NullWhenOff()),
+    ("NA-INF-RESULT-009", on(INFERENCE, no_short_usage, "POST")),
+    ("NA-SEND-012", on(f"{WALLET}/send", no_empty_memo, "POST")),
+    ("NT-RULE-038", registers),
+    ("NA-AUTH-025", reads_first),
+    ("NA-ERR-021", to_itself),
     ("NA-WALLET-039", LargeTwice()),
     ("NA-WALLET-032", on(f"{WALLET}/send", cut_memo, "POST")),
     ("NA-ERR-026", RefusedButDone("send")),
@@ -250,6 +337,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-CKPT-005", no_data_by_hash),
     ("GR-GOSSIP-001", silent_of_old_rounds),
     ("PL-FWD-001", silent_of_shapes),
+    ("DH-013", registered_ports),
     ("GR-CODE-001", needs_a_sender),
 ]
 # The reference node takes labels of 64 bits.

@@ -233,7 +233,8 @@ CHANGES: list[tuple[str, Http]] = [
     ("NA-PATCH-108", OnlyTheLastChange()),
     ("NA-PATCH-105", on(
         CONFIG,
-        lambda r: r.__dict__.update(status=200, json={"success": True, "updated": []}),
+        lambda r: r.__dict__.update(status=200, json={
+            "success": True, "updated": [], "restart_required": False}),
         "PATCH", 400)),
 ]  # fmt: skip
 
@@ -296,9 +297,12 @@ TOGETHER = {
     "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022"},
     "NA-WALLET-003": {"NA-WALLET-022"},
     "GEN-009": {"NA-WALLET-022"},
-    "NA-ERR-008": {"NA-ERR-021"},
+    "NA-ERR-008": {"NA-ERR-021", "NA-STAKE-001"},
     "NA-SANE-005": {"NA-SANE-019"},
-    "NA-SANE-006": {"NA-SANE-021"},
+    "NA-SANE-006": {"NA-SANE-015", "NA-SANE-021"},
+    "NA-INF-022": {"NA-SANE-015"},
+    "NA-INF-025": {"NA-SANE-014"},
+    "NA-PATCH-103": {"NA-CONFIG-008"},
     "GEN-014": {"NA-SANE-014"},
     "TR-RULE-003": {"TR-RULE-004"},
     "TR-RULE-010": {"TR-RULE-012"},

@@ -110,6 +110,8 @@ class ToyNode:
             return replace(asked, authorized=let_in), response
         if broken and parts.path.startswith("/v1/"):
             return asked, openai.refused(400, "the body is not JSON")
+        if broken and parts.path.removeprefix("/api/v1") in AUTH and not let_in:
+            return asked, error(401, "UNAUTHORIZED", "the token is not valid")
         if broken:
             return asked, error(400, "INVALID_REQUEST", "the body is not JSON")
         return asked, self.answer(asked, parse_qs(parts.query), given)

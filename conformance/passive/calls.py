@@ -1,0 +1,103 @@
+"""Interface 2.3 and 7.3: whatever an answer over gRPC holds, judged whichever check asked for it.
+
+As in `resources`, every answer of a documented operation is judged: the numbers and types of its
+fields, and that a failure inside it gives its reason.
+"""
+
+from functools import cache
+
+from conformance import messages
+from conformance.catalogue import fields_of_message, load
+from conformance.findings import Findings
+from conformance.grpcwire import Reply
+
+SINCE = 4
+NODE_ID_BYTES = 20
+# The field that says whether it was done, that of the reason, and the requirement.
+REASONS = {
+    "PipelineForwardResponse": ("success", "error_message", "PL-FWD-001"),
+    "PipelineBackwardResponse": ("success", "error_message", "PL-BWD-001"),
+    "GetCheckpointResponse": ("success", "error_message", "GR-CKPT-003"),
+    "GossipGradientResponse": ("accepted", "reason", "GR-GOSSIP-001"),
+}
+
+
+@cache
+def ids() -> frozenset[str]:
+    """Return the requirements that any answer may prove or violate."""
+    names = {response for _, response in messages.OPERATIONS.values()} | {"DHTNodeInfo"}
+    found = {ident for name in names for ident in fields_of_message(name)}
+    reasons = {ident for _, _, ident in REASONS.values()}
+    return frozenset(found | reasons | {"GR-CKPT-005", "DH-003", "GR-SANE-001"})
+
+
+def judge_reply(findings: Findings, reply: Reply) -> None:
+    """Rule on the answer of a documented operation, if it has one that can be read.
+
+    Editions before ``SINCE`` do not.
+    """
+    name = messages.OPERATIONS.get(reply.operation, ("", ""))[1]
+    if findings.edition < SINCE or not reply.ok or name not in messages.MESSAGES:
+        return
+    try:
+        fields = messages.wire_fields(reply.body)
+    except messages.BadMessage:
+        return
+    if not judge_fields(findings, name, fields, reply):
+        return
+    answer = messages.parse(name, reply.body)
+    if name in REASONS:
+        done, reason, ident = REASONS[name]
+        if not getattr(answer, done):
+            given = bool(getattr(answer, reason).strip())
+            findings.judge(ident, given, f"{reason} is empty", reply)
+        elif name == "GetCheckpointResponse":
+            why = "checkpoint_data is empty"
+            findings.judge("GR-CKPT-005", bool(answer.checkpoint_data), why, reply)
+    if name in ("DHTFindNodeResponse", "DHTFindValueResponse") and answer.nodes:
+        lengths = sorted({len(node.node_id) for node in answer.nodes})
+        findings.judge("DH-003", lengths == [NODE_ID_BYTES], f"lengths {lengths}", reply)
+
+
+def judge_fields(
+    findings: Findings, name: str, fields: list[messages.WireField], reply: Reply
+) -> bool:
+    """Rule on the fields of one message and its nested ones; return whether all are valid."""
+    catalogue = load()
+    valid = True
+    for ident in fields_of_message(name):
+        rule = catalogue[ident].message
+        found = [field for field in fields if rule and field.number == rule.number]
+        # A field with its default value is not on the wire, so its absence shows nothing.
+        if rule is None or not found:
+            continue
+        faults = [fault for field in found if (fault := messages.field_fault(rule, field))]
+        if rule.type in ("int32", "int64") and not faults:
+            negative = [field for field in found if _is_negative(field)]
+            why = f"{name} field {rule.number} ({rule.field}) is negative"
+            findings.judge("GR-SANE-001", not negative, why, reply)
+            # Other rules would fail for the same reason.
+            valid &= not negative
+        why = f"field {rule.number}: {'; '.join(faults[:2])}"
+        valid &= findings.judge(ident, not faults, why, reply)
+        if rule.type in messages.MESSAGES:
+            inner = [_nested(findings, ident, rule.type, field, reply) for field in found]
+            valid &= all(inner)
+    return valid
+
+
+def _is_negative(field: messages.WireField) -> bool:
+    return isinstance(field.value, int) and field.value >> 63 == 1
+
+
+def _nested(
+    findings: Findings, ident: str, name: str, field: messages.WireField, reply: Reply
+) -> bool:
+    if not isinstance(field.value, bytes):
+        return False
+    try:
+        inner = messages.wire_fields(field.value)
+    except messages.BadMessage as error:
+        findings.fails(ident, f"field {field.number} is not a {name}: {error}", reply)
+        return False
+    return judge_fields(findings, name, inner, reply)

@@ -1,0 +1,94 @@
+"""Interface 2.1, 4.1 and 6: whatever a node API answer holds, judged whichever check asked for it.
+
+A field that is there in a first answer may be missing in a later one: of a long text, on a second
+page, in an account without money. So every resource in every answer is judged, if the request was
+one of those that the document shows. Editions before judged the first answers only.
+"""
+
+from functools import cache
+
+from conformance.catalogue import fields_of
+from conformance.findings import Findings
+from conformance.httpwire import Answer
+from conformance.passive import results
+from conformance.passive.events import judge_stream, stream_ids
+from conformance.passive.meaning import ids_for, judge_meaning
+from conformance.shapes import FORMAT_IDS, judge_shape
+from conformance.sse import read
+from conformance.strictjson import TYPES, Json, is_int, is_number
+
+SINCE = 4
+API = "/api/v1"
+# The resource in the answer of an operation.
+RESOURCES: dict[tuple[str, str], str] = {
+    ("GET", f"{API}/status"): "status",
+    ("GET", f"{API}/metrics"): "metrics",
+    ("GET", f"{API}/health"): "health",
+    ("GET", f"{API}/network"): "network",
+    ("GET", f"{API}/wallet/balance"): "balance",
+    ("GET", f"{API}/wallet/transactions"): "transactions",
+    ("GET", f"{API}/peers"): "peers",
+    ("GET", f"{API}/layers"): "layers",
+    ("GET", f"{API}/config"): "config",
+    ("GET", f"{API}/proofs"): "proofs",
+    ("GET", "/api/training/global"): "training-global",
+    ("GET", "/api/training/verify"): "training-verify",
+    ("POST", f"{API}/wallet/send"): "transfer",
+    ("POST", f"{API}/wallet/stake"): "stake",
+    ("POST", f"{API}/wallet/unstake"): "unstake",
+    ("PATCH", f"{API}/config"): "patch",
+}
+# The routes that are not marked Auth.
+OPEN = {path for _, path in RESOURCES if path.startswith("/api/training")} | {
+    f"{API}/{name}" for name in ("status", "metrics", "health", "network")
+}
+# These say in a field whether there is a result. Where it is missing, that is judged too.
+SUCCEEDING = ("stake", "unstake", "patch")
+_PARAMETERS = {
+    "max_tokens": is_int, "temperature": is_number, "top_p": is_number, "top_k": is_int,
+    "stream": TYPES["bool"],
+}  # fmt: skip
+
+
+@cache
+def ids() -> frozenset[str]:
+    """Return the requirements that any answer may prove or violate."""
+    names = (*RESOURCES.values(), "inference")
+    found = {ident for name in names for ident in (*fields_of(name), *ids_for(name))}
+    return frozenset(found) | set(FORMAT_IDS) | results.IDS | stream_ids()
+
+
+def judge_resource(findings: Findings, operation: tuple[str, str], answer: Answer) -> None:
+    """Rule on the resource in the answer of an operation, a method and a path, if it has one."""
+    name, document = RESOURCES.get(operation), answer.json_object() if answer.ok else None
+    if name is None or document is None:
+        return
+    if name not in SUCCEEDING or document.get("success") is not False:
+        judge_shape(findings, name, document, answer)
+        judge_meaning(findings, name, document, answer)
+
+
+def judge_inference(findings: Findings, body: Json, answer: Answer) -> None:
+    """Rule on the result, or the events, for a body that the document allows."""
+    if not answer.ok or not _is_documented(body):
+        return
+    limit, result = body.get("max_tokens"), answer.json_object()
+    if body.get("stream") is True:
+        stream = read(answer.body)
+        if result is None and (stream.events or answer.media_type != "application/json"):
+            judge_stream(findings, limit, stream, answer)
+    elif result is not None and answer.media_type != "text/event-stream":
+        judge_shape(findings, "inference", result, answer)
+        judge_meaning(findings, "inference", result, answer)
+        results.judge_result(findings, limit, result, answer)
+
+
+def _is_documented(body: Json) -> bool:
+    """Whether a body has a prompt, and each parameter the documented type and range."""
+    if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
+        return False
+    stops = body.get("stop", [])
+    fits = all(fits(body[key]) for key, fits in _PARAMETERS.items() if key in body)
+    if not fits or not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
+        return False
+    return bool(0 <= body.get("temperature", 1) <= 2 and body.get("max_tokens", 1) > 0)
