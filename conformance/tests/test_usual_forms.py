@@ -125,7 +125,8 @@ def test_a_layer_that_no_model_has_is_not_found(
     how: str, expected: Standing, toy: Serving, judge: Judge
 ) -> None:
     def hook(operation: str, request: Any, answer: Any) -> Any:
-        if operation != "PipelineForward" or request.target_shard != FAR:
+        far = operation == "PipelineForward" and request.target_shard == FAR
+        if not far and (how != "served" or answer != "NOT_FOUND"):
             return answer
         told = {"request_id": request.request_id}
         ends: dict[str, Any] = {
@@ -216,7 +217,7 @@ def test_a_node_that_takes_no_try_is_not_blamed(code: str, toy: Serving, judge: 
 
 def test_a_node_whose_numbers_are_of_parts_is_not_blamed(toy: Serving, judge: Judge) -> None:
     def hook(operation: str, request: Any, answer: Any) -> Any:
-        other = operation == "PipelineForward" and request.target_shard != 1
+        other = operation == "PipelineForward" and request.target_shard != 0
         return "NOT_FOUND" if other else answer
 
     toy.node.grpc_hook = hook

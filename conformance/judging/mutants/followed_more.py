@@ -96,7 +96,7 @@ class LockedCounts:
         elif asked.path == f"{WALLET}/balance" and response.status == 200:
             balances = response.json["balances"]
             self.staked = balances["staked"]
-            balances["available"] = max(balances["available"] - self.taken, 0)
+            balances["available"] -= self.taken
             balances["staked"] += self.taken
             balances["total"] += self.taken
 
