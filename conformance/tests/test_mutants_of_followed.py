@@ -3,8 +3,8 @@
 import pytest
 
 from conformance.judging.hooks import Grpc, Http
-from conformance.judging.mutants.followed import TOGETHER
 from conformance.judging.mutants.followed import TOY_ROWS as ROWS
+from conformance.judging.mutants.rules import TOGETHER
 from conformance.tests.conftest import Noticed
 
 

@@ -319,5 +319,3 @@ ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hoo
 ROWS += [(ident, no_http_hook, hook) for ident, hook in (*GRPC, *SIZED_CALLS)]
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *SIZED_OF_TOY)]
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in MORE_OF_TOY]
-# What may be said too: an account from which more is taken than it has is below zero.
-TOGETHER = {"NA-ERR-022": {"NA-SANE-004"}}

@@ -297,6 +297,8 @@ TOGETHER = {
     "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022"},
     "NA-WALLET-003": {"NA-WALLET-022"},
     "GEN-009": {"NA-WALLET-022"},
+    # An account from which more is taken than it has is below zero.
+    "NA-ERR-022": {"NA-SANE-004"},
     "NA-ERR-008": {"NA-ERR-021", "NA-STAKE-001"},
     "NA-SANE-005": {"NA-SANE-019"},
     "NA-SANE-006": {"NA-SANE-015", "NA-SANE-021"},
