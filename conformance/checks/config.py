@@ -241,6 +241,7 @@ LENIENT: tuple[tuple[str, Json], ...] = (
     ("training.batch_size", "3"),
     ("training.learning_rate", "0.002"),
     ("training.enabled", "true"),
+    ("training.enabled", 1),
     ("training.batch_size", None),
 )
 

@@ -29,7 +29,7 @@ def inference_counted(context: Context) -> None:
 
 def _judge_counts(context: Context, most: int) -> None:
     """Rule on the figures around generations of so many tokens."""
-    compared = Comparison(context)
+    compared, first = Comparison(context), counted(context)
     steps: list[tuple[float, float, float]] = []
     for _ in range(TRIES):
         before = counted(context)
@@ -49,6 +49,12 @@ def _judge_counts(context: Context, most: int) -> None:
             # Long ones take long; one that is right is enough.
             break
     compared.conclude()
+    if context.edition >= LONG_SINCE:
+        # Others may use the target too, which only adds.
+        eventually(lambda: counted(context)[0] - first[0] >= len(steps))
+        last = counted(context)
+        why = f"of {len(steps)} requests {last[0] - first[0]:g} are counted"
+        context.judge("NA-COUNT-001", last[0] - first[0] >= len(steps), why, first[2], last[2])
     # Others may use the target too, but not always by the same factor.
     requests = {asked for asked, _, _ in steps}
     tokens_each = {tokens / many for _, tokens, many in steps if many}

@@ -68,6 +68,45 @@ def _judge(context: Context, stops: list[str], text: str, *shown: Answer) -> Non
     context.judge("NA-INF-036", not behind, why, *shown)
 
 
+@requirement("NA-INF-041")
+def inference_stops_exactly(context: Context) -> None:
+    """Repeat a request with stop sequences that resemble a piece of its text, but are not in it."""
+    body: dict[str, Json] = {"prompt": PROMPTS[0], "max_tokens": 24, "temperature": 0}
+    first = context.infer(body)
+    text = (first.json_object() or {}).get("text")
+    if not first.ok or not isinstance(text, str) or len(text) < 8:
+        raise Skipped("no text to take a stop sequence from")
+    for stop in _resembling(text):
+        seen: list[tuple[Answer, float, Answer, float]] = []
+        for _ in range(TRIES):
+            whole, ended = context.infer(body), context.infer({**body, "stop": [stop]})
+            results = [one.json_object() or {} for one in (whole, ended)]
+            made = [each.get("tokens_generated") for each in results]
+            counts = [float(count) for count in made if is_int(count)]
+            there = any(stop in str(each.get("text")) for each in results)
+            if len(counts) < len(results) or there:
+                break
+            seen.append((whole, counts[0], ended, counts[1]))
+            if counts[1] >= counts[0]:
+                break
+        # Only generations that are always as long show what ended one of them.
+        same = len({length for _, length, _, _ in seen}) == 1
+        if same and len(seen) == TRIES and all(less < length for _, length, _, less in seen):
+            whole, length, ended, less = seen[-1]
+            why = f"{less:g} of {length:g} tokens with {brief(stop)}, which is not in the text"
+            context.fails("NA-INF-041", why, whole, ended)
+        elif seen and seen[-1][3] >= seen[-1][1]:
+            context.holds("NA-INF-041", seen[-1][0], seen[-1][2])
+
+
+def _resembling(text: str) -> list[str]:
+    """Return sequences that only a lenient reader finds in the text: by a pattern, or its case."""
+    third = len(text) // 3
+    piece = text[third : third + 3]
+    found = [f"{piece[0]}.{piece[2]}", piece.swapcase(), f"{piece.strip()} \n\t"]
+    return [stop for stop in found if stop.strip() and stop not in text]
+
+
 @requirement("NA-COUNT-006")
 def stream_counted_once(context: Context) -> None:
     """POST /inference with a stream, and read the metrics before and after it."""

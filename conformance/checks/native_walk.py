@@ -289,3 +289,12 @@ def native_work_errors(context: Context) -> None:
             context.fails("NT-RULE-032", why, *answers)
         elif all(answer.status < 500 for answer in answers):
             context.holds("NT-RULE-032", *answers)
+
+
+@requirement("NT-RULE-039")
+def native_work_unsigned(context: Context) -> None:
+    """POST an empty object to the worker routes, which nobody can have signed."""
+    for path in ("/work/poll", "/work/result"):
+        answer = context.http.call("POST", path, content=b"{}")
+        why = f"POST {path} with an empty object: status {answer.status}"
+        context.judge("NT-RULE-039", not answer.ok, why, answer)

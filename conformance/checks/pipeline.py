@@ -254,7 +254,9 @@ def _judge_misshapen(context: Context, shape: list[int]) -> None:
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))
 
 
-@requirement(*_BACK, "PL-FWD-004", "PL-FWD-007", "PL-FWD-002", "PL-FWD-003", *_FIELDS)
+@requirement(
+    *_BACK, "GR-CODE-001", "PL-FWD-004", "PL-FWD-007", "PL-FWD-002", "PL-FWD-003", *_FIELDS
+)
 def pipeline_back(context: Context) -> None:
     """Send a forward pass that asks the target to keep its graph, then a gradient backward."""
     declared = context.target.pipeline.get("backward_metadata")
@@ -288,6 +290,14 @@ def pipeline_back(context: Context) -> None:
             key="error_message",
         )
     if context.edition >= MISSHAPEN_SINCE:
+        short = encode(form_of(context), shape)[:-1]
+        ids = {"session_id": fresh_id(), "request_id": fresh_id()}
+        cut = messages.make("PipelineBackwardRequest", grad_output=short, grad_shape=shape,
+                            target_shard=shard, **ids)  # fmt: skip
+        reply = context.grpc.call("PipelineBackward", cut)
+        why = f"a gradient that does not fill {shape} ends with {reply.code}: {reply.details}"
+        if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
+            context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
         # For a pass that nobody has made: if it fails within the answer, that has the reason.
         send_backward(context, shape, shard, session_id=fresh_id(), request_id=fresh_id())
 

@@ -88,7 +88,9 @@ _CHECKPOINT = (
 )
 
 
-@requirement("GR-OP-006", "GR-CKPT-004", "GR-CKPT-007", "GR-CKPT-011", "GR-NUM-001", *_INFO)
+@requirement(
+    "GR-OP-006", "GR-CKPT-004", "GR-CKPT-007", "GR-CKPT-011", "GR-NUM-001", "GR-SANE-002", *_INFO
+)
 def get_checkpoint_info(context: Context) -> None:
     """Call GetCheckpointInfo, GetCheckpoint, and GetCheckpointInfo again."""
     before = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))

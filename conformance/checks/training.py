@@ -15,6 +15,8 @@ VERIFY = Resource("training-verify", "/training/verify", "TR-ROUTE-002", auth=Fa
 
 # Two routes are compared only while the network stands still.
 TRIES = 3
+# How far a share may be from what its counts give.
+ROUNDED = 0.02
 _PERCENTAGE = re.compile(r"\s*\d+([.,]\d+)?\s*%\s*\Z", re.ASCII)
 
 
@@ -42,12 +44,27 @@ def _global(context: Context, found: dict[str, Json], answer: Answer) -> None:
     if is_number(least) and is_number(mean):
         why = f"minimum {least}, average {mean}"
         context.judge("TR-RULE-005", least <= mean + 1e-6 * max(1.0, abs(mean)), why, answer)
+    _judge_progress(context, found, answer)
     context.observe("TR-RULE-007", f"loss_trend {brief(found.get('loss_trend'))}", answer)
     keys = (
         "training_verified", "is_converging", "hash_agreement_rate", "sync_success_rate",
         "loss_trend",
     )  # fmt: skip
     context.observe("TR-RULE-008", brief({key: found.get(key) for key in keys}, 160), answer)
+
+
+def _judge_progress(context: Context, found: dict[str, Json], answer: Answer) -> None:
+    """Rule on the progress, as a share or a percentage, where its two counts show it."""
+    local = found.get("diloco")
+    done, whole, told = (
+        (local if isinstance(local, dict) else {}).get(key)
+        for key in ("inner_step_count", "inner_steps_total", "progress")
+    )
+    if is_int(done) and is_int(whole) and is_number(told) and 0 < done < whole:
+        share = done / whole
+        held = any(abs(told / unit - share) <= ROUNDED for unit in (1, 100))
+        why = f"progress is {told}, after {done} of {whole} steps"
+        context.judge("TR-RULE-016", held, why, answer)
 
 
 def _verify(context: Context, found: dict[str, Json], answer: Answer) -> None:
@@ -67,7 +84,7 @@ def _verify(context: Context, found: dict[str, Json], answer: Answer) -> None:
 add_shape_check(
     GLOBAL,
     "GEN-015",
-    *(f"TR-RULE-{number:03d}" for number in (2, 3, 4, 5, 7, 8)),
+    *(f"TR-RULE-{number:03d}" for number in (2, 3, 4, 5, 7, 8, 16)),
     extra=_global,
 )
 add_shape_check(VERIFY, "TR-RULE-006", "TR-RULE-010", extra=_verify)

@@ -4,6 +4,7 @@ As in `resources`, every answer of a documented operation is judged: the numbers
 fields, and that a failure inside it gives its reason.
 """
 
+import math
 from functools import cache
 
 from conformance import messages
@@ -12,6 +13,7 @@ from conformance.findings import Findings
 from conformance.grpcwire import Reply
 
 SINCE = 4
+LOSSES = ("GetCheckpointInfoResponse", "PipelineForwardResponse")
 NODE_ID_BYTES = 20
 # The field that says whether it was done, that of the reason, and the requirement.
 REASONS = {
@@ -28,7 +30,7 @@ def ids() -> frozenset[str]:
     names = {response for _, response in messages.OPERATIONS.values()} | {"DHTNodeInfo"}
     found = {ident for name in names for ident in fields_of_message(name)}
     reasons = {ident for _, _, ident in REASONS.values()}
-    return frozenset(found | reasons | {"GR-CKPT-005", "DH-003", "GR-SANE-001"})
+    return frozenset(found | reasons | {"GR-CKPT-005", "DH-003", "GR-SANE-001", "GR-SANE-002"})
 
 
 def judge_reply(findings: Findings, reply: Reply) -> None:
@@ -46,6 +48,9 @@ def judge_reply(findings: Findings, reply: Reply) -> None:
     if not judge_fields(findings, name, fields, reply):
         return
     answer = messages.parse(name, reply.body)
+    if name in LOSSES:
+        why = f"loss is {answer.loss}"
+        findings.judge("GR-SANE-002", math.isfinite(answer.loss), why, reply)
     if name in REASONS:
         done, reason, ident = REASONS[name]
         if not getattr(answer, done):

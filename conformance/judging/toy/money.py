@@ -44,3 +44,16 @@ def poor(amount: float, account: Account) -> Response:
     """Refuse to spend more than there is."""
     why = "too little"
     return error(402, "INSUFFICIENT_BALANCE", why, required=amount, available=account.available)
+
+
+def body_fault(body: Any, *texts: str) -> str:
+    """What is wrong with the body of a route that moves money; ``texts`` are its strings."""
+    if not isinstance(body, dict) or not _is_number(body.get("amount")) or not body["amount"] > 0:
+        return "amount must be a number above zero"
+    if not isinstance(body.get("duration_days", 1), int):
+        return "duration_days must be a whole number"
+    return "" if all(isinstance(body.get(key, ""), str) for key in texts) else "this is no text"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

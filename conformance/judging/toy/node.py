@@ -31,7 +31,7 @@ from conformance.judging.toy.answers import (
     same_request,
 )
 from conformance.judging.toy.calls import HELD, LAYERS, SHAPE, SIGNED, ToyShard, ToyTable, trained
-from conformance.judging.toy.money import Account, balance, last_of, poor, term_of
+from conformance.judging.toy.money import Account, balance, body_fault, last_of, poor, term_of
 from conformance.judging.toy.native import NATIVE, native
 from conformance.judging.toy.prompts import inference_fault
 from conformance.messagefile import MessageFile
@@ -199,10 +199,9 @@ class ToyNode:
 
     def _post_wallet_send(self, asked: Asked, query: Any) -> Response:
         body, account = asked.body, self._account(asked)
-        if not {"to", "amount"} <= set(body):
-            return error(400, "INVALID_REQUEST", "to and amount are required")
-        if not body["amount"] > 0:
-            return error(400, "INVALID_REQUEST", "amount must be above zero")
+        fault = body_fault(body, "to", "memo")
+        if fault or not body.get("to"):
+            return error(400, "INVALID_REQUEST", fault or "to is required")
         # Nothing but the fee would show of a transfer to oneself, so that a layer can refuse it.
         fee = 0 if body["to"] == account.address else FEE
         cost = body["amount"] + fee
@@ -225,6 +224,8 @@ class ToyNode:
         })  # fmt: skip
 
     def _post_wallet_stake(self, asked: Asked, query: Any) -> Response:
+        if fault := body_fault(asked.body):
+            return error(400, "INVALID_REQUEST", fault)
         amount, days = asked.body["amount"], asked.body["duration_days"]
         account = self._account(asked)
         if amount > account.available:
@@ -238,6 +239,8 @@ class ToyNode:
         })  # fmt: skip
 
     def _post_wallet_unstake(self, asked: Asked, query: Any) -> Response:
+        if fault := body_fault(asked.body):
+            return error(400, "INVALID_REQUEST", fault)
         amount, account = asked.body["amount"], self._account(asked)
         if amount > account.staked:
             return error(400, "INVALID_REQUEST", "less is staked")

@@ -1,0 +1,64 @@
+"""Interface 4.1: bodies of the three routes that move money whose values have other types.
+
+The document gives each value a type. A good body of the same amount is served before, so that
+nothing but the value is at fault. What is accepted wrongly moves the smallest amount.
+"""
+
+from conformance.checks.money import read_money
+from conformance.checks.node_sanity import FAILED
+from conformance.checks.wallet import AMOUNT, DAYS, MEMO
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief, is_number
+
+Body = dict[str, Json]
+SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
+# Values that no reader can take for a number, a text, or anything at all.
+IMPOSSIBLE: tuple[tuple[str, Body], ...] = (
+    (SEND, {"amount": "much"}), (SEND, {"amount": [AMOUNT]}), (SEND, {"amount": {"units": 1}}),
+    (SEND, {"amount": None}), (SEND, {"to": {"a": 1}}), (SEND, {"to": None}),
+    (SEND, {"memo": {"a": 1}}), (STAKE, {"amount": "much"}), (STAKE, {"duration_days": "long"}),
+    (STAKE, {"duration_days": [DAYS]}), (STAKE, {"amount": {"units": 1}}),
+    (UNSTAKE, {"amount": "much"}), (UNSTAKE, {"amount": [AMOUNT]}),
+)  # fmt: skip
+# Values that a lenient reader takes for the documented type.
+LENIENT: tuple[tuple[str, Body], ...] = (
+    (SEND, {"amount": str(AMOUNT)}), (SEND, {"amount": True}), (SEND, {"memo": 7}),
+    (STAKE, {"amount": str(AMOUNT)}), (STAKE, {"duration_days": str(DAYS)}),
+    (STAKE, {"duration_days": DAYS + 0.5}), (UNSTAKE, {"amount": str(AMOUNT)}),
+)  # fmt: skip
+
+
+@requirement("NA-WALLET-040", "NA-WALLET-041", "NA-WALLET-042")
+def money_bodies(context: Context) -> None:
+    """POST a small transfer to the account itself, then bodies with a value of another type."""
+    own = read_money(context, context.target.second).document.get("address")
+    good: dict[str, Body] = {
+        SEND: {"to": own, "amount": AMOUNT, "memo": MEMO},
+        STAKE: {"amount": AMOUNT, "duration_days": DAYS},
+        UNSTAKE: {"amount": AMOUNT},
+    }
+    control = _post(context, SEND, good[SEND])
+    if not control.ok:
+        raise Skipped(f"POST /wallet/send was answered with status {control.status}")
+    for ident, bodies in (("NA-WALLET-040", IMPOSSIBLE), ("NA-WALLET-041", LENIENT)):
+        for path, changed in bodies:
+            answer = _post(context, path, {**good[path], **changed})
+            inside = answer.ok and (answer.json_object() or {}).get("success") is False
+            why = f"POST {path} with {brief(changed)}: status {answer.status}"
+            context.judge("NA-WALLET-042", answer.status not in FAILED, why, answer)
+            if answer.status not in FAILED:
+                context.judge(ident, inside or not answer.ok, why, control, answer)
+
+
+def _post(context: Context, path: str, body: Body) -> Answer:
+    if context.budget.left < AMOUNT:
+        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+    answer = context.api("POST", path, credential=context.target.second, json_body=body)
+    fee = (answer.json_object() or {}).get("fee")
+    if answer.ok:
+        # What is sent stays with the account.
+        context.budget.charge(float(fee) if path == SEND and is_number(fee) else AMOUNT)
+    return answer
