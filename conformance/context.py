@@ -164,7 +164,7 @@ class Context(Findings):
         )
         passive.judge_answer(self, answer, stream=stream)
         if self.edition >= resources.SINCE and self._is_known(credential, prefix + path):
-            resources.judge_resource(self, (method, prefix + path), answer)
+            resources.judge_resource(self, (method, prefix + path), json_body, answer)
         return answer
 
     def _is_known(self, credential: Credential, path: str) -> bool:

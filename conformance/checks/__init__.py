@@ -2,6 +2,7 @@
 
 from conformance.checks import (
     auth,
+    batches,
     changes,
     charges,
     config,
@@ -50,6 +51,7 @@ from conformance.checks import (
 
 __all__ = [
     "auth",
+    "batches",
     "changes",
     "charges",
     "config",

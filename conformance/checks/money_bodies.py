@@ -23,11 +23,12 @@ IMPOSSIBLE: tuple[tuple[str, Body], ...] = (
     (STAKE, {"duration_days": [DAYS]}), (STAKE, {"amount": {"units": 1}}),
     (UNSTAKE, {"amount": "much"}), (UNSTAKE, {"amount": [AMOUNT]}),
 )  # fmt: skip
-# Values that a lenient reader takes for the documented type.
+# Values that a lenient reader takes for the documented type, or a careless one for an amount.
 LENIENT: tuple[tuple[str, Body], ...] = (
     (SEND, {"amount": str(AMOUNT)}), (SEND, {"amount": True}), (SEND, {"memo": 7}),
     (STAKE, {"amount": str(AMOUNT)}), (STAKE, {"duration_days": str(DAYS)}),
     (STAKE, {"duration_days": DAYS + 0.5}), (UNSTAKE, {"amount": str(AMOUNT)}),
+    (STAKE, {"amount": -AMOUNT}), (UNSTAKE, {"amount": -AMOUNT}),
 )  # fmt: skip
 
 

@@ -72,6 +72,7 @@ def labels(count: int, form: str = "q") -> bytes:
     "PL-FWD-008",
     "PL-FWD-009",
     "GR-NUM-001",
+    "GR-CODE-002",
     *_FIELDS,
 )
 def pipeline_pass(context: Context) -> None:
@@ -118,6 +119,9 @@ def _judge_trained(context: Context, *, last: bool) -> None:
             good = math.isfinite(found.loss) and found.loss > 0
             if last:
                 context.judge("PL-FWD-008", good, f"loss is {found.loss}", trained)
+            if context.edition >= MISSHAPEN_SINCE:
+                odd = send_forward(context, training_labels=labels(rows * length + 1, form))
+                _judge_bad_request(context, "labels of another number than positions", odd)
             break
 
 
@@ -247,15 +251,29 @@ def _judge_misshapen(context: Context, shape: list[int]) -> None:
         context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
         why = f"values that do not fill {shape} are computed with"
         context.judge("GR-CODE-002", not _served(reply), why, reply)
+        _judge_bad_request(context, f"values that do not fill {shape}", reply)
         # A whole tensor of another size: if it fails within the answer, that has the reason.
         send_forward(context, hidden_states=encode(form_of(context), shape), hidden_shape=shape)
+
+
+def _judge_bad_request(context: Context, what: str, reply: Reply) -> None:
+    """Rule on the status of a request whose parts do not fit: it is no failure of the server."""
+    why = f"{what} end with {reply.code}: {reply.details}"
+    context.judge("GR-CODE-002", reply.code not in ("INTERNAL", "UNKNOWN"), why, reply)
 
 
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))
 
 
 @requirement(
-    *_BACK, "GR-CODE-001", "PL-FWD-004", "PL-FWD-007", "PL-FWD-002", "PL-FWD-003", *_FIELDS
+    *_BACK,
+    "GR-CODE-001",
+    "GR-CODE-002",
+    "PL-FWD-004",
+    "PL-FWD-007",
+    "PL-FWD-002",
+    "PL-FWD-003",
+    *_FIELDS,
 )
 def pipeline_back(context: Context) -> None:
     """Send a forward pass that asks the target to keep its graph, then a gradient backward."""
@@ -298,6 +316,7 @@ def pipeline_back(context: Context) -> None:
         why = f"a gradient that does not fill {shape} ends with {reply.code}: {reply.details}"
         if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
             context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
+            _judge_bad_request(context, f"gradients that do not fill {shape}", reply)
         # For a pass that nobody has made: if it fails within the answer, that has the reason.
         send_backward(context, shape, shard, session_id=fresh_id(), request_id=fresh_id())
 

@@ -25,6 +25,8 @@ TIMES, PAGE, TRIES = 6, 8, 3
 APART_S = 5.0
 # Histories that are longer are not walked.
 MOST = 1000
+# So many rewards are not all of proofs that the node has forgotten.
+ENOUGH = 3
 # Between two readings of the proofs.
 BETWEEN_S = 0.15
 # Longer than the smallest step of a time that is written in seconds.
@@ -222,3 +224,22 @@ def history_later(context: Context) -> None:
         raise Skipped(f"a page of {LONG} has {len(rows_of(first))} entries of {total:g}")
     why = f"total is {total:g}, and pages of {LONG} have {len(found)} entries, with the one behind"
     context.judge("NA-QUERY-017", len(found) == total, why, *shown)
+
+
+@requirement("NA-SANE-029")
+def rewards_named(context: Context) -> None:
+    """GET the proofs and the history, and look for the proofs of the rewards."""
+    answer, document = fetch(context, PROOFS)
+    made = lookup(document, "stats.total_submitted")
+    many = int(made[0]) if made and is_int(made[0]) else 0
+    if not 0 < many <= MOST:
+        raise Skipped(f"there are {many} proofs")
+    query: dict[str, object] = {"limit": many}
+    answer = context.api("GET", PROOFS.path, credential=context.target.valid, query=query)
+    proofs = {str(ident) for ident in lookup(answer.json_object(), "proofs[].id")}
+    listed = _page(context, LONG, 0)
+    named = lookup(listed.json_object(), "transactions[type=reward].details.proof_id")
+    if len(proofs) < many or len(named) < ENOUGH:
+        raise Skipped(f"{len(proofs)} of {many} proofs are listed, and {len(named)} rewards")
+    why = f"of {len(named)} rewards none names one of {many} proofs: {brief(named[:3])}"
+    context.judge("NA-SANE-029", not proofs.isdisjoint(map(str, named)), why, answer, listed)

@@ -5,6 +5,7 @@ page, in an account without money. So every resource in every answer is judged, 
 one of those that the document shows. Editions before judged the first answers only.
 """
 
+from collections.abc import Callable
 from functools import cache
 
 from conformance.catalogue import fields_of
@@ -48,6 +49,12 @@ _PARAMETERS = {
     "max_tokens": is_int, "temperature": is_number, "top_p": is_number, "top_k": is_int,
     "stream": TYPES["bool"],
 }  # fmt: skip
+# The other values of the bodies that move an amount.
+_VALUES: dict[str, dict[str, Callable[[Json], bool]]] = {
+    "transfer": {"to": TYPES["string"], "memo": TYPES["string"]},
+    "stake": {"duration_days": is_int},
+    "unstake": {},
+}
 
 
 @cache
@@ -58,14 +65,28 @@ def ids() -> frozenset[str]:
     return frozenset(found) | set(FORMAT_IDS) | results.IDS | stream_ids()
 
 
-def judge_resource(findings: Findings, operation: tuple[str, str], answer: Answer) -> None:
-    """Rule on the resource in the answer of an operation, a method and a path, if it has one."""
+def judge_resource(
+    findings: Findings, operation: tuple[str, str], body: Json, answer: Answer
+) -> None:
+    """Rule on the resource in the answer of an operation, a method and a path, if it has one.
+
+    ``body`` is that of the request: what becomes of one that the document does not allow is open.
+    """
     name, document = RESOURCES.get(operation), answer.json_object() if answer.ok else None
-    if name is None or document is None:
+    if name is None or document is None or not _moves_money(name, body):
         return
     if name not in SUCCEEDING or document.get("success") is not False:
         judge_shape(findings, name, document, answer)
         judge_meaning(findings, name, document, answer)
+
+
+def _moves_money(name: str, body: Json) -> bool:
+    """Whether each value of a body that moves money has its documented type; others have none."""
+    if name not in _VALUES:
+        return True
+    if not isinstance(body, dict) or not is_number(body.get("amount")) or body["amount"] <= 0:
+        return False
+    return all(fits(body[key]) for key, fits in _VALUES[name].items() if key in body)
 
 
 def judge_inference(findings: Findings, body: Json, answer: Answer) -> None:

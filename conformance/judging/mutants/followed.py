@@ -7,12 +7,11 @@ import json
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
+from conformance.judging.mutants import followed_bodies as bodies
+from conformance.judging.mutants import followed_sizes as sizes
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.mutants.followed_more import OF_TOY as MORE_OF_TOY
-from conformance.judging.mutants.followed_sizes import GRPC as SIZED_CALLS
-from conformance.judging.mutants.followed_sizes import HTTP as SIZED
-from conformance.judging.mutants.followed_sizes import OF_TOY as SIZED_OF_TOY
 from conformance.judging.toy.answers import (
     Asked,
     Response,
@@ -313,9 +312,12 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-031", TakenTwice()),
     ("NA-QUERY-014", Shuffled()),
     *MORE,
-    *SIZED,
+    *sizes.HTTP,
+    *bodies.HTTP,
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
-ROWS += [(ident, no_http_hook, hook) for ident, hook in (*GRPC, *SIZED_CALLS)]
-TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *SIZED_OF_TOY)]
+ROWS += [(ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bodies.GRPC)]
+TOY_ROWS = ROWS + [
+    (ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY)
+]
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in MORE_OF_TOY]

@@ -1,13 +1,11 @@
 """Mutants of sizes, places and moments that a third stranger has shown; see `followed.py`."""
 
-import re
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from conformance.checks.native_pages import LONG
-from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, on
 from conformance.judging.toy.answers import Asked, Response, error
 
 WALLET, STATUS = "/api/v1/wallet", "/api/v1/status"
@@ -244,50 +242,6 @@ def to_itself(asked: Asked, response: Response) -> None:
             response.__dict__.update(Response(json=sent).__dict__)
 
 
-def taken_bodies(fits: Callable[[Any], bool]) -> Http:
-    """Take transfers whose amount is such a value."""
-
-    def hook(asked: Asked, response: Response) -> None:
-        sent = asked.path == f"{WALLET}/send" and response.status == 400
-        if sent and isinstance(asked.body, dict) and fits(asked.body.get("amount")):
-            done = {"transaction_id": str(time.monotonic()), "from": "a", "to": "b", "fee": 0}
-            done |= {"amount": 1, "memo": "", "status": "confirmed"}
-            done["timestamp"] = "2026-01-01T00:00:00Z"
-            response.__dict__.update(Response(json=done).__dict__)
-
-    return hook
-
-
-def fails_at_lists(asked: Asked, response: Response) -> None:
-    """Fail at an amount that is a list."""
-    wrong = asked.path == f"{WALLET}/send" and isinstance(asked.body, dict)
-    if wrong and isinstance(asked.body.get("amount"), list):
-        response.__dict__.update(error(500, "INTERNAL", "unsupported operand").__dict__)
-
-
-def by_pattern(body: dict[str, Any], response: Response) -> None:
-    """Take stop sequences for regular expressions."""
-    text, stops = response.json["text"], body.get("stop") or []
-    found = [match.start() for stop in stops if (match := re.search(stop, text))]
-    if found:
-        response.json["text"] = text[: min(found)]
-        made = len(response.json["text"].split())
-        response.json["tokens_generated"] = response.json["usage"]["completion_tokens"] = made
-        response.json["usage"]["total_tokens"] = response.json["usage"]["prompt_tokens"] + made
-
-
-def without_signature(asked: Asked, response: Response) -> None:
-    """Serve a worker that has signed nothing."""
-    if asked.path == "/work/poll":
-        response.__dict__.update(Response(json={"work": []}).__dict__)
-
-
-def no_number(called: str, request: Any, answer: Any) -> Any:
-    """Report no number as the loss."""
-    info = called == "GetCheckpointInfo" and isinstance(answer, dict)
-    return {**answer, "loss": float("nan")} if info else answer
-
-
 def one_less(response: Response) -> None:
     """Show a total that leaves one entry out."""
     response.json["total"] -= 1
@@ -367,12 +321,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-038", registers),
     ("NA-AUTH-025", reads_first),
     ("NA-ERR-021", to_itself),
-    ("NA-WALLET-040", taken_bodies(lambda value: isinstance(value, list))),
-    ("NA-WALLET-041", taken_bodies(lambda value: value == "0.01")),
-    ("NA-WALLET-042", fails_at_lists),
-    ("NA-INF-041", inference(by_pattern)),
-    ("NT-RULE-039", without_signature),
-    ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 0.5))),
     ("NA-WALLET-039", LargeTwice()),
     ("NA-WALLET-032", on(f"{WALLET}/send", cut_memo, "POST")),
     ("NA-ERR-026", RefusedButDone("send")),
@@ -389,7 +337,6 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-CKPT-005", no_data_by_hash),
     ("GR-GOSSIP-001", silent_of_old_rounds),
     ("PL-FWD-001", silent_of_shapes),
-    ("GR-SANE-002", no_number),
     ("DH-013", registered_ports),
     ("GR-CODE-001", needs_a_sender),
 ]

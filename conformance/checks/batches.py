@@ -1,0 +1,27 @@
+"""Interface 2.3: a pass of several sequences, of which each has its part of the answer."""
+
+from conformance import messages
+from conformance.checks.forms import encode
+from conformance.checks.passes import form_of, hidden_shape, send_forward
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.registry import requirement
+
+
+@requirement("PL-FWD-010")
+def pipeline_batch(context: Context) -> None:
+    """Send a pass of twice as many sequences as the one that is known to be accepted."""
+    batch, *rest = hidden_shape(context)
+    shape = [2 * batch, *rest]
+    plain = send_forward(context)
+    reply = send_forward(context, hidden_states=encode(form_of(context), shape), hidden_shape=shape)
+    try:
+        answer = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
+    except messages.BadMessage:
+        answer = None
+    if not plain.ok or answer is None or not answer.success:
+        raise Skipped(f"a pass of {shape} ends with {reply.code}: how many may go together is open")
+    found = list(answer.logits_shape if answer.logits else answer.hidden_shape)
+    if len(found) == len(shape):
+        why = f"hidden states of {shape} became {found}"
+        context.judge("PL-FWD-010", found[0] == shape[0], why, plain, reply)

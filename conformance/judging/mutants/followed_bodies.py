@@ -1,0 +1,100 @@
+"""Mutants of bodies, sequences and names; see `followed.py`."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from conformance.judging.hooks import Grpc, Http, inference, on, put
+from conformance.judging.toy.answers import Asked, Response, error
+
+WALLET = "/api/v1/wallet"
+# As many rewards as the suite looks at.
+ENOUGH = 3
+
+
+def taken_bodies(fits: Callable[[Any], bool]) -> Http:
+    """Take transfers whose amount is such a value."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        sent = asked.path == f"{WALLET}/send" and response.status == 400
+        if sent and isinstance(asked.body, dict) and fits(asked.body.get("amount")):
+            done = {"transaction_id": str(time.monotonic()), "from": "a", "to": "b", "fee": 0}
+            done |= {"amount": 1, "memo": "", "status": "confirmed"}
+            done["timestamp"] = "2026-01-01T00:00:00Z"
+            response.__dict__.update(Response(json=done).__dict__)
+
+    return hook
+
+
+def fails_at_lists(asked: Asked, response: Response) -> None:
+    """Fail at an amount that is a list."""
+    wrong = asked.path == f"{WALLET}/send" and isinstance(asked.body, dict)
+    if wrong and isinstance(asked.body.get("amount"), list):
+        response.__dict__.update(error(500, "INTERNAL", "unsupported operand").__dict__)
+
+
+def by_pattern(body: dict[str, Any], response: Response) -> None:
+    """Take stop sequences for regular expressions."""
+    text, stops = response.json["text"], body.get("stop") or []
+    found = [match.start() for stop in stops if (match := re.search(stop, text))]
+    if found:
+        response.json["text"] = text[: min(found)]
+        made = len(response.json["text"].split())
+        response.json["tokens_generated"] = response.json["usage"]["completion_tokens"] = made
+        response.json["usage"]["total_tokens"] = response.json["usage"]["prompt_tokens"] + made
+
+
+def without_signature(asked: Asked, response: Response) -> None:
+    """Serve a worker that has signed nothing."""
+    if asked.path == "/work/poll":
+        response.__dict__.update(Response(json={"work": []}).__dict__)
+
+
+def no_number(called: str, request: Any, answer: Any) -> Any:
+    """Report no number as the loss."""
+    info = called == "GetCheckpointInfo" and isinstance(answer, dict)
+    return {**answer, "loss": float("nan")} if info else answer
+
+
+def of_nothing(response: Response) -> None:
+    """Name proofs in the history that nobody has made."""
+    rewards = [entry for entry in response.json["transactions"] if entry["type"] == "reward"]
+    for number in range(ENOUGH if rewards else 0):
+        other = {**rewards[0], "id": f"r{number}", "details": {"proof_id": "x", "role": "worker"}}
+        response.json["transactions"].append(other)
+    for entry in rewards:
+        entry["details"] = {"proof_id": "x", "role": "worker"}
+
+
+def as_text(called: str, request: Any, answer: Any) -> Any:
+    """Read a gradient as a text."""
+    if called != "GossipGradient" or request is None:
+        return answer
+    texts = (content.isascii() for content in request.layer_gradients.values())
+    return answer if all(texts) else "INVALID_ARGUMENT"
+
+
+def first_only(called: str, request: Any, answer: Any) -> Any:
+    """Answer the first sequence of a pass of two."""
+    if called != "PipelineForward" or request is None or list(request.hidden_shape[:1]) != [2]:
+        return answer
+    first = {"success": True, "is_final": True, "logits": bytes(8), "logits_shape": [1, 1, 2]}
+    return {"request_id": request.request_id, **first}
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NA-WALLET-040", taken_bodies(lambda value: isinstance(value, list))),
+    ("NA-WALLET-041", taken_bodies(lambda value: value == "0.01")),
+    ("NA-WALLET-042", fails_at_lists),
+    ("NA-INF-041", inference(by_pattern)),
+    ("NT-RULE-039", without_signature),
+    ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
+    ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
+]
+GRPC: list[tuple[str, Grpc]] = [
+    ("GR-SANE-002", no_number),
+    ("GR-NUM-002", as_text),
+]
+# A node before which the layer stands need not take several sequences.
+OF_TOY: list[tuple[str, Grpc]] = [("PL-FWD-010", first_only)]
