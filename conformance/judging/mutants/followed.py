@@ -320,4 +320,5 @@ ROWS += [(ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bo
 TOY_ROWS = ROWS + [
     (ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY)
 ]
-TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in MORE_OF_TOY]
+HOOKS_OF_TOY = (*MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY)
+TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

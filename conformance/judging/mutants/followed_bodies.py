@@ -87,14 +87,17 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-040", taken_bodies(lambda value: isinstance(value, list))),
     ("NA-WALLET-041", taken_bodies(lambda value: value == "0.01")),
     ("NA-WALLET-042", fails_at_lists),
-    ("NA-INF-041", inference(by_pattern)),
     ("NT-RULE-039", without_signature),
-    ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
-    ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
 ]
 GRPC: list[tuple[str, Grpc]] = [
     ("GR-SANE-002", no_number),
     ("GR-NUM-002", as_text),
+]
+# Of texts that are as long each time, and of training and proofs that there need not be.
+HTTP_OF_TOY: list[tuple[str, Http]] = [
+    ("NA-INF-041", inference(by_pattern)),
+    ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
+    ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
 ]
 # A node before which the layer stands need not take several sequences.
 OF_TOY: list[tuple[str, Grpc]] = [("PL-FWD-010", first_only)]

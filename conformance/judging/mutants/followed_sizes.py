@@ -320,7 +320,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SEND-012", on(f"{WALLET}/send", no_empty_memo, "POST")),
     ("NT-RULE-038", registers),
     ("NA-AUTH-025", reads_first),
-    ("NA-ERR-021", to_itself),
     ("NA-WALLET-039", LargeTwice()),
     ("NA-WALLET-032", on(f"{WALLET}/send", cut_memo, "POST")),
     ("NA-ERR-026", RefusedButDone("send")),
@@ -342,3 +341,5 @@ GRPC: list[tuple[str, Grpc]] = [
 ]
 # The reference node takes labels of 64 bits.
 OF_TOY: list[tuple[str, Grpc]] = [("PL-FWD-008", no_loss)]
+# The receiver is known by the address that the toy has given it.
+HTTP_OF_TOY: list[tuple[str, Http]] = [("NA-ERR-021", to_itself)]
