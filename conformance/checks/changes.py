@@ -5,6 +5,8 @@ Invariant: every change is undone; what could not be restored is reported.
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from conformance.checks.auth import INVENTED
 from conformance.checks.config import (
@@ -27,6 +29,7 @@ from conformance.strictjson import Json, brief, is_int
 BATCH, ENABLED = "training.batch_size", "training.enabled"
 # The first edition that looks whether it has changed.
 SHOWN_SINCE = 4
+TRIES = 4
 SECTIONS = ("training", "resources")
 # As long as a node might take to come back to what it had.
 A_WHILE_S = 4.5
@@ -47,7 +50,7 @@ def _moved(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str, J
     return {key: after.get(key) for key in before if after.get(key) != before[key]}
 
 
-@requirement("NA-PATCH-114")
+@requirement("NA-PATCH-114", "NA-PATCH-119")
 def config_partial(context: Context) -> None:
     """PATCH one key with the value that it has, then all keys of its kind with theirs."""
     current = flat(read_config(context))
@@ -58,7 +61,12 @@ def config_partial(context: Context) -> None:
     single = patch(context, nested({one: values[one]}))
     if _taken(single):
         context.holds("NA-PATCH-114", single)
+        context.holds("NA-PATCH-119", single)
         return
+    dotted = patch(context, {one: values[one]})
+    if _taken(dotted) and _refused(single):
+        why = f"{one} is taken as a dotted key, and refused with status {single.status} as nested"
+        context.fails("NA-PATCH-119", why, single, dotted)
     whole = patch(context, nested(values))
     if _taken(whole) and _refused(single):
         why = f"{one} alone: status {single.status}; with {len(values) - 1} others: {whole.status}"
@@ -109,6 +117,41 @@ def config_enabled(context: Context) -> None:
         patch(context, nested({ENABLED: found[0]}))
         if lookup(read_config(context), ENABLED) != found:
             context.residue.append(f"configuration: {ENABLED} is not {found[0]} again")
+
+
+@requirement("NA-PATCH-118")
+def config_at_once(context: Context) -> None:
+    """PATCH several keys at the same moment, each in a request of its own; all are changed."""
+    original = read_config(context)
+    near = {
+        path: values[0]
+        for path, values in changeable(original).items()
+        if flat(original).get(path) != values[0]
+    }
+    if len(near) < 2:
+        raise Skipped("the configuration has fewer than two keys that the suite would change")
+    bodies = [nested({path: value}) for path, value in near.items()]
+    try:
+        lost: list[tuple[list[str], list[Answer]]] = []
+        for _ in range(TRIES):
+            restore(context, original)
+            with ThreadPoolExecutor(len(bodies)) as pool:
+                answers = list(pool.map(partial(patch, context), bodies))
+            results = [answer.json_object() or {} for answer in answers]
+            if not all(map(_taken, answers)) or any(one.get("restart_required") for one in results):
+                raise Skipped("not each of these changes is made at once")
+            now = flat(read_config(context))
+            lost.append(([path for path, value in near.items() if now.get(path) != value], answers))
+        wrong = [(paths, answers) for paths, answers in lost if paths]
+        # Somebody else may change a key meanwhile, but not each time.
+        if len(wrong) > 1:
+            paths, answers = wrong[-1]
+            why = f"of {len(bodies)} changes at a time {paths} are not there, {len(wrong)} times"
+            context.fails("NA-PATCH-118", why, *answers)
+        elif not wrong:
+            context.holds("NA-PATCH-118", *lost[-1][1])
+    finally:
+        restore(context, original)
 
 
 @requirement("NA-AUTH-024")

@@ -33,7 +33,7 @@ MANY, TIMES = 18, 4
 STORED_SINCE = 4
 # The first that asks what becomes of senders with odd IDs, and of a value after a moment.
 ODD_SINCE = 4
-KEPT_S = 0.5
+KEPT_S = 4.0
 OTHER = "192.0.2.99:9099"
 ODD = (7, 19, 21)
 # No port, but a number that the field can hold.

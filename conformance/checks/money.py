@@ -271,7 +271,9 @@ def staked(
     raise Skipped("no small stake is accepted; the document does not say which are")
 
 
-@requirement("NA-WALLET-014", "NA-WALLET-015", "NA-WALLET-016", "NA-WALLET-017")
+@requirement(
+    "NA-WALLET-014", "NA-WALLET-015", "NA-WALLET-016", "NA-WALLET-017", "NA-WALLET-043"
+)  # fmt: skip
 def money_staked(context: Context) -> None:
     """POST /wallet/stake, and compare its answer with the balance before and after."""
     account = context.target.second
@@ -305,6 +307,9 @@ def _follow_stake(
     shown = (before.answer, answer, after.answer)
     why = f"{before.staked:g} staked, then {amount:g} more, now {after.staked:g}"
     compared.note("NA-WALLET-014", near(context, after.staked, before.staked + amount), why, *shown)
+    more = after.pending - before.pending
+    why = f"staking {amount:g} made {more:g} more pending"
+    compared.note("NA-WALLET-043", abs(more - amount) > EXACT or amount <= EXACT, why, *shown)
     # The document does not say what staking costs beyond the amount.
     spent = before.available - after.available
     compared.note("NA-WALLET-015", amount - EXACT <= spent <= amount + 2 * AMOUNT,

@@ -27,6 +27,8 @@ KEPT, KEPT_SINCE = range(40, 121, 20), 4
 WALK_S = 4.0
 # A whole number of atoms, as a text.
 ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
+# Keys under which the hash of a transaction is.
+HASHES = ("hash", "tx_hash", "transaction_hash", "txid")
 READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
 WRITES = ("PUT", "PATCH", "DELETE")
 
@@ -55,6 +57,7 @@ def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]
     "NT-RULE-034",
     "NT-RULE-035",
     "NT-RULE-036",
+    "NT-RULE-040",
     "NT-PAGE-007",
     "LIM-008",
 )
@@ -82,6 +85,7 @@ def native_walk(context: Context) -> None:
             context.judge("NT-RULE-030", not named or ident in named, why, answer)
     for answer, document in documents:
         _judge_atoms(context, answer, document)
+        _judge_two_names(context, answer, document)
 
 
 def _named_requests(block: Json) -> list[str]:
@@ -242,6 +246,25 @@ def atoms(document: Json, key: str = "") -> Iterator[tuple[str, Json]]:
             yield from atoms(value, key)
     elif re.search(r"(^|_)atoms$", key):
         yield key, document
+
+
+def _judge_two_names(context: Context, answer: Answer, document: Json) -> None:
+    """Rule on objects that have both a request ID and a hash of a transaction: they differ."""
+    pairs = [
+        (one["request_id"], one[key]) for one in _objects(document) for key in HASHES
+        if "request_id" in one and isinstance(one.get(key), str)
+    ]  # fmt: skip
+    if pairs:
+        same = [ident for ident, name in pairs if ident == name]
+        context.judge("NT-RULE-040", not same, f"hash and request_id are {brief(same)}", answer)
+
+
+def _objects(document: Json) -> Iterator[dict[str, Json]]:
+    if isinstance(document, dict):
+        yield document
+    inner = document.values() if isinstance(document, dict) else document
+    for value in inner if isinstance(document, dict | list) else ():
+        yield from _objects(value)
 
 
 def _judge_atoms(context: Context, answer: Answer, document: Json) -> None:

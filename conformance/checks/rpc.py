@@ -82,7 +82,7 @@ def grpc_service(context: Context) -> None:
 _INFO = fields_of_message("GetCheckpointInfoResponse")
 _CHECKPOINT = (
     *fields_of_message("GetCheckpointRequest", "GetCheckpointResponse"),
-    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12)),
+    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12, 13)),
     "GR-NUM-001",
     "GR-SANE-001",
 )

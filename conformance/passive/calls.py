@@ -30,7 +30,9 @@ def ids() -> frozenset[str]:
     names = {response for _, response in messages.OPERATIONS.values()} | {"DHTNodeInfo"}
     found = {ident for name in names for ident in fields_of_message(name)}
     reasons = {ident for _, _, ident in REASONS.values()}
-    return frozenset(found | reasons | {"GR-CKPT-005", "DH-003", "GR-SANE-001", "GR-SANE-002"})
+    return frozenset(
+        found | reasons | {"GR-CKPT-005", "GR-CKPT-013", "DH-003", "GR-SANE-001", "GR-SANE-002"}
+    )
 
 
 def judge_reply(findings: Findings, reply: Reply) -> None:
@@ -56,6 +58,10 @@ def judge_reply(findings: Findings, reply: Reply) -> None:
         if not getattr(answer, done):
             given = bool(getattr(answer, reason).strip())
             findings.judge(ident, given, f"{reason} is empty", reply)
+            if name == "GetCheckpointResponse":
+                size = len(answer.checkpoint_data)
+                why = f"success is false, with {size} bytes of a checkpoint"
+                findings.judge("GR-CKPT-013", not size, why, reply)
         elif name == "GetCheckpointResponse":
             why = "checkpoint_data is empty"
             findings.judge("GR-CKPT-005", bool(answer.checkpoint_data), why, reply)

@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from conformance.judging.hooks import Grpc, Http, inference, on, put
+from conformance.judging.hooks import CONFIG, Grpc, Http, inference, on, put
 from conformance.judging.toy.answers import Asked, Response, error
 
 WALLET = "/api/v1/wallet"
+# Changes so close to each other are at the same time.
+SOON_S = 0.02
 # As many rewards as the suite looks at.
 ENOUGH = 3
 
@@ -83,7 +85,71 @@ def first_only(called: str, request: Any, answer: Any) -> Any:
     return {"request_id": request.request_id, **first}
 
 
+class Lost:
+    """A node that loses one of several changes of a moment."""
+
+    def __init__(self) -> None:
+        self.at, self.lost = 0.0, dict[str, Any]()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show another value for the key of a change that came soon after one."""
+        if asked.path != CONFIG or response.status != 200:
+            return
+        if asked.method == "PATCH":
+            soon = time.monotonic() - self.at < SOON_S
+            self.at = time.monotonic()
+            self.lost = asked.body if soon and len(asked.body) == 1 else {}
+            return
+        for section, keys in self.lost.items():
+            response.json[section].update(dict.fromkeys(keys, 12345))
+
+
+def dotted_only(asked: Asked, response: Response) -> None:
+    """Take changes whose keys are dotted, and no others."""
+    if (asked.path, asked.method) != (CONFIG, "PATCH") or response.status == 401:
+        return
+    if all("." in key for key in asked.body):
+        taken = {"success": True, "updated": list(asked.body), "restart_required": False}
+        response.__dict__.update(Response(json=taken).__dict__)
+    else:
+        response.__dict__.update(error(400, "INVALID_REQUEST", "unknown key").__dict__)
+
+
+class PendingToo:
+    """A node that shows what is staked as pending, too."""
+
+    def __init__(self) -> None:
+        self.staked: dict[str | None, float] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up the stakes."""
+        account = asked.authorization
+        if response.status == 200 and asked.path == f"{WALLET}/stake":
+            self.staked[account] = self.staked.get(account, 0.0) + asked.body["amount"]
+        if response.status == 200 and asked.path == f"{WALLET}/balance":
+            more = self.staked.get(account, 0.0)
+            response.json["balances"]["pending"] += more
+            response.json["balances"]["total"] += more
+
+
+def one_name(asked: Asked, response: Response) -> None:
+    """Name a transaction by its request."""
+    if asked.path.startswith("/api/block/") and response.status == 200:
+        response.json["entries"] = [{"request_id": "ab", "hash": "ab"}]
+
+
+def sent_but_failed(called: str, request: Any, answer: Any) -> Any:
+    """Send a checkpoint, and say that it failed."""
+    if called != "GetCheckpoint" or not isinstance(answer, dict) or not answer.get("success"):
+        return answer
+    return {**answer, "success": False, "error_message": "ok"}
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-PATCH-118", Lost()),
+    ("NA-PATCH-119", dotted_only),
+    ("NA-WALLET-043", PendingToo()),
+    ("NT-RULE-040", one_name),
     ("NA-WALLET-040", taken_bodies(lambda value: isinstance(value, list))),
     ("NA-WALLET-041", taken_bodies(lambda value: value == "0.01")),
     ("NA-WALLET-042", fails_at_lists),
@@ -92,6 +158,7 @@ HTTP: list[tuple[str, Http]] = [
 GRPC: list[tuple[str, Grpc]] = [
     ("GR-SANE-002", no_number),
     ("GR-NUM-002", as_text),
+    ("GR-CKPT-013", sent_but_failed),
 ]
 # Of texts that are as long each time, and of training and proofs that there need not be.
 HTTP_OF_TOY: list[tuple[str, Http]] = [
