@@ -288,6 +288,8 @@ class ToyNode:
         return Response(json=json.loads(json.dumps(self.config)))
 
     def _patch_config(self, asked: Asked, query: Any) -> Response:
+        if not all(isinstance(inner, dict) for inner in asked.body.values()):
+            return error(400, "INVALID_REQUEST", "a change is a nested object")
         changes = [
             (section, key, value)
             for section, inner in asked.body.items()
