@@ -4,7 +4,8 @@ The document gives each value a type. A good body of the same amount is served b
 nothing but the value is at fault. What is accepted wrongly moves the smallest amount.
 """
 
-from conformance.checks.money import read_money
+from conformance.checks.history import newest
+from conformance.checks.money import eventually, read_money
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
@@ -26,13 +27,14 @@ IMPOSSIBLE: tuple[tuple[str, Body], ...] = (
 # Values that a lenient reader takes for the documented type, or a careless one for an amount.
 LENIENT: tuple[tuple[str, Body], ...] = (
     (SEND, {"amount": str(AMOUNT)}), (SEND, {"amount": True}), (SEND, {"memo": 7}),
+    (SEND, {"to": 7}),
     (STAKE, {"amount": str(AMOUNT)}), (STAKE, {"duration_days": str(DAYS)}),
     (STAKE, {"duration_days": DAYS + 0.5}), (UNSTAKE, {"amount": str(AMOUNT)}),
     (STAKE, {"amount": -AMOUNT}), (UNSTAKE, {"amount": -AMOUNT}),
 )  # fmt: skip
 
 
-@requirement("NA-WALLET-040", "NA-WALLET-041", "NA-WALLET-042")
+@requirement("NA-WALLET-040", "NA-WALLET-041", "NA-WALLET-042", "NA-WALLET-044")
 def money_bodies(context: Context) -> None:
     """POST a small transfer to the account itself, then bodies with a value of another type."""
     own = read_money(context, context.target.second).document.get("address")
@@ -44,6 +46,7 @@ def money_bodies(context: Context) -> None:
     control = _post(context, SEND, good[SEND])
     if not control.ok:
         raise Skipped(f"POST /wallet/send was answered with status {control.status}")
+    _judge_listed(context, control)
     for ident, bodies in (("NA-WALLET-040", IMPOSSIBLE), ("NA-WALLET-041", LENIENT)):
         for path, changed in bodies:
             answer = _post(context, path, {**good[path], **changed})
@@ -52,6 +55,22 @@ def money_bodies(context: Context) -> None:
             context.judge("NA-WALLET-042", answer.status not in FAILED, why, answer)
             if answer.status not in FAILED:
                 context.judge(ident, inside or not answer.ok, why, control, answer)
+
+
+def _judge_listed(context: Context, sent: Answer) -> None:
+    """Rule on the history of the account that has sent, which is not the first one's."""
+    ident = (sent.json_object() or {}).get("transaction_id")
+    shown: list[Answer] = []
+
+    def listed() -> bool:
+        answer, _, rows = newest(context, context.target.second)
+        shown[:] = [answer]
+        return ident in [row.get("id") for row in rows]
+
+    if isinstance(ident, str):
+        held = eventually(listed)
+        why = f"{brief(ident)} is not in the history of the account that has sent it"
+        context.judge("NA-WALLET-044", held, why, sent, *shown)
 
 
 def _post(context: Context, path: str, body: Body) -> Answer:

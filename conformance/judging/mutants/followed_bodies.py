@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.judging.hooks import CONFIG, Grpc, Http, inference, on, put
 from conformance.judging.toy.answers import Asked, Response, error
+from conformance.judging.toy.node import TOKEN
 
 WALLET = "/api/v1/wallet"
 # Changes so close to each other are at the same time.
@@ -145,6 +146,15 @@ def sent_but_failed(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "success": False, "error_message": "ok"}
 
 
+def of_the_first(asked: Asked, response: Response) -> None:
+    """Show no account but the first what it has sent."""
+    mine = asked.authorization == f"Bearer {TOKEN}"
+    if asked.path == f"{WALLET}/transactions" and response.status == 200 and not mine:
+        rows = response.json["transactions"]
+        kept = [row for row in rows if len(row["id"]) < len("transaction")]
+        response.json["transactions"], response.json["total"] = kept, len(kept)
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-118", Lost()),
     ("NA-PATCH-119", dotted_only),
@@ -162,6 +172,7 @@ GRPC: list[tuple[str, Grpc]] = [
 ]
 # Of texts that are as long each time, and of training and proofs that there need not be.
 HTTP_OF_TOY: list[tuple[str, Http]] = [
+    ("NA-WALLET-044", of_the_first),
     ("NA-INF-041", inference(by_pattern)),
     ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
     ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
