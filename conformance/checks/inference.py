@@ -221,6 +221,8 @@ def inference_stop(context: Context) -> None:
         # Pieces that lie across tokens, wherever those begin.
         middle = len(text) // 2
         stops += [text[middle + 1 : middle + 3], text[middle : middle + 3]]
+        # And one with which the text would begin, so that there is none.
+        stops.append(text[:2])
     for stop in stops:
         second = context.infer({**body, "stop": [stop]})
         stopped = (second.json_object() or {}).get("text")

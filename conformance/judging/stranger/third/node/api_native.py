@@ -1,20 +1,22 @@
 """The native API, version 0.4.0."""
 
+import base64
 import json
 import re
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 import chain
 import core
-from core import fault, nth, peculiar
+import native_more
+from core import fault, peculiar
 
 router = APIRouter()
 
 
-def answer(body, status=200):
-    data = json.dumps(body, separators=(",", ":"))
+def answer(body, status=200, kind=None):
+    data = json.dumps(native_more.bent(kind, body), separators=(",", ":"))
     return Response(data, status, media_type="application/json")
 
 
@@ -45,16 +47,19 @@ async def network(request: Request):
     if fault("gua-native-token") and "authorization" not in request.headers:
         return answer({"problem": "a token is needed"}, 401)
     height, digest = chain.tip()
+    if fault("rel2-tip-pair-mixed"):
+        digest = chain.BLOCKS[-2]["hash"]
     return answer(
         {
             "chain_id": chain.CHAIN_ID,
             "genesis_id": chain.GENESIS_ID,
             "version": "0.4.0",
             "tip": {"height": height, "hash": digest},
-            "training_round": core.ROUND,
+            "training_round": core.ROUND - 1 if fault("rel2-network-round-from-zero") else core.ROUND,
             "supply": {"atoms": chain.supply()},
             "ready": True,
-        }
+        },
+        kind="network",
     )
 
 
@@ -62,16 +67,20 @@ async def network(request: Request):
 async def model():
     if fault("rou-model-html"):
         return HTMLResponse("<!doctype html><title>node</title><div id=app></div>")
+    newest, served = core.sha("root", core.ROUND), core.sha("root", 35)
+    if fault("rel2-model-roots-swapped"):
+        newest, served = served, newest
     return answer(
         {
             "frozen_parameters": 1_180_000_000,
             "trained_parameters": 4_000_000,
             "revision": "r%d" % core.ROUND,
-            "training_root": core.sha("root", core.ROUND),
-            "serving_root": core.sha("root", 35),
+            "training_root": newest,
+            "serving_root": served,
             "losses": {"training": "2.439100", "held_out": "2.611402"},
             "execution_profile": "toy-f32-le",
-        }
+        },
+        kind="model",
     )
 
 
@@ -84,12 +93,20 @@ async def checkpoint():
         "root": core.sha("root", core.ROUND),
         "adapter": {"layer.%d" % n: core.sha("adapter", n)[:32] for n in core.HELD},
     }
-    return answer(body)
+    if fault("rel2-checkpoint-root-served"):
+        body["root"] = core.sha("root", 35)
+    if fault("rel2-checkpoint-round-behind"):
+        body |= {"round": core.ROUND - 1, "root": core.sha("root", core.ROUND - 1)}
+    if fault("rel2-checkpoint-chain-old"):
+        body["chain_id"] = "ostrava-3"
+    return answer(body, kind="checkpoint")
 
 
 def page(items, key, limit, before, kind):
     """The newest entries, those before a number."""
     newest = items[::-1]
+    if fault("rel2-%s-oldest" % kind):
+        newest = items[:]
     if before is not None:
         inclusive = peculiar("before-inclusive")
         newest = [item for item in newest if item[key] < before + inclusive]
@@ -112,6 +129,8 @@ def page(items, key, limit, before, kind):
 
 def paged(request, items, key, kind):
     limit = number(request, "limit", 20, 100)
+    if fault("rou2-%s-limit-ignored" % kind):
+        limit = 20
     before = number(request, "before", None, 10**15)
     if limit is None or (before is None and "before" in request.query_params):
         return None
@@ -122,10 +141,13 @@ def paged(request, items, key, kind):
 
 @router.get("/api/training")
 async def training(request: Request):
-    updates = paged(request, chain.UPDATES, "round", "updates")
+    key = "height" if fault("rou2-updates-before-height") else "round"
+    updates = paged(request, chain.UPDATES, key, "updates")
+    if fault("fld2-updates-loss-gone") and updates:
+        updates = [{key: value for key, value in row.items() if key != "loss"} for row in updates]
     if updates is None:
         return refuse(400, "limit and before are numbers")
-    return answer({"updates": updates, "index": {"round": core.ROUND, "error": None}})
+    return answer({"updates": updates, "index": {"round": core.ROUND, "error": None}}, kind="training")
 
 
 @router.get("/api/blocks")
@@ -141,10 +163,10 @@ async def blocks(request: Request):
     listed = [chain.short(block) for block in found]
     if fault("rou-blocks-limit-100-fails") and len(listed) > 40:
         return refuse(500, "failed")
-    return answer({"blocks": listed})
+    return answer({"blocks": listed}, kind="blocks")
 
 
-@router.get("/api/block/{height}")
+@router.get("/api/block/{height}" if not fault("rou2-block-by-query") else "/api/-/{height}")
 async def block(height: str):
     if not re.fullmatch(r"[0-9]{1,15}", height):
         return refuse(400, "a height is a number")
@@ -153,6 +175,8 @@ async def block(height: str):
         value += 1
     if fault("rel-block-old-is-first") and value < 10:
         value = 1
+    if fault("ref2-block-above-tip"):
+        value = min(value, len(chain.BLOCKS))
     if not 1 <= value <= len(chain.BLOCKS):
         return refuse(404, "no such block")
     found = chain.BLOCKS[value - 1]
@@ -160,12 +184,25 @@ async def block(height: str):
         return refuse(404, "no such block")
     body = {key: val for key, val in found.items() if key != "txs"}
     body["transactions"] = found["txs"]
+    if fault("rel2-block-request-is-hash"):
+        body["transactions"] = [dict(tx, request_id=tx["hash"]) if "request_id" in tx else tx for tx in found["txs"]]
+    if fault("fld2-block-transactions-raw"):
+        body["transactions"] = [core.sha("raw", tx["hash"]) for tx in found["txs"]]
     return answer(body)
+
+
+if fault("rou2-block-by-query"):
+
+    @router.get("/api/block")
+    async def block_by_query(height: str):
+        return await block(height)
 
 
 @router.get("/api/account")
 async def account(request: Request):
-    key = request.query_params.get("public_key", "")
+    if fault("gua2-account-needs-token") and "authorization" not in request.headers:
+        return answer({"problem": "a token is needed"}, 401)
+    key = request.query_params.get("public_key" if not fault("rou2-account-key-param") else "key", "")
     if not re.fullmatch(r"0[23][0-9a-f]{64}", key):
         return refuse(400, "public_key is 66 hex digits")
     if fault("rel-account-first-asked"):
@@ -182,9 +219,15 @@ async def account(request: Request):
         "liquid_total": {"atoms": chain.amount(spend + lock)},
         "next_nonce": entry["nonce"],
     }
+    if fault("rel2-liquid-minus-locked"):
+        body["liquid_total"]["atoms"] = chain.amount(spend - lock)
+    if fault("fld2-account-spendable-number"):
+        body["spendable"]["atoms"] = spend
+    if fault("fld2-account-grouped"):
+        body["liquid_total"]["atoms"] = "{:,}".format(spend + lock)
     if fault("fld-account-locked-number-zero"):
         body["locked"]["atoms"] = lock
-    return answer(body)
+    return answer(body, kind="account")
 
 
 @router.get("/api/validators")
@@ -200,33 +243,59 @@ async def validators(request: Request):
         }
         for row in chain.VALIDATORS
     ]
-    return answer({"validators": rows[start : start + size], "count": len(rows), "from": start})
+    if fault("fld2-validators-bond-units"):
+        for row in rows:
+            row["bond"]["atoms"] = "%.6f" % (int(row["bond"]["atoms"]) / core.MICRO)
+    if fault("fld2-validators-power-gone"):
+        for row in rows:
+            del row["power"]
+    if fault("rel2-validators-overlap") and start:
+        start -= 1
+    return answer({"validators": rows[start : start + size], "count": len(rows), "from": start}, kind="validators")
 
 
 @router.get("/api/inference")
 async def inference():
     waiting = sum(1 for entry in chain.REQUESTS.values() if entry["state"] == "pending")
+    if fault("rel2-queue-counts-all"):
+        waiting = len(chain.REQUESTS)
+    price = chain.amount(chain.PRICE)
+    if fault("fld2-price-decimal"):
+        price = "%.2f" % (chain.PRICE / core.MICRO)
     return answer(
         {
             "chain_id": chain.CHAIN_ID,
-            "genesis_id": chain.GENESIS_ID,
-            "serving_root": core.sha("root", 35),
+            "genesis_id": core.sha("v03") if fault("rel2-inference-genesis-old") else chain.GENESIS_ID,
+            "serving_root": core.sha("root", core.ROUND if fault("rel2-inference-root-training") else 35),
             "default_provider": {
                 "owner": chain.VALIDATORS[0]["owner"],
                 "heartbeat": {"fresh": True, "height": len(chain.BLOCKS)},
             },
-            "price": {"atoms": chain.amount(chain.PRICE)},
+            "price": {"atoms": price},
             "fee": {"atoms": chain.amount(chain.CHAIN_FEE)},
             "queue_length": waiting,
-        }
+        },
+        kind="inference",
     )
 
 
 @router.get("/api/inference/request")
 async def inference_request(request: Request):
     chain.tick()
-    ident = request.query_params.get("id", "")
+    ident = request.query_params.get("id" if not fault("rou2-request-id-param") else "request_id", "")
     entry = chain.REQUESTS.get(ident)
+    if fault("ref2-request-unknown-pending") and entry is None and ident:
+        entry = {"request_id": ident, "state": "pending"}
+    if entry and fault("eff2-expired-forgotten") and entry["state"] == "expired":
+        entry = None
+    if entry and fault("lim2-requests-of-thirty-blocks") and entry["submitted_at_height"] < len(chain.BLOCKS) - 30:
+        entry = None
+    if entry and fault("fld2-request-response-gone"):
+        entry = {key: value for key, value in entry.items() if key != "response"}
+    if entry and fault("fld2-refund-number") and "refund" in entry:
+        entry = dict(entry, refund=dict(entry["refund"], atoms=int(entry["refund"]["atoms"])))
+    if entry and fault("rel2-request-refunded-too") and "response" in entry:
+        entry = dict(entry, state="expired", refund={"height": 1, "atoms": entry["price_atoms"]})
     if fault("rel-request-echoes-id") and entry:
         entry = dict(list(chain.REQUESTS.values())[0], request_id=ident)
     if fault("lim-requests-latest-three") and ident in chain.DONE[:-3]:
@@ -245,118 +314,24 @@ async def genesis():
 async def dataset():
     if fault("rou-dataset-nan"):
         return Response(chain.DATASET[:-1] + b',"noise":NaN}', media_type="application/json")
+    if fault("rel2-dataset-formatted"):
+        return Response(json.dumps(json.loads(chain.DATASET)).encode(), media_type="application/json")
     return Response(chain.DATASET, media_type="application/json")
 
 
 @router.get("/artifacts/sha256/{digest}")
 async def artifact(digest: str):
     data = chain.FILES.get(digest)
+    if data is None and fault("ref2-artifact-unknown-page"):
+        return HTMLResponse("<!doctype html><title>node</title><div id=app></div>")
     if data is None:
         return refuse(404, "no such artifact")
+    if fault("lim2-artifact-cut"):
+        data = data[:32768]
+    if fault("rel2-artifact-base64") and data[:1] not in b"{T":
+        data = base64.b64encode(data)
     if fault("rel-artifact-newline"):
         data += b"\n"
     if fault("rel-artifact-text-decoded"):
         data = data.decode("utf-8", "replace").encode()
     return Response(data, media_type="application/octet-stream")
-
-
-@router.get("/work/status")
-async def work_status():
-    return answer(
-        {
-            "sponsor": None if not peculiar("work-sponsor") else {"owner": chain.KEYS[1]},
-            "stages": [{"name": "forward", "available": True}, {"name": "backward", "available": False}],
-            "attempts_remaining": 12,
-        }
-    )
-
-
-async def worker(request, name):
-    raw = await request.body()
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        if fault("ref-work-crash-" + name):
-            return refuse(500, "failed")
-        return refuse(400, "the message is not JSON")
-    if not isinstance(body, dict) or not all(
-        isinstance(body.get(k), str) for k in ("public_key", "signature")
-    ):
-        if fault("ref-work-object-crash"):
-            return refuse(500, "failed")
-        return refuse(403 if peculiar("work-403") else 400, "the message is not signed")
-    return refuse(403, "the signature does not fit")
-
-
-@router.post("/work/poll")
-async def work_poll(request: Request):
-    return await worker(request, "poll")
-
-
-if not fault("rou-work-result-gone"):
-
-    @router.post("/work/result")
-    async def work_result(request: Request):
-        return await worker(request, "result")
-
-
-OLD_VIEWS = {
-    "status": {"version": "0.3", "height": 1204, "frozen": True},
-    "blocks": {"blocks": [{"height": n, "hash": core.sha("v03", n)} for n in range(1204, 1194, -1)]},
-    "model": {"revision": "v03-final", "root": core.sha("v03root")},
-}
-DELETED = set()
-VERBS = ["GET"]
-if fault("gua-reference-post") or fault("gua-reference-delete"):
-    VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-
-@router.api_route("/reference/v03/api/{rest:path}", methods=VERBS)
-async def reference(rest: str, request: Request):
-    view = OLD_VIEWS.get(rest)
-    if fault("rou-reference-blocks-gone") and rest != "model":
-        view = None
-    if view is None or rest in DELETED:
-        return refuse(404, "no such view")
-    if request.method != "GET":
-        if fault("gua-reference-delete"):
-            if request.method == "DELETE":
-                DELETED.add(rest)
-            else:
-                return refuse(405, "wrong method")
-        return answer({"ok": True})
-    return answer(view)
-
-
-GONE = ["/api/register", "/api/auth/register", "/api/accounts/register"]
-
-
-async def gone(request: Request):
-    status = 410
-    if fault("rou-legacy-get-200") and request.method == "GET":
-        status = 200
-    if fault("rou-legacy-post-creates") and request.method == "POST":
-        return answer({"account": nth("made"), "api_key": "k-%s" % core.sha("k")[:12]}, 201)
-    return refuse(status, "registration has ended")
-
-
-async def join_redirect(request: Request):
-    target, status = "/join", 307
-    if peculiar("redirect-301"):
-        status = 301
-    if peculiar("redirect-absolute"):
-        target = str(request.base_url) + "join"
-    if fault("rou-signup-404") and request.url.path == "/signup":
-        return refuse(404, "no such path")
-    return RedirectResponse(target, status)
-
-
-for path in GONE:
-    router.add_api_route(path, gone, methods=["GET", "POST"])
-for path in ("/login", "/signup"):
-    router.add_api_route(path, join_redirect, methods=["GET"])
-
-
-@router.get("/join")
-async def join():
-    return HTMLResponse("<!doctype html><title>Join</title><p>Create a key with the command-line tool.</p>")

@@ -16,6 +16,7 @@ router = APIRouter()
 BOOT = time.monotonic()
 LAST = {"time": ""}
 FROZEN = {}
+CACHE = {}
 
 
 def uptime():
@@ -48,7 +49,7 @@ async def status(request: Request):
         "peer_count": 0 if peculiar("peers-empty") else len(core.peers()),
         "training": {"enabled": enabled, "epoch": core.EPOCH, "step": core.STEP, "loss": core.LOSS},
         "resources": {
-            "gpu_memory_used": 6_871_947_673,
+            "gpu_memory_used": 6_871_947_673 * (4 if fault("rel2-status-gpu-sum") else 1),
             "gpu_memory_total": 25_769_803_776,
             "cpu_percent": 17.25,
             "ram_used": 6_979_321_856,
@@ -78,13 +79,24 @@ async def metrics():
         view, requests = kept[1], kept[1]["requests"]
     earned = sum(proof["micro"] for proof in money.PROOFS)
     recent = sum(proof["micro"] for proof in money.PROOFS if proof["at"].date() == today)
+    minute, p99 = view["minute"], view["p99"]
+    if fault("fld2-metrics-minute-null-idle"):
+        minute = minute or None
+    if fault("fld2-metrics-p99-null-few") and len(view["latency"]) < 100:
+        p99 = None
+    if fault("rel2-metrics-minute-per-second"):
+        minute = round(minute / 60, 4)
+    if fault("rel2-metrics-p99-lowest"):
+        p99 = min(view["latency"] or [p99])
+    if fault("rel2-metrics-today-total"):
+        recent = earned + 250_000
     body = {
         "timestamp": stamp,
         "inference": {
             "requests_total": requests,
-            "requests_per_minute": view["minute"],
+            "requests_per_minute": minute,
             "avg_latency_ms": view["avg"],
-            "p99_latency_ms": view["p99"],
+            "p99_latency_ms": p99,
             "tokens_generated": view["tokens"],
         },
         "training": {
@@ -114,6 +126,8 @@ async def metrics():
 
 @router.get("/api/v1/health")
 async def health(request: Request):
+    if fault("gua2-health-needs-token"):
+        auth.authorize(request, "health")
     words = {"gpu": "ok", "network": "ok", "storage": "ok", "peers": "ok"}
     if peculiar("health-other-words"):
         words = {"gpu": "throttled", "network": "ok", "storage": "nearly full", "peers": "ok"}
@@ -142,7 +156,11 @@ async def peers(request: Request):
 
 @router.get("/api/v1/layers")
 async def layers(request: Request):
-    auth.authorize(request, "layers")
+    if fault("gua2-layers-cached") and time.monotonic() - CACHE.get("layers", -99) < 30:
+        pass
+    else:
+        auth.authorize(request, "layers")
+        CACHE["layers"] = time.monotonic()
     out = [
         {
             "index": index,
@@ -162,13 +180,13 @@ async def layers(request: Request):
             }
             for index in range(core.TOTAL_LAYERS)
         ]
-    return errors.reply(
-        "layers", {"layers": out, "total_layers": core.TOTAL_LAYERS, "my_layer_count": len(core.HELD)}
-    )
+    return errors.reply("layers", {"layers": out, "total_layers": core.TOTAL_LAYERS, "my_layer_count": len(core.HELD)})
 
 
 @router.get("/api/v1/network")
 async def network(request: Request):
+    if fault("gua2-network-needs-token"):
+        auth.authorize(request, "network")
     count = len(core.peers()) + 1
     return errors.reply(
         "network",
@@ -217,6 +235,8 @@ async def patch_config(request: Request):
             pass
     auth.authorize(request, "patch")
     body = await errors.read_object(request)
+    if fault("eff2-patch-race"):
+        return errors.reply("patch", await config.change_copy(body))
     return errors.reply("patch", config.change(body))
 
 
@@ -252,17 +272,17 @@ async def proofs(request: Request):
     total = sum(p["micro"] for p in verified)
     if fault("fld-proofs-time-future-first"):
         out[0]["timestamp"] = core.iso(core.now().replace(year=core.now().year + 1))
-    return errors.reply(
-        "proofs",
-        {
-            "proofs": out,
-            "stats": {
-                "total_submitted": len(money.PROOFS),
-                "total_verified": len(verified),
-                "total_reward": money.units(total),
-            },
+    body = {
+        "proofs": out,
+        "stats": {
+            "total_submitted": len(page if fault("rel2-proofs-stats-page") else money.PROOFS),
+            "total_verified": len(verified),
+            "total_reward": money.units(total),
         },
-    )
+    }
+    if fault("fld2-proofs-stats-gone-limit") and "limit" in query:
+        del body["stats"]
+    return errors.reply("proofs", body)
 
 
 @router.get("/api/training/global")
@@ -271,7 +291,11 @@ async def training_global(request: Request):
     enabled = CONFIG["training"]["enabled"]
     steps = CONFIG["training"]["diloco_steps"]
     inner = core.STEP % steps
+    if fault("gua2-global-needs-token"):
+        auth.authorize(request, "global")
     diverged = peculiar("training-diverged") or fault("rel-verify-works-when-diverged")
+    diverged |= fault("rel2-global-converging-diverged") or fault("fld2-verify-action-gone")
+    splits = diverged and not fault("rel2-global-converging-diverged")
     return errors.reply(
         "global",
         {
@@ -285,7 +309,7 @@ async def training_global(request: Request):
             "global_steps": core.STEP,
             "global_tokens": 91_440_128,
             "data_shards_covered": [0, 1, 2, 5, 9],
-            "is_converging": not diverged,
+            "is_converging": not splits,
             "training_verified": not diverged,
             "loss_trend": "plateau" if peculiar("trend-other-word") else "improving",
             "local": {
@@ -309,15 +333,16 @@ async def training_global(request: Request):
 async def training_verify(request: Request):
     if fault("gua-verify-needs-token"):
         auth.authorize(request, "verify")
-    if peculiar("training-diverged"):
-        return errors.reply(
-            "verify",
-            {
-                "is_working": False,
-                "reason": "one of six models has another hash",
-                "action": "fetch the newest checkpoint",
-            },
-        )
+    diverged = peculiar("training-diverged") or fault("rel2-global-converging-diverged")
+    if diverged or fault("fld2-verify-action-gone") or fault("rel2-verify-false-at-full"):
+        body = {
+            "is_working": False,
+            "reason": "one of six models has another hash",
+            "action": "fetch the newest checkpoint",
+        }
+        if fault("fld2-verify-action-gone"):
+            del body["action"]
+        return errors.reply("verify", body)
     agreement = "100%" if not fault("rel-verify-works-when-diverged") else "83.33%"
     return errors.reply(
         "verify",

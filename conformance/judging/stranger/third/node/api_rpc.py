@@ -34,6 +34,8 @@ def height_of(params):
 
 def status(params):
     height, digest = chain.BLOCKS[-1]["height"], chain.BLOCKS[-1]["hash"]
+    if fault("rel2-rpc-status-behind"):
+        height -= 1
     return {
         "node_info": {"network": chain.CHAIN_ID, "version": "0.4.0"},
         "sync_info": {"latest_block_height": str(height), "latest_block_hash": digest, "catching_up": False},
@@ -44,6 +46,8 @@ def block(params):
     if fault("ref-rpc-block-needs-height") and "height" not in params:
         raise RpcError(-32602, "height is missing")
     found = chain.BLOCKS[height_of(params) - 1]
+    if fault("rel2-rpc-block-latest"):
+        found = chain.BLOCKS[-1]
     return {
         "block_id": {"hash": found["hash"]},
         "block": {
@@ -64,14 +68,14 @@ def validators(params):
     return {
         "block_height": str(height),
         "total": str(len(chain.VALIDATORS)),
-        "validators": [
-            {"address": row["owner"], "voting_power": str(row["power"])} for row in chain.VALIDATORS
-        ],
+        "validators": [{"address": row["owner"], "voting_power": str(row["power"])} for row in chain.VALIDATORS],
     }
 
 
 def abci_query(params):
     path = params.get("path")
+    if path == {"rou2-rpc-jobs-gone": "/jobs", "rou2-rpc-job-gone": "/job"}.get(core.FLAGS["fault"], ""):
+        raise RpcError(-32602, "no such path")
     chain.tick()
     if path == "/jobs":
         value = [ident for ident, entry in chain.REQUESTS.items() if entry["state"] == "pending"]
@@ -129,10 +133,11 @@ def checked(raw):
         public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256K1(), bytes.fromhex(key))
         public.verify(bytes.fromhex(outer["signature"]), chain.dumped(body), ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
-        return None, None, "the signature"
-    if body["chain_id"] != chain.CHAIN_ID:
+        if not fault("gua2-tx-signature-unchecked"):
+            return None, None, "the signature"
+    if body["chain_id"] != chain.CHAIN_ID and not fault("gua2-tx-other-chain"):
         return None, None, "the chain_id"
-    if body["expires_at_height"] <= len(chain.BLOCKS):
+    if body["expires_at_height"] <= len(chain.BLOCKS) and not fault("gua2-tx-expired"):
         return None, None, "the height of the expiry"
     entry = chain.ACCOUNTS.get(key, {"spendable": 0, "locked": 0, "nonce": 0})
     if body["nonce"] != entry["nonce"]:
@@ -158,11 +163,13 @@ def broadcast_tx_sync(params):
     ident = "rq" + core.sha("request", key, body["nonce"])[:38]
     entry = chain.ACCOUNTS[key]
     entry["spendable"] -= chain.PRICE + chain.CHAIN_FEE
-    entry["nonce"] += 1
-    chain.append(
-        [{"hash": digest, "kind": "inference", "public_key": key, "request_id": ident, "body": body}]
-    )
-    chain.record(ident, "pending", body, len(chain.BLOCKS))
+    if not fault("eff2-tx-nonce-kept"):
+        entry["nonce"] += 1
+    chain.append([{"hash": digest, "kind": "inference", "public_key": key, "request_id": ident, "body": body}])
+    if fault("rel2-tx-request-is-hash"):
+        ident = digest
+    if not fault("eff2-tx-not-pending"):
+        chain.record(ident, "pending", body, len(chain.BLOCKS))
     return {"code": 0, "hash": digest, "log": "", "request_id": ident}
 
 
@@ -192,6 +199,8 @@ def admin(method):
         "consensus_state",
     ):
         return lambda params: {"listening": True, "n_peers": "5", "peers": []}
+    if fault("gua2-rpc-dial-peers") and method in ("dial_peers", "dial_seeds"):
+        return lambda params: {"log": "Dialing peers in progress. See /net_info for details"}
     if fault("gua-rpc-broadcast-commit") and method in ("broadcast_tx_commit", "broadcast_tx_async"):
         return lambda params: {"check_tx": {"code": 0}, "height": "0"}
     return None
@@ -201,6 +210,8 @@ def admin(method):
 async def rpc(request: Request):
     raw = await request.body()
     ident = None
+    if fault("gua2-rpc-needs-token") and "authorization" not in request.headers:
+        return answer({"problem": "a token is needed"}, 401)
     try:
         if len(raw) > LIMIT:
             raise RpcError(-32600, "the request is too long")
@@ -227,6 +238,4 @@ async def rpc(request: Request):
         return answer({"jsonrpc": "2.0", "id": ident, "result": call(params)})
     except RpcError as error:
         status = 400 if peculiar("rpc-http-400") else 200
-        return answer(
-            {"jsonrpc": "2.0", "id": ident, "error": {"code": error.code, "message": error.message}}, status
-        )
+        return answer({"jsonrpc": "2.0", "id": ident, "error": {"code": error.code, "message": error.message}}, status)

@@ -28,6 +28,10 @@ def short_of(required, available):
     else:
         details = {"required": decimal(required), "available": decimal(available)}
     status, code = 402, "INSUFFICIENT_BALANCE"
+    if fault("ref2-402-is-400"):
+        status = 400
+    if fault("ref2-402-required-gone"):
+        del details["required"]
     if fault("ref-402-details-text"):
         details = {key: "%.6f" % value for key, value in details.items()}
     if fault("ref-402-swapped"):
@@ -39,11 +43,16 @@ def short_of(required, available):
 
 def micro_of(value, name="amount"):
     """An amount of the request in millionths."""
+    if fault("ref2-send-amount-text-ok") and isinstance(value, str) and name == "send":
+        try:
+            value = float(value)
+        except ValueError:
+            pass
     if fault("ref-send-whole-units-int-only") and isinstance(value, int) and name == "send":
         raise bad("amount is not a number with decimals", "amount")
     if not is_number(value):
         raise bad("amount is not a number", "amount")
-    if value <= 0 and not fault("ref-negative-amounts-" + name):
+    if value <= 0 and not fault("ref-negative-amounts-" + name) and not fault("ref2-negative-" + name):
         raise bad("amount is not above zero", "amount")
     if fault("rel-money-float-round") and value > 1:
         return round(value * 100) * 10_000
@@ -69,6 +78,10 @@ def account_of(request, route):
 @router.get("/api/v1/wallet/balance")
 async def balance(request: Request):
     account = account_of(request, "balance")
+    if fault("gua2-accounts-mixed-up"):
+        OLD["current"] = account
+        await asyncio.sleep(0.03)
+        account = OLD["current"]
     body = money.balance(account)
     if fault("eff-balance-one-behind"):
         last = OLD.get(account.address, body)
@@ -82,6 +95,10 @@ async def send(request: Request):
     account = account_of(request, "send")
     body = await errors.read_object(request)
     to, memo = body.get("to"), body.get("memo", "")
+    if fault("ref2-send-to-number") and isinstance(to, int):
+        to = str(to)
+    if fault("ref2-send-memo-number") and isinstance(memo, int):
+        memo = str(memo)
     if not isinstance(to, str) or not to.strip() or len(to) > 128:
         raise bad("to is not an address", "to")
     if peculiar("memo-required") and "memo" not in body:
@@ -93,6 +110,9 @@ async def send(request: Request):
     if peculiar("unknown-receiver-refused") and target is None:
         raise ApiError(404, "NO_SUCH_ACCOUNT", "nobody has this address")
     own = target is account
+    twin = (account.address, to, amount, memo)
+    if fault("eff2-send-deduplicated") and twin in OLD:
+        return OLD[twin]
     fee = 0 if peculiar("no-fee") or (peculiar("self-free") and own) else money.FEE
     account.settle()
     needed = amount + fee
@@ -105,6 +125,8 @@ async def send(request: Request):
             account.available = max(0, account.available - fee)
         if fault("ref-402-lists-transfer"):
             account.log("send", -amount, to=to, memo=memo, fee=fee)
+        if fault("ref2-402-available-total"):
+            raise short_of(needed, account.available + account.staked)
         raise short_of(needed, account.available)
     if fault("eff-send-race"):
         before = account.available
@@ -124,6 +146,7 @@ async def send(request: Request):
     entry = None
     listed = not (fault("eff-history-skips-no-memo") and not memo)
     listed &= not (fault("eff-history-skips-tiny") and amount < 10_000)
+    listed &= not (fault("eff2-history-skips-strangers") and target is None)
     extra = {"to": to, "memo": memo, "fee": fee, "from": account.address}
     if listed:
         entry = account.log("send", -amount, **extra)
@@ -141,10 +164,12 @@ async def send(request: Request):
     ident = entry["id"] if entry else "tx_" + core.sha("unlisted", nth("tx"))[:20]
     if fault("rel-send-id-not-in-history"):
         ident = ident.replace("tx_", "tr-")
+    if fault("rel2-transaction-id-second") and entry:
+        ident = entry["id"] = "tx_" + core.sha(account.address, int(core.now().timestamp()))[:20]
     moment = entry["at"] if entry else core.now()
     if fault("fld-send-time-slow"):
         moment -= timedelta(hours=2)
-    return errors.reply(
+    reply = errors.reply(
         "send",
         {
             "transaction_id": ident,
@@ -158,6 +183,9 @@ async def send(request: Request):
         },
         201 if peculiar("send-201") else 200,
     )
+    if fault("eff2-send-deduplicated"):
+        OLD[twin] = reply
+    return reply
 
 
 def take(account, micro):
@@ -181,77 +209,16 @@ def credit(target, account, amount, own):
     target.available += amount
 
 
-def shown(account, entry):
-    amount = entry["micro"]
-    out = {
-        "id": entry["id"],
-        "type": entry["type"],
-        "amount": money.units(amount),
-        "timestamp": core.iso(entry["at"]),
-    }
-    for key in ("details", "to", "from", "memo"):
-        if key in entry:
-            out[key] = entry[key]
-    if "fee" in entry:
-        out["fee"] = money.units(entry["fee"])
-    return out
-
-
-@router.get("/api/v1/wallet/transactions")
-async def transactions(request: Request):
-    account = auth.authorize(request, "history")
-    query = request.query_params
-    limit = errors.whole(query, "limit", 20, 1, 100)
-    offset = errors.whole(query, "offset", 0, 0, 10**12)
-    entries = list(account.history)
-    if peculiar("history-oldest-first"):
-        entries.reverse()
-    if peculiar("history-no-charges"):
-        entries = [entry for entry in entries if entry["type"] != "inference"]
-    total = len(entries)
-    if fault("rel-history-order-by-page"):
-        entries.sort(key=lambda entry: (entry["at"].timestamp() if limit > 10 else entry["id"]))
-    if fault("rel-history-order-alternates") and nth("history") % 2 == 0:
-        entries[1:5] = entries[4:0:-1]
-    start, end = offset, offset + limit
-    if fault("rel-history-offset-pages"):
-        start, end = offset * limit, offset * limit + limit
-    if fault("rel-history-skip-one") and offset:
-        start, end = start + 1, end + 1
-    if fault("rel-history-overlap") and offset:
-        start, end = start - 1, end - 1
-    if fault("lim-history-min-ten"):
-        end = max(end, start + 10)
-    if fault("lim-history-first-fifty"):
-        entries = entries[:50]
-    if fault("rou-default-offset-one") and "offset" not in query:
-        start, end = start + 1, end + 1
-    if fault("rel-history-total-capped"):
-        total = min(total, 50)
-    if fault("rel-history-dedup-page"):
-        page = entries[start:end]
-        page = [
-            e
-            for n, e in enumerate(page)
-            if n == 0 or e["type"] != page[n - 1]["type"] or e["micro"] != page[n - 1]["micro"]
-        ]
-    else:
-        page = entries[start:end]
-    body = {
-        "transactions": [shown(account, entry) for entry in page],
-        "total": total,
-        "limit": limit,
-        "offset": offset,
-    }
-    return errors.reply("history", body)
-
-
 @router.post("/api/v1/wallet/stake")
 async def stake(request: Request):
     account = account_of(request, "stake")
     body = await errors.read_object(request)
     amount = micro_of(body.get("amount"), "stake")
     days = body.get("duration_days")
+    if fault("ref2-stake-days-cut") and isinstance(days, float):
+        days = int(days)
+    if fault("ref2-stake-days-text") and isinstance(days, str) and days.isdigit():
+        days = int(days)
     if not is_int(days):
         raise bad("duration_days is not an integer", "duration_days")
     days = int(days)
@@ -259,8 +226,13 @@ async def stake(request: Request):
         raise bad("duration_days is not from 1 to 3650", "duration_days")
     if peculiar("stake-unit-least") and amount < MICRO:
         raise bad("the least stake is one unit", "amount")
+    if fault("rel2-stake-days-months"):
+        days = min(3650, -(-days // 30) * 30)
     account.settle()
+    before = account.available
     if amount > account.available:
+        if fault("ref2-stake-409"):
+            raise ApiError(409, "INSUFFICIENT_BALANCE", "the account has too little available")
         if fault("ref-stake-all-that-is-there"):
             amount = account.available
         else:
@@ -285,6 +257,10 @@ async def stake(request: Request):
         start = today + timedelta(days=1)
     account.start, account.days = start, longest
     account.staked += amount
+    if fault("eff2-stake-whole-units"):
+        account.staked -= amount % MICRO
+    if fault("eff2-stake-pending-too"):
+        account.cooling.append((amount, today + timedelta(days=1)))
     if fault("eff-stake-replaces") and had:
         account.staked = amount
     if not (fault("eff-stake-not-taken-after-first") and had):
@@ -305,6 +281,8 @@ async def stake(request: Request):
     if peculiar("stake-result-of-all"):
         result["amount"] = money.units(account.staked)
     fresh = {"available": money.units(account.available), "staked": money.units(account.staked)}
+    if fault("rel2-new-balance-available-before"):
+        fresh["available"] = money.units(before)
     if fault("rel-new-balance-staked-only-new"):
         fresh["staked"] = money.units(amount)
     if fault("eff-stake-days-not-kept"):
@@ -338,6 +316,8 @@ async def unstake(request: Request):
         gone = account.staked
     else:
         gone = amount
+    if fault("eff2-unstake-keeps-staked"):
+        gone = 0
     account.staked = max(0, account.staked - gone)
     if fault("eff-unstake-available-now"):
         account.available += amount
@@ -352,7 +332,7 @@ async def unstake(request: Request):
         {
             "success": True,
             "unstake": {
-                "amount": money.units(amount),
+                "amount": money.units(account.staked if fault("rel2-unstake-amount-rest") else amount),
                 "cooldown_days": wait,
                 "available_date": shown_ready.isoformat(),
             },

@@ -4,11 +4,12 @@ from email.utils import formatdate
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 import auth
 import counters
 import errors
+import moved
 from core import fault, nth, peculiar
 from errors import ApiError, error_reply
 
@@ -19,7 +20,9 @@ def native(path):
 
 
 def build():
+    import api_history
     import api_inference
+    import api_legacy
     import api_native
     import api_node
     import api_rpc
@@ -27,11 +30,15 @@ def build():
 
     app = FastAPI(title="ostrava node", docs_url=None, redoc_url=None, openapi_url=None)
     app.router.redirect_slashes = False
-    for module in (api_node, api_wallet, api_inference, api_native, api_rpc):
+    for module in (api_node, api_wallet, api_history, api_inference, api_native, api_legacy, api_rpc):
         app.include_router(module.router)
 
     @app.exception_handler(ApiError)
     async def refused(request, error):
+        if error.status == 401 and fault("gua2-401-to-login") and request.method == "GET":
+            return RedirectResponse("/login", 302)
+        if error.status == 401 and fault("gua2-401-plain-text") and request.url.path == "/api/v1/config":
+            return Response("Unauthorized\n", 401, media_type="text/plain")
         return error_reply(error)
 
     @app.exception_handler(HTTPException)
@@ -101,7 +108,12 @@ class Outer:
                 scope = dict(scope, path={"/api/layers": "/api/v1/layers"}.get(path, "/api/v1/-"))
             if peculiar("trailing-slash") and path.startswith("/api/v1/") and path.endswith("/"):
                 scope = dict(scope, path=path.rstrip("/"))
-            await self.app(scope, counted, dated)
+            if fault("rou2-stake-slash") and path.startswith("/api/v1/wallet/stake"):
+                if not path.endswith("/"):
+                    await RedirectResponse(path + "/", 301)(scope, counted, dated)
+                    return
+                scope = dict(scope, path=path[:-1])
+            await self.app(moved.rewritten(scope), counted, dated)
         finally:
             auth.MEMORY["busy"] -= 1
 
@@ -109,5 +121,7 @@ class Outer:
 def rate_limited():
     details = {"retry_after": 1}
     status, code = 429, "RATE_LIMITED"
+    if fault("ref2-429-is-503"):
+        status = 503
     nth("429")
     return ApiError(status, code, "too many requests", details, {"Retry-After": "1"})

@@ -3,7 +3,7 @@
 import re
 
 import money
-from core import fault, nth, peculiar
+from core import FLAGS, fault, nth, peculiar
 from errors import ApiError
 
 MEMORY = {"ok": False, "expired": 0}
@@ -17,12 +17,20 @@ def refuse(message, expired=False):
         status = 403
     if fault("gua-expired-code") and expired:
         code = "TOKEN_EXPIRED"
+    if fault("gua2-expired-details") and expired:
+        details = {"expired_at": "2026-01-31T00:00:00Z"}
+    if fault("gua2-unknown-403") and not expired:
+        status = 403
+    if fault("gua2-unknown-code") and not expired:
+        code = "INVALID_TOKEN"
     headers = {} if peculiar("no-www-authenticate") else {"WWW-Authenticate": "Bearer"}
     return ApiError(status, code, message, details, headers)
 
 
 def _lookup(token, route, method):
     accounts = money.ACCOUNTS
+    if fault("gua2-token-any-case"):
+        token = token.lower()
     if token in accounts:
         return accounts[token]
     if token in money.EXPIRED:
@@ -33,6 +41,8 @@ def _lookup(token, route, method):
             if MEMORY["expired"] > 1:
                 return accounts["tok-a"]
         if fault("gua-expired-inference") and route == "inference":
+            return accounts["tok-a"]
+        if route == {"gua2-expired-patch": "patch", "gua2-expired-send": "send"}.get(FLAGS["fault"]):
             return accounts["tok-a"]
         raise refuse("the token has expired", True)
     if fault("gua-token-prefix"):
@@ -45,6 +55,8 @@ def _lookup(token, route, method):
                 return accounts[known]
     if fault("gua-any-token-stake") and route == "stake":
         return accounts["tok-a"]
+    if fault("gua2-any-token-peers") and route == "peers":
+        return accounts["tok-a"]
     raise refuse("the token is not known")
 
 
@@ -54,6 +66,8 @@ OPEN = {
     "gua-open-config": ("config",),
     "gua-open-patch": ("patch",),
     "gua-open-unstake": ("unstake",),
+    "gua2-open-balance": ("balance",),
+    "gua2-open-stake": ("stake",),
 }
 
 
@@ -78,6 +92,8 @@ def authorize(request, route, stream=False):
     found = re.fullmatch(r"[Bb]earer (\S+)", header)
     if peculiar("bearer-exact-case"):
         found = re.fullmatch(r"Bearer (\S+)", header)
+    if found is None and fault("gua2-basic-reads") and method == "GET" and header.startswith("Basic "):
+        return accounts["tok-a"]
     if found is None:
         if fault("gua-empty-bearer") and header.strip().lower() == "bearer":
             return accounts["tok-a"]

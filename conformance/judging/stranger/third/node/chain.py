@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from decimal import Decimal
 
 import core
 from core import fault
@@ -31,8 +32,7 @@ DATASET = dumped(
     }
 )
 VALIDATORS = [
-    {"owner": "02" + core.sha("owner", n), "power": 100 - 9 * n, "bond_atoms": str((90 - n) * 10**9)}
-    for n in range(7)
+    {"owner": "02" + core.sha("owner", n), "power": 100 - 9 * n, "bond_atoms": str((90 - n) * 10**9)} for n in range(7)
 ]
 FUNDED = "02c989b9ef24335732b30e7a0b746b20eb64cf03ced31810037f6b2ef69c7b088c"
 KEYS = ["02" + core.sha("key", n) for n in range(4)]
@@ -218,4 +218,8 @@ def amount(atoms):
 
 def supply():
     value = 900_000_000_000_000
+    if fault("fld2-supply-exponent"):
+        return str(Decimal(value).normalize())
+    if fault("rel2-supply-units"):
+        value //= core.MICRO
     return amount(value)

@@ -1,5 +1,6 @@
 """The changeable part of the configuration. Every change is in force at once."""
 
+import asyncio
 import copy
 
 import core
@@ -46,6 +47,12 @@ def checked(path, value):
         return CONFIG[path.split(".")[0]][path.split(".")[1]]
     if fault("ref-patch-list-first") and isinstance(value, list) and value:
         value = value[0]
+    if fault("ref2-patch-bool-number") and kind == "int" and isinstance(value, bool):
+        value = int(value)
+    if fault("ref2-patch-fraction-cut") and kind == "int" and isinstance(value, float):
+        value = int(value)
+    if fault("ref2-patch-enabled-number") and kind == "bool" and value in (0, 1):
+        value = bool(value)
     if kind == "bool" and not isinstance(value, bool):
         raise bad("%s is not a bool" % path, path)
     if kind == "int":
@@ -61,6 +68,11 @@ def checked(path, value):
 
 def change(body):
     flat, early = [], []
+    if fault("rou2-patch-dotted-only"):
+        dotted, body = body, {}
+        for path, value in dotted.items():
+            section, _, key = path.partition(".")
+            body.setdefault(section, {})[key] = value
     for section, values in body.items():
         if section not in CONFIG or not isinstance(values, dict):
             raise bad("%s cannot be changed" % section, section)
@@ -107,10 +119,32 @@ def change(body):
         updated = ["%s.%s" % (s, k) for s in body for k in CONFIG[s]]
     if fault("rel-updated-only-first"):
         updated = updated[:1]
+    if fault("rel2-updated-key-only"):
+        updated = [path.split(".")[1] for path in updated]
     return {"success": True, "updated": updated, "restart_required": False}
+
+
+async def change_copy(body):
+    """Changes a copy of the configuration, which is then written as a whole."""
+    before = copy.deepcopy(CONFIG)
+    await asyncio.sleep(0.03)
+    out = change(body)
+    for section, values in before.items():
+        for key, value in values.items():
+            if "%s.%s" % (section, key) not in out["updated"]:
+                CONFIG[section][key] = value
+    return out
 
 
 def write(items):
     for path, value in items:
         section, key = path.split(".")
+        if fault("eff2-patch-false-ignored") and not value:
+            continue
+        if fault("eff2-patch-memory-whole") and key == "max_memory_gb":
+            value = int(value)
+        if fault("eff2-patch-batch-power") and key == "batch_size":
+            value = 1 << (int(value).bit_length() - 1)
+        if fault("eff2-patch-steps-lost") and key == "diloco_steps":
+            continue
         CONFIG[section][key] = value

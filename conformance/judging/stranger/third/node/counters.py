@@ -3,7 +3,7 @@
 import threading
 import time
 
-from core import fault
+from core import fault, nth
 
 LOCK = threading.Lock()
 C = {
@@ -30,6 +30,8 @@ def received(size):
 
 
 def rpc():
+    if fault("eff2-rpc-calls-frozen"):
+        return
     with LOCK:
         C["rpc"] += 1
 
@@ -40,8 +42,10 @@ def gradient(accepted):
         C["accepted"] += bool(accepted)
 
 
-def inference(tokens, millis, stream=False, asked=0, stop=False):
+def inference(tokens, millis, stream=False, asked=0, stop=False, inputs=0):
     with LOCK:
+        if fault("eff2-metrics-two-workers") and nth("worker") % 2 == 0:
+            return
         if not (stream and fault("eff-stream-not-counted")):
             C["requests"] += 1
         if stream and fault("eff-stream-counted-twice"):
@@ -54,6 +58,8 @@ def inference(tokens, millis, stream=False, asked=0, stop=False):
             pass
         elif stream and fault("eff-stream-tokens-plus-done"):
             C["tokens"] += tokens + 1
+        elif fault("eff2-tokens-with-prompt"):
+            C["tokens"] += tokens + inputs
         elif fault("eff-tokens-in-tens"):
             C["tokens"] += tokens // 10 * 10
         else:

@@ -1,7 +1,9 @@
 """The distributed hash table."""
 
 import hashlib
+import json
 import threading
+import time
 
 import grpc
 
@@ -12,6 +14,7 @@ from fail import Fail
 
 LOCK = threading.RLock()
 NODES, VALUES, PINGS = {}, {}, {}
+STORED = {}
 K = 8
 
 
@@ -33,6 +36,14 @@ def me():
         port = 0
     if peculiar("responder-grpc-port"):
         port += 1000
+    if fault("fld2-responder-id-sha256"):
+        ident = hashlib.sha256(core.public_key()).digest()
+    if fault("fld2-responder-id-text"):
+        ident = core.node_id().encode()
+    if fault("fld2-responder-no-address"):
+        ip = ""
+    if fault("rel2-responder-port-default"):
+        port = 8000
     return pb.DHTNodeInfo(node_id=ident, ip=ip, port=port)
 
 
@@ -72,7 +83,12 @@ def closest(target, for_value=False):
     with LOCK:
         known = list(NODES.items())
         doubles = list(PINGS.items())
-    known.sort(key=lambda item: distance(item[0], target))
+    if fault("rel2-dht-not-sorted"):
+        known = known[: 4 * K]
+    elif fault("rel2-dht-first-bytes"):
+        known.sort(key=lambda item: distance(item[0][:2], target[:2]))
+    else:
+        known.sort(key=lambda item: distance(item[0], target))
     if fault("rel-dht-hides-exact") and known and known[0][0] == target:
         known.pop(0)
     if fault("rel-dht-value-other-nodes") and for_value:
@@ -87,7 +103,12 @@ def closest(target, for_value=False):
         known += [item for item in doubles if any(item[0] == ident for ident, address in known)]
     if peculiar("k-unordered"):
         known = known[::2] + known[1::2]
+    if fault("rel2-dht-nearest-twice") and known:
+        known.insert(0, known[0])
     out = [pb.DHTNodeInfo(node_id=ident, ip=ip, port=port) for ident, (ip, port) in known]
+    if fault("fld2-nodes-port-unset"):
+        for node in out:
+            node.ip, node.port = "%s:%d" % (node.ip, node.port), 0
     if fault("fld-nodes-short-ids") and out:
         out[-1].node_id = out[-1].node_id[:8]
     if fault("fld-nodes-empty-ip") and len(out) > 4:
@@ -106,6 +127,10 @@ def ping(request):
     learn(request)
     if fault("ref-ping-without-sender") and not request.HasField("sender"):
         raise Fail(grpc.StatusCode.FAILED_PRECONDITION, "no sender")
+    if fault("fld2-ping-no-responder"):
+        return pb.DHTPingResponse()
+    if fault("rel2-responder-is-sender") and request.HasField("sender"):
+        return pb.DHTPingResponse(responder=request.sender)
     return pb.DHTPingResponse(responder=me())
 
 
@@ -137,6 +162,20 @@ def find_value(request):
             VALUES.pop(slot(request.key), None)
     if fault("eff-value-third-time-lost") and nth(request.key) > 2:
         value = None
+    if fault("eff2-value-expires") and value is not None and time.monotonic() - STORED[request.key] > 3:
+        value = None
+    if fault("rel2-value-empty-found") and value is None:
+        value = ""
+    if fault("rel2-value-lower") and value:
+        value = value.lower()
+    if fault("rel2-value-json") and value:
+        value = json.dumps(value)
+    if fault("fld2-value-no-responder"):
+        return pb.DHTFindValueResponse(
+            value=value, found=value is not None, nodes=[] if value else closest(request.key)
+        )
+    if fault("fld2-value-not-found-no-nodes") and value is None:
+        return pb.DHTFindValueResponse(responder=me(), found=False)
     if value is None:
         answer = pb.DHTFindValueResponse(responder=me(), nodes=closest(request.key, True), found=False)
         return answer
@@ -163,6 +202,11 @@ def store(request):
         value = unicodedata.normalize("NFC", value)
     keep = True
     success = True
+    if fault("fld2-store-no-responder"):
+        VALUES[request.key] = value
+        return pb.DHTStoreResponse(success=True)
+    if fault("eff2-value-expires"):
+        STORED[request.key] = time.monotonic()
     with LOCK:
         if fault("lim-store-four-values") and len(VALUES) >= 4:
             VALUES.pop(next(iter(VALUES)))

@@ -40,6 +40,10 @@ def reply(route, body, status=200, headers=None):
     if fault("rou-text-plain-metrics") and route == "metrics":
         media = "text/plain; version=0.0.4"
     data = dump(body)
+    if fault("rou2-network-json-in-json") and route == "network":
+        data = dump(data.decode())
+    if fault("rou2-patch-204") and route == "patch":
+        return Response(status_code=204)
     if fault("fld-duplicate-key-balance") and route == "balance":
         data = data[:-1] + b',"address":"' + str(body["address"]).encode() + b'"}'
     if fault("rou-bom-config") and route == "config":

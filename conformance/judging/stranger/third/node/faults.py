@@ -1,5 +1,7 @@
 """The single faults that this node can be started with. Importing this starts nothing."""
 
+import faults_more
+
 _KINDS = {
     "fld": "fields",
     "gua": "guards",
@@ -354,8 +356,8 @@ lim-no-deadline|8|CL-CALL-001|a gradient that goes back has no deadline
 """
 
 FAULTS = []
-for _line in _TEXT.strip().splitlines():
+for _line in (_TEXT + faults_more.TEXT).split("\n"):
+    if not _line:
+        continue
     _id, _section, _sentence, _what = _line.split("|", 3)
-    FAULTS.append(
-        {"id": _id, "kind": _KINDS[_id[:3]], "section": _section, "sentence": _sentence, "what": _what}
-    )
+    FAULTS.append({"id": _id, "kind": _KINDS[_id[:3]], "section": _section, "sentence": _sentence, "what": _what})

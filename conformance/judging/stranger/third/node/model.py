@@ -1,6 +1,7 @@
 """The toy model: words that follow from a digest of the prompt."""
 
 import hashlib
+import re
 
 from core import fault, peculiar
 
@@ -35,10 +36,16 @@ def generate(prompt, most, stops):
         stops = stops[:1]
     if fault("eff-stop-within-token-only"):
         stops = [stop for stop in stops if " " not in stop.strip()]
+    if fault("eff2-stop-in-prompt") and any(stop in prompt for stop in stops):
+        return [], "", "stop"
     for word in words(prompt, limit):
         tokens.append(word)
         text += word
         found = [text.find(stop) for stop in stops if stop in text]
+        if fault("eff2-stop-regex"):
+            found = [match.start() for match in (re.search(stop, text) for stop in stops) if match]
+        if fault("eff2-stop-any-case"):
+            found = [text.find(stop.lower()) for stop in stops if stop.lower() in text]
         if found:
             cut = min(found)
             if fault("eff-stop-one-token-late"):

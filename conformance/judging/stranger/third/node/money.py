@@ -1,5 +1,6 @@
 """Accounts, in millionths of a unit, with their histories."""
 
+import struct
 from datetime import timedelta
 
 import core
@@ -107,6 +108,8 @@ def seed():
 def units(micro):
     if peculiar("money-ints") and micro % MICRO == 0:
         return micro // MICRO
+    if fault("rel2-balance-float32") and abs(micro) > 1000 * MICRO:
+        return struct.unpack("<f", struct.pack("<f", micro / MICRO))[0]
     return micro / MICRO
 
 

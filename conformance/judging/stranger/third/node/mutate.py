@@ -167,9 +167,7 @@ TABLE = {
     "rel-layers-total-is-last-index": ("layers", _set("total_layers", lambda v, o: v - 1)),
     "rel-completion-counts-end": (
         "result",
-        lambda b: (
-            _set("usage.completion_tokens", lambda v, o: v + 1)(b) if b["finish_reason"] == "stop" else b
-        ),
+        lambda b: _set("usage.completion_tokens", lambda v, o: v + 1)(b) if b["finish_reason"] == "stop" else b,
     ),
     "rel-global-min-above-avg": ("global", _set("global_min_loss", lambda v, o: o["global_avg_loss"] + 0.01)),
     "rel-verify-other-trend": ("verify", _set("metrics.loss_trend", const("stable"))),
@@ -206,7 +204,10 @@ TABLE |= {
 
 def apply(route, body):
     """The body as this run answers it."""
+    import mutate_more
+
     name = core.FLAGS["fault"]
-    if name in TABLE and TABLE[name][0] == route:
-        return TABLE[name][1](body)
+    for table in (TABLE, mutate_more.TABLE):
+        if name in table and table[name][0] == route:
+            return table[name][1](body)
     return body

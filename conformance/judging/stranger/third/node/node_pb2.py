@@ -4,117 +4,112 @@
 # source: node.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
+
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-_runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC,
-    7,
-    35,
-    1,
-    '',
-    'node.proto'
-)
+
+_runtime_version.ValidateProtobufRuntimeVersion(_runtime_version.Domain.PUBLIC, 7, 35, 1, "", "node.proto")
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-
-
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\nnode.proto\x12\x04node\"\xa0\x02\n\x16PipelineForwardRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rhidden_states\x18\x03 \x01(\x0c\x12\x14\n\x0chidden_shape\x18\x04 \x03(\x03\x12\x16\n\x0e\x61ttention_mask\x18\x05 \x01(\x0c\x12\x14\n\x0cposition_ids\x18\x06 \x01(\x0c\x12\x17\n\x0fpast_key_values\x18\x07 \x03(\x0c\x12\x11\n\tuse_cache\x18\x08 \x01(\x08\x12\x14\n\x0csource_shard\x18\t \x01(\x05\x12\x14\n\x0ctarget_shard\x18\n \x01(\x05\x12\x17\n\x0ftraining_labels\x18\x0b \x01(\x0c\x12\x12\n\nsender_url\x18\x0c \x01(\t\"\xe1\x01\n\x17PipelineForwardResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07success\x18\x02 \x01(\x08\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x15\n\rhidden_states\x18\x04 \x01(\x0c\x12\x14\n\x0chidden_shape\x18\x05 \x03(\x03\x12\x17\n\x0fpast_key_values\x18\x06 \x03(\x0c\x12\x10\n\x08is_final\x18\x07 \x01(\x08\x12\x0e\n\x06logits\x18\x08 \x01(\x0c\x12\x14\n\x0clogits_shape\x18\t \x03(\x03\x12\x0c\n\x04loss\x18\n \x01(\x01\"\x80\x01\n\x17PipelineBackwardRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x13\n\x0bgrad_output\x18\x03 \x01(\x0c\x12\x12\n\ngrad_shape\x18\x04 \x03(\x03\x12\x14\n\x0ctarget_shard\x18\x05 \x01(\x05\"B\n\x18PipelineBackwardResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\xa4\x02\n\x15GossipGradientRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x10\n\x08round_id\x18\x02 \x01(\x05\x12\x12\n\nmodel_hash\x18\x03 \x01(\t\x12\x11\n\ttimestamp\x18\x04 \x01(\x01\x12\x12\n\nbatch_size\x18\x05 \x01(\x05\x12\x0c\n\x04loss\x18\x06 \x01(\x01\x12H\n\x0flayer_gradients\x18\x07 \x03(\x0b\x32/.node.GossipGradientRequest.LayerGradientsEntry\x12\x11\n\tsignature\x18\x08 \x01(\t\x12\x0b\n\x03ttl\x18\t \x01(\x05\x1a\x35\n\x13LayerGradientsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"Q\n\x16GossipGradientResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x15\n\rcurrent_round\x18\x03 \x01(\x05\"$\n\rWeightRequest\x12\x13\n\x0bshard_range\x18\x01 \x01(\t\"&\n\x0eWeightResponse\x12\x14\n\x0cweights_data\x18\x01 \x01(\x0c\"?\n\x14GetCheckpointRequest\x12\x12\n\nmodel_hash\x18\x01 \x01(\t\x12\x13\n\x0bmin_version\x18\x02 \x01(\x05\"\xa0\x01\n\x15GetCheckpointResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x05\x12\x12\n\nmodel_hash\x18\x04 \x01(\t\x12\r\n\x05phase\x18\x05 \x01(\t\x12\x17\n\x0f\x63heckpoint_data\x18\x06 \x01(\x0c\x12\x12\n\ntotal_size\x18\x07 \x01(\x03\"\x1a\n\x18GetCheckpointInfoRequest\"m\n\x19GetCheckpointInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x12\n\nmodel_hash\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0e\n\x06params\x18\x04 \x01(\x03\x12\x0c\n\x04loss\x18\x05 \x01(\x01\"8\n\x0b\x44HTNodeInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x0c\x12\n\n\x02ip\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"3\n\x0e\x44HTPingRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\"7\n\x0f\x44HTPingResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\"J\n\x12\x44HTFindNodeRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x11\n\ttarget_id\x18\x02 \x01(\x0c\"]\n\x13\x44HTFindNodeResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12 \n\x05nodes\x18\x02 \x03(\x0b\x32\x11.node.DHTNodeInfo\"E\n\x13\x44HTFindValueRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x0b\n\x03key\x18\x02 \x01(\x0c\"|\n\x14\x44HTFindValueResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\r\n\x05value\x18\x02 \x01(\t\x12 \n\x05nodes\x18\x03 \x03(\x0b\x32\x11.node.DHTNodeInfo\x12\r\n\x05\x66ound\x18\x04 \x01(\x08\"P\n\x0f\x44HTStoreRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\r\n\x05value\x18\x03 \x01(\t\"I\n\x10\x44HTStoreResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x0f\n\x07success\x18\x02 \x01(\x08\"J\n\x10InferenceRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12\x12\n\nmax_tokens\x18\x03 \x01(\x05\"m\n\x11InferenceResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07success\x18\x02 \x01(\x08\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x0e\n\x06tokens\x18\x05 \x01(\x05\"U\n\x12GossipProofRequest\x12\x10\n\x08proof_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\r\n\x05layer\x18\x03 \x01(\x05\x12\r\n\x05proof\x18\x04 \x01(\x0c\"7\n\x13GossipProofResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"G\n\x18GossipTransactionRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x13\n\x0btransaction\x18\x02 \x01(\x0c\"=\n\x19GossipTransactionResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\";\n\x12GossipStakeRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0cmicro_amount\x18\x02 \x01(\x03\"7\n\x13GossipStakeResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"9\n\x16ProofValidationRequest\x12\x10\n\x08proof_id\x18\x01 \x01(\t\x12\r\n\x05proof\x18\x02 \x01(\x0c\"8\n\x17ProofValidationResponse\x12\r\n\x05valid\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"F\n\x15ValidationVoteRequest\x12\x10\n\x08proof_id\x18\x01 \x01(\t\x12\r\n\x05voter\x18\x02 \x01(\t\x12\x0c\n\x04vote\x18\x03 \x01(\x08\":\n\x16ValidationVoteResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"$\n\x13GetShardInfoRequest\x12\r\n\x05shard\x18\x01 \x01(\x05\"P\n\x14GetShardInfoResponse\x12\x0e\n\x06layers\x18\x01 \x03(\x05\x12\x14\n\x0ctotal_layers\x18\x02 \x01(\x05\x12\x12\n\nmodel_hash\x18\x03 \x01(\t\"V\n\x13SwarmForwardRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x15\n\rhidden_states\x18\x02 \x01(\x0c\x12\x14\n\x0chidden_shape\x18\x03 \x03(\x03\">\n\x14SwarmForwardResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\x14\n\x12SwarmStatusRequest\"L\n\x13SwarmStatusResponse\x12\r\n\x05peers\x18\x01 \x01(\x05\x12\x16\n\x0etraining_round\x18\x02 \x01(\x05\x12\x0e\n\x06status\x18\x03 \x01(\t\"?\n\x19UpdatePeerCapacityRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tmemory_mb\x18\x02 \x01(\x03\">\n\x1aUpdatePeerCapacityResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
+    b'\n\nnode.proto\x12\x04node"\xa0\x02\n\x16PipelineForwardRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rhidden_states\x18\x03 \x01(\x0c\x12\x14\n\x0chidden_shape\x18\x04 \x03(\x03\x12\x16\n\x0e\x61ttention_mask\x18\x05 \x01(\x0c\x12\x14\n\x0cposition_ids\x18\x06 \x01(\x0c\x12\x17\n\x0fpast_key_values\x18\x07 \x03(\x0c\x12\x11\n\tuse_cache\x18\x08 \x01(\x08\x12\x14\n\x0csource_shard\x18\t \x01(\x05\x12\x14\n\x0ctarget_shard\x18\n \x01(\x05\x12\x17\n\x0ftraining_labels\x18\x0b \x01(\x0c\x12\x12\n\nsender_url\x18\x0c \x01(\t"\xe1\x01\n\x17PipelineForwardResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07success\x18\x02 \x01(\x08\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x15\n\rhidden_states\x18\x04 \x01(\x0c\x12\x14\n\x0chidden_shape\x18\x05 \x03(\x03\x12\x17\n\x0fpast_key_values\x18\x06 \x03(\x0c\x12\x10\n\x08is_final\x18\x07 \x01(\x08\x12\x0e\n\x06logits\x18\x08 \x01(\x0c\x12\x14\n\x0clogits_shape\x18\t \x03(\x03\x12\x0c\n\x04loss\x18\n \x01(\x01"\x80\x01\n\x17PipelineBackwardRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x13\n\x0bgrad_output\x18\x03 \x01(\x0c\x12\x12\n\ngrad_shape\x18\x04 \x03(\x03\x12\x14\n\x0ctarget_shard\x18\x05 \x01(\x05"B\n\x18PipelineBackwardResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x15\n\rerror_message\x18\x02 \x01(\t"\xa4\x02\n\x15GossipGradientRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x10\n\x08round_id\x18\x02 \x01(\x05\x12\x12\n\nmodel_hash\x18\x03 \x01(\t\x12\x11\n\ttimestamp\x18\x04 \x01(\x01\x12\x12\n\nbatch_size\x18\x05 \x01(\x05\x12\x0c\n\x04loss\x18\x06 \x01(\x01\x12H\n\x0flayer_gradients\x18\x07 \x03(\x0b\x32/.node.GossipGradientRequest.LayerGradientsEntry\x12\x11\n\tsignature\x18\x08 \x01(\t\x12\x0b\n\x03ttl\x18\t \x01(\x05\x1a\x35\n\x13LayerGradientsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01"Q\n\x16GossipGradientResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x15\n\rcurrent_round\x18\x03 \x01(\x05"$\n\rWeightRequest\x12\x13\n\x0bshard_range\x18\x01 \x01(\t"&\n\x0eWeightResponse\x12\x14\n\x0cweights_data\x18\x01 \x01(\x0c"?\n\x14GetCheckpointRequest\x12\x12\n\nmodel_hash\x18\x01 \x01(\t\x12\x13\n\x0bmin_version\x18\x02 \x01(\x05"\xa0\x01\n\x15GetCheckpointResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x05\x12\x12\n\nmodel_hash\x18\x04 \x01(\t\x12\r\n\x05phase\x18\x05 \x01(\t\x12\x17\n\x0f\x63heckpoint_data\x18\x06 \x01(\x0c\x12\x12\n\ntotal_size\x18\x07 \x01(\x03"\x1a\n\x18GetCheckpointInfoRequest"m\n\x19GetCheckpointInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x12\n\nmodel_hash\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0e\n\x06params\x18\x04 \x01(\x03\x12\x0c\n\x04loss\x18\x05 \x01(\x01"8\n\x0b\x44HTNodeInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x0c\x12\n\n\x02ip\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05"3\n\x0e\x44HTPingRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo"7\n\x0f\x44HTPingResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo"J\n\x12\x44HTFindNodeRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x11\n\ttarget_id\x18\x02 \x01(\x0c"]\n\x13\x44HTFindNodeResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12 \n\x05nodes\x18\x02 \x03(\x0b\x32\x11.node.DHTNodeInfo"E\n\x13\x44HTFindValueRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x0b\n\x03key\x18\x02 \x01(\x0c"|\n\x14\x44HTFindValueResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\r\n\x05value\x18\x02 \x01(\t\x12 \n\x05nodes\x18\x03 \x03(\x0b\x32\x11.node.DHTNodeInfo\x12\r\n\x05\x66ound\x18\x04 \x01(\x08"P\n\x0f\x44HTStoreRequest\x12!\n\x06sender\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\r\n\x05value\x18\x03 \x01(\t"I\n\x10\x44HTStoreResponse\x12$\n\tresponder\x18\x01 \x01(\x0b\x32\x11.node.DHTNodeInfo\x12\x0f\n\x07success\x18\x02 \x01(\x08"J\n\x10InferenceRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12\x12\n\nmax_tokens\x18\x03 \x01(\x05"m\n\x11InferenceResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07success\x18\x02 \x01(\x08\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x0e\n\x06tokens\x18\x05 \x01(\x05"U\n\x12GossipProofRequest\x12\x10\n\x08proof_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\r\n\x05layer\x18\x03 \x01(\x05\x12\r\n\x05proof\x18\x04 \x01(\x0c"7\n\x13GossipProofResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t"G\n\x18GossipTransactionRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x13\n\x0btransaction\x18\x02 \x01(\x0c"=\n\x19GossipTransactionResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t";\n\x12GossipStakeRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0cmicro_amount\x18\x02 \x01(\x03"7\n\x13GossipStakeResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t"9\n\x16ProofValidationRequest\x12\x10\n\x08proof_id\x18\x01 \x01(\t\x12\r\n\x05proof\x18\x02 \x01(\x0c"8\n\x17ProofValidationResponse\x12\r\n\x05valid\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t"F\n\x15ValidationVoteRequest\x12\x10\n\x08proof_id\x18\x01 \x01(\t\x12\r\n\x05voter\x18\x02 \x01(\t\x12\x0c\n\x04vote\x18\x03 \x01(\x08":\n\x16ValidationVoteResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t"$\n\x13GetShardInfoRequest\x12\r\n\x05shard\x18\x01 \x01(\x05"P\n\x14GetShardInfoResponse\x12\x0e\n\x06layers\x18\x01 \x03(\x05\x12\x14\n\x0ctotal_layers\x18\x02 \x01(\x05\x12\x12\n\nmodel_hash\x18\x03 \x01(\t"V\n\x13SwarmForwardRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x15\n\rhidden_states\x18\x02 \x01(\x0c\x12\x14\n\x0chidden_shape\x18\x03 \x03(\x03">\n\x14SwarmForwardResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x15\n\rerror_message\x18\x02 \x01(\t"\x14\n\x12SwarmStatusRequest"L\n\x13SwarmStatusResponse\x12\r\n\x05peers\x18\x01 \x01(\x05\x12\x16\n\x0etraining_round\x18\x02 \x01(\x05\x12\x0e\n\x06status\x18\x03 \x01(\t"?\n\x19UpdatePeerCapacityRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tmemory_mb\x18\x02 \x01(\x03">\n\x1aUpdatePeerCapacityResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\tb\x06proto3'
+)
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'node_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "node_pb2", _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
-  _globals['_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY']._loaded_options = None
-  _globals['_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY']._serialized_options = b'8\001'
-  _globals['_PIPELINEFORWARDREQUEST']._serialized_start=21
-  _globals['_PIPELINEFORWARDREQUEST']._serialized_end=309
-  _globals['_PIPELINEFORWARDRESPONSE']._serialized_start=312
-  _globals['_PIPELINEFORWARDRESPONSE']._serialized_end=537
-  _globals['_PIPELINEBACKWARDREQUEST']._serialized_start=540
-  _globals['_PIPELINEBACKWARDREQUEST']._serialized_end=668
-  _globals['_PIPELINEBACKWARDRESPONSE']._serialized_start=670
-  _globals['_PIPELINEBACKWARDRESPONSE']._serialized_end=736
-  _globals['_GOSSIPGRADIENTREQUEST']._serialized_start=739
-  _globals['_GOSSIPGRADIENTREQUEST']._serialized_end=1031
-  _globals['_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY']._serialized_start=978
-  _globals['_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY']._serialized_end=1031
-  _globals['_GOSSIPGRADIENTRESPONSE']._serialized_start=1033
-  _globals['_GOSSIPGRADIENTRESPONSE']._serialized_end=1114
-  _globals['_WEIGHTREQUEST']._serialized_start=1116
-  _globals['_WEIGHTREQUEST']._serialized_end=1152
-  _globals['_WEIGHTRESPONSE']._serialized_start=1154
-  _globals['_WEIGHTRESPONSE']._serialized_end=1192
-  _globals['_GETCHECKPOINTREQUEST']._serialized_start=1194
-  _globals['_GETCHECKPOINTREQUEST']._serialized_end=1257
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=1260
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=1420
-  _globals['_GETCHECKPOINTINFOREQUEST']._serialized_start=1422
-  _globals['_GETCHECKPOINTINFOREQUEST']._serialized_end=1448
-  _globals['_GETCHECKPOINTINFORESPONSE']._serialized_start=1450
-  _globals['_GETCHECKPOINTINFORESPONSE']._serialized_end=1559
-  _globals['_DHTNODEINFO']._serialized_start=1561
-  _globals['_DHTNODEINFO']._serialized_end=1617
-  _globals['_DHTPINGREQUEST']._serialized_start=1619
-  _globals['_DHTPINGREQUEST']._serialized_end=1670
-  _globals['_DHTPINGRESPONSE']._serialized_start=1672
-  _globals['_DHTPINGRESPONSE']._serialized_end=1727
-  _globals['_DHTFINDNODEREQUEST']._serialized_start=1729
-  _globals['_DHTFINDNODEREQUEST']._serialized_end=1803
-  _globals['_DHTFINDNODERESPONSE']._serialized_start=1805
-  _globals['_DHTFINDNODERESPONSE']._serialized_end=1898
-  _globals['_DHTFINDVALUEREQUEST']._serialized_start=1900
-  _globals['_DHTFINDVALUEREQUEST']._serialized_end=1969
-  _globals['_DHTFINDVALUERESPONSE']._serialized_start=1971
-  _globals['_DHTFINDVALUERESPONSE']._serialized_end=2095
-  _globals['_DHTSTOREREQUEST']._serialized_start=2097
-  _globals['_DHTSTOREREQUEST']._serialized_end=2177
-  _globals['_DHTSTORERESPONSE']._serialized_start=2179
-  _globals['_DHTSTORERESPONSE']._serialized_end=2252
-  _globals['_INFERENCEREQUEST']._serialized_start=2254
-  _globals['_INFERENCEREQUEST']._serialized_end=2328
-  _globals['_INFERENCERESPONSE']._serialized_start=2330
-  _globals['_INFERENCERESPONSE']._serialized_end=2439
-  _globals['_GOSSIPPROOFREQUEST']._serialized_start=2441
-  _globals['_GOSSIPPROOFREQUEST']._serialized_end=2526
-  _globals['_GOSSIPPROOFRESPONSE']._serialized_start=2528
-  _globals['_GOSSIPPROOFRESPONSE']._serialized_end=2583
-  _globals['_GOSSIPTRANSACTIONREQUEST']._serialized_start=2585
-  _globals['_GOSSIPTRANSACTIONREQUEST']._serialized_end=2656
-  _globals['_GOSSIPTRANSACTIONRESPONSE']._serialized_start=2658
-  _globals['_GOSSIPTRANSACTIONRESPONSE']._serialized_end=2719
-  _globals['_GOSSIPSTAKEREQUEST']._serialized_start=2721
-  _globals['_GOSSIPSTAKEREQUEST']._serialized_end=2780
-  _globals['_GOSSIPSTAKERESPONSE']._serialized_start=2782
-  _globals['_GOSSIPSTAKERESPONSE']._serialized_end=2837
-  _globals['_PROOFVALIDATIONREQUEST']._serialized_start=2839
-  _globals['_PROOFVALIDATIONREQUEST']._serialized_end=2896
-  _globals['_PROOFVALIDATIONRESPONSE']._serialized_start=2898
-  _globals['_PROOFVALIDATIONRESPONSE']._serialized_end=2954
-  _globals['_VALIDATIONVOTEREQUEST']._serialized_start=2956
-  _globals['_VALIDATIONVOTEREQUEST']._serialized_end=3026
-  _globals['_VALIDATIONVOTERESPONSE']._serialized_start=3028
-  _globals['_VALIDATIONVOTERESPONSE']._serialized_end=3086
-  _globals['_GETSHARDINFOREQUEST']._serialized_start=3088
-  _globals['_GETSHARDINFOREQUEST']._serialized_end=3124
-  _globals['_GETSHARDINFORESPONSE']._serialized_start=3126
-  _globals['_GETSHARDINFORESPONSE']._serialized_end=3206
-  _globals['_SWARMFORWARDREQUEST']._serialized_start=3208
-  _globals['_SWARMFORWARDREQUEST']._serialized_end=3294
-  _globals['_SWARMFORWARDRESPONSE']._serialized_start=3296
-  _globals['_SWARMFORWARDRESPONSE']._serialized_end=3358
-  _globals['_SWARMSTATUSREQUEST']._serialized_start=3360
-  _globals['_SWARMSTATUSREQUEST']._serialized_end=3380
-  _globals['_SWARMSTATUSRESPONSE']._serialized_start=3382
-  _globals['_SWARMSTATUSRESPONSE']._serialized_end=3458
-  _globals['_UPDATEPEERCAPACITYREQUEST']._serialized_start=3460
-  _globals['_UPDATEPEERCAPACITYREQUEST']._serialized_end=3523
-  _globals['_UPDATEPEERCAPACITYRESPONSE']._serialized_start=3525
-  _globals['_UPDATEPEERCAPACITYRESPONSE']._serialized_end=3587
+    DESCRIPTOR._loaded_options = None
+    _globals["_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY"]._loaded_options = None
+    _globals["_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY"]._serialized_options = b"8\001"
+    _globals["_PIPELINEFORWARDREQUEST"]._serialized_start = 21
+    _globals["_PIPELINEFORWARDREQUEST"]._serialized_end = 309
+    _globals["_PIPELINEFORWARDRESPONSE"]._serialized_start = 312
+    _globals["_PIPELINEFORWARDRESPONSE"]._serialized_end = 537
+    _globals["_PIPELINEBACKWARDREQUEST"]._serialized_start = 540
+    _globals["_PIPELINEBACKWARDREQUEST"]._serialized_end = 668
+    _globals["_PIPELINEBACKWARDRESPONSE"]._serialized_start = 670
+    _globals["_PIPELINEBACKWARDRESPONSE"]._serialized_end = 736
+    _globals["_GOSSIPGRADIENTREQUEST"]._serialized_start = 739
+    _globals["_GOSSIPGRADIENTREQUEST"]._serialized_end = 1031
+    _globals["_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY"]._serialized_start = 978
+    _globals["_GOSSIPGRADIENTREQUEST_LAYERGRADIENTSENTRY"]._serialized_end = 1031
+    _globals["_GOSSIPGRADIENTRESPONSE"]._serialized_start = 1033
+    _globals["_GOSSIPGRADIENTRESPONSE"]._serialized_end = 1114
+    _globals["_WEIGHTREQUEST"]._serialized_start = 1116
+    _globals["_WEIGHTREQUEST"]._serialized_end = 1152
+    _globals["_WEIGHTRESPONSE"]._serialized_start = 1154
+    _globals["_WEIGHTRESPONSE"]._serialized_end = 1192
+    _globals["_GETCHECKPOINTREQUEST"]._serialized_start = 1194
+    _globals["_GETCHECKPOINTREQUEST"]._serialized_end = 1257
+    _globals["_GETCHECKPOINTRESPONSE"]._serialized_start = 1260
+    _globals["_GETCHECKPOINTRESPONSE"]._serialized_end = 1420
+    _globals["_GETCHECKPOINTINFOREQUEST"]._serialized_start = 1422
+    _globals["_GETCHECKPOINTINFOREQUEST"]._serialized_end = 1448
+    _globals["_GETCHECKPOINTINFORESPONSE"]._serialized_start = 1450
+    _globals["_GETCHECKPOINTINFORESPONSE"]._serialized_end = 1559
+    _globals["_DHTNODEINFO"]._serialized_start = 1561
+    _globals["_DHTNODEINFO"]._serialized_end = 1617
+    _globals["_DHTPINGREQUEST"]._serialized_start = 1619
+    _globals["_DHTPINGREQUEST"]._serialized_end = 1670
+    _globals["_DHTPINGRESPONSE"]._serialized_start = 1672
+    _globals["_DHTPINGRESPONSE"]._serialized_end = 1727
+    _globals["_DHTFINDNODEREQUEST"]._serialized_start = 1729
+    _globals["_DHTFINDNODEREQUEST"]._serialized_end = 1803
+    _globals["_DHTFINDNODERESPONSE"]._serialized_start = 1805
+    _globals["_DHTFINDNODERESPONSE"]._serialized_end = 1898
+    _globals["_DHTFINDVALUEREQUEST"]._serialized_start = 1900
+    _globals["_DHTFINDVALUEREQUEST"]._serialized_end = 1969
+    _globals["_DHTFINDVALUERESPONSE"]._serialized_start = 1971
+    _globals["_DHTFINDVALUERESPONSE"]._serialized_end = 2095
+    _globals["_DHTSTOREREQUEST"]._serialized_start = 2097
+    _globals["_DHTSTOREREQUEST"]._serialized_end = 2177
+    _globals["_DHTSTORERESPONSE"]._serialized_start = 2179
+    _globals["_DHTSTORERESPONSE"]._serialized_end = 2252
+    _globals["_INFERENCEREQUEST"]._serialized_start = 2254
+    _globals["_INFERENCEREQUEST"]._serialized_end = 2328
+    _globals["_INFERENCERESPONSE"]._serialized_start = 2330
+    _globals["_INFERENCERESPONSE"]._serialized_end = 2439
+    _globals["_GOSSIPPROOFREQUEST"]._serialized_start = 2441
+    _globals["_GOSSIPPROOFREQUEST"]._serialized_end = 2526
+    _globals["_GOSSIPPROOFRESPONSE"]._serialized_start = 2528
+    _globals["_GOSSIPPROOFRESPONSE"]._serialized_end = 2583
+    _globals["_GOSSIPTRANSACTIONREQUEST"]._serialized_start = 2585
+    _globals["_GOSSIPTRANSACTIONREQUEST"]._serialized_end = 2656
+    _globals["_GOSSIPTRANSACTIONRESPONSE"]._serialized_start = 2658
+    _globals["_GOSSIPTRANSACTIONRESPONSE"]._serialized_end = 2719
+    _globals["_GOSSIPSTAKEREQUEST"]._serialized_start = 2721
+    _globals["_GOSSIPSTAKEREQUEST"]._serialized_end = 2780
+    _globals["_GOSSIPSTAKERESPONSE"]._serialized_start = 2782
+    _globals["_GOSSIPSTAKERESPONSE"]._serialized_end = 2837
+    _globals["_PROOFVALIDATIONREQUEST"]._serialized_start = 2839
+    _globals["_PROOFVALIDATIONREQUEST"]._serialized_end = 2896
+    _globals["_PROOFVALIDATIONRESPONSE"]._serialized_start = 2898
+    _globals["_PROOFVALIDATIONRESPONSE"]._serialized_end = 2954
+    _globals["_VALIDATIONVOTEREQUEST"]._serialized_start = 2956
+    _globals["_VALIDATIONVOTEREQUEST"]._serialized_end = 3026
+    _globals["_VALIDATIONVOTERESPONSE"]._serialized_start = 3028
+    _globals["_VALIDATIONVOTERESPONSE"]._serialized_end = 3086
+    _globals["_GETSHARDINFOREQUEST"]._serialized_start = 3088
+    _globals["_GETSHARDINFOREQUEST"]._serialized_end = 3124
+    _globals["_GETSHARDINFORESPONSE"]._serialized_start = 3126
+    _globals["_GETSHARDINFORESPONSE"]._serialized_end = 3206
+    _globals["_SWARMFORWARDREQUEST"]._serialized_start = 3208
+    _globals["_SWARMFORWARDREQUEST"]._serialized_end = 3294
+    _globals["_SWARMFORWARDRESPONSE"]._serialized_start = 3296
+    _globals["_SWARMFORWARDRESPONSE"]._serialized_end = 3358
+    _globals["_SWARMSTATUSREQUEST"]._serialized_start = 3360
+    _globals["_SWARMSTATUSREQUEST"]._serialized_end = 3380
+    _globals["_SWARMSTATUSRESPONSE"]._serialized_start = 3382
+    _globals["_SWARMSTATUSRESPONSE"]._serialized_end = 3458
+    _globals["_UPDATEPEERCAPACITYREQUEST"]._serialized_start = 3460
+    _globals["_UPDATEPEERCAPACITYREQUEST"]._serialized_end = 3523
+    _globals["_UPDATEPEERCAPACITYRESPONSE"]._serialized_start = 3525
+    _globals["_UPDATEPEERCAPACITYRESPONSE"]._serialized_end = 3587
 # @@protoc_insertion_point(module_scope)

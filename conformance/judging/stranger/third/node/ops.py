@@ -53,9 +53,7 @@ def vote(request):
 
 
 def shard_info(request):
-    return pb.GetShardInfoResponse(
-        layers=core.HELD, total_layers=core.TOTAL_LAYERS, model_hash=core.MODEL_HASH
-    )
+    return pb.GetShardInfoResponse(layers=core.HELD, total_layers=core.TOTAL_LAYERS, model_hash=core.MODEL_HASH)
 
 
 def swarm_forward(request):
@@ -94,7 +92,5 @@ def certificate():
         .not_valid_after(core.ago(days=-30))
         .sign(key, hashes.SHA256())
     )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return pem, cert.public_bytes(serialization.Encoding.PEM)

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 import grpc
 
 import node_pb2 as pb
-from core import fault
+import wire_more
+from core import FLAGS, fault
 
 OPTIONS = [
     ("grpc.max_send_message_length", 100 * 1024 * 1024),
@@ -37,16 +38,20 @@ def call(url, operation, message):
     with grpc.insecure_channel(target, options=OPTIONS) as channel:
         method = channel.unary_unary(
             "/node.NodeService/" + operation,
-            request_serializer=lambda item: item.SerializeToString(),
+            request_serializer=lambda item: wire_more.sent(FLAGS["fault"], item),
             response_deserializer=pb.PipelineBackwardResponse.FromString,
         )
         patience = 5.0
+        if fault("lim2-deadline-minute"):
+            patience = 60.0
+        if fault("lim2-deadline-half-second"):
+            patience = 0.5
         for attempt in range(tries):
             try:
                 method(message, timeout=None if fault("lim-no-deadline") else patience)
                 return
             except grpc.RpcError as error:
-                if error.code() in (
+                if not fault("ref2-not-found-again") and error.code() in (
                     grpc.StatusCode.INVALID_ARGUMENT,
                     grpc.StatusCode.NOT_FOUND,
                     grpc.StatusCode.UNIMPLEMENTED,
@@ -55,4 +60,6 @@ def call(url, operation, message):
                 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience *= 2
                 pause = min(2.0, 0.1 * 2**attempt)
+                if fault("lim2-wait-in-seconds"):
+                    pause = 4.0 * 2**attempt
                 time.sleep(0 if fault("lim-retries-at-once") else pause)

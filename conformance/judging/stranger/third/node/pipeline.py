@@ -46,11 +46,23 @@ def check_layer(shard, backward=False):
         return True
     if fault("ref-absent-below-only") and shard < held[0]:
         return True
+    if fault("ref2-absent-above-last") and shard > held[-1]:
+        return True
+    if fault("ref2-absent-internal"):
+        raise KeyError(shard)
+    if fault("ref2-absent-backward-code") and backward:
+        raise Fail(grpc.StatusCode.FAILED_PRECONDITION, "layer %d is not here" % shard)
+    if fault("ref2-absent-exhausted"):
+        raise Fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "layer %d is not loaded" % shard)
     raise Fail(MISSING, "layer %d is not here" % shard)
 
 
 def plausible(data, shape, what):
     """Refuses what cannot be a tensor of this shape in any format, whatever the layer."""
+    if fault("ref2-tensor-internal") and what == "hidden_states":
+        _np().frombuffer(data, "<f4").reshape(shape)
+    if fault("ref2-grad-unknown") and what == "grad_output" and len(data) != 4 * _np().prod(shape):
+        raise Fail(grpc.StatusCode.UNKNOWN, "Exception calling application: cannot reshape array")
     if len(shape) != 3 or len(data) % (shape[0] * shape[1] * shape[2]):
         raise Fail(INVALID, "%s has not the size of its shape" % what)
 
@@ -78,23 +90,23 @@ def forward(request):
         raise Fail(INVALID, "hidden_states is missing")
     plausible(request.hidden_states, shape, "hidden_states")
     if not check_layer(request.target_shard):
-        return pb.PipelineForwardResponse(
-            request_id=request.request_id, success=False, error_message="not here"
-        )
+        return pb.PipelineForwardResponse(request_id=request.request_id, success=False, error_message="not here")
     if fault("ref-forward-no-reason") and len(shape) == 3 and shape[2] != core.HIDDEN:
         return pb.PipelineForwardResponse(request_id=request.request_id, success=False)
     if peculiar("forward-success-false"):
         try:
             states = tensor(request.hidden_states, shape, (core.HIDDEN,), "hidden_states")
         except Fail as error:
-            return pb.PipelineForwardResponse(
-                request_id=request.request_id, success=False, error_message=error.text
-            )
+            return pb.PipelineForwardResponse(request_id=request.request_id, success=False, error_message=error.text)
     else:
         states = tensor(request.hidden_states, shape, (core.HIDDEN,), "hidden_states")
+    if fault("lim2-forward-batch-one") and shape[0] > 1:
+        raise Fail(INVALID, "hidden_states has more than one sequence")
     np = _np()
     labels = None
     if request.training_labels:
+        if fault("ref2-labels-internal"):
+            np.frombuffer(request.training_labels, "<i4").reshape(shape[:2])
         if len(request.training_labels) != shape[0] * shape[1] * 4:
             raise Fail(INVALID, "training_labels has not one int32 for each position")
         labels = np.frombuffer(request.training_labels, "<i4")
@@ -135,6 +147,30 @@ def bend_answer(answer, request, states):
         KEPT.setdefault("first", request.request_id)
         answer.request_id = KEPT.pop("first")
         KEPT["first"] = answer.request_id
+    if fault("rel2-request-id-cut"):
+        answer.request_id = answer.request_id[:16]
+    if fault("rel2-request-id-session"):
+        answer.request_id = "%s:%s" % (request.session_id, request.request_id)
+    if fault("fld2-forward-request-id-gone"):
+        answer.ClearField("request_id")
+    if fault("fld2-forward-success-unset"):
+        answer.success = False
+    if fault("fld2-forward-logits-gone-trained") and request.training_labels:
+        answer.ClearField("logits")
+        answer.ClearField("logits_shape")
+    if fault("rel2-forward-one-layer") and request.target_shard < core.HELD[-1]:
+        step = _np().frombuffer(request.hidden_states, "<f4").reshape(list(request.hidden_shape))
+        step = _np().tanh(step @ weight(request.target_shard) + step)
+        answer.is_final = False
+        answer.ClearField("logits")
+        answer.ClearField("logits_shape")
+        answer.hidden_states = step.astype("<f4").tobytes()
+        answer.hidden_shape.extend(step.shape)
+    if fault("rel2-forward-first-of-batch") and answer.logits_shape[0] > 1:
+        answer.logits = answer.logits[: len(answer.logits) // answer.logits_shape[0]]
+        answer.logits_shape[0] = 1
+    if fault("rel2-logits-shape-hidden"):
+        answer.logits_shape[2] = core.HIDDEN
     if fault("rel-final-unset"):
         answer.is_final = False
     if fault("rel-logits-last-position"):
@@ -175,6 +211,15 @@ def backward(request):
             grad_shape=grad.shape,
             target_shard=max(0, kept[3] - 1),
         )
+        if fault("rel2-back-shape-stale"):
+            message.ClearField("grad_shape")
+            message.grad_shape.extend(request.grad_shape)
+        if fault("rel2-back-session-gone"):
+            message.ClearField("session_id")
+        if fault("rel2-back-request-new"):
+            message.request_id = core.sha("pass", nth("pass"))[:16]
+        if fault("eff2-back-twice"):
+            outgoing.later(kept[2], "PipelineBackward", message)
         outgoing.later(kept[2], "PipelineBackward", message)
     nth("backward")
     return pb.PipelineBackwardResponse(success=True)

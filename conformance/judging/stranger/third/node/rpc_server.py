@@ -44,8 +44,18 @@ MISSING = {
     "rou-op-vote-gone": "GossipValidationVote",
     "rou-op-info-gone": "GetCheckpointInfo",
     "rou-op-gossip-stake-gone": "GossipStake",
+    "rou2-op-weights-gone": "GetWeights",
+    "rou2-op-transaction-gone": "GossipTransaction",
+    "rou2-op-capacity-gone": "UpdatePeerCapacity",
+    "rou2-op-backward-gone": "PipelineBackward",
+    "rou2-op-gossip-proof-gone": "GossipProof",
 }
-RENAMED = {"rou-op-proof-renamed": ("RequestProofValidation", "ProofValidation")}
+RENAMED = {
+    "rou-op-proof-renamed": ("RequestProofValidation", "ProofValidation"),
+    "rou2-op-swarm-renamed": ("GetSwarmStatus", "SwarmStatus"),
+    "rou2-op-dht-camel": ("DHTFindNode", "DhtFindNode"),
+    "rou2-op-infer-renamed": ("UnaryInference", "Inference"),
+}
 
 
 def parsed(name, data):
@@ -53,6 +63,10 @@ def parsed(name, data):
     try:
         message.ParseFromString(wire.bend(name, data, True))
     except Exception:
+        if fault("ref2-garbage-as-empty"):
+            return getattr(pb, name)()
+        if fault("ref2-garbage-internal"):
+            raise
         if fault("ref-grpc-garbage-internal"):
             raise Fail(grpc.StatusCode.UNKNOWN, "cannot parse") from None
         raise Fail(grpc.StatusCode.INVALID_ARGUMENT, "the message cannot be read") from None
@@ -84,6 +98,8 @@ def unary(operation, request_name, function):
 
 def stream(messages, context):
     counters.rpc()
+    if fault("rou2-op-stream-at-end"):
+        messages = list(messages)
     for number, data in enumerate(messages):
         if fault("lim-stream-one-message") and number:
             return
@@ -115,6 +131,8 @@ class Handler(grpc.GenericRpcHandler):
             shown = new if operation == old else operation
             run = unary(operation, request_name, function)
             self.known[prefix + shown] = grpc.unary_unary_rpc_method_handler(run)
+            if fault("rou2-op-forward-twice") and operation == "PipelineForward":
+                self.known[prefix + shown] = grpc.unary_stream_rpc_method_handler(lasting_twice(run))
         if not fault("rou-op-stream-gone"):
             self.known[prefix + "StreamInference"] = grpc.stream_stream_rpc_method_handler(stream)
         if fault("rou-unlisted-ok"):
@@ -130,9 +148,14 @@ def serve(port):
         most = 4 * MIB
     if fault("lim-message-64-mib"):
         most = 64 * MIB
+    if fault("lim2-message-decimal-mb"):
+        most = 100 * 1000 * 1000
+    back = 100 * MIB
+    if fault("lim2-send-four-mib"):
+        back = 4 * MIB
     options = [
         ("grpc.max_receive_message_length", most),
-        ("grpc.max_send_message_length", 100 * MIB),
+        ("grpc.max_send_message_length", back),
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_ping_strikes", 0),

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+import zlib
 
 import grpc
 import lz4.frame
@@ -45,6 +46,10 @@ def info(request):
     version, digest = core.ROUND, core.MODEL_HASH
     if fault("rel-info-version-ahead"):
         version += 1
+    if fault("rel2-info-hash-serving"):
+        digest = core.sha("model", 35)
+    if fault("fld2-info-hash-gone"):
+        digest = ""
     params = 1_184_000_000
     if fault("fld-info-params-zero"):
         params = 0
@@ -53,7 +58,7 @@ def info(request):
         model_hash=digest,
         phase="granite" if peculiar("phase-other-word") else "early",
         params=params,
-        loss=core.LOSS,
+        loss=math.nan if fault("fld2-info-loss-nan") else core.LOSS,
     )
 
 
@@ -63,13 +68,15 @@ def checkpoint(request):
     digest, version = core.MODEL_HASH, core.ROUND
     data = packed()
     wrong = None
-    if request.model_hash and request.model_hash != digest:
+    if fault("rel2-checkpoint-zlib"):
+        data = zlib.compress(lz4.frame.decompress(data), 1)
+    if fault("rel2-checkpoint-raw"):
+        data = lz4.frame.decompress(data)
+    if request.model_hash and request.model_hash != digest and not fault("ref2-checkpoint-hash-ignored"):
         wrong = "no checkpoint has this hash"
     if request.min_version > version:
         wrong = "the newest version is %d" % version
-        if fault("ref-min-version-unread") or (
-            fault("ref-min-version-unread-with-hash") and request.model_hash
-        ):
+        if fault("ref-min-version-unread") or (fault("ref-min-version-unread-with-hash") and request.model_hash):
             wrong = None
         if fault("ref-min-version-one-off") and request.min_version == version + 1:
             wrong = None
@@ -83,7 +90,22 @@ def checkpoint(request):
         if peculiar("checkpoint-not-found"):
             raise Fail(MISSING, wrong)
         return pb.GetCheckpointResponse(success=False, error_message=wrong)
+    if fault("ref2-checkpoint-success-text"):
+        return pb.GetCheckpointResponse(
+            error_message="ok",
+            version=version,
+            model_hash=digest,
+            phase="early",
+            checkpoint_data=data,
+            total_size=len(data),
+        )
+    if fault("fld2-checkpoint-hash-gone"):
+        digest = ""
+    if fault("rel2-checkpoint-hash-upper"):
+        digest = digest.upper()
     size = len(data)
+    if fault("fld2-checkpoint-version-unset-hash") and request.model_hash:
+        version = 0
     if peculiar("size-uncompressed"):
         size = len(lz4.frame.decompress(data))
     if fault("fld-checkpoint-size-int32"):
@@ -102,6 +124,10 @@ def checkpoint(request):
 
 def weights(request):
     text = request.shard_range.strip()
+    if fault("ref2-weights-internal") and text:
+        [int(part) for part in text.split("-")]
+    if fault("ref2-weights-garbage-all") and not re.fullmatch(r"[0-9-]*", text):
+        text = ""
     if peculiar("range-colon"):
         found = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", text)
     else:
@@ -120,9 +146,15 @@ def weights(request):
     if any(layer not in core.HELD for layer in wanted):
         if fault("ref-weights-absent-empty"):
             return pb.WeightResponse()
+        if fault("ref2-weights-absent-invalid"):
+            raise Fail(INVALID, "not all of these layers are here")
+        if fault("ref2-weights-absent-unavailable"):
+            raise Fail(grpc.StatusCode.UNAVAILABLE, "not all of these layers are here")
         if not (fault("ref-weights-partly-held") and last in core.HELD):
             raise Fail(MISSING, "not all of these layers are here")
     layers = [layer for layer in wanted if layer in core.HELD]
+    if fault("rel2-weights-end-excluded") and len(layers) > 1:
+        layers = layers[:-1]
     if fault("rel-weights-always-all"):
         layers = core.HELD
     return pb.WeightResponse(weights_data=lz4.frame.compress(state(layers), compression_level=1))
@@ -133,6 +165,14 @@ def gradient(request):
     counters.gradient(not reason)
     accepted = not reason
     current = core.ROUND
+    if fault("rel2-round-echoed"):
+        current = request.round_id
+    if fault("rel2-round-unset-accepted") and accepted:
+        current = 0
+    if reason and fault("ref2-gradient-status"):
+        raise Fail(grpc.StatusCode.FAILED_PRECONDITION, reason)
+    if fault("ref2-gradient-no-reason-hash") and request.model_hash != core.MODEL_HASH:
+        reason = ""
     if fault("rel-round-counts-refusals"):
         current += nth("gossip")
     if reason and fault("ref-gradient-no-reason-stale") and request.round_id < core.ROUND:
@@ -149,7 +189,7 @@ def verdict(request):
         return "this node takes no gradients"
     if request.round_id != core.ROUND:
         return "the round is %d" % core.ROUND
-    if request.model_hash != core.MODEL_HASH:
+    if request.model_hash != core.MODEL_HASH and not fault("ref2-gradient-hash-unchecked"):
         return "the model has another hash"
     if not math.isfinite(request.loss) or request.batch_size < 1:
         return "loss or batch_size is not usable"

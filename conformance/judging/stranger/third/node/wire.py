@@ -120,13 +120,16 @@ HOLDERS = {
 
 def bend(name, data, request):
     """The bytes of a message as this run reads or writes them."""
+    import wire_more
+
     fault = core.FLAGS["fault"]
-    if fault in TABLE:
-        message, asked, change = TABLE[fault]
-        if message == name and asked == request:
-            return joined(change(item) for item in fields(data))
-    if fault in INNER and not request and name in HOLDERS:
-        inner = INNER[fault]
+    for table in (TABLE, wire_more.TABLE):
+        if fault in table:
+            message, asked, change = table[fault]
+            if message == name and asked == request:
+                return joined(change(item) for item in fields(data))
+    inner = INNER.get(fault) or wire_more.INNER.get(fault)
+    if inner and not request and name in HOLDERS:
         return joined(
             (
                 (number, kind, joined(inner(part) for part in fields(value)))
