@@ -114,9 +114,10 @@ SURELY_BAD = (
     _with("stop", True, TYPE),
 )  # fmt: skip
 
-# Numbers as texts, which later editions try too.
+# Numbers as texts, and one as a switch, which later editions try too.
 TEXTS = (
     _with("max_tokens", "1", TYPE), _with("temperature", "0.5", TYPE), _with("top_k", "5", TYPE),
+    _with("stream", 0, TYPE),
 )  # fmt: skip
 
 bad_bodies: st.SearchStrategy[BadBody] = st.one_of(

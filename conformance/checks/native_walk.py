@@ -27,6 +27,7 @@ KEPT, KEPT_SINCE = range(40, 121, 20), 4
 WALK_S = 4.0
 # A whole number of atoms, as a text.
 ATOMS = re.compile(r"-?\d+\Z", re.ASCII)
+FAR = 1_000_000
 # Keys under which the hash of a transaction is.
 HASHES = ("hash", "tx_hash", "transaction_hash", "txid")
 READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
@@ -74,6 +75,11 @@ def native_walk(context: Context) -> None:
         _judge_height(context, height, document, answer)
         _judge_listed(context, height, listed.get(height), document, answer)
         requests += _named_requests(document)
+    if context.edition >= KEPT_SINCE and blocks:
+        # No chain gets there during a run.
+        far = max(blocks) + FAR
+        answer, document = _read(context, f"/api/block/{far}", {})
+        _judge_height(context, far, document, answer)
     if context.edition >= KEPT_SINCE:
         _judge_kept(context, blocks, requests)
     for ident in list(dict.fromkeys(requests))[:SINGLE]:

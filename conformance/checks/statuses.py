@@ -10,7 +10,12 @@ from itertools import product
 from typing import Any
 
 from conformance import messages
-from conformance.checks.answers import UNKNOWN, is_named
+from conformance.checks.answers import (
+    DOCUMENTED_CODES,
+    OF_AUTHENTICATION,
+    UNKNOWN,
+    is_named,
+)
 from conformance.checks.auth import INVENTED
 from conformance.checks.dht import SENDER
 from conformance.checks.node_reads import CONFIG
@@ -130,7 +135,7 @@ def guards_first(context: Context) -> None:
             context.judge("NA-AUTH-025", answer.status == 401, why, answer)
 
 
-@requirement("GR-CODE-004", "GR-CODE-012", "GR-CODE-013")
+@requirement("GR-CODE-001", "GR-CODE-004", "GR-CODE-012", "GR-CODE-013")
 def backward_absent(context: Context) -> None:
     """Send a pass forward, then one backward to a layer that the node does not hold, and again."""
     known = context.target.pipeline
@@ -146,6 +151,9 @@ def backward_absent(context: Context) -> None:
         "PipelineBackwardRequest", session_id=session, request_id=ident, target_shard=shard
     )
     back = context.grpc.call("PipelineBackward", request)
+    if context.edition >= GRADIENT_SINCE and back.code not in (UNKNOWN, *OF_AUTHENTICATION):
+        why = f"a backward pass to shard {shard} ends with {back.code}"
+        context.judge("GR-CODE-001", back.code in DOCUMENTED_CODES, why, ahead, back)
     if back.code in ELSEWHERE:
         _judge_elsewhere(context, request, back)
         return
