@@ -301,6 +301,7 @@ TOGETHER = {
     "NA-ERR-022": {"NA-SANE-004"},
     "NA-ERR-008": {"NA-ERR-021", "NA-STAKE-001"},
     "NA-SANE-005": {"NA-SANE-019"},
+    "GR-CKPT-003": {"GR-CKPT-013"},
     "NA-SANE-006": {"NA-SANE-015", "NA-SANE-021"},
     "NA-INF-022": {"NA-SANE-015"},
     "NA-INF-025": {"NA-SANE-014"},
