@@ -58,6 +58,8 @@ NOT_SHOWN: dict[str, str] = {
     "CL-GOSSIP-001": "the peer's run has no gradient that another member has signed",
     "LIM-001": "the node refuses an answer that is larger than one that was asked for can be",
     "NT-RULE-030": "the blocks of the node name no request_id",
+    "NT-RULE-040": "the blocks of the node name no request_id",
+    "LIM-008": "the blocks of the node name no request_id",
 }
 ORDERS = 3
 MEETINGS, MEETING_S = 3, 90.0
