@@ -77,9 +77,9 @@ def _ask(context: Context, body: dict[str, Json]) -> None:
         judge_stream(context, body["max_tokens"], stream, answer)
     values = [event.value for event in stream.events]
     times = answer.arrivals
-    context.observe(
-        "NA-SSE-013", f"first piece after {times[0]:.3f} s, end after {times[-1]:.3f} s", answer
-    )
+    if times:
+        shown = f"first piece after {times[0]:.3f} s, end after {times[-1]:.3f} s"
+        context.observe("NA-SSE-013", shown, answer)
     if all(isinstance(value, dict) for value in values):
         made = [found for value in values for found in lookup(value, "usage.completion_tokens")]
         tokens = sum(not is_final(value) for value in values)
