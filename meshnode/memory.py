@@ -8,6 +8,10 @@ The C library keeps freed blocks for later use. Loading frees blocks of every si
 that stay, so that hundreds of megabytes can be left which nothing ever fits into. While a node
 starts, blocks are therefore mapped one by one, which gives them back at once. Afterwards they are
 not, since mapping costs a page fault for each 4 KiB of every intermediate result.
+
+All threads share one heap. Otherwise each has its own, and what one of them has freed is of no use
+to the next that computes: the same training took 510 or 700 MiB, as its threads happened to
+alternate.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ PROCESS_BYTES = 250 * MEBIBYTE
 """The most private memory of a process besides weights and cache: the interpreter, torch, the
 ledger, and what a step computes. A node that serves has some 215 MiB."""
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _WHILE_LOADING = 64 * 1024
 _MAPPED_FROM = 8 * MEBIBYTE
 """Intermediate results of a step are smaller, so that they are taken from memory that is there."""
@@ -53,7 +57,10 @@ def give_back_memory() -> None:
 
 
 def map_large_blocks() -> None:
-    """From now on, blocks above 64 KiB go back to the system as soon as they are freed."""
+    """From now on, blocks above 64 KiB go back to the system as soon as they are freed.
+
+    Call it before there are other threads: a heap that a thread has already stays its own.
+    """
     _set_thresholds(_WHILE_LOADING)
 
 
@@ -66,5 +73,6 @@ def reuse_blocks() -> None:
 def _set_thresholds(mapped_from: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
         mallopt(_M_MMAP_THRESHOLD, mapped_from)
         mallopt(_M_TRIM_THRESHOLD, 2 * mapped_from)

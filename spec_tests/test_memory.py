@@ -47,6 +47,36 @@ def test_freed_blocks_between_others_go_back_while_a_node_starts() -> None:
     assert int(done.stdout) < 20 * MEBIBYTE
 
 
+# Threads compute one after another, and something of each stays, so that no heap could shrink.
+IN_TURN = """
+import threading
+from meshnode.memory import map_large_blocks, private_bytes, reuse_blocks
+map_large_blocks()
+reuse_blocks()
+ended, kept = threading.Event(), []
+def compute(done):
+    blocks = [bytearray(b"x") * (512 * 1024) for _ in range(64)]
+    kept.append(bytearray(b"x") * (256 * 1024))
+    del blocks
+    done.set()
+    ended.wait()
+before = private_bytes()
+for _ in range(4):
+    done = threading.Event()
+    threading.Thread(target=compute, args=(done,)).start()
+    done.wait()
+print(private_bytes() - before)
+ended.set()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an allocator of glibc")
+def test_what_a_thread_has_freed_is_used_by_the_next() -> None:
+    command = [sys.executable, "-c", IN_TURN]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 48 * MEBIBYTE
+
+
 def test_the_cache_has_what_weights_and_process_leave() -> None:
     config = build_config({"resources.max_memory_gb": 1.0})
     limits = engine_limits(config, 100 * MEBIBYTE + PROCESS_BYTES)
