@@ -15,13 +15,15 @@ Form = Callable[[Values, Sequence[int]], bytes]
 
 # Bytes of one value, of the forms that are nothing but values.
 WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+# How an LZ4 frame begins.
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
 # How files, frames and compressed data begin; their length is not that of the raw values.
 MAGIC = (
-    b"\x04\x22\x4d\x18", b"\x93NUMPY", b"PK\x03\x04", b"\x80", b"\x28\xb5\x2f\xfd", b"\x1f\x8b",
+    LZ4_MAGIC, b"\x93NUMPY", b"PK\x03\x04", b"\x80", b"\x28\xb5\x2f\xfd", b"\x1f\x8b",
     b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"[", b"{",
 )  # fmt: skip
 # An LZ4 frame: independent blocks of 4 MiB without checksums, and the checksum of this descriptor.
-_FRAME = b"\x04\x22\x4d\x18\x60\x70\x73"
+_FRAME = LZ4_MAGIC + b"\x60\x70\x73"
 _BLOCK_BYTES = 4 * 1024 * 1024
 _STORED = 1 << 31
 

@@ -118,13 +118,15 @@ def money_at_once(context: Context) -> None:
 
 # Letters that a store or a terminal might drop.
 FOREIGN = "für 日本 ✓"
+# Letters that a page or a query would escape.
+MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
 # A memo of a length that a column or a screen might cut, with blanks at its ends.
 TALE = " conformance, " + "one transfer after the other, " * 4
 
 
 @requirement("NA-WALLET-032", "NA-WALLET-034", *resource_ids("transfer"))
 def memo_kept(context: Context) -> None:
-    """POST /wallet/send with memos of foreign letters, of many and of none, and read the result."""
+    """POST /wallet/send with memos of odd letters, of many and of none, and read the result."""
     own = read_money(context, context.target.second).document.get("address")
     if context.target.second_token is None or not isinstance(own, str):
         raise Skipped("there are no two accounts")
@@ -139,6 +141,7 @@ def memo_kept(context: Context) -> None:
         context.judge("NA-WALLET-034", new <= 1, why, sent)
         # A memo may be refused for its length, but not cut.
         _send_memo(context, own, TALE)
+        _send_memo(context, own, MARKUP)
         _send_memo(context, own, "")
 
 

@@ -72,7 +72,7 @@ def labels(count: int, form: str = "q") -> bytes:
     "PL-FWD-008",
     "PL-FWD-009",
     "GR-NUM-001",
-    "GR-CODE-002",
+    "GR-CODE-015",
     *_FIELDS,
 )
 def pipeline_pass(context: Context) -> None:
@@ -225,7 +225,7 @@ def _close(context: Context, ident: str) -> None:
 
 
 _AHEAD = ("PL-FWD-006", "PL-FWD-007", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "GR-CODE-001",
-          "GR-CODE-002")  # fmt: skip
+          "GR-CODE-002", "GR-CODE-015")  # fmt: skip
 
 
 @requirement(*_AHEAD, *_FIELDS)
@@ -259,7 +259,7 @@ def _judge_misshapen(context: Context, shape: list[int]) -> None:
 def _judge_bad_request(context: Context, what: str, reply: Reply) -> None:
     """Rule on the status of a request whose parts do not fit: it is no failure of the server."""
     why = f"{what} end with {reply.code}: {reply.details}"
-    context.judge("GR-CODE-002", reply.code not in ("INTERNAL", "UNKNOWN"), why, reply)
+    context.judge("GR-CODE-015", reply.code not in ("INTERNAL", "UNKNOWN"), why, reply)
 
 
 _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardResponse"))
@@ -268,7 +268,7 @@ _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardRespons
 @requirement(
     *_BACK,
     "GR-CODE-001",
-    "GR-CODE-002",
+    "GR-CODE-015",
     "PL-FWD-004",
     "PL-FWD-007",
     "PL-FWD-002",

@@ -25,6 +25,7 @@ from conformance.checks.answers import (
     other_name,
 )
 from conformance.checks.dht import SENDER
+from conformance.checks.forms import LZ4_MAGIC
 from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
 from conformance.exploration import explore
@@ -82,7 +83,7 @@ def grpc_service(context: Context) -> None:
 _INFO = fields_of_message("GetCheckpointInfoResponse")
 _CHECKPOINT = (
     *fields_of_message("GetCheckpointRequest", "GetCheckpointResponse"),
-    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12, 13)),
+    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12, 13, 14)),
     "GR-NUM-001",
     "GR-SANE-001",
 )
@@ -146,6 +147,10 @@ def get_checkpoint(context: Context) -> None:
         context.observe(
             "GR-CKPT-006", f"total_size {checkpoint.total_size}, {size} bytes of data", reply
         )
+        if context.edition >= ODD_SINCE and size:
+            begins = checkpoint.checkpoint_data[: len(LZ4_MAGIC)]
+            why = f"checkpoint_data begins with {begins.hex()}, not like an LZ4 frame"
+            context.judge("GR-CKPT-014", begins == LZ4_MAGIC, why, reply)
         if checkpoint.model_hash:
             same = _by_hash(context, checkpoint.model_hash)
             _judge_given(context, checkpoint, same, f"model_hash {checkpoint.model_hash}")

@@ -78,7 +78,7 @@ def get_weights(context: Context) -> None:
         return
 
 
-@requirement("GR-WEIGHT-002", "GR-CODE-001")
+@requirement("GR-WEIGHT-002", "GR-CODE-001", "GR-CODE-015")
 def weights_absent(context: Context) -> None:
     """Call GetWeights for two listed layers, some that are not listed, and what is no layer."""
     layers = layers_of(context)
@@ -142,6 +142,7 @@ def _judge_no_layer(context: Context, served: Reply) -> None:
     if reply.code not in OF_AUTHENTICATION:
         why = f"{NO_LAYER!r} ends with {reply.code}: {reply.details}"
         context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, served, reply)
+        context.judge("GR-CODE-015", reply.code != "INTERNAL", why, served, reply)
 
 
 def _served(context: Context, layer: int) -> Iterator[tuple[str, Reply]]:

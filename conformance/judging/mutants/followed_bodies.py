@@ -1,5 +1,6 @@
 """Mutants of bodies, sequences and names; see `followed.py`."""
 
+import html
 import re
 import time
 from collections.abc import Callable
@@ -155,6 +156,30 @@ def of_the_first(asked: Asked, response: Response) -> None:
         response.json["transactions"], response.json["total"] = kept, len(kept)
 
 
+def failed_by_words(called: str, request: Any, answer: Any) -> Any:
+    """Fail at a range of layers in words."""
+    words = called == "GetWeights" and request is not None and " at " in request.shard_range
+    return "INTERNAL" if words else answer
+
+
+def failed_by_misfits(called: str, request: Any, answer: Any) -> Any:
+    """Fail at a tensor of another shape."""
+    misfit = called == "PipelineForward" and request is not None and 9 in request.hidden_shape
+    return "INTERNAL" if misfit else answer
+
+
+def unpacked(called: str, request: Any, answer: Any) -> Any:
+    """Send a checkpoint that is not compressed."""
+    if called != "GetCheckpoint" or not isinstance(answer, dict) or not answer.get("success"):
+        return answer
+    return {**answer, "checkpoint_data": b"data"}
+
+
+def escaped_memo(response: Response) -> None:
+    """Escape the memo of a transfer for a page."""
+    response.json["memo"] = html.escape(response.json["memo"])
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-118", Lost()),
     ("NA-PATCH-119", dotted_only),
@@ -164,11 +189,15 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-041", taken_bodies(lambda value: value == "0.01")),
     ("NA-WALLET-042", fails_at_lists),
     ("NT-RULE-039", without_signature),
+    ("NA-WALLET-032", on(f"{WALLET}/send", escaped_memo, "POST")),
 ]
 GRPC: list[tuple[str, Grpc]] = [
     ("GR-SANE-002", no_number),
     ("GR-NUM-002", as_text),
     ("GR-CKPT-013", sent_but_failed),
+    ("GR-CKPT-014", unpacked),
+    ("GR-CODE-015", failed_by_words),
+    ("GR-CODE-015", failed_by_misfits),
 ]
 # Of texts that are as long each time, and of training and proofs that there need not be.
 HTTP_OF_TOY: list[tuple[str, Http]] = [

@@ -9,6 +9,8 @@ from conformance import messages
 # The only signature that the toy accepts.
 SIGNED = "signed by a peer of the toy"
 CHECKPOINT = {"version": 3, "model_hash": "a" * 64, "phase": "early"}
+# An LZ4 frame with nothing in it.
+DATA = b"\x04\x22\x4d\x18\x60\x70\x73" + bytes(4)
 KNOWN, CLOSEST = 7, 3
 SHAPE, VALUES_BYTES = [1, 2, 8], 64
 # The layers of the model, those that the toy has, and the numbers of its two parts of the model.
@@ -22,7 +24,7 @@ def trained(operation: str, request: Any) -> Any:
     if operation == "GetCheckpoint":
         if request.min_version > 3 or request.model_hash not in ("", "a" * 64):
             return {"success": False, "error_message": "no such checkpoint"}
-        return {**CHECKPOINT, "success": True, "checkpoint_data": b"data", "total_size": 4}
+        return {**CHECKPOINT, "success": True, "checkpoint_data": DATA, "total_size": len(DATA)}
     if operation == "GetWeights":
         return _weights(request.shard_range)
     if request.signature == SIGNED:
