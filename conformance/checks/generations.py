@@ -32,7 +32,10 @@ TRAPS = (
     "{0} %s %(x)s ${y} \\n \\",
     "it's <b>bold</b> & more; -- /*",
     "Größe 日本語 🙂",
+    "nothing: \0, \ufeff, \u202e",
 )
+# Prompts of different lengths, of a few tokens whatever a token is.
+GROWING, ROOM = ("Hello", "Hello there", "Hello there, my friend"), 40
 NO_BOOL: tuple[Json, ...] = ({"on": "yes"}, ["yes", "no"])
 
 
@@ -179,6 +182,27 @@ def inference_stream_type(context: Context) -> None:
         answer = context.infer({**body, "stream": value})
         why = f"stream {brief(value)} was served"
         context.judge("NA-INF-039", not answer.ok, why, control, answer)
+
+
+@requirement("NA-INF-042")
+def inference_room(context: Context) -> None:
+    """POST /inference with prompts of different lengths and the same maximum of tokens."""
+    answers, used = list[Answer](), list[tuple[int, int]]()
+    for prompt in GROWING:
+        answer = context.infer({"prompt": prompt, "max_tokens": ROOM, "temperature": 0})
+        answers.append(answer)
+        usage = (answer.json_object() or {}).get("usage") if answer.ok else None
+        told = usage if isinstance(usage, dict) else {}
+        read, written = told.get("prompt_tokens"), told.get("completion_tokens")
+        if not isinstance(read, int) or not isinstance(written, int):
+            raise Skipped(f"prompt_tokens and completion_tokens are {brief([read, written])}")
+        used.append((read, written))
+    if len({read for read, _ in used}) < len(used):
+        raise Skipped(f"the prompts have as many tokens as each other: {brief(used)}")
+    # A text may end anywhere by itself, but not each time where both together are as many.
+    sums = {read + written for read, written in used}
+    why = f"with max_tokens {ROOM} read and written are {brief(used)}, which always add up"
+    context.judge("NA-INF-042", len(sums) > 1 or max(sums) > ROOM, why, *answers)
 
 
 @requirement("NA-INF-040", "NA-AUTH-022")

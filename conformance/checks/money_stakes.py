@@ -6,7 +6,7 @@ What several stakes become together is not shown; that two places say the same o
 
 import math
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from conformance.checks.history import newest
 from conformance.checks.money import (
@@ -50,7 +50,7 @@ def _term(document: Json, of: str, key: str) -> Json:
     return found[0] if found else None
 
 
-@requirement("NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030")
+@requirement("NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030", "NA-WALLET-045")
 def stake_terms(context: Context) -> None:
     """POST /wallet/stake for longer, still longer and shorter, then /wallet/unstake a part."""
     account = context.target.second
@@ -58,6 +58,7 @@ def stake_terms(context: Context) -> None:
         raise Skipped("the target declares no second_token")
     before = read_money(context, account)
     sums, starts, dates = before.staked, [], [date.min, date.min]
+    longest = _locked_days(before)
     terms = (*LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
     for days in terms:
         answer, result, amount = staked(context, account, days)
@@ -71,6 +72,9 @@ def stake_terms(context: Context) -> None:
             why = f"duration_days is {named} for a stake of {days} days"
             # A stake that is merged with others may be locked for longer.
             context.judge("NA-WALLET-027", named >= days, why, answer)
+            if days >= longest:
+                context.judge("NA-WALLET-045", named <= days, why, before.answer, answer)
+        longest = max(longest, days)
         after = read_money(context, account)
         ends = day(_term(result, "stake", "unlock_date"))
         dates += [ends] if ends else []
@@ -84,6 +88,17 @@ def stake_terms(context: Context) -> None:
             # A part no larger than the smallest stake, so that all of them but one are left.
             _judge_balance(context, left.staked, sorted(dates)[-2], left.answer, left)
         break
+
+
+def _locked_days(before: Money) -> float:
+    """Return for how many days more something is locked; no end is known of infinity."""
+    if before.staked == 0:
+        return 0
+    ends = day(_term(before.document, "staking", "unlock_date"))
+    days = _term(before.document, "staking", "duration_days")
+    if ends is None or not is_int(days):
+        return math.inf
+    return max(int(days), (ends - datetime.now(UTC).date()).days)
 
 
 def _judge_balance(

@@ -4,6 +4,7 @@ A target declares one public key and one request ID. The account is also tried w
 """
 
 import re
+from collections.abc import Iterator
 
 from conformance.checks.native import judge_contents, native_get
 from conformance.checks.passes import FOUND_SINCE
@@ -13,7 +14,7 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
-from conformance.strictjson import brief
+from conformance.strictjson import Json, brief
 
 TOO_MANY = 429
 _KEY = re.compile(r"0[23][0-9a-fA-F]{64}\Z", re.ASCII)
@@ -73,6 +74,8 @@ def _other(text: str) -> str:
 
 # The first edition in which a request is read several times.
 AGAIN_SINCE, TIMES = 4, 3
+# What the document calls a job that is not done.
+PENDING = "pending"
 
 
 def _read_again(context: Context, answer: Answer) -> None:
@@ -84,7 +87,7 @@ def _read_again(context: Context, answer: Answer) -> None:
     context.judge("NT-ROUTE-011", len(gone) < TIMES, why, answer, *again)
 
 
-@requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028")
+@requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028", "NT-RULE-041")
 def native_request(context: Context) -> None:
     """GET the declared inference request, which was made recently."""
     answer = native_get(context, "/api/inference/request", {"id": context.target.request_id})
@@ -97,3 +100,16 @@ def native_request(context: Context) -> None:
         other = native_get(context, "/api/inference/request", query)
         same = other.ok and other.body == answer.body
         context.judge("NT-RULE-028", not same, "another id has the same record", answer, other)
+        if context.edition >= AGAIN_SINCE:
+            waits = other.ok and PENDING in (text.lower() for text in _texts(other.json_object()))
+            why = f"an id that nobody has: {brief(other.json_object())}"
+            context.judge("NT-RULE-041", not waits, why, other)
+
+
+def _texts(document: Json) -> Iterator[str]:
+    """Yield the texts in a document, without the names of its fields."""
+    if isinstance(document, str):
+        yield document
+    inner = document.values() if isinstance(document, dict) else document
+    for value in inner if isinstance(document, dict | list) else ():
+        yield from _texts(value)

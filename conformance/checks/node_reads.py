@@ -12,6 +12,9 @@ from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.times import date_fault
 
 _HOST_PORT = re.compile(r".+:\d{1,5}\Z", re.ASCII)
+# The first edition for which a URL is no address.
+NO_URL_SINCE = 4
+_NOT_A_HOST = re.compile(r"[/@\s]")
 
 STATUS = Resource("status", "/status", "NA-ROUTE-001", auth=False)
 METRICS = Resource("metrics", "/metrics", "NA-ROUTE-002", auth=False)
@@ -164,6 +167,8 @@ def _peers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     addresses = [item for item in lookup(listed, "peers[].address") if isinstance(item, str)]
     if addresses:
         wrong = [address for address in addresses if not _HOST_PORT.match(address)]
+        if context.edition >= NO_URL_SINCE:
+            wrong += [address for address in addresses if _NOT_A_HOST.search(address)]
         context.judge("NA-SANE-008", not wrong, f"addresses {brief(wrong)}", answer)
 
 

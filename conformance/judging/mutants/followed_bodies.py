@@ -4,6 +4,7 @@ import html
 import re
 import time
 from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, Grpc, Http, inference, on, put
@@ -180,6 +181,36 @@ def escaped_memo(response: Response) -> None:
     response.json["memo"] = html.escape(response.json["memo"])
 
 
+def room_of_both(body: Any, response: Response) -> None:
+    """Count the tokens of the prompt among those of max_tokens."""
+    usage = response.json["usage"]
+    usage["completion_tokens"] = max(1, body.get("max_tokens", 100) - usage["prompt_tokens"])
+    usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+    response.json["tokens_generated"] = usage["completion_tokens"]
+
+
+def peers_as_urls(response: Response) -> None:
+    """Name peers by their URLs."""
+    for peer in response.json["peers"]:
+        peer["address"] = f"http://{peer['address']}"
+
+
+def whole_months(response: Response) -> None:
+    """Lock a stake for whole months."""
+    stake = response.json["stake"]
+    stake["duration_days"] = -(-stake["duration_days"] // 30) * 30
+    begins = date.fromisoformat(stake["start_date"])
+    stake["unlock_date"] = (begins + timedelta(stake["duration_days"])).isoformat()
+
+
+def waits_for_any(asked: Asked, response: Response) -> None:
+    """Show each request that is not known as one that waits."""
+    unknown = asked.query.endswith(("0badc0de", "deadbeef"))
+    if asked.path == "/api/inference/request" and unknown:
+        waiting = Response(json={"id": "another", "status": "pending"})
+        response.__dict__.update(waiting.__dict__)
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-118", Lost()),
     ("NA-PATCH-119", dotted_only),
@@ -189,6 +220,9 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-041", taken_bodies(lambda value: value == "0.01")),
     ("NA-WALLET-042", fails_at_lists),
     ("NT-RULE-039", without_signature),
+    ("NT-RULE-041", waits_for_any),
+    ("NA-SANE-008", on("/api/v1/peers", peers_as_urls)),
+    ("NA-WALLET-045", on(f"{WALLET}/stake", whole_months, "POST")),
     ("NA-WALLET-032", on(f"{WALLET}/send", escaped_memo, "POST")),
 ]
 GRPC: list[tuple[str, Grpc]] = [
@@ -203,6 +237,7 @@ GRPC: list[tuple[str, Grpc]] = [
 HTTP_OF_TOY: list[tuple[str, Http]] = [
     ("NA-WALLET-044", of_the_first),
     ("NA-INF-041", inference(by_pattern)),
+    ("NA-INF-042", inference(room_of_both)),
     ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
     ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
 ]

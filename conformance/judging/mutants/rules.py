@@ -296,6 +296,7 @@ TOGETHER = {
     # Two sentences say the same of one figure: one of its kind, one of its relation to another.
     "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022"},
     "NA-WALLET-003": {"NA-WALLET-022"},
+    "NA-WALLET-045": {"NA-WALLET-028"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},
