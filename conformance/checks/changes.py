@@ -97,7 +97,9 @@ def config_mixed(context: Context) -> None:
         restore(context, original)
 
 
-@requirement("NA-PATCH-104", "NA-PATCH-116", *resource_ids("status"))
+@requirement(
+    "NA-PATCH-104", "NA-PATCH-116", *resource_ids("status"), *resource_ids("training-global")
+)
 def config_enabled(context: Context) -> None:
     """PATCH training.enabled to its opposite, compare the status, and turn it back."""
     found = lookup(read_config(context), ENABLED)
@@ -113,6 +115,12 @@ def config_enabled(context: Context) -> None:
             why = f"{ENABLED} was changed to {not found[0]}, and is {brief(shown)}"
             context.judge("NA-PATCH-104", shown != found, why, changed)
         _compare(context, changed)
+        if context.edition >= SHOWN_SINCE:
+            # Whatever an answer holds is judged, whichever check asked for it.
+            for path in ("/training/global", "/training/verify"):
+                context.api("GET", path, prefix="/api")
+            for path in ("/metrics", "/network", "/health"):
+                context.api("GET", path)
     finally:
         patch(context, nested({ENABLED: found[0]}))
         if lookup(read_config(context), ENABLED) != found:

@@ -26,9 +26,11 @@ from conformance.strictjson import Json, is_number
 
 # The first edition in which a refused unstake is followed in the balance.
 REFUSED_SINCE = 4
+# A cost so many times as large as what is taken is no matter of rounding.
+FAR_ABOVE = 2
 
 
-@requirement("NA-WALLET-023")
+@requirement("NA-WALLET-023", "NA-WALLET-046")
 def money_charged(context: Context) -> None:
     """POST /inference, short, long and with an early end; compare cost and loss of the balance."""
     _judge_charge(context, {"prompt": "Hello", "max_tokens": 3})
@@ -56,6 +58,9 @@ def _judge_charge(context: Context, body: dict[str, Json]) -> None:
         if abs(lost) > EXACT:
             held = lost <= float(cost[0]) + EXACT
             compared.note("NA-WALLET-023", held, why, before[0].answer, answer, after.answer)
+            if context.edition >= REFUSED_SINCE:
+                held = float(cost[0]) <= FAR_ABOVE * lost
+                compared.note("NA-WALLET-046", held, why, before[0].answer, answer, after.answer)
         if compared.clean:
             break
     compared.conclude()

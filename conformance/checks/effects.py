@@ -1,7 +1,7 @@
 """Interface 2.1, 4.1 and 6: what a default means, and where a stream has to do what a result does.
 
-Nothing here needs the same text twice. A generation is compared with another one only by counts
-that its text does not change.
+A generation is compared with another one by counts that its text does not change, and by its text
+only where that has been the same each time.
 """
 
 from conformance.checks.counting import counted, counted_after
@@ -17,6 +17,8 @@ from conformance.sse import read
 from conformance.strictjson import Json, brief, is_int
 
 PROMPT = "Once upon a time"
+# So many tokens that one may be lost among them.
+LONGER = 20
 
 
 def _tokens(context: Context, body: dict[str, Json]) -> tuple[Answer, int]:
@@ -75,6 +77,31 @@ def stream_stop(context: Context) -> None:
     behind = [texts[at + 1 :] for at, text in enumerate(texts) if stop in text]
     why = f"{stop!r} is followed by {brief(behind[:1])}"
     context.judge("NA-SSE-016", not any(behind), why, first, second)
+
+
+@requirement("NA-SSE-018")
+def stream_whole(context: Context) -> None:
+    """Send one prompt in turn with a stream and without, at temperature 0; compare the texts."""
+    body: dict[str, Json] = {"prompt": PROMPT, "max_tokens": LONGER, "temperature": 0}
+    plain, streamed, shown = set[str](), set[str](), list[Answer]()
+    for _ in range(TRIES):
+        answer, values = stream_values(context, {"max_tokens": LONGER})
+        tokens = [value.get("token") for value in values if not is_final(value)]
+        result = context.infer(body)
+        text = (result.json_object() or {}).get("text")
+        if not result.ok or not isinstance(text, str):
+            raise Skipped(f"POST /inference was answered with status {result.status}")
+        # Spaces between tokens may be left to the reader, and those around a text be cut.
+        plain.add("".join(text.split()))
+        streamed.add("".join("".join(map(str, tokens)).split()))
+        shown += [answer, result]
+    if len(plain) > 1 or len(streamed) > 1:
+        raise Skipped("texts with temperature 0 are not always the same")
+    whole, found = plain.pop(), streamed.pop()
+    letters = iter(whole)
+    lacks = len(found) < len(whole) and all(letter in letters for letter in found)
+    why = f"the stream has {brief(found)}, the result {brief(whole)}"
+    context.judge("NA-SSE-018", not lacks, why, *shown[-2:])
 
 
 @requirement("NA-SSE-017")

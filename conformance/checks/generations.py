@@ -73,7 +73,7 @@ def _judge(context: Context, stops: list[str], text: str, *shown: Answer) -> Non
 
 @requirement("NA-INF-041")
 def inference_stops_exactly(context: Context) -> None:
-    """Repeat a request with stop sequences that resemble a piece of its text, but are not in it."""
+    """Repeat a request with stop sequences that its text resembles, but that are not in it."""
     body: dict[str, Json] = {"prompt": PROMPTS[0], "max_tokens": 24, "temperature": 0}
     first = context.infer(body)
     text = (first.json_object() or {}).get("text")
@@ -103,10 +103,12 @@ def inference_stops_exactly(context: Context) -> None:
 
 
 def _resembling(text: str) -> list[str]:
-    """Return sequences that only a lenient reader finds in the text: by a pattern, or its case."""
+    """Return sequences that only a lenient reader finds in the text, or looks for elsewhere."""
     third = len(text) // 3
     piece = text[third : third + 3]
     found = [f"{piece[0]}.{piece[2]}", piece.swapcase(), f"{piece.strip()} \n\t"]
+    # A sequence in the prompt is not in the text.
+    found.append(PROMPTS[0][:6])
     return [stop for stop in found if stop.strip() and stop not in text]
 
 

@@ -19,7 +19,6 @@ from conformance.checks.money import (
     still,
 )
 from conformance.checks.reading import resource_ids
-from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -39,12 +38,14 @@ def _has(context: Context, available: float) -> bool:
     return near(context, read_money(context, context.target.valid).available, available)
 
 
-def _fee(answer: Answer) -> float:
+def fee_of(answer: Answer) -> float:
+    """Return the fee in the result of a transfer, 0 without one."""
     fee = (answer.json_object() or {}).get("fee")
     return float(fee) if is_number(fee) else 0.0
 
 
-def _require_budget(context: Context, amount: float) -> None:
+def require_budget(context: Context, amount: float) -> None:
+    """Raise `Skipped` where the run may not spend so much more."""
     if context.budget.left < amount:
         raise Skipped(f"the budget of {context.budget.limit:g} is used up")
 
@@ -61,11 +62,11 @@ def money_returned(context: Context) -> None:
         address = before[0].document.get("address")
         if not isinstance(address, str) or before[0].available < 2 * AMOUNT:
             raise Skipped("there is no address, or too little is available")
-        _require_budget(context, AMOUNT)
+        require_budget(context, AMOUNT)
         sent = _send(context, address)
         if not sent.ok:
             raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
-        fee = _fee(sent)
+        fee = fee_of(sent)
         context.budget.charge(fee)
         after = still(context, first)
         if after is None:
@@ -96,11 +97,11 @@ def money_at_once(context: Context) -> None:
             raise Skipped("there are no two accounts")
         if before[0].available < 3 * AT_ONCE * AMOUNT:
             raise Skipped("too little is available")
-        _require_budget(context, AT_ONCE * AMOUNT)
+        require_budget(context, AT_ONCE * AMOUNT)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             sent = list(pool.map(partial(_send, context), [address] * AT_ONCE))
         taken = [answer for answer in sent if answer.ok]
-        cost = sum(AMOUNT + _fee(answer) for answer in taken)
+        cost = sum(AMOUNT + fee_of(answer) for answer in taken)
         context.budget.charge(cost)
         if not taken:
             raise Skipped(f"POST /wallet/send was answered with status {sent[0].status}")
@@ -114,54 +115,6 @@ def money_at_once(context: Context) -> None:
         if compared.clean:
             break
     compared.conclude()
-
-
-# Letters that a store or a terminal might drop.
-FOREIGN = "für 日本 ✓"
-# Letters that a page or a query would escape.
-MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
-# A memo of a length that a column or a screen might cut, with blanks at its ends.
-TALE = " conformance, " + "one transfer after the other, " * 4
-
-
-@requirement("NA-WALLET-032", "NA-WALLET-034", *resource_ids("transfer"))
-def memo_kept(context: Context) -> None:
-    """POST /wallet/send with memos of odd letters, of many and of none, and read the result."""
-    own = read_money(context, context.target.second).document.get("address")
-    if context.target.second_token is None or not isinstance(own, str):
-        raise Skipped("there are no two accounts")
-    known = _sends_to(context, own)
-    sent = _send_memo(context, own, FOREIGN)
-    if not sent.ok:
-        raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
-    if context.edition >= LONG_SINCE:
-        eventually(lambda: bool(_sends_to(context, own) - known))
-        new = len(_sends_to(context, own) - known)
-        why = f"one transfer with the memo {brief(FOREIGN)} is listed as {new} sends"
-        context.judge("NA-WALLET-034", new <= 1, why, sent)
-        # A memo may be refused for its length, but not cut.
-        _send_memo(context, own, TALE)
-        _send_memo(context, own, MARKUP)
-        _send_memo(context, own, "")
-
-
-def _sends_to(context: Context, address: str) -> set[str]:
-    rows = [row for row in newest(context)[2] if row.get("type") == "send"]
-    return {str(row.get("id")) for row in rows if row.get("to") == address}
-
-
-def _send_memo(context: Context, to: str, memo: str) -> Answer:
-    """Send with a memo, and rule on the one in the result, if there is any."""
-    _require_budget(context, AMOUNT)
-    body: dict[str, Json] = {"to": to, "amount": AMOUNT, "memo": memo}
-    sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
-    found = (sent.json_object() or {}).get("memo")
-    if sent.ok:
-        context.budget.charge(AMOUNT + _fee(sent))
-    if sent.ok and memo and isinstance(found, str):
-        why = f"the memo {brief(memo)} is {brief(found)} in the result"
-        context.judge("NA-WALLET-032", found == memo, why, sent)
-    return sent
 
 
 # Large beside any fee.
@@ -210,7 +163,7 @@ def money_in_whole_units(context: Context) -> None:
         raise Skipped("there is no address, or too little is available")
     compared = Comparison(context)
     for _ in range(TRIES):
-        _require_budget(context, AMOUNT)
+        require_budget(context, AMOUNT)
         sent = [_send_unit(context, address, amount) for amount in (UNIT, float(UNIT))]
         statuses = [answer.status for answer in sent]
         if not any(answer.ok for answer in sent):
@@ -227,14 +180,14 @@ def _send_unit(context: Context, address: str, amount: float) -> Answer:
     answer = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
     if answer.ok:
         # The unit stays with the account: the fee is what it costs.
-        context.budget.charge(_fee(answer))
+        context.budget.charge(fee_of(answer))
     return answer
 
 
 # Far above what the suite sends elsewhere; an account that has less sends a part of what it has.
 LARGE, PART = 25, 4
-# As many decimals as an account shows at least; and less than the suite sends elsewhere.
-ODD, TINY = 0.0125, 0.004
+# As many decimals as an account shows at least.
+ODD = 0.0125
 
 
 @requirement("NA-WALLET-039", "NA-WALLET-001", *resource_ids("transactions"))
@@ -266,14 +219,14 @@ def _move(
     before = still(context, sender, receiver)
     if before is None:
         return False
-    _require_budget(context, AMOUNT)
+    require_budget(context, AMOUNT)
     body = {**body, "memo": MEMO}
     sent = context.api("POST", "/wallet/send", credential=sender, json_body=body)
     if sent.status in REFUSED:
         # How many decimals an amount may have is not said.
         body["amount"] = math.floor(float(str(body["amount"])))
         sent = context.api("POST", "/wallet/send", credential=sender, json_body=body)
-    amount, fee = float(str(body["amount"])), _fee(sent)
+    amount, fee = float(str(body["amount"])), fee_of(sent)
     if not sent.ok:
         raise Skipped(f"POST /wallet/send of {amount:g} was answered with status {sent.status}")
     # The amount stays with the operator.
@@ -299,32 +252,6 @@ def _move(
     return held
 
 
-@requirement("NA-WALLET-035")
-def memo_left_out(context: Context) -> None:
-    """POST /wallet/send without a memo, and of next to nothing; look for both in the list."""
-    own = read_money(context, context.target.second).document.get("address")
-    if context.target.second_token is None or not isinstance(own, str):
-        raise Skipped("there are no two accounts")
-    bodies: list[dict[str, Json]] = [{"to": own, "amount": AMOUNT}]
-    if context.edition >= LONG_SINCE:
-        # How small an amount may be is not said.
-        bodies.append({"to": own, "amount": TINY, "memo": MEMO})
-    for body in bodies:
-        _require_budget(context, AMOUNT)
-        sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
-        ident = (sent.json_object() or {}).get("transaction_id")
-        if not sent.ok or not isinstance(ident, str):
-            raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
-        context.budget.charge(AMOUNT + _fee(sent))
-        held = eventually(partial(_is_listed, context, ident))
-        why = f"{brief(ident)}, of {brief(body)}, is not listed"
-        context.judge("NA-WALLET-035", held, why, sent, newest(context)[0])
-
-
-def _is_listed(context: Context, ident: str) -> bool:
-    return ident in [row.get("id") for row in newest(context)[2]]
-
-
 @requirement("NA-ERR-024")
 def money_whole(context: Context) -> None:
     """POST /wallet/send all that the second account has, so that nothing is left for the fee."""
@@ -335,9 +262,9 @@ def money_whole(context: Context) -> None:
     own = read_money(context, second).document.get("address")
     if not isinstance(address, str) or not isinstance(own, str) or address == own:
         raise Skipped("there are no two accounts")
-    _require_budget(context, AMOUNT)
+    require_budget(context, AMOUNT)
     small = _send(context, own)
-    fee = _fee(small)
+    fee = fee_of(small)
     if not small.ok or fee <= 0:
         raise Skipped(f"a transfer has no fee, status {small.status}")
     context.budget.charge(AMOUNT + fee)
@@ -356,7 +283,7 @@ def money_whole(context: Context) -> None:
             # Between the operator's own accounts; back it goes.
             body = {"to": own, "amount": amount, "memo": MEMO}
             context.api("POST", "/wallet/send", credential=first, json_body=body)
-            free = _fee(sent) <= 0
+            free = fee_of(sent) <= 0
             compared.note("NA-ERR-024", free, why, small, before[0].answer, sent)
         elif sent.status == 402:
             compared.note("NA-ERR-024", True, why, small, sent)

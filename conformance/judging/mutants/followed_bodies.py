@@ -44,10 +44,20 @@ def by_pattern(body: dict[str, Any], response: Response) -> None:
     text, stops = response.json["text"], body.get("stop") or []
     found = [match.start() for stop in stops if (match := re.search(stop, text))]
     if found:
-        response.json["text"] = text[: min(found)]
-        made = len(response.json["text"].split())
-        response.json["tokens_generated"] = response.json["usage"]["completion_tokens"] = made
-        response.json["usage"]["total_tokens"] = response.json["usage"]["prompt_tokens"] + made
+        _end(response, min(found))
+
+
+def by_prompt(body: dict[str, Any], response: Response) -> None:
+    """Look for stop sequences in the prompt."""
+    if any(stop in body["prompt"] for stop in body.get("stop") or []):
+        _end(response, 0)
+
+
+def _end(response: Response, length: int) -> None:
+    response.json["text"] = response.json["text"][:length]
+    made = len(response.json["text"].split())
+    response.json["tokens_generated"] = response.json["usage"]["completion_tokens"] = made
+    response.json["usage"]["total_tokens"] = response.json["usage"]["prompt_tokens"] + made
 
 
 def without_signature(asked: Asked, response: Response) -> None:
@@ -189,6 +199,42 @@ def room_of_both(body: Any, response: Response) -> None:
     response.json["tokens_generated"] = usage["completion_tokens"]
 
 
+def dearer(body: Any, response: Response) -> None:
+    """Name the cost of a thousand such requests."""
+    response.json["cost"]["amount"] *= 1000
+
+
+def last_lost(body: Any, response: Response) -> None:
+    """Lose the last token of a stream."""
+    events = response.events or []
+    if len(events) > 2:
+        del events[-2]
+
+
+class OnlyKnown:
+    """A history without transfers to an address whose balance nobody has asked for."""
+
+    def __init__(self) -> None:
+        self.known = {"somebody"}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Learn addresses, and leave out the other ones."""
+        if response.status == 200 and asked.path == f"{WALLET}/balance":
+            self.known.add(response.json["address"])
+        if response.status == 200 and asked.path == f"{WALLET}/transactions":
+            rows = response.json["transactions"]
+            kept = [row for row in rows if row["type"] != "send" or row.get("to") in self.known]
+            response.json["total"] -= len(rows) - len(kept)
+            response.json["transactions"] = kept
+
+
+def older_by_hash(called: str, request: Any, answer: Any) -> Any:
+    """Leave out the version of a checkpoint that is asked for by its hash."""
+    if called != "GetCheckpoint" or request is None or not request.model_hash:
+        return answer
+    return {**answer, "version": 0} if answer.get("success") else answer
+
+
 def peers_as_urls(response: Response) -> None:
     """Name peers by their URLs."""
     for peer in response.json["peers"]:
@@ -222,6 +268,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-039", without_signature),
     ("NT-RULE-041", waits_for_any),
     ("NA-SANE-008", on("/api/v1/peers", peers_as_urls)),
+    ("NA-WALLET-046", inference(dearer)),
+    ("NA-WALLET-047", OnlyKnown()),
     ("NA-WALLET-045", on(f"{WALLET}/stake", whole_months, "POST")),
     ("NA-WALLET-032", on(f"{WALLET}/send", escaped_memo, "POST")),
 ]
@@ -229,6 +277,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-SANE-002", no_number),
     ("GR-NUM-002", as_text),
     ("GR-CKPT-013", sent_but_failed),
+    ("GR-CKPT-012", older_by_hash),
     ("GR-CKPT-014", unpacked),
     ("GR-CODE-015", failed_by_words),
     ("GR-CODE-015", failed_by_misfits),
@@ -237,7 +286,9 @@ GRPC: list[tuple[str, Grpc]] = [
 HTTP_OF_TOY: list[tuple[str, Http]] = [
     ("NA-WALLET-044", of_the_first),
     ("NA-INF-041", inference(by_pattern)),
+    ("NA-INF-041", inference(by_prompt)),
     ("NA-INF-042", inference(room_of_both)),
+    ("NA-SSE-018", inference(last_lost, stream=True)),
     ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
     ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
 ]

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from conformance.checks.native_pages import LONG
-from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, on
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, on, put
 from conformance.judging.toy.answers import Asked, Response, error
 
 WALLET, STATUS = "/api/v1/wallet", "/api/v1/status"
@@ -186,17 +186,18 @@ def spaced(response: Response) -> None:
 
 
 class NullWhenOff:
-    """A node whose status has no loss while training is off."""
+    """A node that shows no loss at one place while training is off."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str, place: str) -> None:
         self.off = False
+        self.path, self.change = path, put(place, None)
 
     def __call__(self, asked: Asked, response: Response) -> None:
         """Follow the configuration."""
         if asked.path == CONFIG and response.status == 200 and asked.method == "PATCH":
             self.off = asked.body.get("training", {}).get("enabled") is False
-        if asked.path == STATUS and response.status == 200 and self.off:
-            response.json["training"]["loss"] = None
+        if asked.path == self.path and response.status == 200 and self.off:
+            self.change(response)
 
 
 def no_short_usage(response: Response) -> None:
@@ -315,7 +316,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-022", RefusedWhenBusy()),
     ("NA-AUTH-022", refused_among_many),
     ("GEN-020", on(f"{WALLET}/transactions", spaced)),
-    ("NA-STATUS-024", NullWhenOff()),
+    ("NA-STATUS-024", NullWhenOff(STATUS, "training.loss")),
+    ("TR-GLOBAL-034", NullWhenOff("/api/training/global", "local.current_loss")),
     ("NA-INF-RESULT-009", on(INFERENCE, no_short_usage, "POST")),
     ("NA-SEND-012", on(f"{WALLET}/send", no_empty_memo, "POST")),
     ("NT-RULE-038", registers),

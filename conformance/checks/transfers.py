@@ -1,0 +1,129 @@
+"""Interface 2.1 and 4.1: what a transfer says, and to whom it may go."""
+
+from functools import partial
+from string import ascii_lowercase, ascii_uppercase, hexdigits
+
+from conformance.checks.history import newest
+from conformance.checks.money import eventually, read_money
+from conformance.checks.payments import fee_of, require_budget
+from conformance.checks.reading import resource_ids
+from conformance.checks.stream import LONG_SINCE
+from conformance.checks.wallet import AMOUNT, MEMO
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+# Letters that a store or a terminal might drop.
+FOREIGN = "für 日本 ✓"
+# Letters that a page or a query would escape.
+MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
+# A memo of a length that a column or a screen might cut, with blanks at its ends.
+TALE = " conformance, " + "one transfer after the other, " * 4
+
+
+@requirement("NA-WALLET-032", "NA-WALLET-034", *resource_ids("transfer"))
+def memo_kept(context: Context) -> None:
+    """POST /wallet/send with memos of odd letters, of many and of none, and read the result."""
+    own = read_money(context, context.target.second).document.get("address")
+    if context.target.second_token is None or not isinstance(own, str):
+        raise Skipped("there are no two accounts")
+    known = _sends_to(context, own)
+    sent = _send_memo(context, own, FOREIGN)
+    if not sent.ok:
+        raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+    if context.edition >= LONG_SINCE:
+        eventually(lambda: bool(_sends_to(context, own) - known))
+        new = len(_sends_to(context, own) - known)
+        why = f"one transfer with the memo {brief(FOREIGN)} is listed as {new} sends"
+        context.judge("NA-WALLET-034", new <= 1, why, sent)
+        # A memo may be refused for its length, but not cut.
+        _send_memo(context, own, TALE)
+        _send_memo(context, own, MARKUP)
+        _send_memo(context, own, "")
+
+
+def _sends_to(context: Context, address: str) -> set[str]:
+    rows = [row for row in newest(context)[2] if row.get("type") == "send"]
+    return {str(row.get("id")) for row in rows if row.get("to") == address}
+
+
+def _send_memo(context: Context, to: str, memo: str) -> Answer:
+    """Send with a memo, and rule on the one in the result, if there is any."""
+    require_budget(context, AMOUNT)
+    body: dict[str, Json] = {"to": to, "amount": AMOUNT, "memo": memo}
+    sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
+    found = (sent.json_object() or {}).get("memo")
+    if sent.ok:
+        context.budget.charge(AMOUNT + fee_of(sent))
+    if sent.ok and memo and isinstance(found, str):
+        why = f"the memo {brief(memo)} is {brief(found)} in the result"
+        context.judge("NA-WALLET-032", found == memo, why, sent)
+    return sent
+
+
+# Less than the suite sends elsewhere.
+TINY = 0.004
+
+
+@requirement("NA-WALLET-035")
+def memo_left_out(context: Context) -> None:
+    """POST /wallet/send without a memo, and of next to nothing; look for both in the list."""
+    own = read_money(context, context.target.second).document.get("address")
+    if context.target.second_token is None or not isinstance(own, str):
+        raise Skipped("there are no two accounts")
+    bodies: list[dict[str, Json]] = [{"to": own, "amount": AMOUNT}]
+    if context.edition >= LONG_SINCE:
+        # How small an amount may be is not said.
+        bodies.append({"to": own, "amount": TINY, "memo": MEMO})
+    for body in bodies:
+        require_budget(context, AMOUNT)
+        sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
+        ident = (sent.json_object() or {}).get("transaction_id")
+        if not sent.ok or not isinstance(ident, str):
+            raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+        context.budget.charge(AMOUNT + fee_of(sent))
+        held = eventually(partial(_is_listed, context, ident))
+        why = f"{brief(ident)}, of {brief(body)}, is not listed"
+        context.judge("NA-WALLET-035", held, why, sent, newest(context)[0])
+
+
+def _is_listed(context: Context, ident: str) -> bool:
+    return ident in [row.get("id") for row in newest(context)[2]]
+
+
+# So many letters at the end of an address are changed.
+CHANGED = 8
+# Ranges within which a letter of a hexadecimal address, or of another one, stays what it is.
+_HEX, _ANY = ("0123456789", "abcdef", "ABCDEF"), ("0123456789", ascii_lowercase, ascii_uppercase)
+
+
+@requirement("NA-WALLET-047", *resource_ids("transfer"), *resource_ids("transactions"))
+def send_to_stranger(context: Context) -> None:
+    """POST /wallet/send to an address like the account's own that nobody uses, and look for it."""
+    own = read_money(context, context.target.valid).document.get("address")
+    if not isinstance(own, str) or not own:
+        raise Skipped("the account has no address")
+    stranger = own[:-CHANGED] + _other(own[-CHANGED:])
+    require_budget(context, AMOUNT)
+    body: dict[str, Json] = {"to": stranger, "amount": AMOUNT, "memo": MEMO}
+    sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
+    ident = (sent.json_object() or {}).get("transaction_id")
+    if not sent.ok or not isinstance(ident, str) or stranger == own:
+        raise Skipped(f"a transfer to an unknown address was answered with status {sent.status}")
+    context.budget.charge(AMOUNT + fee_of(sent))
+    held = eventually(lambda: bool({ident, stranger} & _listed(context)))
+    why = f"the transfer {brief(ident)} to {brief(stranger)} is not listed"
+    context.judge("NA-WALLET-047", held, why, sent, newest(context)[0])
+
+
+def _other(tail: str) -> str:
+    """Return another end of an address, of the same kinds of letters."""
+    ranges = _HEX if all(letter in hexdigits for letter in tail) else _ANY
+    following = {a: b for each in ranges for a, b in zip(each, each[1:] + each[0], strict=True)}
+    return "".join(following.get(letter, letter) for letter in tail)
+
+
+def _listed(context: Context) -> set[str]:
+    return {str(row.get(key)) for row in newest(context)[2] for key in ("id", "to")}
