@@ -1,6 +1,7 @@
 """The checks. Importing this package registers all of them."""
 
 from conformance.checks import (
+    accounts,
     auth,
     batches,
     changes,
@@ -19,6 +20,7 @@ from conformance.checks import (
     money_bodies,
     money_stakes,
     native,
+    native_identity,
     native_named,
     native_pages,
     native_rpc,
@@ -51,6 +53,7 @@ from conformance.checks import (
 )
 
 __all__ = [
+    "accounts",
     "auth",
     "batches",
     "changes",
@@ -69,6 +72,7 @@ __all__ = [
     "money_bodies",
     "money_stakes",
     "native",
+    "native_identity",
     "native_named",
     "native_pages",
     "native_rpc",

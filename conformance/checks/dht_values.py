@@ -235,12 +235,13 @@ def _judge_length(context: Context, operation: str, length: int, reply: Reply) -
         context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
 
 
-@requirement("DH-026")
+@requirement("DH-026", "DH-028")
 def dht_responder(context: Context) -> None:
-    """Call DHTPing, and look for the port of the responder."""
+    """Call DHTPing, and look for the address of the responder."""
     reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
     answer = _parsed("DHTPingResponse", reply)
     if answer is None or not answer.HasField("responder"):
         raise Skipped(f"DHTPing ended with {reply.code}, or names no responder")
     port = answer.responder.port
     context.judge("DH-026", 0 < port < 65536, f"the port of the responder is {port}", reply)
+    context.judge("DH-028", bool(answer.responder.ip), "the responder has no ip", reply)

@@ -195,6 +195,14 @@ def inference_refused(context: Context) -> None:
     for bad in (*strategies.SURELY_BAD, *texts):
         refuse(bad.requirement, context.infer(bad.body), bad.body)
 
+    for bad in strategies.SURELY_BAD if context.edition >= NEARLY_SINCE else ():
+        if not isinstance(bad.body, dict) or "stream" in bad.body:
+            continue
+        answer = context.infer({**bad.body, "stream": True})
+        # A failure may be told within the stream, which then has no tokens.
+        if not answer.ok or b'"token"' in answer.body:
+            refuse(bad.requirement, answer, {**bad.body, "stream": True})
+
     def send_bytes(content: bytes) -> None:
         answer = context.api("POST", "/inference", credential=context.target.valid, content=content)
         refuse("NA-INF-021", answer, content.decode("utf-8", "replace"))

@@ -127,13 +127,15 @@ def native_legacy(context: Context) -> None:
         )
 
 
-@requirement("NT-RULE-038")
+@requirement("NT-RULE-038", "NT-RULE-042")
 def native_register(context: Context) -> None:
     """POST an empty object to the old registration endpoints that the target declares."""
     for path in context.target.legacy_gone:
         answer = context.http.call("POST", path, json_body={})
         why = f"POST {path} with an empty object: status {answer.status}"
         context.judge("NT-RULE-038", not answer.ok, why, answer)
+        if not answer.ok:
+            context.judge("NT-RULE-042", answer.status == 410, why, answer)
 
 
 # -- what needs a declaration ----------------------------------------------------------------------

@@ -217,12 +217,12 @@ def _judge_given(
             return
     elif not served:
         return
-    older = served and (found.model_hash, found.checkpoint_data) == (
-        known.model_hash, known.checkpoint_data) and found.version < known.version  # fmt: skip
-    if older and context.edition >= ODD_SINCE:
-        why = f"that of version {known.version} has version {found.version} by {condition}"
-        context.fails("GR-CKPT-012", why, reply)
-        return
+    if found is not None and served and context.edition >= ODD_SINCE:
+        same = found.model_hash == known.model_hash
+        if same and found.checkpoint_data == known.checkpoint_data:
+            why = f"that of version {known.version} has version {found.version} by {condition}"
+            context.judge("GR-CKPT-012", found.version >= known.version, why, reply)
+            return
     context.judge("GR-CKPT-012", served, f"the checkpoint with {condition} is refused", reply)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
 
-from conformance.judging.hooks import CONFIG, Grpc, Http, inference, on, put
+from conformance import messages
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.node import TOKEN
 
@@ -235,6 +236,52 @@ def older_by_hash(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "version": 0} if answer.get("success") else answer
 
 
+def nowhere(called: str, request: Any, answer: Any) -> Any:
+    """Leave out the ip of the responder."""
+    if called != "DHTPing" or not isinstance(answer, dict):
+        return answer
+    there: Any = messages.make("DHTNodeInfo")
+    there.CopyFrom(answer["responder"])
+    there.ip = ""
+    return {**answer, "responder": there}
+
+
+def only_get(asked: Asked, response: Response) -> None:
+    """Take no POST at an old endpoint."""
+    if response.status == 410 and asked.method == "POST":
+        response.__dict__.update(error(405, "INVALID_REQUEST", "GET only").__dict__)
+
+
+def hot_streams(asked: Asked, response: Response) -> None:
+    """Stream at any temperature."""
+    if asked.path != INFERENCE or response.status != 400 or not isinstance(asked.body, dict):
+        return
+    if asked.body.get("stream") is True and asked.body.get("temperature") in (2.5, -0.5):
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        last = {"token": "[DONE]", "finish_reason": "stop", "usage": usage}
+        response.__dict__.update(Response(events=[{"token": "a", "index": 0}, last]).__dict__)
+
+
+class MixedUp:
+    """A node that answers with the balance that was read last, also by another account."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Take longer than a request."""
+        if response.status == 200 and asked.path == f"{WALLET}/balance":
+            self.last = response.json
+            time.sleep(SOON_S)
+            response.json = self.last
+
+
+def another_chain(asked: Asked, response: Response) -> None:
+    """Name the chain before this one."""
+    if asked.path == "/api/inference" and response.status == 200:
+        response.json["chain_id"] = "before"
+
+
 def peers_as_urls(response: Response) -> None:
     """Name peers by their URLs."""
     for peer in response.json["peers"]:
@@ -270,6 +317,9 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-008", on("/api/v1/peers", peers_as_urls)),
     ("NA-WALLET-046", inference(dearer)),
     ("NA-WALLET-047", OnlyKnown()),
+    ("NA-INF-007", hot_streams),
+    ("NT-RULE-042", only_get),
+    ("NT-RULE-043", another_chain),
     ("NA-WALLET-045", on(f"{WALLET}/stake", whole_months, "POST")),
     ("NA-WALLET-032", on(f"{WALLET}/send", escaped_memo, "POST")),
 ]
@@ -278,6 +328,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-NUM-002", as_text),
     ("GR-CKPT-013", sent_but_failed),
     ("GR-CKPT-012", older_by_hash),
+    ("DH-028", nowhere),
     ("GR-CKPT-014", unpacked),
     ("GR-CODE-015", failed_by_words),
     ("GR-CODE-015", failed_by_misfits),
@@ -287,6 +338,7 @@ HTTP_OF_TOY: list[tuple[str, Http]] = [
     ("NA-WALLET-044", of_the_first),
     ("NA-INF-041", inference(by_pattern)),
     ("NA-INF-041", inference(by_prompt)),
+    ("NA-AUTH-026", MixedUp()),
     ("NA-INF-042", inference(room_of_both)),
     ("NA-SSE-018", inference(last_lost, stream=True)),
     ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),

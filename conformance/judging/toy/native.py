@@ -13,6 +13,7 @@ DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
 PUBLIC_KEY = "02" + "ab" * 32
 VIEW = "/reference/v03/api/network"
 # More jobs than the 128 that can be looked up at any node.
+CHAIN = "toy-1"
 TIP, JOBS = 7, 20
 
 
@@ -43,13 +44,13 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     numbers = list(range(before - 1, 0, -1)[:limit])
     owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
     found: dict[str, Any] = {
-        "/api/network": {"height": TIP, "latest_block_hash": f"hash{TIP}",
+        "/api/network": {"chain_id": CHAIN, "height": TIP, "latest_block_hash": f"hash{TIP}",
                          "initial_supply": "1000"},
         "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
         "/api/training": {"records": [{"round": n} for n in numbers]},
         "/api/account": {"balance": owned, "total": owned},
         "/api/validators": {"validators": [{"bond": "5"}]},
-        "/api/inference": {"fee_atoms": "1"},
+        "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1"},
         "/api/inference/request": {"status": "completed", "id": query.get("id")},
         VIEW: {"chain_id": "older"},
     }  # fmt: skip

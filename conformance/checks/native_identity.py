@@ -1,0 +1,44 @@
+"""Interface 2.2: the chain and its genesis, which several native resources name."""
+
+import re
+from collections.abc import Iterator
+
+from conformance.checks.native import native_get
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+# These have the identity of the chain, or of its genesis.
+NAMING = ("/api/network", "/api/model/checkpoint.json", "/api/inference")
+_NAME = re.compile(r"(chain|genesis)(_?(id|hash|identity|name))?\Z", re.ASCII | re.IGNORECASE)
+
+
+@requirement("NT-RULE-043")
+def native_identity(context: Context) -> None:
+    """GET the resources that name the chain, and compare the values under the same name."""
+    found: dict[str, list[tuple[str, str, Answer]]] = {}
+    for path in NAMING:
+        answer = native_get(context, path)
+        for name, value in set(_names(answer.json_object() if answer.ok else None)):
+            found.setdefault(name, []).append((path, value, answer))
+    several = {name: values for name, values in found.items() if len({v[0] for v in values}) > 1}
+    if not several:
+        raise Skipped("no two resources name the chain in the same way")
+    for name, values in several.items():
+        same = len({value for _, value, _ in values}) == 1
+        shown = ", ".join(f"{path} {brief(value)}" for path, value, _ in values)
+        answers = {id(answer): answer for _, _, answer in values}
+        context.judge("NT-RULE-043", same, f"{name}: {shown}", *answers.values())
+
+
+def _names(document: Json) -> Iterator[tuple[str, str]]:
+    """Yield the identities of chain and genesis at any depth, with their names."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            if isinstance(value, str) and _NAME.match(name):
+                yield name, value
+    inner = document.values() if isinstance(document, dict) else document
+    for value in inner if isinstance(document, dict | list) else ():
+        yield from _names(value)
