@@ -242,6 +242,7 @@ LENIENT: tuple[tuple[str, Json], ...] = (
     ("training.learning_rate", "0.002"),
     ("training.enabled", "true"),
     ("training.enabled", 1),
+    ("training.batch_size", 2.5),
     ("training.batch_size", None),
 )
 

@@ -4,6 +4,8 @@ A generation is compared with another one by counts that its text does not chang
 only where that has been the same each time.
 """
 
+from collections.abc import Callable
+
 from conformance.checks.counting import counted, counted_after
 from conformance.checks.money import TRIES, Comparison
 from conformance.context import Context
@@ -19,6 +21,10 @@ from conformance.strictjson import Json, brief, is_int
 PROMPT = "Once upon a time"
 # So many tokens that one may be lost among them.
 LONGER = 20
+# The first edition that asks for the default of a stream, too.
+STREAMED_SINCE = 4
+
+Making = Callable[[Context, dict[str, Json]], tuple[Answer, int]]
 
 
 def _tokens(context: Context, body: dict[str, Json]) -> tuple[Answer, int]:
@@ -32,11 +38,17 @@ def _tokens(context: Context, body: dict[str, Json]) -> tuple[Answer, int]:
 @requirement("NA-INF-035")
 def inference_default(context: Context) -> None:
     """POST /inference without max_tokens and with its default, and compare how much is made."""
+    _judge_default(context, _tokens)
+    if context.edition >= STREAMED_SINCE:
+        _judge_default(context, _streamed)
+
+
+def _judge_default(context: Context, made_by: Making) -> None:
     plain: list[tuple[Answer, int]] = []
     named: list[tuple[Answer, int]] = []
     for _ in range(TRIES):
-        plain.append(_tokens(context, {}))
-        named.append(_tokens(context, {"max_tokens": DEFAULT_MAX_TOKENS}))
+        plain.append(made_by(context, {}))
+        named.append(made_by(context, {"max_tokens": DEFAULT_MAX_TOKENS}))
         if plain[-1][1] == named[-1][1]:
             context.holds("NA-INF-035", plain[-1][0], named[-1][0])
             return
@@ -47,10 +59,21 @@ def inference_default(context: Context) -> None:
         context.fails("NA-INF-035", why, plain[-1][0], named[-1][0])
 
 
+def _streamed(context: Context, body: dict[str, Json]) -> tuple[Answer, int]:
+    answer, values = _events(context, {"prompt": PROMPT, "temperature": 0, **body})
+    made = [found for value in values for found in lookup(value, "usage.completion_tokens")]
+    if not made or not is_int(made[0]):
+        raise Skipped("the stream has no usage")
+    return answer, int(made[0])
+
+
 def stream_values(context: Context, body: dict[str, Json]) -> tuple[Answer, list[dict[str, Json]]]:
     """POST /inference for a stream; return the values of its events, or raise `Skipped`."""
-    answer = context.infer({"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "stream": True,
-                            **body})  # fmt: skip
+    return _events(context, {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, **body})
+
+
+def _events(context: Context, body: dict[str, Json]) -> tuple[Answer, list[dict[str, Json]]]:
+    answer = context.infer({**body, "stream": True})
     values = [event.value for event in read(answer.body).events]
     if not answer.ok or not values or not all(isinstance(value, dict) for value in values):
         raise Skipped(f"POST /inference returned no stream, status {answer.status}")

@@ -22,8 +22,8 @@ NEVER = "\u241fnever\u241f"
 # Work that takes longer than the smallest step of a clock.
 SENTENCE = "Once upon a time there was a node that served a model. "
 LONG, FEWER, MANY = 40, 5, 100
-# Requests at the same time.
-AT_ONCE = 4
+# Requests at the same time, and by how many tokens each is longer than another.
+AT_ONCE, UNLIKE = 4, 6
 # What programs that put texts together by hand get wrong.
 TRAPS = (
     'He said "yes"',
@@ -207,7 +207,7 @@ def inference_room(context: Context) -> None:
     context.judge("NA-INF-042", len(sums) > 1 or max(sums) > ROOM, why, *answers)
 
 
-@requirement("NA-INF-040", "NA-AUTH-022")
+@requirement("NA-INF-040", "NA-AUTH-022", "NA-INF-023")
 def inference_at_once(context: Context) -> None:
     """POST /inference several times at the same moment, after one by itself."""
     body: dict[str, Json] = {"prompt": PROMPTS[0], "max_tokens": 24}
@@ -218,6 +218,9 @@ def inference_at_once(context: Context) -> None:
     def ask(_: int) -> Answer:
         return context.infer(body)
 
+    def ask_for(tokens: int) -> Answer:
+        return context.infer({**body, "max_tokens": tokens})
+
     failed, refused = list[Answer](), list[Answer]()
     for _ in range(TRIES):
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -226,6 +229,9 @@ def inference_at_once(context: Context) -> None:
         wrong = [answer for answer in answers if answer.status in (401, *FAILED)]
         if not wrong:
             context.holds("NA-INF-040", control, *answers)
+            # Each has figures of its own, which are judged as in every answer.
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(ask_for, range(1, AT_ONCE * UNLIKE, UNLIKE)))
             return
         refused += [answer for answer in wrong if answer.status == 401]
         failed += [answer for answer in wrong if answer.status != 401]

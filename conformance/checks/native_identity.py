@@ -1,4 +1,4 @@
-"""Interface 2.2: the chain and its genesis, which several native resources name."""
+"""Interface 2.2 and 4.2: the chain and its genesis, which several native resources name."""
 
 import re
 from collections.abc import Iterator
@@ -31,6 +31,30 @@ def native_identity(context: Context) -> None:
         shown = ", ".join(f"{path} {brief(value)}" for path, value, _ in values)
         answers = {id(answer): answer for _, _, answer in values}
         context.judge("NT-RULE-043", same, f"{name}: {shown}", *answers.values())
+
+
+@requirement("NT-RULE-045")
+def native_reference_apart(context: Context) -> None:
+    """GET the blocks, and the declared views of the earlier chain, which has none of them."""
+    answer = native_get(context, "/api/blocks", {"limit": 10})
+    present = set(_hashes(answer.json_object() if answer.ok else None))
+    for path in context.target.reference if present else ():
+        view = native_get(context, path)
+        shared = present & set(_hashes(view.json_object() if view.ok else None))
+        why = f"{path} has blocks of the present chain: {brief(sorted(shared)[:2])}"
+        context.judge("NT-RULE-045", not shared, why, answer, view)
+
+
+def _hashes(document: Json) -> Iterator[str]:
+    """Yield the hash of each block in the lists of a document."""
+    if isinstance(document, dict):
+        for value in document.values():
+            rows = value if isinstance(value, list) else []
+            yield from (
+                row["hash"].lower()
+                for row in rows
+                if isinstance(row, dict) and isinstance(row.get("hash"), str)
+            )
 
 
 def _names(document: Json) -> Iterator[tuple[str, str]]:

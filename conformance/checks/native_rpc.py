@@ -5,6 +5,7 @@ that does not speak it only if the target declares that it does.
 """
 
 import json
+import re
 
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT
@@ -98,6 +99,30 @@ def native_rpc_relay(context: Context) -> None:
             context.fails(ident, f"{method}: there is no such method", answer)
         elif result is not None or _refusal(answer, method) != _refusal(control, none):
             context.holds(ident, control, answer)
+
+
+NO_PATH = "/no_such_path_of_the_document"
+QUERY_PATHS = ("/job", "/jobs")
+_NUMBER = re.compile(r"\d+")
+
+
+@requirement("NT-RULE-044")
+def native_rpc_paths(context: Context) -> None:
+    """POST /rpc with queries for both documented paths, and for one that does not exist."""
+
+    def ask(path: str) -> tuple[Answer, str]:
+        answer, _ = _rpc(context, "abci_query", {"path": path, "data": "6e6f6e65"})
+        text = answer.body.decode("utf-8", "replace").replace(path, "")
+        return answer, f"{answer.status} {_NUMBER.sub('', text)}"
+
+    control, unknown = ask(NO_PATH)
+    found = {path: ask(path) for path in QUERY_PATHS}
+    lacking = [path for path, (_, outcome) in found.items() if outcome == unknown]
+    # Where neither differs from an unknown one, queries are made in another way.
+    if len(lacking) < len(QUERY_PATHS):
+        why = f"{brief(lacking)} is answered like a path that does not exist, the other one is not"
+        shown = (answer for answer, _ in found.values())
+        context.judge("NT-RULE-044", not lacking, why, control, *shown)
 
 
 def _error_code(answer: Answer) -> Json:

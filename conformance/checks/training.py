@@ -45,6 +45,7 @@ def _global(context: Context, found: dict[str, Json], answer: Answer) -> None:
         why = f"minimum {least}, average {mean}"
         context.judge("TR-RULE-005", least <= mean + 1e-6 * max(1.0, abs(mean)), why, answer)
     _judge_progress(context, found, answer)
+    _judge_trend(context, found, answer)
     context.observe("TR-RULE-007", f"loss_trend {brief(found.get('loss_trend'))}", answer)
     keys = (
         "training_verified", "is_converging", "hash_agreement_rate", "sync_success_rate",
@@ -67,6 +68,14 @@ def _judge_progress(context: Context, found: dict[str, Json], answer: Answer) ->
         context.judge("TR-RULE-016", held, why, answer)
 
 
+def _judge_trend(context: Context, found: dict[str, Json], answer: Answer) -> None:
+    rate = found.get("hash_agreement_rate")
+    if is_number(rate) and rate < 1:
+        said = found.get("is_converging")
+        why = f"is_converging is {brief(said)} with a hash_agreement_rate of {rate:g}"
+        context.judge("TR-RULE-017", said is not True, why, answer)
+
+
 def _verify(context: Context, found: dict[str, Json], answer: Answer) -> None:
     if isinstance(found.get("reason"), str):
         context.judge("TR-RULE-010", bool(found["reason"].strip()), "reason is empty", answer)
@@ -84,7 +93,7 @@ def _verify(context: Context, found: dict[str, Json], answer: Answer) -> None:
 add_shape_check(
     GLOBAL,
     "GEN-015",
-    *(f"TR-RULE-{number:03d}" for number in (2, 3, 4, 5, 7, 8, 16)),
+    *(f"TR-RULE-{number:03d}" for number in (2, 3, 4, 5, 7, 8, 16, 17)),
     extra=_global,
 )
 add_shape_check(VERIFY, "TR-RULE-006", "TR-RULE-010", extra=_verify)

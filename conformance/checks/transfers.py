@@ -23,7 +23,7 @@ MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
 TALE = " conformance, " + "one transfer after the other, " * 4
 
 
-@requirement("NA-WALLET-032", "NA-WALLET-034", *resource_ids("transfer"))
+@requirement("NA-WALLET-032", "NA-WALLET-034", "NA-WALLET-048", *resource_ids("transfer"))
 def memo_kept(context: Context) -> None:
     """POST /wallet/send with memos of odd letters, of many and of none, and read the result."""
     own = read_money(context, context.target.second).document.get("address")
@@ -39,9 +39,11 @@ def memo_kept(context: Context) -> None:
         why = f"one transfer with the memo {brief(FOREIGN)} is listed as {new} sends"
         context.judge("NA-WALLET-034", new <= 1, why, sent)
         # A memo may be refused for its length, but not cut.
-        _send_memo(context, own, TALE)
-        _send_memo(context, own, MARKUP)
-        _send_memo(context, own, "")
+        made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, "")]
+        made = [sent, *(one for one in made if one.ok)]
+        named = [(one.json_object() or {}).get("transaction_id") for one in made]
+        why = f"transactions one after another are {brief(named)}"
+        context.judge("NA-WALLET-048", len(set(map(str, named))) == len(named), why, *made)
 
 
 def _sends_to(context: Context, address: str) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
 from conformance.judging.mutants import followed_bodies as bodies
+from conformance.judging.mutants import followed_pairs as pairs
 from conformance.judging.mutants import followed_sizes as sizes
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
@@ -314,11 +315,12 @@ HTTP: list[tuple[str, Http]] = [
     *MORE,
     *sizes.HTTP,
     *bodies.HTTP,
+    *pairs.HTTP,
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bodies.GRPC)]
 TOY_ROWS = ROWS + [
     (ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY)
 ]
-HOOKS_OF_TOY = (*MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY)
+HOOKS_OF_TOY = (*MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY)
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

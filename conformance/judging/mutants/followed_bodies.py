@@ -4,7 +4,6 @@ import html
 import re
 import time
 from collections.abc import Callable
-from datetime import date, timedelta
 from typing import Any
 
 from conformance import messages
@@ -205,30 +204,6 @@ def dearer(body: Any, response: Response) -> None:
     response.json["cost"]["amount"] *= 1000
 
 
-def last_lost(body: Any, response: Response) -> None:
-    """Lose the last token of a stream."""
-    events = response.events or []
-    if len(events) > 2:
-        del events[-2]
-
-
-class OnlyKnown:
-    """A history without transfers to an address whose balance nobody has asked for."""
-
-    def __init__(self) -> None:
-        self.known = {"somebody"}
-
-    def __call__(self, asked: Asked, response: Response) -> None:
-        """Learn addresses, and leave out the other ones."""
-        if response.status == 200 and asked.path == f"{WALLET}/balance":
-            self.known.add(response.json["address"])
-        if response.status == 200 and asked.path == f"{WALLET}/transactions":
-            rows = response.json["transactions"]
-            kept = [row for row in rows if row["type"] != "send" or row.get("to") in self.known]
-            response.json["total"] -= len(rows) - len(kept)
-            response.json["transactions"] = kept
-
-
 def older_by_hash(called: str, request: Any, answer: Any) -> Any:
     """Leave out the version of a checkpoint that is asked for by its hash."""
     if called != "GetCheckpoint" or request is None or not request.model_hash:
@@ -246,12 +221,6 @@ def nowhere(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "responder": there}
 
 
-def only_get(asked: Asked, response: Response) -> None:
-    """Take no POST at an old endpoint."""
-    if response.status == 410 and asked.method == "POST":
-        response.__dict__.update(error(405, "INVALID_REQUEST", "GET only").__dict__)
-
-
 def hot_streams(asked: Asked, response: Response) -> None:
     """Stream at any temperature."""
     if asked.path != INFERENCE or response.status != 400 or not isinstance(asked.body, dict):
@@ -262,46 +231,10 @@ def hot_streams(asked: Asked, response: Response) -> None:
         response.__dict__.update(Response(events=[{"token": "a", "index": 0}, last]).__dict__)
 
 
-class MixedUp:
-    """A node that answers with the balance that was read last, also by another account."""
-
-    def __init__(self) -> None:
-        self.last: Any = None
-
-    def __call__(self, asked: Asked, response: Response) -> None:
-        """Take longer than a request."""
-        if response.status == 200 and asked.path == f"{WALLET}/balance":
-            self.last = response.json
-            time.sleep(SOON_S)
-            response.json = self.last
-
-
-def another_chain(asked: Asked, response: Response) -> None:
-    """Name the chain before this one."""
-    if asked.path == "/api/inference" and response.status == 200:
-        response.json["chain_id"] = "before"
-
-
 def peers_as_urls(response: Response) -> None:
     """Name peers by their URLs."""
     for peer in response.json["peers"]:
         peer["address"] = f"http://{peer['address']}"
-
-
-def whole_months(response: Response) -> None:
-    """Lock a stake for whole months."""
-    stake = response.json["stake"]
-    stake["duration_days"] = -(-stake["duration_days"] // 30) * 30
-    begins = date.fromisoformat(stake["start_date"])
-    stake["unlock_date"] = (begins + timedelta(stake["duration_days"])).isoformat()
-
-
-def waits_for_any(asked: Asked, response: Response) -> None:
-    """Show each request that is not known as one that waits."""
-    unknown = asked.query.endswith(("0badc0de", "deadbeef"))
-    if asked.path == "/api/inference/request" and unknown:
-        waiting = Response(json={"id": "another", "status": "pending"})
-        response.__dict__.update(waiting.__dict__)
 
 
 HTTP: list[tuple[str, Http]] = [
@@ -313,14 +246,9 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-041", taken_bodies(lambda value: value == "0.01")),
     ("NA-WALLET-042", fails_at_lists),
     ("NT-RULE-039", without_signature),
-    ("NT-RULE-041", waits_for_any),
     ("NA-SANE-008", on("/api/v1/peers", peers_as_urls)),
     ("NA-WALLET-046", inference(dearer)),
-    ("NA-WALLET-047", OnlyKnown()),
     ("NA-INF-007", hot_streams),
-    ("NT-RULE-042", only_get),
-    ("NT-RULE-043", another_chain),
-    ("NA-WALLET-045", on(f"{WALLET}/stake", whole_months, "POST")),
     ("NA-WALLET-032", on(f"{WALLET}/send", escaped_memo, "POST")),
 ]
 GRPC: list[tuple[str, Grpc]] = [
@@ -338,9 +266,7 @@ HTTP_OF_TOY: list[tuple[str, Http]] = [
     ("NA-WALLET-044", of_the_first),
     ("NA-INF-041", inference(by_pattern)),
     ("NA-INF-041", inference(by_prompt)),
-    ("NA-AUTH-026", MixedUp()),
     ("NA-INF-042", inference(room_of_both)),
-    ("NA-SSE-018", inference(last_lost, stream=True)),
     ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
     ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
 ]

@@ -71,6 +71,10 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
         if method in ("status", "block", "validators"):
             return Response(json={"jsonrpc": "2.0", "id": 1, "result": {"toy": method}})
         known = method in ("abci_query", "broadcast_tx_sync")
+        path = (asked.body.get("params") or {}).get("path")
+        if method == "abci_query" and path:
+            served = path in ("/job", "/jobs")
+            return Response(json={"result": {}}) if served else Response(400, {"error": "no path"})
         why = "a parameter is missing" if known else "RPC method is not public"
         return Response(400, {"error": why})
     return None

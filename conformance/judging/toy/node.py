@@ -296,8 +296,13 @@ class ToyNode:
             for key, value in inner.items()
         ]
         for section, key, value in changes:
-            wanted = bool if key == "enabled" else (int, float)
-            if not isinstance(value, wanted) or (key != "enabled" and isinstance(value, bool)):
+            wanted: dict[str, Any] = {
+                "enabled": bool,
+                "learning_rate": (int, float),
+                "max_memory_gb": (int, float),
+            }
+            fits = isinstance(value, wanted.get(key, int))
+            if not fits or (key != "enabled" and isinstance(value, bool)):
                 return error(400, "INVALID_REQUEST", f"{section}.{key} is of the wrong type")
         for section, key, value in changes:
             self.config[section][key] = value

@@ -1,0 +1,153 @@
+"""Mutants that only two answers show, one beside the other; see `followed.py`."""
+
+import time
+from datetime import date, timedelta
+from typing import Any
+
+from conformance.judging.hooks import Http, inference, on
+from conformance.judging.toy.answers import Asked, Response, error
+from conformance.judging.toy.native import TIP, VIEW
+
+WALLET = "/api/v1/wallet"
+# Requests so close to each other are at the same time.
+SOON_S = 0.02
+# A stake of fewer days is a short one.
+MONTH = 30
+
+
+def last_lost(body: Any, response: Response) -> None:
+    """Lose the last token of a stream."""
+    events = response.events or []
+    if len(events) > 2:
+        del events[-2]
+
+
+class OnlyKnown:
+    """A history without transfers to an address whose balance nobody has asked for."""
+
+    def __init__(self) -> None:
+        self.known = {"somebody"}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Learn addresses, and leave out the other ones."""
+        if response.status == 200 and asked.path == f"{WALLET}/balance":
+            self.known.add(response.json["address"])
+        if response.status == 200 and asked.path == f"{WALLET}/transactions":
+            rows = response.json["transactions"]
+            kept = [row for row in rows if row["type"] != "send" or row.get("to") in self.known]
+            response.json["total"] -= len(rows) - len(kept)
+            response.json["transactions"] = kept
+
+
+class MixedUp:
+    """A node that answers with the balance that was read last, also by another account."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Take longer than a request."""
+        if response.status == 200 and asked.path == f"{WALLET}/balance":
+            self.last = response.json
+            time.sleep(SOON_S)
+            response.json = self.last
+
+
+def another_chain(asked: Asked, response: Response) -> None:
+    """Name the chain before this one."""
+    if asked.path == "/api/inference" and response.status == 200:
+        response.json["chain_id"] = "before"
+
+
+def waits_for_any(asked: Asked, response: Response) -> None:
+    """Show each request that is not known as one that waits."""
+    unknown = asked.query.endswith(("0badc0de", "deadbeef"))
+    if asked.path == "/api/inference/request" and unknown:
+        waiting = Response(json={"id": "another", "status": "pending"})
+        response.__dict__.update(waiting.__dict__)
+
+
+def only_get(asked: Asked, response: Response) -> None:
+    """Take no POST at an old endpoint."""
+    if response.status == 410 and asked.method == "POST":
+        response.__dict__.update(error(405, "INVALID_REQUEST", "GET only").__dict__)
+
+
+def whole_months(response: Response) -> None:
+    """Lock a stake for whole months."""
+    stake = response.json["stake"]
+    stake["duration_days"] = -(-stake["duration_days"] // 30) * 30
+    begins = date.fromisoformat(stake["start_date"])
+    stake["unlock_date"] = (begins + timedelta(stake["duration_days"])).isoformat()
+
+
+def half_default(body: Any, response: Response) -> None:
+    """Stream half of the tokens where no maximum is given."""
+    events = response.events or []
+    if "max_tokens" not in body and len(events) > 2:
+        del events[len(events) // 2 : -1]
+        usage = events[-1]["usage"]
+        usage["completion_tokens"] = len(events) - 1
+        usage["total_tokens"] = usage["prompt_tokens"] + len(events) - 1
+
+
+class LatestUsage:
+    """A node that reports the usage of the latest request."""
+
+    def __init__(self) -> None:
+        self.usage: Any = None
+
+    def __call__(self, body: Any, response: Response) -> None:
+        """Take longer than a request."""
+        self.usage = response.json["usage"]
+        time.sleep(SOON_S)
+        response.json["usage"] = self.usage
+
+
+def none_when_short(response: Response) -> None:
+    """Have no multiplier for a short stake."""
+    if response.json["stake"]["duration_days"] < MONTH:
+        response.json["stake"]["multiplier"] = None
+
+
+def by_the_clock(response: Response) -> None:
+    """Name transactions by the minute."""
+    response.json["transaction_id"] = f"tx-{time.time() // 60:.0f}"
+
+
+def no_jobs(asked: Asked, response: Response) -> None:
+    """Know one of the two query paths."""
+    if asked.path == "/rpc" and (asked.body.get("params") or {}).get("path") == "/jobs":
+        response.__dict__.update(Response(400, {"error": "no path"}).__dict__)
+
+
+def view_of_today(asked: Asked, response: Response) -> None:
+    """Show the present chain as the earlier one."""
+    if asked.path == VIEW and response.status == 200:
+        response.json["blocks"] = [{"hash": f"hash{TIP}"}]
+
+
+def diverged(response: Response) -> None:
+    """Converge with several models."""
+    response.json.update(hash_agreement_rate=0.5, is_converging=True)
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NA-WALLET-047", OnlyKnown()),
+    ("NT-RULE-041", waits_for_any),
+    ("NT-RULE-042", only_get),
+    ("NT-RULE-043", another_chain),
+    ("NA-WALLET-045", on(f"{WALLET}/stake", whole_months, "POST")),
+    ("NA-STAKE-014", on(f"{WALLET}/stake", none_when_short, "POST")),
+    ("NA-WALLET-048", on(f"{WALLET}/send", by_the_clock, "POST")),
+    ("NA-INF-023", inference(LatestUsage())),
+    ("TR-RULE-017", on("/api/training/global", diverged)),
+]
+# Of texts that are as long each time, of the toy's own paths, and of requests that overlap.
+OF_TOY: list[tuple[str, Http]] = [
+    ("NA-AUTH-026", MixedUp()),
+    ("NA-SSE-018", inference(last_lost, stream=True)),
+    ("NA-INF-035", inference(half_default, stream=True)),
+    ("NT-RULE-044", no_jobs),
+    ("NT-RULE-045", view_of_today),
+]
