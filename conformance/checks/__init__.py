@@ -2,6 +2,7 @@
 
 from conformance.checks import (
     accounts,
+    addresses,
     auth,
     batches,
     changes,
@@ -54,6 +55,7 @@ from conformance.checks import (
 
 __all__ = [
     "accounts",
+    "addresses",
     "auth",
     "batches",
     "changes",

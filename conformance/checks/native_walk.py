@@ -60,6 +60,7 @@ def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]
     "NT-RULE-036",
     "NT-RULE-040",
     "NT-PAGE-007",
+    "NT-PAGE-008",
     "LIM-008",
 )
 def native_walk(context: Context) -> None:
@@ -186,7 +187,7 @@ def _walk(
     """
     entries = {} if entries is None else entries
     answer, document = _read(context, path, {"limit": PAGE})
-    whole = page = _numbers(context, name, key, document)
+    whole = page = first_page = _numbers(context, name, key, document)
     entries.update(_entries(whole, document))
     seen, shown = list(page), [answer]
     for _ in range(PAGES - 1):
@@ -205,6 +206,14 @@ def _walk(
             return seen
     if path == "/api/blocks" and seen:
         _judge_recent(context, name, key, seen, shown[0])
+    if seen and context.edition >= KEPT_SINCE:
+        # Read last, so that it has what has been made meanwhile too.
+        answer, document = _read(context, path, {"limit": 1})
+        single = _numbers(context, name, key, document)
+        why = f"{path} of one entry has {brief(single)}, and of {PAGE} {brief(first_page)}"
+        ident = "NT-PAGE-007" if path == "/api/blocks" else "NT-PAGE-008"
+        recent = not single or max(single) >= max(first_page)
+        context.judge(ident, recent, why, shown[0], answer)
     if len(seen) < 2:
         return seen
     why = f"{path} in pages of {PAGE}: {brief(seen, 160)}"

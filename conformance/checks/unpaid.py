@@ -69,7 +69,7 @@ def _emptied(context: Context, left: float) -> Iterator[None]:
             context.residue.append(f"{amount:g} of the second account's, with the first: {refused}")
 
 
-@requirement("NA-ERR-025")
+@requirement("NA-ERR-025", "NA-ERR-027")
 def generation_unpaid(context: Context) -> None:
     """POST /wallet/send all but a little of the second account, then ask it for a generation."""
     account = context.target.second
@@ -91,6 +91,10 @@ def generation_unpaid(context: Context) -> None:
     compared.conclude()
 
 
+# What a 402 says, which is a status of its own.
+CODE = b"INSUFFICIENT_BALANCE"
+
+
 def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -> None:
     """Ask for what has cost so much, of an account that has about half of it."""
     account = context.target.second
@@ -104,6 +108,10 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
     if answer.status == 402:
         why = f"{why}, and {had - left:g} less is available"
         compared.note("NA-ERR-025", had - left <= EXACT, why, *shown)
+        stream = context.infer({**BODY, "stream": True}, credential=account)
+        within = stream.ok and CODE in stream.body
+        why = f"a stream of {had:g} and less has {CODE.decode()} in it, with status {stream.status}"
+        compared.note("NA-ERR-027", not within, why, *shown, stream)
     elif _cost(answer) > had + EXACT >= left:
         # Where more is left than there was, something has come in that may have paid.
         compared.note("NA-ERR-025", False, why, *shown)

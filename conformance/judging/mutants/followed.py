@@ -318,7 +318,9 @@ HTTP: list[tuple[str, Http]] = [
     *pairs.HTTP,
 ]
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
-ROWS += [(ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bodies.GRPC)]
+ROWS += [
+    (ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bodies.GRPC, *pairs.GRPC)
+]
 TOY_ROWS = ROWS + [
     (ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY)
 ]

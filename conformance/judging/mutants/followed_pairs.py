@@ -3,8 +3,10 @@
 import time
 from datetime import date, timedelta
 from typing import Any
+from urllib.parse import parse_qs
 
-from conformance.judging.hooks import Http, inference, on
+from conformance import messages
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.native import TIP, VIEW
 
@@ -127,6 +129,43 @@ def view_of_today(asked: Asked, response: Response) -> None:
         response.json["blocks"] = [{"hash": f"hash{TIP}"}]
 
 
+def oldest_first(path: str) -> Http:
+    """Begin with the oldest entries."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        if asked.path == path and response.status == 200 and "before" not in asked.query:
+            limit = int(parse_qs(asked.query).get("limit", ["5"])[0])
+            (name,), key = response.json, "height" if path == "/api/blocks" else "round"
+            response.json[name] = [{key: number} for number in range(1, limit + 1)]
+
+    return hook
+
+
+def poor_streams(asked: Asked, response: Response) -> None:
+    """Say within a stream that the balance is too low."""
+    streamed = isinstance(asked.body, dict) and asked.body.get("stream") is True
+    if asked.path == INFERENCE and response.status == 402 and streamed:
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        last = {"token": "[DONE]", "finish_reason": "stop", "usage": usage}
+        told = Response(events=[{"token": "INSUFFICIENT_BALANCE", "index": 0}, last])
+        response.__dict__.update(told.__dict__)
+
+
+def other_ports(response: Response) -> None:
+    """Show default ports."""
+    response.json.update(port=81, grpc_port=1081)
+
+
+def default_port(called: str, request: Any, answer: Any) -> Any:
+    """Name a default port as that of the responder."""
+    if called != "DHTPing" or not isinstance(answer, dict):
+        return answer
+    there: Any = messages.make("DHTNodeInfo")
+    there.CopyFrom(answer["responder"])
+    there.port = 81
+    return {**answer, "responder": there}
+
+
 def diverged(response: Response) -> None:
     """Converge with several models."""
     response.json.update(hash_agreement_rate=0.5, is_converging=True)
@@ -141,13 +180,18 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-STAKE-014", on(f"{WALLET}/stake", none_when_short, "POST")),
     ("NA-WALLET-048", on(f"{WALLET}/send", by_the_clock, "POST")),
     ("NA-INF-023", inference(LatestUsage())),
+    ("NA-ERR-027", poor_streams),
+    ("NA-SANE-030", on(CONFIG, other_ports)),
     ("TR-RULE-017", on("/api/training/global", diverged)),
 ]
+GRPC: list[tuple[str, Grpc]] = [("DH-029", default_port)]
 # Of texts that are as long each time, of the toy's own paths, and of requests that overlap.
 OF_TOY: list[tuple[str, Http]] = [
     ("NA-AUTH-026", MixedUp()),
     ("NA-SSE-018", inference(last_lost, stream=True)),
     ("NA-INF-035", inference(half_default, stream=True)),
     ("NT-RULE-044", no_jobs),
+    ("NT-PAGE-007", oldest_first("/api/blocks")),
+    ("NT-PAGE-008", oldest_first("/api/training")),
     ("NT-RULE-045", view_of_today),
 ]

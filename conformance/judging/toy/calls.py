@@ -84,12 +84,18 @@ class ToyTable:
 
     def __init__(self, node_id: bytes) -> None:
         self._stored: dict[bytes, str] = {}
-        self._me = messages.make("DHTNodeInfo", node_id=node_id, ip="192.0.2.1", port=9000)
+        self._node_id = node_id
+        self.listen_at(9000)
         self._others: list[Any] = [
             messages.make("DHTNodeInfo", node_id=hashlib.sha1(bytes([n])).digest(),  # noqa: S324
                           ip=f"192.0.2.{n}", port=9000 + n)
             for n in range(2, 2 + KNOWN)
         ]  # fmt: skip
+
+    def listen_at(self, port: int) -> None:
+        """Name this port as its own."""
+        me = messages.make("DHTNodeInfo", node_id=self._node_id, ip="192.0.2.1", port=port)
+        self._me = me
 
     def _closest(self, target: bytes) -> list[Any]:
         """Return the nodes that are closest to a target, in no order."""

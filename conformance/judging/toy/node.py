@@ -35,6 +35,7 @@ from conformance.judging.toy.money import Account, balance, body_fault, last_of,
 from conformance.judging.toy.native import NATIVE, native
 from conformance.judging.toy.prompts import inference_fault
 from conformance.messagefile import MessageFile
+from conformance.target import GRPC_PORT_OFFSET
 
 TOKEN = "toy-token-0123456789"  # noqa: S105 - the toy protects nothing
 SECOND = "toy-second-0123456789"
@@ -88,6 +89,11 @@ class ToyNode:
                          "diloco_steps": 500},
             "resources": {"max_memory_gb": 16.0, "cpu_threads": 4},
         }  # fmt: skip
+
+    def listen_at(self, port: int) -> None:
+        """Show this port for HTTP, and the one that belongs to it for gRPC."""
+        self.config.update(port=port, grpc_port=port + GRPC_PORT_OFFSET)
+        self.dht.listen_at(port + GRPC_PORT_OFFSET)
 
     def answered(self, sent: Sent) -> tuple[Asked, Response]:
         """Serve one request without any hook, and return it parsed, with its answer."""

@@ -166,6 +166,7 @@ class Toy:
             self._grpc = grpc.server(self._pool, handlers=[_Rpc(node)], options=options)
             try:
                 if self._grpc.add_insecure_port(f"127.0.0.1:{port + GRPC_PORT_OFFSET}"):
+                    node.listen_at(port)
                     return port
             except RuntimeError:
                 self._http.server_close()
