@@ -21,6 +21,7 @@ from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
+from conformance.passive.events import tokens_of
 from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
 from conformance.passive.results import DEFAULT_MAX_TOKENS, judge_result
 from conformance.registry import requirement
@@ -200,7 +201,7 @@ def inference_refused(context: Context) -> None:
             continue
         answer = context.infer({**bad.body, "stream": True})
         # A failure may be told within the stream, which then has no tokens.
-        if not answer.ok or b'"token"' in answer.body:
+        if not answer.ok or tokens_of(answer):
             refuse(bad.requirement, answer, {**bad.body, "stream": True})
 
     def send_bytes(content: bytes) -> None:

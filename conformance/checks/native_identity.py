@@ -21,9 +21,12 @@ def native_identity(context: Context) -> None:
     found: dict[str, list[tuple[str, str, Answer]]] = {}
     for path in NAMING:
         answer = native_get(context, path)
-        for name, value in set(_names(answer.json_object() if answer.ok else None)):
-            found.setdefault(name, []).append((path, value, answer))
-    several = {name: values for name, values in found.items() if len({v[0] for v in values}) > 1}
+        document = (answer.json_object() or {}) if answer.ok else {}
+        # Not deeper: another chain may be named there, such as the earlier one.
+        for name, value in document.items():
+            if isinstance(value, str) and _NAME.match(name):
+                found.setdefault(name, []).append((path, value, answer))
+    several = {name: values for name, values in found.items() if len(values) > 1}
     if not several:
         raise Skipped("no two resources name the chain in the same way")
     for name, values in several.items():
@@ -55,14 +58,3 @@ def _hashes(document: Json) -> Iterator[str]:
                 for row in rows
                 if isinstance(row, dict) and isinstance(row.get("hash"), str)
             )
-
-
-def _names(document: Json) -> Iterator[tuple[str, str]]:
-    """Yield the identities of chain and genesis at any depth, with their names."""
-    if isinstance(document, dict):
-        for name, value in document.items():
-            if isinstance(value, str) and _NAME.match(name):
-                yield name, value
-    inner = document.values() if isinstance(document, dict) else document
-    for value in inner if isinstance(document, dict | list) else ():
-        yield from _names(value)

@@ -83,7 +83,7 @@ def grpc_service(context: Context) -> None:
 _INFO = fields_of_message("GetCheckpointInfoResponse")
 _CHECKPOINT = (
     *fields_of_message("GetCheckpointRequest", "GetCheckpointResponse"),
-    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12, 13, 14)),
+    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12, 13, 14, 15)),
     "GR-NUM-001",
     "GR-SANE-001",
 )
@@ -217,12 +217,9 @@ def _judge_given(
             return
     elif not served:
         return
-    if found is not None and served and context.edition >= ODD_SINCE:
-        same = found.model_hash == known.model_hash
-        if same and found.checkpoint_data == known.checkpoint_data:
-            why = f"that of version {known.version} has version {found.version} by {condition}"
-            context.judge("GR-CKPT-012", found.version >= known.version, why, reply)
-            return
+    if found is not None and served and found.model_hash == known.model_hash:
+        why = f"that of version {known.version} has version {found.version} by {condition}"
+        context.judge("GR-CKPT-015", found.version >= known.version, why, reply)
     context.judge("GR-CKPT-012", served, f"the checkpoint with {condition} is refused", reply)
 
 

@@ -40,10 +40,11 @@ def memo_kept(context: Context) -> None:
         context.judge("NA-WALLET-034", new <= 1, why, sent)
         # A memo may be refused for its length, but not cut.
         made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, "")]
-        made = [sent, *(one for one in made if one.ok)]
-        named = [(one.json_object() or {}).get("transaction_id") for one in made]
-        why = f"transactions one after another are {brief(named)}"
-        context.judge("NA-WALLET-048", len(set(map(str, named))) == len(named), why, *made)
+        found = [(one.json_object() or {}).get("transaction_id") for one in (sent, *made)]
+        named = [ident for ident in found if isinstance(ident, str)]
+        if len(named) > 1:
+            why = f"transactions one after another are {brief(named)}"
+            context.judge("NA-WALLET-048", len(set(named)) == len(named), why, sent, *made)
 
 
 def _sends_to(context: Context, address: str) -> set[str]:

@@ -11,7 +11,7 @@ from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.passive.meaning import ids_for, judge_meaning
 from conformance.shapes import FORMAT_IDS, judge_shape, lookup
-from conformance.sse import Event, Stream
+from conformance.sse import Event, Stream, read
 from conformance.strictjson import Json, brief, is_int
 
 DONE = "[DONE]"
@@ -22,6 +22,13 @@ def is_final(value: dict[str, Json]) -> bool:
     if "finish_reason" in value or "usage" in value:
         return True
     return value.get("token") == DONE and "index" not in value
+
+
+def tokens_of(answer: Answer) -> list[Json]:
+    """Return the tokens of a stream, without its final event; none of what is no stream."""
+    values = (event.value for event in read(answer.body).events)
+    tokens = (v for v in values if isinstance(v, dict) and "token" in v and not is_final(v))
+    return [value["token"] for value in tokens]
 
 
 def stream_ids() -> frozenset[str]:

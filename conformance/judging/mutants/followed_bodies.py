@@ -255,7 +255,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-SANE-002", no_number),
     ("GR-NUM-002", as_text),
     ("GR-CKPT-013", sent_but_failed),
-    ("GR-CKPT-012", older_by_hash),
+    ("GR-CKPT-015", older_by_hash),
     ("DH-028", nowhere),
     ("GR-CKPT-014", unpacked),
     ("GR-CODE-015", failed_by_words),
