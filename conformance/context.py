@@ -6,7 +6,7 @@ Invariant: spending stops once the budget is used up.
 from typing import Any
 
 from conformance import passive
-from conformance.findings import Findings, Skipped
+from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
 from conformance.passive import calls, resources
@@ -40,6 +40,10 @@ class Budget:
     def left(self) -> float:
         """The amount that may still be spent."""
         return max(self.limit - self.spent, 0.0)
+
+    def used_up(self) -> Skipped:
+        """Return why a check that would spend is not run."""
+        return Skipped(f"{USED_UP} {self.limit:g} is used up")
 
     @property
     def exhausted(self) -> bool:
@@ -181,7 +185,7 @@ class Context(Findings):
     def infer(self, body: Json, *, credential: Credential | None = None) -> Answer:
         """Send POST /inference within the budget, and count its cost."""
         if self.budget.exhausted:
-            raise Skipped(f"the budget of {self.budget.limit:g} is used up")
+            raise self.budget.used_up()
         answer = self.api(
             "POST",
             "/inference",

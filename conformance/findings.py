@@ -12,6 +12,10 @@ from conformance.verdict import Finding, Ruling
 Shown = Answer | Reply | Exchange | Unanswered
 
 
+# How the reason begins with which a check that would spend is skipped.
+USED_UP = "the budget of"
+
+
 class Skipped(Exception):
     """The check cannot continue; what it has not ruled on is not exercised, for this reason."""
 

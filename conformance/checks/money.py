@@ -127,7 +127,7 @@ class Comparison:
 
 def _post(context: Context, path: str, body: Json, credential: Credential) -> Answer:
     if context.budget.exhausted:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
     return context.api("POST", path, credential=credential, json_body=body)
 
 
@@ -174,7 +174,7 @@ def _send_once(
     if not isinstance(address, str) or address == own or payer.available < 3 * AMOUNT:
         raise Skipped("there are no two accounts, or too little is available")
     if context.budget.left < AMOUNT:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
     sent = _post(context, "/wallet/send", {"to": address, "amount": AMOUNT, "memo": MEMO}, first)
     if sent.status in (400, 403, 422):
         body = {"to": address, "amount": AMOUNTS[-1], "memo": MEMO}

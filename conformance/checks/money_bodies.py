@@ -75,7 +75,7 @@ def _judge_listed(context: Context, sent: Answer) -> None:
 
 def _post(context: Context, path: str, body: Body) -> Answer:
     if context.budget.left < AMOUNT:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
     answer = context.api("POST", path, credential=context.target.second, json_body=body)
     fee = (answer.json_object() or {}).get("fee")
     if answer.ok:

@@ -64,7 +64,7 @@ def ask(
 def generate(context: Context, path: str, body: dict[str, Json]) -> Answer:
     """POST a request that makes the server compute, within the budget."""
     if context.budget.exhausted:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
     answer = ask(context, "POST", path, body)
     usage = (answer.json_object() or {}).get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
@@ -210,7 +210,7 @@ def openai_refusals(context: Context) -> None:
 
     def refused(ident: str, what: str, body: Json = None, content: bytes | None = None) -> None:
         if context.budget.exhausted:
-            raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+            raise context.budget.used_up()
         answer = ask(context, "POST", CHATS, body, content=content)
         if answer.status in ABSENT and ident != "OA-REFUSE-006":
             raise Skipped(f"the route does not exist: status {answer.status}")

@@ -47,7 +47,7 @@ def fee_of(answer: Answer) -> float:
 def require_budget(context: Context, amount: float) -> None:
     """Raise `Skipped` where the run may not spend so much more."""
     if context.budget.left < amount:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
 
 
 @requirement("NA-WALLET-025")

@@ -68,7 +68,7 @@ def stimulate(context: Context) -> Outcome | None:
     if not context.target.allows(Effect.SPEND):
         return None
     if context.budget.exhausted:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
     target, journal = context.target, context.peer.watch.journal
     if journal is None:
         return None

@@ -208,7 +208,7 @@ class WalletSequence(Sequence):
     def _move(self, path: str, body: dict[str, Json], amount: float) -> None:
         context = self.context
         if context.budget.exhausted:
-            raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+            raise context.budget.used_up()
         if self.available < 2 * amount:
             return
         answer = context.api("POST", path, credential=context.target.second, json_body=body)

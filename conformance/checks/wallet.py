@@ -52,7 +52,7 @@ def _balance(context: Context) -> dict[str, Json]:
 
 def _available(context: Context, least: float) -> float:
     if least and context.budget.left < AMOUNT:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
     found = lookup(_balance(context), "balances.available")
     if not found or not is_number(found[0]) or found[0] < least:
         raise Skipped(f"less than {least:g} is available")
@@ -61,7 +61,7 @@ def _available(context: Context, least: float) -> float:
 
 def _post(context: Context, path: str, body: Json, credential: Credential | None = None) -> Answer:
     if context.budget.exhausted:
-        raise Skipped(f"the budget of {context.budget.limit:g} is used up")
+        raise context.budget.used_up()
     credential = credential or context.target.valid
     return served(lambda: context.api("POST", path, credential=credential, json_body=body))
 

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from conformance.findings import USED_UP
+
 ORDER = {"fail": "VIOLATED", "open": "INCONCLUSIVE", "warn": "NOT MET"}
 COLOURS = {"fail": "31", "open": "35", "warn": "33"}
 
@@ -89,6 +91,9 @@ def _summary(document: dict[str, Any]) -> Iterator[str]:
     for profile, reason in asked["left_out"].items():
         count = sum(item["profile"] == profile for item in document["requirements"])
         yield f"not applicable: {count} of {profile}: {reason}"
+    lacking = sum(item["reason"].startswith(USED_UP) for item in judged)
+    if lacking:
+        yield f"the budget is used up: {lacking} were not exercised for that; see --budget"
     new = [item for item in document["requirements"] if not item["scored"]]
     wrong = sum(item["standing"] == "violated" for item in new)
     if new:

@@ -88,6 +88,16 @@ def test_html_tells_what_broke_a_rule_from_what_kept_it(toy: Serving, tmp_path: 
     assert "(here it held)" not in proved
 
 
+def test_a_budget_that_is_used_up_is_told(
+    toy: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spending = ["--token", TOKEN, "--out", str(tmp_path), "--allow", "spend", "--budget"]
+    run(toy, *spending, "0.001")
+    assert "the budget is used up" in capsys.readouterr().out
+    run(toy, *spending, "20")
+    assert "the budget is used up" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("form", ["text", "junit", "html", "badge"])
 def test_a_report_is_shown_again(
     form: str, toy: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
