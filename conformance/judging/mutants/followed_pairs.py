@@ -145,10 +145,9 @@ def poor_streams(asked: Asked, response: Response) -> None:
     """Say within a stream that the balance is too low."""
     streamed = isinstance(asked.body, dict) and asked.body.get("stream") is True
     if asked.path == INFERENCE and response.status == 402 and streamed:
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        last = {"token": "[DONE]", "finish_reason": "stop", "usage": usage}
-        told = Response(events=[{"token": "INSUFFICIENT_BALANCE", "index": 0}, last])
-        response.__dict__.update(told.__dict__)
+        usage = {"prompt_tokens": 1, "completion_tokens": 0, "total_tokens": 1}
+        last = {"token": "[DONE]", "finish_reason": "INSUFFICIENT_BALANCE", "usage": usage}
+        response.__dict__.update(Response(events=[last]).__dict__)
 
 
 def other_ports(response: Response) -> None:

@@ -297,8 +297,6 @@ TOGETHER = {
     "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022"},
     "NA-WALLET-003": {"NA-WALLET-022"},
     "NA-WALLET-045": {"NA-WALLET-028"},
-    # The same number of days for each stake is too few for some, and too many for others.
-    "NA-WALLET-027": {"NA-WALLET-045"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},
