@@ -108,12 +108,11 @@ def stream_whole(context: Context) -> None:
     body: dict[str, Json] = {"prompt": PROMPT, "max_tokens": LONGER, "temperature": 0}
     plain, streamed, shown, fewer = set[str](), set[str](), list[Answer](), True
     for _ in range(TRIES):
-        answer, _ = stream_values(context, {"max_tokens": LONGER})
+        answer, made = _streamed(context, {"max_tokens": LONGER})
         tokens = tokens_of(answer)
         result = context.infer(body)
-        document = result.json_object() or {}
-        text, made = document.get("text"), document.get("tokens_generated")
-        if not result.ok or not isinstance(text, str) or not is_int(made):
+        text = (result.json_object() or {}).get("text")
+        if not result.ok or not isinstance(text, str):
             raise Skipped(f"POST /inference was answered with status {result.status}")
         plain.add(_letters(text.removeprefix(PROMPT)))
         streamed.add(_letters("".join(map(str, tokens))))

@@ -72,6 +72,7 @@ class ToyNode:
         # Set if the answers come from a real node, and the toy is only a layer in front of it.
         self.upstream: Callable[[str, str, bytes, dict[str, str]], Response] | None = None
         self.upstream_rpc: Callable[[str, ToyNode], Any] | None = None
+        self._port = 8000
         self.reset()
 
     def reset(self) -> None:
@@ -83,15 +84,17 @@ class ToyNode:
         # The accounts, by their tokens.
         self.tokens = {TOKEN: Account("toy", 1000.0, 5.0), SECOND: Account("second", 1000.0)}
         self.config: dict[str, Any] = {
-            "node_id": NODE_ID.hex(), "port": 8000, "grpc_port": 9000,
+            "node_id": NODE_ID.hex(),
             "tracker_url": "http://tracker.invalid:8000",
             "training": {"enabled": True, "batch_size": 8, "learning_rate": 0.001,
                          "diloco_steps": 500},
             "resources": {"max_memory_gb": 16.0, "cpu_threads": 4},
         }  # fmt: skip
+        self.listen_at(self._port)
 
     def listen_at(self, port: int) -> None:
         """Show this port for HTTP, and the one that belongs to it for gRPC."""
+        self._port = port
         self.config.update(port=port, grpc_port=port + GRPC_PORT_OFFSET)
         self.dht.listen_at(port + GRPC_PORT_OFFSET)
 
