@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from conformance import messages
+from conformance.checks.addresses import ports_of
 from conformance.checks.answers import DOCUMENTED_CODES, OF_AUTHENTICATION, UNKNOWN
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
 from conformance.context import Context
@@ -235,7 +236,7 @@ def _judge_length(context: Context, operation: str, length: int, reply: Reply) -
         context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
 
 
-@requirement("DH-026", "DH-028")
+@requirement("DH-026", "DH-028", "DH-029")
 def dht_responder(context: Context) -> None:
     """Call DHTPing, and look for the address of the responder."""
     reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
@@ -245,3 +246,6 @@ def dht_responder(context: Context) -> None:
     port = answer.responder.port
     context.judge("DH-026", 0 < port < 65536, f"the port of the responder is {port}", reply)
     context.judge("DH-028", bool(answer.responder.ip), "the responder has no ip", reply)
+    ports = ports_of(context)
+    why = f"the port of the responder is {port}, and the node was reached at {ports}"
+    context.judge("DH-029", port in ports, why, reply)
