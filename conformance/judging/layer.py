@@ -34,7 +34,7 @@ class Layer(ToyNode):
         """`url` is the node's HTTP address, `address` its gRPC address."""
         super().__init__()
         parts = urlsplit(url)
-        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._real = parts.hostname or "", parts.port or 80
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         # How often the remembered answer to an unstake was given again.
         self._again = 0
@@ -58,7 +58,7 @@ class Layer(ToyNode):
         if known is not None and allowed:
             self._again += 1 if (method, target) in ONCE else 0
             return copy.deepcopy(known)
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=DEADLINE_S)
+        connection = http.client.HTTPConnection(*self._real, timeout=DEADLINE_S)
         # The length is that of the body, which may have been rewritten.
         kept = {k: v for k, v in headers.items() if k.lower() not in ("host", "content-length")}
         try:
