@@ -78,7 +78,8 @@ class Effect(IntEnum):
 NEEDS = frozenset(
     {
         "token", "expired_token", "grpc", "legacy_paths", "pipeline", "field_map", "reference",
-        "public_key", "request_id", "artifact", "gradient", "peer", "restart",
+        "public_key", "request_id", "artifact", "gradient", "peer", "callback", "restart",
+        "signer",
     }
 )  # fmt: skip
 SCALARS = frozenset({"string", "bytes", "bool", "int32", "int64", "double"})

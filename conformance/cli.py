@@ -17,6 +17,7 @@ from conformance import __version__, baseline, catalogue, replay, results, sessi
 from conformance.catalogue import Effect, Profile
 from conformance.compiled import AVAILABLE, NO_GRPC
 from conformance.options import add_report_options, add_target_options
+from conformance.peer.callback import listening
 from conformance.peer.command import (
     add_options,
     invitation,
@@ -91,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("ids", nargs="*", metavar="ID", help="requirements to judge; default: all")
     add_target_options(command)
     session.add_run_options(command)
+    command.add_argument(
+        "--listen", metavar="HOST:PORT",
+        help="where the node reaches the suite, for what it sends back; gRPC at the port plus 1000;"
+        " default: free ports of this machine, if the node is on it",
+    )  # fmt: skip
     command.set_defaults(command=_run)
 
     command = commands.add_parser("peer", help="judge a node as a client, being its peer")
@@ -158,7 +164,8 @@ def _run(options: argparse.Namespace) -> int:
         options.url = None
     _known(options.ids)
     target = session.target_from(options, os.environ)
-    return session.conclude(session.judge(target, options))
+    with listening(target, options.listen) as peer:
+        return session.conclude(session.judge(target, options, peer))
 
 
 def _peer(options: argparse.Namespace) -> int:

@@ -66,6 +66,11 @@ class Service:
         self.found_pass: dict[str, Any] | None = None
         self.no_pass: str | None = None
         self.tries: list[Reply] = []
+        # The form of sender_url with which gradients come back to the suite; empty if none does.
+        self.sender_urls: tuple[str, ...] | None = None
+        # A gradient that the node accepts, or why none is known.
+        self.found_gradient: dict[str, Any] | None = None
+        self.no_gradient: str | None = None
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
 

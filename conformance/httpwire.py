@@ -22,6 +22,8 @@ from conformance.strictjson import Json, NotJson, Parsed, parse
 # No answer of a node API is longer; a mirror of model data may be, and is then cut off.
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ATTEMPTS = 5
+# How an error says that it is a 429, whatever its status.
+LIMITED = b"RATE_LIMITED"
 BURST_CONNECTIONS = 6
 
 
@@ -184,7 +186,8 @@ class HttpClient:
     def burst(self, path: str, *, max_requests: int, within_s: float) -> Answer | None:
         """GET a path repeatedly over a few connections until the first 429, and return that answer.
 
-        Only the 429 is recorded, since the other answers show nothing new.
+        So is an error that calls itself one. Only this answer is recorded, since the others show
+        nothing new.
         """
         request = Request("GET", path, ANONYMOUS, None, None, self._timeout_s)
         ends, left = time.monotonic() + within_s, iter(range(max_requests))
@@ -199,7 +202,8 @@ class HttpClient:
                     connection.request("GET", self._parts.path + path, headers=headers)
                     response = connection.getresponse()
                     body = response.read()
-                    if response.status == http.client.TOO_MANY_REQUESTS:
+                    refused = response.status >= 400 and LIMITED in body
+                    if response.status == http.client.TOO_MANY_REQUESTS or refused:
                         found.append((began, response.status, response.getheaders(), body))
             except (OSError, http.client.HTTPException):
                 # A server may also defend itself by closing connections.

@@ -19,6 +19,11 @@ def add_target_options(parser: Any) -> None:
         metavar="CMD",
         help="restarts the node, for what has to outlive that; run once, with --allow intrusive",
     )
+    add(
+        "--signer",
+        metavar="CMD",
+        help="signs inference requests: CMD URL KIND prints one as JSON (see the README)",
+    )
     add("--grpc", metavar="HOST:PORT", help="default: the HTTP port plus 1000")
     add(
         "--profile",

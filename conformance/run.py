@@ -1,8 +1,7 @@
-"""A run: which checks apply, what they found, and how it ends.
+"""A run: which checks apply, and what they find.
 
 Invariants: a check that raises an error is a fault of the suite and never a verdict; a time-out
-leaves the requirements inconclusive that the check has not ruled on; every requirement has one
-result.
+leaves the requirements inconclusive that the check has not ruled on.
 """
 
 import random
@@ -11,109 +10,29 @@ import time
 import traceback
 from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from conformance import passive
 from conformance.baseline import Baseline
-from conformance.catalogue import Effect, Level, Origin, Requirement, load
+from conformance.catalogue import Effect, Level, Origin, Profile, Requirement, load
 from conformance.context import API, Budget, Context, Service
 from conformance.editions import as_scored, levels
+from conformance.ended import Result, Run
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
-from conformance.journal import Exchange, Journal
+from conformance.journal import Journal
 from conformance.passive import calls
 from conformance.peer.peer import Peer
 from conformance.registry import Check
 from conformance.secrecy import Redactor
 from conformance.suite import checks
 from conformance.target import Target
-from conformance.verdict import OUTCOMES, Exit, Finding, Outcome, Ruling, Standing, standing
+from conformance.verdict import OUTCOMES, Finding, Outcome, Ruling, Standing, standing
 
-
-@dataclass(frozen=True)
-class Result:
-    """What a run says about one requirement."""
-
-    requirement: Requirement
-    standing: Standing
-    outcome: Outcome
-    reason: str
-    findings: tuple[Finding, ...]
-    known: bool = False
-    # Whether the edition of the run has the requirement; if not, its outcome is only a note.
-    scored: bool = True
-
-
-@dataclass
-class Run:
-    """A finished run. Times are seconds."""
-
-    target: Target
-    results: list[Result]
-    exchanges: list[Exchange]
-    faults: dict[str, str]
-    residue: list[str]
-    stale: dict[str, str]
-    took_s: float
-    spent: float
-    interrupted: bool
-    redactor: Redactor
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def asked(self) -> list[Result]:
-        """The MUSTs of the edition that the judged profiles have, and that have a check."""
-        return [
-            item
-            for item in self.results
-            if item.scored
-            and item.requirement.level is Level.MUST
-            and item.requirement.check
-            and item.standing is not Standing.NOT_APPLICABLE
-        ]
-
-    @property
-    def share(self) -> float:
-        """The share of these that is proved, from 0 to 1."""
-        proved = sum(item.standing is Standing.PROVED for item in self.asked)
-        return proved / max(len(self.asked), 1)
-
-    def lacks(self) -> list[str]:
-        """Return what the run was required to prove and did not."""
-        found = []
-        required = self.target.require
-        if required is not None and self.share < required:
-            found.append(f"{self.share:.1%} of the MUSTs are proved, {required:.1%} are required")
-        for profile in sorted(self.target.require_profiles):
-            shown = [item for item in self.asked if item.requirement.profile is profile]
-            if not any(item.standing is Standing.PROVED for item in shown):
-                found.append(f"nothing of the required profile {profile.value} is proved")
-        return found
-
-    def ended(self) -> Exit:
-        """Return how the run ends: the most serious of its outcomes."""
-        outcomes = {(item.outcome, item.known) for item in self.results}
-        must_open = any(
-            item.outcome is Outcome.OPEN and item.requirement.level is Level.MUST
-            for item in self.results
-        )
-        proved = any(item.standing is Standing.PROVED for item in self.results)
-        order = (
-            (self.interrupted, Exit.INTERRUPTED),
-            # No verdict counts if the suite itself has a fault.
-            (bool(self.faults), Exit.SUITE_FAULT),
-            ((Outcome.FAIL, False) in outcomes, Exit.VIOLATED),
-            (bool(self.stale), Exit.STALE_BASELINE),
-            (must_open, Exit.INCONCLUSIVE),
-            (not proved, Exit.NOTHING_PROVED),
-            (bool(self.lacks()), Exit.TOO_LITTLE),
-        )
-        return next((reason for happened, reason in order if happened), Exit.CONFORMS)
-
-
+# The first edition in which an ordinary run judges what comes back to the suite.
+CALLED_BACK_SINCE = 4
 UNREACHABLE = "no gRPC server answers, which GEN-002 reports"
 
 Progress = Callable[[int, int, str], None]
@@ -255,7 +174,7 @@ class Runner:
     # -- which checks apply -----------------------------------------------------------------
 
     def _applies(self, check: Check) -> bool:
-        if not check.profiles & self.target.profiles:
+        if not check.profiles & self.target.profiles and not self._calls_back(check):
             return False
         if self._names is not None and check.name not in self._names:
             return False
@@ -267,8 +186,20 @@ class Runner:
             self._skipped[check.name] = reason
         return not reason
 
+    @property
+    def _reached(self) -> frozenset[str]:
+        """The `needs` that the suite's own node meets."""
+        if self._peer is None:
+            return frozenset()
+        return frozenset({"peer", "callback"} if self._peer.setup.told else {"callback"})
+
+    def _calls_back(self, check: Check) -> bool:
+        """Return whether a check of clients goes without a node that is told of the suite's own."""
+        listens = self._peer is not None and self.target.edition >= CALLED_BACK_SINCE
+        return listens and "callback" in check.needs
+
     def _withheld(self, needs: frozenset[str], check: Check) -> str | None:
-        missing = needs - self.target.has - ({"peer"} if self._peer else set())
+        missing = needs - self.target.has - self._reached
         if missing:
             return "the target declares no " + " and no ".join(map(_with_option, sorted(missing)))
         if not self.target.allows(check.effect):
@@ -332,7 +263,9 @@ class Runner:
     def _standing(
         self, requirement: Requirement, found: tuple[Finding, ...]
     ) -> tuple[Standing, str]:
-        if requirement.profile not in self.target.profiles:
+        # What comes back to the suite shows a client, whether or not one was to be judged.
+        shown = requirement.profile is Profile.PEER and found
+        if requirement.profile not in self.target.profiles and not shown:
             otherwise = f"the target declares no profile {requirement.profile}"
             reason = self.target.absent.get(requirement.profile, otherwise)
             return Standing.NOT_APPLICABLE, reason
@@ -361,9 +294,11 @@ class Runner:
 
 # Needs whose option is hard to guess from their name.
 _OPTIONS = {
+    "callback": "--listen HOST:PORT",
     "gradient": "--gradient FILE",
     "peer": "meshnode-conformance peer",
     "restart": "--restart-command CMD",
+    "signer": "--signer CMD",
 }
 
 

@@ -74,6 +74,7 @@ def given(options: Any) -> dict[str, Any]:
         "expired_token": options.expired_token,
         "gradient": options.gradient,
         "restart_command": options.restart_command,
+        "signer": options.signer,
         "grpc": options.grpc,
         "profiles": options.profile,
         "allow": [name for name in options.allow.split(",") if name] if options.allow else None,

@@ -44,6 +44,8 @@ class Target:
     gradient: MessageFile | None = None
     # How the operator restarts the node: a program and its arguments, without a shell.
     restart_command: str | None = field(default=None, repr=False)
+    # How the operator has inference requests signed: a program and its arguments, without a shell.
+    signer: str | None = field(default=None, repr=False)
     rpc: str | None = None
     field_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pipeline: Mapping[str, Any] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class Target:
             "artifact": self.artifact,
             "gradient": self.gradient,
             "restart": self.restart_words,
+            "signer": self.signer,
         }
         return frozenset(need for need, value in met.items() if value)
 
@@ -147,6 +150,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "artifact": str,
     "gradient": str,
     "restart_command": str,
+    "signer": str,
     "rpc": str,
     "model": str,
     "field_map": dict,
@@ -218,7 +222,8 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     except (KeyError, ValueError, AttributeError) as error:
         raise BadConfiguration(f"profiles or allow: {error}") from None
     _validate_tables(settings)
-    _validate_command(settings.get("restart_command"))
+    for name in ("restart_command", "signer"):
+        _validate_command(name, settings.get(name))
     if "gradient" in settings:
         known["gradient"] = _gradient(settings["gradient"])
     target = Target(**known)
@@ -239,13 +244,13 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     return target
 
 
-def _validate_command(command: str | None) -> None:
+def _validate_command(name: str, command: str | None) -> None:
     try:
         words = shlex.split(command) if command is not None else ["none"]
     except ValueError as error:
-        raise BadConfiguration(f"restart_command: {error}") from None
+        raise BadConfiguration(f"{name}: {error}") from None
     if not words:
-        raise BadConfiguration("restart_command: is empty")
+        raise BadConfiguration(f"{name}: is empty")
 
 
 def _gradient(path: str) -> MessageFile:

@@ -171,11 +171,13 @@ def dht_closest(context: Context) -> None:
     known: dict[bytes, Reply] = {}
     targets = [bytes([step * 16]) + os.urandom(NODE_ID_BYTES - 1) for step in range(0, 16, 3)]
     for target in targets:
-        known.update(dict.fromkeys(_listed(context, target)[1], _listed(context, target)[0]))
+        known.update(
+            dict.fromkeys(found_nodes(context, target)[1], found_nodes(context, target)[0])
+        )
     for target in (*targets, *list(known)[:3]):
         left_out: set[bytes] = set()
         for at in range(TRIES):
-            reply, nodes = _listed(context, target)
+            reply, nodes = found_nodes(context, target)
             if not nodes:
                 return
             farthest = max(distance(node, target) for node in nodes)
@@ -184,7 +186,7 @@ def dht_closest(context: Context) -> None:
                 if node not in nodes and distance(node, target) < farthest
             }  # fmt: skip
             # A node that has left is not left out: it must still be listed for itself.
-            nearer = {node for node in nearer if node in _listed(context, node)[1]}
+            nearer = {node for node in nearer if node in found_nodes(context, node)[1]}
             left_out = nearer if at == 0 else left_out & nearer
             if not left_out:
                 break
@@ -192,7 +194,8 @@ def dht_closest(context: Context) -> None:
         context.judge("DH-016", not left_out, f"for {target.hex()} without {shown}", reply)
 
 
-def _listed(context: Context, target: bytes) -> tuple[Reply, list[bytes]]:
+def found_nodes(context: Context, target: bytes) -> tuple[Reply, list[bytes]]:
+    """Call DHTFindNode; return the reply, and the IDs that it lists."""
     request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=target)
     reply = context.grpc.call("DHTFindNode", request)
     try:
@@ -204,7 +207,7 @@ def _listed(context: Context, target: bytes) -> tuple[Reply, list[bytes]]:
 
 def _judge_both_list(context: Context, key: bytes, answer: Any, reply: Reply) -> None:
     """Rule on the closest nodes, which both searches list."""
-    other_reply, nodes = _listed(context, key)
+    other_reply, nodes = found_nodes(context, key)
     request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
     again = context.grpc.call("DHTFindValue", request)
     try:

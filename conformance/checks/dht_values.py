@@ -10,7 +10,7 @@ from typing import Any
 from conformance import messages
 from conformance.checks.addresses import ports_of
 from conformance.checks.answers import DOCUMENTED_CODES, OF_AUTHENTICATION, UNKNOWN
-from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance, found_nodes
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
@@ -30,6 +30,8 @@ VALUES = (
     "0123456789" * 7000,
 )
 MANY, TIMES = 18, 4
+# So many senders whose IDs begin alike.
+ALIKE = 16
 # The first edition that stores under keys of other lengths.
 STORED_SINCE = 4
 # The first that asks what becomes of senders with odd IDs, and of a value after a moment.
@@ -141,6 +143,31 @@ def dht_moved(context: Context) -> None:
     times = [node.node_id for node in answer.nodes].count(SENDER.node_id)
     why = f"a sender with two addresses is listed {times} times"
     context.judge("DH-024", times <= 1, why, ping, reply)
+
+
+@requirement("DH-030")
+def dht_alike(context: Context) -> None:
+    """Call DHTPing as senders whose IDs begin alike, and search for a place among them."""
+    target = os.urandom(NODE_ID_BYTES)
+    # The farthest first, so that the order of their coming is not that of their distance.
+    idents = [
+        target[:2] + bytes([target[2] ^ (255 - step)]) + os.urandom(NODE_ID_BYTES - 3)
+        for step in range(0, 256, 256 // ALIKE)
+    ]
+    for at, ident in enumerate(idents):
+        port = SENDER.port + at
+        sender = messages.make("DHTNodeInfo", node_id=ident, ip=SENDER.ip, port=port)
+        if not context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender)).ok:
+            raise Skipped("DHTPing is refused")
+    reply, listed = found_nodes(context, target)
+    farthest = max((distance(node, target) for node in listed), default=0)
+    nearer = [i for i in idents if i not in listed and distance(i, target) < farthest]
+    # A node need not learn of those who only say who they are, nor of all of them.
+    left_out = [ident for ident in nearer if ident in found_nodes(context, ident)[1]]
+    if not left_out and not set(idents) & set(listed):
+        raise Skipped("the node does not learn of those who ping it")
+    why = f"for {target.hex()} without {brief([ident.hex() for ident in left_out[:2]], 160)}"
+    context.judge("DH-030", not left_out, why, reply)
 
 
 @requirement("DH-027", "DH-003", "DH-013", "GR-CODE-001")

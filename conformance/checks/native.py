@@ -6,6 +6,7 @@ itself: paths in `[target.field_map]`, one public key, one request ID, one artif
 
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from conformance.checks.passes import FOUND_SINCE
@@ -41,6 +42,15 @@ def native_get(context: Context, path: str, query: dict[str, object] | None = No
     """GET a native resource, a second time after an error of the server."""
     # Not `context.api`: the passive checks judge the node API, and native errors are not specified.
     return served(lambda: context.http.call("GET", path, query=query))
+
+
+def members_of(document: Json) -> Iterator[tuple[str, Json]]:
+    """Yield every member of every object in a document, with its name."""
+    if isinstance(document, dict):
+        yield from document.items()
+    inner = document.values() if isinstance(document, dict) else document
+    for value in inner if isinstance(document, dict | list) else ():
+        yield from members_of(value)
 
 
 def judge_contents(context: Context, path: str, answer: Answer) -> None:

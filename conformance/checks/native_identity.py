@@ -1,9 +1,10 @@
 """Interface 2.2 and 4.2: the chain and its genesis, which several native resources name."""
 
+import hashlib
 import re
 from collections.abc import Iterator
 
-from conformance.checks.native import native_get
+from conformance.checks.native import members_of, native_get
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
@@ -34,6 +35,43 @@ def native_identity(context: Context) -> None:
         shown = ", ".join(f"{path} {brief(value)}" for path, value, _ in values)
         answers = {id(answer): answer for _, _, answer in values}
         context.judge("NT-RULE-043", same, f"{name}: {shown}", *answers.values())
+
+
+_PARTS = ("owner", "power", "bond")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z", re.ASCII | re.IGNORECASE)
+
+
+@requirement("NT-RULE-055")
+def native_validators_whole(context: Context) -> None:
+    """GET the validators: what is called owner, power or bond of one of them is not null."""
+    answer = native_get(context, "/api/validators")
+    named = [
+        (name, value)
+        for name, value in members_of(answer.json_object() if answer.ok else None)
+        if any(part in name.lower() for part in _PARTS)
+    ]
+    if not named:
+        raise Skipped("nothing of a validator is called owner, power or bond")
+    empty = sorted({name for name, value in named if value is None})
+    context.judge("NT-RULE-055", not empty, f"{brief(empty)} is null", answer)
+
+
+@requirement("NT-RULE-056")
+def native_dataset_bound(context: Context) -> None:
+    """GET the genesis and the dataset, and compare the digest that the genesis names."""
+    genesis = native_get(context, "/network/genesis.json")
+    named = [
+        value
+        for name, value in members_of(genesis.json_object() if genesis.ok else None)
+        if "dataset" in name.lower() and isinstance(value, str) and _DIGEST.match(value)
+    ]
+    dataset = native_get(context, "/network/dataset.json")
+    if not named or not dataset.ok:
+        raise Skipped("the genesis names no digest of a dataset, or none is served")
+    digest = hashlib.sha256(dataset.body).hexdigest()
+    why = f"the genesis names {brief(named)}, and what is served has {digest}"
+    held = digest in (value.lower() for value in named)
+    context.judge("NT-RULE-056", held, why, genesis, dataset)
 
 
 @requirement("NT-RULE-045")

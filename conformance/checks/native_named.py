@@ -101,15 +101,15 @@ def native_request(context: Context) -> None:
         same = other.ok and other.body == answer.body
         context.judge("NT-RULE-028", not same, "another id has the same record", answer, other)
         if context.edition >= AGAIN_SINCE:
-            waits = other.ok and PENDING in (text.lower() for text in _texts(other.json_object()))
+            waits = other.ok and PENDING in (text.lower() for text in texts_in(other.json_object()))
             why = f"an id that nobody has: {brief(other.json_object())}"
             context.judge("NT-RULE-041", not waits, why, other)
 
 
-def _texts(document: Json) -> Iterator[str]:
+def texts_in(document: Json) -> Iterator[str]:
     """Yield the texts in a document, without the names of its fields."""
     if isinstance(document, str):
         yield document
     inner = document.values() if isinstance(document, dict) else document
     for value in inner if isinstance(document, dict | list) else ():
-        yield from _texts(value)
+        yield from texts_in(value)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from conformance.checks.native import native_get
+from conformance.checks.native import members_of, native_get
 from conformance.context import Context
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -23,6 +23,8 @@ PAGE, PAGES, SINGLE, UNREADABLE = 6, 8, 4, 3
 UNREADABLE_SINCE = 4
 # Of the latest requests that blocks name: some that a node has to keep. Since this edition.
 KEPT, KEPT_SINCE = range(40, 121, 20), 4
+# So many requests of a whole chain are looked up.
+FEW = 24
 # So long blocks are read to find these requests.
 WALK_S = 4.0
 # A whole number of atoms, as a text.
@@ -59,6 +61,7 @@ def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]
     "NT-RULE-035",
     "NT-RULE-036",
     "NT-RULE-040",
+    "NT-RULE-054",
     "NT-PAGE-007",
     "NT-PAGE-008",
     "LIM-008",
@@ -69,20 +72,22 @@ def native_walk(context: Context) -> None:
     blocks = _walk(context, "/api/blocks", "/api/blocks height", "height", listed)
     _walk(context, "/api/training", "/api/training round", "round")
     documents = [_read(context, path, {}) for path in READ]
-    requests: list[str] = []
+    requests, failed = list[str](), False
     for height in blocks:
         answer, document = _read(context, f"/api/block/{height}", {})
         documents.append((answer, document))
         _judge_height(context, height, document, answer)
         _judge_listed(context, height, listed.get(height), document, answer)
         requests += _named_requests(document)
+        failed |= _failed(document)
     if context.edition >= KEPT_SINCE and blocks:
         # No chain gets there during a run.
         far = max(blocks) + FAR
         answer, document = _read(context, f"/api/block/{far}", {})
         _judge_height(context, far, document, answer)
     if context.edition >= KEPT_SINCE:
-        _judge_kept(context, blocks, requests)
+        _judge_kept(context, blocks, requests, failed=failed)
+    walked = list(documents)
     for ident in list(dict.fromkeys(requests))[:SINGLE]:
         answer, document = _read(context, "/api/inference/request", {"id": ident})
         documents.append((answer, document))
@@ -90,21 +95,45 @@ def native_walk(context: Context) -> None:
             named = [value for key in ("request_id", "id") for value in under(document, key)]
             why = f"the record of {brief(ident)} names {brief(named)}"
             context.judge("NT-RULE-030", not named or ident in named, why, answer)
+            _judge_prompt(context, ident, walked, document, answer)
     for answer, document in documents:
         _judge_atoms(context, answer, document)
         _judge_two_names(context, answer, document)
+
+
+def _judge_prompt(
+    context: Context, ident: str, blocks: list[tuple[Answer, Any]], record: Json, answer: Answer
+) -> None:
+    """Rule on the prompt of a record, where the transaction of this request shows one too."""
+    signed = [
+        prompt for _, block in blocks for one in _objects(block)
+        if one.get("request_id") == ident for prompt in under(one, "prompt")
+    ]  # fmt: skip
+    shown = list(under(record, "prompt"))
+    if signed and shown:
+        why = f"the record of {brief(ident)} has the prompt {brief(shown)}, not {brief(signed)}"
+        context.judge("NT-RULE-054", shown[0] in signed, why, answer)
 
 
 def _named_requests(block: Json) -> list[str]:
     return [value for value in under(block, "request_id") if isinstance(value, str)]
 
 
-def _judge_kept(context: Context, blocks: list[int], named: list[str]) -> None:
+def _failed(block: Json) -> bool:
+    """Return whether something in a block may have failed, so that it made no job."""
+    return any(
+        (name == "code" and value not in (0, "0", None)) or value is False
+        for name, value in members_of(block)
+    )
+
+
+def _judge_kept(context: Context, blocks: list[int], named: list[str], *, failed: bool) -> None:
     """Look up requests of the latest blocks, of which the latest are known and so are the others.
 
     `blocks` are the heights that were read, and `named` the requests in them. More are read until
     there are enough of them. A block need not name its requests in the order in which they were
-    completed, so those at the edge of the 128 say nothing.
+    completed, so those at the edge of the 128 say nothing. Where all blocks have been read and name
+    few, each of them is among the 128, unless something may have `failed`.
     """
     jobs, below = list(dict.fromkeys(named)), range(min(blocks, default=0) - 1, 0, -1)
     ends = time.monotonic() + WALK_S
@@ -112,14 +141,14 @@ def _judge_kept(context: Context, blocks: list[int], named: list[str]) -> None:
         if len(jobs) >= KEPT.stop or time.monotonic() > ends:
             break
         _, document = _read(context, f"/api/block/{height}", {})
+        if _failed(document):
+            break
         jobs = list(dict.fromkeys([*jobs, *_named_requests(document)]))
+    else:
+        _judge_few(context, [] if failed else jobs)
 
     def look_up(ranks: range) -> list[Answer]:
-        return [
-            native_get(context, "/api/inference/request", {"id": jobs[rank]})
-            for rank in ranks
-            if rank < len(jobs)
-        ]
+        return _look_up(context, [jobs[rank] for rank in ranks if rank < len(jobs)])
 
     if not blocks or blocks != sorted(blocks, reverse=True):
         return
@@ -135,6 +164,21 @@ def _judge_kept(context: Context, blocks: list[int], named: list[str]) -> None:
     ]
     why = f"{len(gone)} of {len(older)} requests among the latest {KEPT.stop} are not found"
     context.judge("LIM-008", not gone, why, latest[0], *gone[:2])
+
+
+def _judge_few(context: Context, jobs: list[str]) -> None:
+    """Look up all requests of a chain that has few."""
+    if not 1 < len(jobs) <= FEW:
+        return
+    answers = _look_up(context, jobs)
+    gone = [answer for answer in answers if answer.status == 404]
+    if len(gone) < len(answers):
+        why = f"{len(gone)} of {len(jobs)} requests of the whole chain are not found"
+        context.judge("LIM-008", not gone, why, *gone[:3])
+
+
+def _look_up(context: Context, jobs: list[str]) -> list[Answer]:
+    return [native_get(context, "/api/inference/request", {"id": ident}) for ident in jobs]
 
 
 def _judge_height(context: Context, height: int, document: Json, answer: Answer) -> None:

@@ -1,12 +1,13 @@
-"""Interface 2.3 and 4.3: gradients that go on, and gradients that go back."""
+"""Interface 2.3 and 4.3: gradients that go on to other nodes, and where a node takes its own."""
 
-import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from conformance import messages
-from conformance.checks import passes
-from conformance.checks.peering import AGAIN_S, Scene, need_work, settle, shown, watched
+from conformance.checks import gradients
+from conformance.checks.peering import Scene, need_work, shown, watched
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Unanswered
@@ -18,34 +19,64 @@ from conformance.strictjson import brief
 from conformance.target import GRPC_PORT_OFFSET
 
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
-REFUSED = ("INVALID_ARGUMENT", "PERMISSION_DENIED", "NOT_FOUND")
-ONWARDS, ANSWERED = "PL-BWD-002", "CL-URL-001"
+ANSWERED = "CL-URL-001"
 
 
 @requirement(LOWERED, NOT_BACK, *requests.PROVES)
 def peer_gossip(context: Context) -> None:
-    """Gossip the declared gradient, and see to whom the node passes it on, and with which ttl."""
-    gradient = context.target.gradient
-    if gradient is None:
-        raise Skipped("the target declares no gradient")
-    sent = messages.parse("GossipGradientRequest", gradient.content)
+    """Gossip a gradient, and see to whom the node passes it on, and with which ttl."""
+    peer = context.peer
     with watched(context) as scene:
-        context.peer.came()
-        reply = context.grpc.call("GossipGradient", gradient, timeout_s=60)
-        answer: Any = messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
-        if answer is None or not answer.accepted:
-            why = reply.code if answer is None else brief(answer.reason)
-            raise Skipped(f"the declared gradient was not accepted: {why}")
-        settle(context)
-        passed = [call for call in scene.calls if _is_of(call, sent)]
-        if not passed:
-            raise Skipped("the node did not pass the gradient on")
-        for call in passed:
-            ttl: int = getattr(call.message, "ttl")  # noqa: B009 - the type is not known
-            lower = 0 <= ttl < sent.ttl
-            context.judge(LOWERED, lower, f"ttl {ttl} after {sent.ttl}", *shown([call]))
-            back = call.post == PEER and context.peer.ident.hex() == sent.node_id
-            context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
+        peer.came()
+        if not peer.setup.told:
+            _introduce(context)
+        for sent in _gradients(context):
+            reply = context.grpc.call("GossipGradient", sent, timeout_s=60)
+            answer: Any = messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
+            if answer is None or not answer.accepted:
+                why = reply.code if answer is None else brief(answer.reason)
+                raise Skipped(f"the gradient was not accepted: {why}")
+            passed = _passed(context, scene, sent)
+            if not passed and sent.ttl:
+                raise Skipped("the node did not pass the gradient on")
+            for call in passed:
+                ttl: int = getattr(call.message, "ttl")  # noqa: B009 - the type is not known
+                lower = 0 <= ttl < sent.ttl
+                context.judge(LOWERED, lower, f"ttl {ttl} after {sent.ttl}", *shown([call]))
+                back = call.post == PEER and peer.ident.hex() == sent.node_id
+                context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
+
+
+def _introduce(context: Context) -> None:
+    """Ping the node as a node that it has not known, so that it knows the peer from then on."""
+    peer = context.peer
+    me = messages.make("DHTNodeInfo", node_id=peer.ident, ip=peer.setup.host,
+                       port=peer.posts[PEER].port)  # fmt: skip
+    context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=me))
+
+
+def _gradients(context: Context) -> Iterator[Any]:
+    """Yield the declared gradient, or such as the node accepts: one that goes on, one that ends."""
+    declared = context.target.gradient
+    if declared is not None:
+        yield messages.parse("GossipGradientRequest", declared.content)
+        return
+    if context.edition < DRAFT:
+        raise Skipped("the target declares no gradient")
+    made = gradients.gradient_of(context)
+    for ttl in (gradients.TTL, 0):
+        fields = gradients.fresh(made, ttl=ttl)
+        yield messages.make("GossipGradientRequest", **fields)
+
+
+def _passed(context: Context, scene: Scene, sent: Any) -> list[Call]:
+    """Wait for what the node passes on, and return it; one call is enough from a stranger."""
+    peer = context.peer
+    peer.wait(
+        lambda: not peer.setup.told and any(_is_of(call, sent) for call in scene.calls),
+        peer.patience.settle_s,
+    )
+    return [call for call in scene.calls if _is_of(call, sent)]
 
 
 def _is_of(call: Call, sent: Any) -> bool:
@@ -54,59 +85,6 @@ def _is_of(call: Call, sent: Any) -> bool:
         (message.node_id, message.round_id, message.signature)
         == (sent.node_id, sent.round_id, sent.signature)
     )  # fmt: skip
-
-
-@requirement(ONWARDS, *requests.PROVES)
-def peer_backward(context: Context) -> None:
-    """Send a pass with the peer's own sender_url, then its gradients, which have to come back."""
-    declared = context.target.pipeline
-    metadata = tuple(declared.get("backward_metadata", {}).items())
-    peer = context.peer
-    sender = f"{peer.setup.host}:{peer.posts[PEER].port + GRPC_PORT_OFFSET}"
-    ids = {"session_id": f"conformance-{uuid.uuid4().hex}", "request_id": uuid.uuid4().hex}
-    with watched(context) as scene:
-        peer.came()
-        ends = peer.time.now() + peer.patience.recover_s
-        while True:
-            reply = passes.send_forward(context, metadata, sender_url=sender, **ids)
-            passed = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
-            # A node may take such a pass only from those that it has known for a while.
-            refused = reply.code in REFUSED or (passed is not None and not passed.success)
-            if not refused or peer.time.now() >= ends:
-                break
-            peer.wait(lambda: False, AGAIN_S)
-        if passed is None or not passed.success or not passed.hidden_states:
-            why = (
-                f"{reply.code} {reply.details}"
-                if passed is None
-                else (passed.error_message or "no hidden states")
-            )
-            raise Skipped(f"the pass whose gradients would go back was not made: {why}")
-        back = messages.make(
-            "PipelineBackwardRequest",
-            **ids,
-            grad_output=passed.hidden_states,
-            grad_shape=list(passed.hidden_shape),
-            target_shard=declared["shard"],
-        )
-        timeout_s = context.target.inference_timeout_s
-        reply = context.grpc.call("PipelineBackward", back, timeout_s=timeout_s, metadata=metadata)
-        done = messages.parse("PipelineBackwardResponse", reply.body) if reply.ok else None
-        if done is None or not done.success:
-            why = reply.code if done is None else done.error_message
-            raise Skipped(f"the gradients were refused: {why}")
-        peer.wait(lambda: bool(_back(scene)), peer.patience.settle_s)
-        came = _back(scene)
-        same = any(
-            (call.message.session_id, call.message.request_id) == tuple(ids.values())
-            for call in came
-            if call.message is not None
-        )
-        context.judge(ONWARDS, same, "no PipelineBackward came to sender_url", reply, *shown(came))
-
-
-def _back(scene: Scene) -> list[Call]:
-    return [call for call in scene.calls if call.operation == "PipelineBackward"]
 
 
 @requirement(ANSWERED, *requests.PROVES)

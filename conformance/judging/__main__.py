@@ -16,6 +16,7 @@ from typing import Any
 
 from conformance.catalogue import Level, Profile, load
 from conformance.editions import DRAFT
+from conformance.ended import Run
 from conformance.judging import acceptance, hostile, matrix
 from conformance.judging.client import table as clients
 from conformance.judging.derived.fault import Fault
@@ -34,7 +35,7 @@ from conformance.judging.states import accept_updates
 from conformance.judging.table import Mutant, Variant, mutants, variants
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
 from conformance.judging.toy.serving import Serving, Toy, toy_target
-from conformance.run import Run, Runner
+from conformance.run import Runner
 from conformance.target import Target, make_target
 from conformance.verdict import Outcome
 

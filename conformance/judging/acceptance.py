@@ -14,6 +14,7 @@ from typing import Any
 
 from conformance.catalogue import Level, Profile, load
 from conformance.editions import DRAFT
+from conformance.ended import Result, Run
 from conformance.judging.nodes import (
     FIRST_ABSENT_SHARD,
     TOKEN,
@@ -37,7 +38,7 @@ from conformance.judging.states import (
 )
 from conformance.peer.command import judged_as_client
 from conformance.peer.peer import Peer, Setup
-from conformance.run import Result, Run, Runner
+from conformance.run import Runner
 from conformance.target import Target, documented_grpc_address, make_target
 from conformance.verdict import Standing
 

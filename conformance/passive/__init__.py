@@ -9,7 +9,7 @@ from conformance.strictjson import Json, NotJson, brief, is_int, is_number
 
 BODY = frozenset({"GEN-010", "GEN-011", "GEN-012"})
 ERROR = frozenset(
-    f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 18, 19)
+    f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 18, 19, 28)
 )
 # Every answer of a documented operation shows its status and its numbers.
 CALL = frozenset({"GR-CODE-001", "GR-SANE-001"})
@@ -89,6 +89,9 @@ def _judge_documented_error(findings: Findings, answer: Answer, body: Json) -> N
             answer,
         )
     known = details if isinstance(details, dict) else {}
+    if code in DOCUMENTED_CODES.values():
+        why = f"error.code is {code}, and the status {answer.status}"
+        findings.judge("NA-ERR-028", code == DOCUMENTED_CODES[answer.status], why, answer)
     if answer.status == 401:
         findings.judge("NA-ERR-005", not details, f"error.details is {brief(details)}", answer)
     if answer.status == 429:
@@ -129,6 +132,10 @@ def _judge_other_error(findings: Findings, answer: Answer) -> None:
         and isinstance(error.get("code"), str)
         and isinstance(error.get("message"), str)
     )
+    code = error.get("code") if isinstance(error, dict) else None
+    if code in DOCUMENTED_CODES.values():
+        why = f"error.code is {code}, and the status {answer.status}"
+        findings.fails("NA-ERR-028", why, answer)
     why = f"a {answer.status} without error.code and error.message"
     findings.judge("NA-ERR-012", fits, why, answer)
     if answer.status in REFUSALS and NO_SUCH_ROUTE not in answer.exchange.request["url"]:

@@ -9,6 +9,7 @@ from conformance import messages
 from conformance.catalogue import Profile
 from conformance.compiled import grpc
 from conformance.options import add_target_options
+from conformance.peer.callback import read_address
 from conformance.peer.peer import Patience, Peer, Setup
 from conformance.peer.watch import PEER
 from conformance.target import (
@@ -45,13 +46,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def make_setup(options: argparse.Namespace, target: Target) -> Setup:
     """Make the peer's setup of the options."""
-    host, _, port = options.listen.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 - GRPC_PORT_OFFSET:
-        raise BadConfiguration(f"--listen: {options.listen!r} is not HOST:PORT")
+    host, port = read_address(options.listen)
     behind = (options.behind, documented_grpc_address(options.behind)) if options.behind else None
     return Setup(
         host=host,
-        port=int(port),
+        port=port,
         behind=behind,
         patience=replace(Patience(), first_s=options.wait, recover_s=max(90.0, options.wait)),
         ident=_ident(target),

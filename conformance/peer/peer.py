@@ -28,6 +28,7 @@ from conformance.peer.answers import (
 from conformance.peer.post import Post
 from conformance.peer.tap import Link
 from conformance.peer.watch import BYSTANDER, DHT, NEIGHBOUR, PEER, Call, Watch
+from conformance.target import GRPC_PORT_OFFSET
 
 
 class Time:
@@ -91,6 +92,8 @@ class Setup:
     checkpoint: bytes = b""
     # Whether no other node holds what this one does, so that an answer needs it.
     sole: bool = False
+    # Whether the tested node is told of the peer by its operator, and not only by what it is sent.
+    told: bool = True
 
 
 class Peer:
@@ -172,6 +175,13 @@ class Peer:
         return bytes(self._tables[PEER].me.node_id)
 
     @property
+    def sender_urls(self) -> tuple[str, ...]:
+        """The usual forms of the address at which the peer takes gradients that go back."""
+        port = self.posts[PEER].port
+        host = self.setup.host
+        return f"http://{host}:{port}", f"{host}:{port + GRPC_PORT_OFFSET}", f"{host}:{port}"
+
+    @property
     def links(self) -> list[Link]:
         """The connections to the gRPC port of the first post."""
         return list(self.posts[PEER].rpc.links)
@@ -225,6 +235,8 @@ class Peer:
 
     def came(self) -> bool:
         """Return whether the tested node has called the peer, waiting for it if need be."""
+        if not self.setup.told:
+            return bool(self.watch.calls)
         return self.wait(lambda: bool(self.watch.calls), self.patience.first_s)
 
     def answered(self) -> list[Call]:

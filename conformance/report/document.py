@@ -11,8 +11,8 @@ from typing import Any
 from conformance import __version__
 from conformance.catalogue import Profile
 from conformance.editions import EDITIONS, scored
+from conformance.ended import Result, Run
 from conformance.interface import page
-from conformance.run import Result, Run
 from conformance.verdict import EXIT_CODES, Outcome, Standing
 
 FORMAT = 1

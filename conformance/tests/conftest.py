@@ -11,11 +11,12 @@ from conformance import session
 from conformance.catalogue import SERVED, Effect, Level, load
 from conformance.checks import node_sanity, wallet
 from conformance.editions import DRAFT
+from conformance.ended import Run
 from conformance.judging.hooks import Grpc, Http
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
-from conformance.run import Run, Runner
+from conformance.run import Runner
 from conformance.target import Target
 from conformance.verdict import Outcome
 

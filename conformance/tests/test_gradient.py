@@ -10,11 +10,11 @@ import pytest
 
 from conformance import cli, messages
 from conformance.catalogue import Effect
+from conformance.ended import Result, Run
 from conformance.judging.hooks import grpc_answer, grpc_status
 from conformance.judging.toy.node import GRADIENT
 from conformance.judging.toy.serving import Serving
 from conformance.messagefile import MAX_MESSAGE_BYTES, BadFile, MessageFile, read_message
-from conformance.run import Result, Run
 from conformance.target import BadConfiguration, make_target, read_file
 from conformance.tests.command import run
 from conformance.tests.conftest import Judge

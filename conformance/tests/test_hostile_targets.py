@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from conformance.catalogue import Effect, Profile
+from conformance.ended import Run
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.serving import Serving
-from conformance.run import Run, Runner
+from conformance.run import Runner
 from conformance.target import Target
 from conformance.tests.conftest import Judge
 from conformance.verdict import Exit, Standing

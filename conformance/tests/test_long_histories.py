@@ -3,9 +3,9 @@
 from typing import Any
 from urllib.parse import parse_qs
 
+from conformance.ended import Result, Run
 from conformance.judging.toy.answers import Asked, Response, error, now
 from conformance.judging.toy.serving import Serving
-from conformance.run import Result, Run
 from conformance.tests.conftest import Judge
 from conformance.tests.test_mutants_of_fields import failed_musts
 from conformance.verdict import Exit, Standing

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from conformance import httpwire
+from conformance.ended import Run
 from conformance.judging.hooks import INFERENCE, grpc_status, on
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.serving import Serving
-from conformance.run import Run
 from conformance.tests.conftest import Judge
 from conformance.verdict import Standing
 

@@ -8,6 +8,7 @@ import pytest
 from conformance import cli, messages
 from conformance.catalogue import Level, Profile, load
 from conformance.editions import DRAFT
+from conformance.ended import Run
 from conformance.findings import Findings
 from conformance.judging.client.faults import Fault, fields, rules
 from conformance.judging.client.judge import judge as judge_client
@@ -18,7 +19,6 @@ from conformance.peer.keepalive import fault, proof, regular, rests
 from conformance.peer.tap import ACK, DATA, END_STREAM, HEADERS, PING, Link, Mark
 from conformance.peer.watch import PEER, Call
 from conformance.report import document, text
-from conformance.run import Run
 from conformance.tests.conftest import Judge
 from conformance.verdict import Exit, Outcome, Ruling, Standing
 

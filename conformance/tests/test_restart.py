@@ -10,11 +10,11 @@ import pytest
 
 from conformance.catalogue import Effect
 from conformance.checks import restart
+from conformance.ended import Run
 from conformance.judging.hooks import CONFIG
 from conformance.judging.toy.answers import Asked, Response
 from conformance.judging.toy.node import ToyNode
 from conformance.judging.toy.serving import Serving
-from conformance.run import Run
 from conformance.target import BadConfiguration, make_target
 from conformance.tests.conftest import Judge
 from conformance.verdict import Outcome, Standing

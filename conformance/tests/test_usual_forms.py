@@ -9,11 +9,11 @@ import pytest
 
 from conformance.checks.forms import FORMS, WIDTHS, encode, is_framed, values_for
 from conformance.checks.passes import FAR
+from conformance.ended import Run
 from conformance.judging.hooks import grpc_status, on, put
 from conformance.judging.toy.answers import Asked, Response
 from conformance.judging.toy.calls import HELD, SHAPE
 from conformance.judging.toy.serving import Serving
-from conformance.run import Run
 from conformance.tests.conftest import Judge
 from conformance.verdict import Outcome, Standing
 

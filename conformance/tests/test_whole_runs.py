@@ -7,9 +7,10 @@ import pytest
 
 from conformance.catalogue import Effect, Level, Origin, Profile
 from conformance.editions import DRAFT
+from conformance.ended import Run
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
-from conformance.run import Run, Runner
+from conformance.run import Runner
 from conformance.suite import checks
 from conformance.target import Target
 from conformance.tests.conftest import Judge

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from conformance.catalogue import Effect, Level, Profile
-from conformance.run import Run, Runner
+from conformance.ended import Run
+from conformance.run import Runner
 from conformance.target import Target
 from conformance.verdict import Standing
 from spec_tests.processes.nodes import running_node

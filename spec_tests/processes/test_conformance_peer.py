@@ -11,8 +11,9 @@ import pytest
 
 from conformance.catalogue import Effect, Profile
 from conformance.editions import DRAFT
+from conformance.ended import Run
 from conformance.peer.peer import Patience, Peer, Setup
-from conformance.run import Run, Runner
+from conformance.run import Runner
 from conformance.target import Target
 from conformance.verdict import Standing
 from spec_tests.processes.nodes import SOON_S, running_node

@@ -95,6 +95,16 @@ def rules() -> Iterator[Fault]:
         ("CL-URL-001", "nobody at sender_url", replace(sound, sender_url="127.0.0.1:1")),
         ("CL-URL-001", "sender_url is no address", replace(sound, sender_url="me")),
         ("PL-BWD-002", "keeps the gradients", replace(sound, passes_gradients=False)),
+        ("PL-BWD-004", "sends gradients back twice", replace(sound, passes_twice=True)),
+        ("PL-BWD-005", "the shape of another gradient", replace(sound, back_shape=(1, 2, 9))),
+        ("CL-CALL-003", "pauses of four seconds",
+         replace(sound, pause_s=4.0, longest_pause_s=9.0)),
+        ("CL-CALL-004", "a deadline of a minute for gradients",
+         replace(sound, back_deadline_s=6.0)),
+        ("CL-CALL-004", "a deadline of half a second for gradients",
+         replace(sound, back_deadline_s=0.05)),
+        ("CL-CODE-007", "the same again", replace(sound, repeats=(*ALL, "NOT_FOUND"))),
+        ("CL-CODE-008", "no pause", replace(sound, pauses_for=ALL[1:])),
     ):  # fmt: skip
         yield Fault(requirement, name, manners)
 

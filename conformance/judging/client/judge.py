@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from conformance import messages
 from conformance.catalogue import Effect, Profile
 from conformance.editions import CURRENT
+from conformance.ended import Run
 from conformance.judging.client.manners import Manners
 from conformance.judging.client.node import SIGNED, Known, ToyClient
 from conformance.judging.client.world import World
 from conformance.messagefile import MessageFile
 from conformance.peer.peer import Outcome, Patience, Peer, Setup
 from conformance.peer.watch import PEER
-from conformance.run import Run, Runner
+from conformance.run import Runner
 from conformance.target import GRPC_PORT_OFFSET, Target
 
 # Above the default of the common libraries, 4 MiB, and quick to send.

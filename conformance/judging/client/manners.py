@@ -45,3 +45,8 @@ class Manners:
     passes_back: bool = False
     sender_url: str = "own"
     passes_gradients: bool = True
+    passes_twice: bool = False
+    back_shape: tuple[int, ...] = ()
+    # A tenth of what is seen: the toy waits ten times as long.
+    back_deadline_s: float = 1.0
+    longest_pause_s: float = 2.0

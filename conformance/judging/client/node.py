@@ -4,6 +4,7 @@ It holds the first layer of a model of two, and its peer the second. What it doe
 world's time says so, in the thread of whoever waits for it; only its server has threads.
 """
 
+import contextlib
 import hashlib
 import math
 import struct
@@ -26,6 +27,7 @@ from conformance.target import GRPC_PORT_OFFSET
 # Seconds between two beats; the second one follows soon, as when a node joins.
 BEAT_S, SECOND_BEAT_S = 10.0, 3.0
 LAYER = 1
+BACKWARD = "PipelineBackward"
 FIRST_ONLY = ("GetCheckpoint", "GetWeights", "DHTStore", "DHTFindValue")
 SIGNED = "signed by a peer of the toy"
 
@@ -69,6 +71,7 @@ class ToyClient:
         self._line: PingingConnection | None = None
         self._pinged: list[float] = []
         self._sender_url = ""
+        self._going: list[dict[str, Any]] = []
         self.answers_pings: Callable[[], bool] = lambda: True
         self._beats = 0
         return self
@@ -92,6 +95,7 @@ class ToyClient:
         if self.world.now() >= self._next_beat:
             self._next_beat = self.world.now() + (BEAT_S if self._beats else SECOND_BEAT_S)
             self._beat()
+        self._pass_back()
         self._keep_alive()
 
     def _beat(self) -> None:
@@ -195,9 +199,12 @@ class ToyClient:
                 raise Refused(error.code().name) from None
         return messages.parse(answered, data) if answered else data
 
-    def _patiently(self, known: Known, operation: str, fields: dict[str, Any]) -> Any:
+    def _patiently(
+        self, known: Known, operation: str, fields: dict[str, Any], deadline: float | None = None
+    ) -> Any:
         """Make a call, and do about its failure what the document says."""
-        manners, pause, deadline = self.manners, self.manners.pause_s, self.manners.deadline_s
+        manners, pause = self.manners, self.manners.pause_s
+        deadline = deadline or manners.deadline_s
         for attempt in range(1, manners.attempts + 1):
             try:
                 return self._call(known, operation, fields, deadline)
@@ -207,7 +214,7 @@ class ToyClient:
                     raise
                 if refused.code in manners.pauses_for:
                     self.world.sleep(pause)
-                    pause = min(2 * pause, 2.0)
+                    pause = min(2 * pause, manners.longest_pause_s)
                 if refused.code == "DEADLINE_EXCEEDED" and deadline and manners.raises_deadline:
                     deadline *= 2
             if manners.new_request_id and "request_id" in fields:
@@ -290,11 +297,23 @@ class ToyClient:
     def _take_gradients_back(self, request: Any) -> dict[str, Any]:
         if not self._sender_url:
             return {"success": False, "error_message": "no such session"}
-        host, _, port = self._sender_url.rpartition(":")
         if self.manners.passes_gradients:
             fields = {item.name: value for item, value in request.ListFields()}
-            self._try(Known(host, int(port) - GRPC_PORT_OFFSET), "PipelineBackward", fields)
+            self._going += [fields] * (2 if self.manners.passes_twice else 1)
         return {"success": True}
+
+    def _pass_back(self) -> None:
+        """Send gradients on to where their passes came from."""
+        going, self._going = self._going, []
+        scheme, _, address = self._sender_url.rpartition("//")
+        host, _, port = address.rpartition(":")
+        for fields in going:
+            if self.manners.back_shape:
+                fields = {**fields, "grad_shape": list(self.manners.back_shape)}
+            offset = 0 if scheme else GRPC_PORT_OFFSET
+            with contextlib.suppress(Refused):
+                sender = Known(host, int(port) - offset)
+                self._patiently(sender, BACKWARD, fields, self.manners.back_deadline_s)
 
 
 def _key(name: str) -> bytes:

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 from conformance.catalogue import load
 from conformance.editions import DRAFT
+from conformance.ended import Run
 from conformance.judging.client.faults import Fault, fields, rules
 from conformance.judging.client.judge import judge
 from conformance.judging.client.manners import Manners
 from conformance.judging.derived import fault as derived
 from conformance.judging.derived.judge import BROKE, CAUGHT, OPEN, PASSED, Ended
 from conformance.judging.derived.table import NodeTable
-from conformance.run import Run
 from conformance.verdict import Standing
 
 NAME = "the small client"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from urllib.parse import urlsplit
 
+from conformance.ended import Run
 from conformance.journal import Exchange
 from conformance.judging.derived import (
     effects,
@@ -26,7 +27,7 @@ from conformance.judging.derived import (
 from conformance.judging.derived.fault import Fault, take_off, wear
 from conformance.judging.derived.limits import MESSAGE_LIMIT
 from conformance.judging.toy.node import ToyNode
-from conformance.run import Run, Runner
+from conformance.run import Runner
 from conformance.target import Target
 from conformance.verdict import Outcome, Standing
 

@@ -6,7 +6,9 @@ off goes on where it stopped.
 
 import json
 import multiprocessing
+import shlex
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,13 +17,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.queues import Queue
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from conformance.catalogue import Level
 from conformance.editions import DRAFT
 from conformance.judging.stranger.strangers import Stranger
+from conformance.peer.callback import listening
+from conformance.peer.peer import Peer
 from conformance.probe import probe
 from conformance.run import Runner
-from conformance.target import Target, make_target, read_file
+from conformance.target import Target, documented_grpc_address, make_target, read_file
 from conformance.verdict import Standing
 
 APART = 10
@@ -75,6 +80,8 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
     settings = read_file(stranger.folder / "target.toml") | dict(stranger.tokens)
     if changed := stranger.declared(ident):
         settings["pipeline"] = settings["pipeline"] | changed
+    signer = [sys.executable, str(stranger.folder / "sign.py")]
+    settings |= {"signer": shlex.join(signer)}
     settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
@@ -85,8 +92,19 @@ def judge(stranger: Stranger, port: int, switch: Switch) -> Outcome:
     A run against a fault ends with the first check that finds a MUST violated.
     """
     began = time.monotonic()
+    target = target_at(stranger, port, switch.ident)
+    target = replace(target, grpc=documented_grpc_address(target.url))
+    with listening(target, None) as peer:
+        return _judge(stranger, switch, target, peer, began)
+
+
+def _judge(
+    stranger: Stranger, switch: Switch, target: Target, peer: Peer | None, began: float
+) -> Outcome:
+    port = urlsplit(target.url).port or 80
+    told = stranger.told(urlsplit(peer.url).netloc) if peer else ()
     node = subprocess.Popen(
-        [*stranger.command, "--port", str(port), *switch.arguments],
+        [*stranger.command, "--port", str(port), *told, *switch.arguments],
         cwd=stranger.node,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -94,13 +112,12 @@ def judge(stranger: Stranger, port: int, switch: Switch) -> Outcome:
     try:
         if not _answers(port, node):
             return Outcome(switch.option, switch.ident, broke=("the node does not answer",))
-        target = target_at(stranger, port, switch.ident)
         found = probe(target)
         if not found.profiles:
             shown = ("GEN-013",), ("nothing answers as the document describes",)
             return Outcome(switch.option, switch.ident, *shown[:1], why=shown[1])
         target = replace(target, profiles=found.profiles, grpc=found.grpc, absent=found.absent)
-        run = Runner(target, first_violation=switch.option == FAULT).run()
+        run = Runner(target, first_violation=switch.option == FAULT, peer=peer).run()
     finally:
         node.kill()
         node.wait()

@@ -36,6 +36,12 @@ class Stranger:
     listing: tuple[str, ...]
     """Prints its :class:`Lists` as JSON, in the same folder."""
     first_port: int
+    peer_option: str = ""
+    """With what it is told, when it starts, of a node to pass gradients on to."""
+
+    def told(self, address: str) -> tuple[str, ...]:
+        """The words on its command line that name the suite's own node, ``HOST:PORT``."""
+        return (self.peer_option, address) if self.peer_option else ()
 
     @property
     def node(self) -> Path:
@@ -92,6 +98,7 @@ STRANGERS = {
         ("node", "server.js", "--host", "127.0.0.1"),
         ("node", "--input-type=module", "-e", _BY_NODE_JS),
         18700,
+        "--peer",
     ),
     "second": Stranger(
         HERE / "second",

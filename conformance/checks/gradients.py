@@ -1,0 +1,107 @@
+"""Interface 2.3 and 4.3: a gradient that a target accepts, made in the usual form.
+
+The document shows neither what a signature is made of nor what layers are called. A made gradient
+is not signed, is of the target's own round and model, and holds nothing but zeros, so that no
+weight follows from it. If none is accepted, nothing is judged.
+"""
+
+import hashlib
+import time
+import uuid
+from typing import Any
+
+from conformance import messages
+from conformance.checks.forms import encode
+from conformance.checks.passes import layers_of
+from conformance.checks.rpc import FAR_ROUND
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.httpwire import Unanswered
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+ROUND, HASH = "GR-GOSSIP-005", "GR-GOSSIP-006"
+FORM = "LZ4 frame of float32"
+VALUES = 64
+TTL = 2
+NAMES = ("layers.{}", "layer_{}", "model.layers.{}.weight", "{}")
+
+
+def send(context: Context, fields: dict[str, Any]) -> tuple[Reply, Any | None]:
+    """Gossip a gradient; return the reply, and its message if it is one."""
+    message = messages.make("GossipGradientRequest", **fields)
+    reply = context.grpc.call("GossipGradient", message, timeout_s=60)
+    try:
+        return reply, messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
+    except messages.BadMessage:
+        return reply, None
+
+
+def fresh(fields: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return the fields of another gradient of the same form, of a node that is new."""
+    ident = hashlib.sha1(uuid.uuid4().bytes).hexdigest()  # noqa: S324 - the document's digest
+    return {**fields, "node_id": ident, "timestamp": time.time(), **changes}
+
+
+def gradient_of(context: Context) -> dict[str, Any]:
+    """Return the fields of a gradient that the node accepts; each use takes a `fresh` one.
+
+    Raises `Skipped` if none of the usual form is accepted.
+    """
+    known = context.service
+    if known.found_gradient is None and known.no_gradient is None:
+        try:
+            _look(context)
+        except Unanswered as reason:
+            known.no_gradient = f"a gradient of the usual form is not answered: {reason.why}"
+    if known.found_gradient is None:
+        raise Skipped(f"the target declares no gradient, and {known.no_gradient}")
+    return known.found_gradient
+
+
+def _look(context: Context) -> None:
+    known = context.service
+    reply = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
+    info: Any = messages.parse("GetCheckpointInfoResponse", reply.body) if reply.ok else None
+    if info is None or not info.model_hash:
+        known.no_gradient = f"GetCheckpointInfo names no model: {reply.code}"
+        return
+    plain: dict[str, Any] = {
+        "model_hash": info.model_hash, "batch_size": 2, "loss": 1.0, "ttl": 0,
+    }  # fmt: skip
+    _, refused = send(context, fresh(plain, model_hash="0" * 64, round_id=FAR_ROUND))
+    rounds = [refused.current_round] if refused is not None and not refused.accepted else []
+    held = layers_of(context).held
+    data, why = encode(FORM, [VALUES], scale=0.0), ""
+    for round_id in dict.fromkeys([*rounds, info.version]):
+        for name in NAMES:
+            layers = {name.format(max(held, default=0)): data}
+            fields = {**plain, "round_id": round_id, "layer_gradients": layers}
+            reply, answer = send(context, fresh(fields))
+            if answer is not None and answer.accepted:
+                known.found_gradient = fields
+                return
+            why = f"{reply.code} {reply.details}" if answer is None else brief(answer.reason)
+    known.no_gradient = f"none of the usual form is accepted: {why}"
+
+
+@requirement(ROUND, HASH)
+def gossip_made(context: Context) -> None:
+    """Gossip gradients of zeros until one is accepted, then one of another model."""
+    fields = gradient_of(context)
+    refused_reply, refused = send(context, fresh(fields, layer_gradients={}, model_hash="0" * 64))
+    reply, answer = send(context, fresh(fields))
+    if answer is None or not answer.accepted:
+        raise Skipped("a gradient like the one that was accepted is refused now")
+    if refused is not None and not refused.accepted and refused.current_round:
+        near = refused.current_round <= answer.current_round <= refused.current_round + 1
+        why = f"current_round is {refused.current_round} of a refusal, then {answer.current_round}"
+        context.judge(ROUND, near, why, refused_reply, reply)
+    turned = fields["model_hash"][::-1]
+    if turned == fields["model_hash"]:
+        turned = "0" * len(turned)
+    reply, answer = send(context, fresh(fields, model_hash=turned))
+    if answer is not None or not reply.ok:
+        taken = answer is not None and answer.accepted
+        context.judge(HASH, not taken, "a gradient of another model is accepted", reply)

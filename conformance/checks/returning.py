@@ -1,0 +1,201 @@
+"""Interface 2.3, 4.3, 7.3 and 8: the gradient that goes back to where a pass came from.
+
+The suite is the previous node of the pipeline: it gives its own address as `sender_url` of a pass,
+sends the gradient of that pass, and sees what comes to this address. How the URL is written is not
+specified, so its usual forms are tried.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from conformance import messages
+from conformance.checks import passes
+from conformance.checks.forms import WIDTHS, is_framed
+from conformance.checks.peering import AGAIN_S, Scene, shown, watched
+from conformance.context import Context
+from conformance.editions import DRAFT
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.peer import requests
+from conformance.peer.answers import Answer, Refusal
+from conformance.peer.watch import PEER, Call
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+REFUSED = ("INVALID_ARGUMENT", "PERMISSION_DENIED", "NOT_FOUND")
+BACKWARD = "PipelineBackward"
+ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
+PORT, ABSENT, OFFLINE = "CL-PORT-001", "CL-CODE-007", "CL-CODE-008"
+DEADLINE, PAUSE = "CL-CALL-004", "CL-CALL-003"
+# For a gradient that comes a second time.
+AGAIN_WITHIN_S = 1.5
+# The recommended deadline is 5 s; far more or less is another one.
+DEADLINES_S = (1.0, 30.0)
+# The recommended pause ends at 2 s; so much more is another one, and so little is none.
+LONGEST_S, SHORTEST_S = 2.75, 0.02
+# Attempts, their pauses, and one pause that is too long.
+ATTEMPTS_S = 5.0
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A gradient that the node took, and the calls that it made of the peer about it."""
+
+    ids: tuple[str, str]
+    reply: Reply
+    scene: Scene
+
+    @property
+    def calls(self) -> list[Call]:
+        """The gradients that have come back since."""
+        return [call for call in self.scene.calls if _is_back(call)]
+
+
+def _is_back(call: Call) -> bool:
+    return call.operation == BACKWARD and call.post == PEER
+
+
+def _return(context: Context, url: str) -> Returned:
+    """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not."""
+    declared = context.target.pipeline
+    metadata = tuple(declared.get("backward_metadata", {}).items())
+    ids = (passes.fresh_id(), passes.fresh_id())
+    named = {"session_id": ids[0], "request_id": ids[1]}
+    scene = Scene(context.peer)
+    reply = passes.send_forward(context, metadata, sender_url=url, **named)
+    passed: Any = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
+    why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
+    if passed is None or not passed.success:
+        raise Skipped(f"the pass whose gradients would go back was not made: {why}")
+    message = messages.make(
+        "PipelineBackwardRequest",
+        **named,
+        grad_output=passed.hidden_states or passed.logits,
+        grad_shape=passes.gradient_shape(passed),
+        target_shard=declared["shard"],
+    )
+    timeout_s = context.target.inference_timeout_s
+    reply = context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata)
+    done: Any = messages.parse("PipelineBackwardResponse", reply.body) if reply.ok else None
+    why = f"{reply.code} {reply.details}" if done is None else done.error_message
+    if done is None or not done.success:
+        raise Skipped(f"the gradients were refused: {why}")
+    return Returned(ids, reply, scene)
+
+
+def _bring_back(context: Context) -> Returned:
+    """Have a gradient come back, with the first form of the URL that brings one.
+
+    A node may take such a pass only from those that it has known for a while.
+    """
+    peer, known = context.peer, context.service
+    ends = peer.time.now() + peer.patience.recover_s
+    while True:
+        taken, why = None, Skipped("no gradient has come back to the suite before")
+        for url in peer.sender_urls if known.sender_urls is None else known.sender_urls:
+            try:
+                taken = _return(context, url)
+            except Skipped as refused:
+                why = refused
+                continue
+            within_s = peer.patience.settle_s
+            if peer.wait(lambda found=taken: bool(found.calls), within_s):  # type: ignore[misc]
+                known.sender_urls = (url,)
+                return taken
+        if taken is not None:
+            known.sender_urls = ()
+            return taken
+        if peer.time.now() >= ends:
+            raise why
+        peer.wait(lambda: False, AGAIN_S)
+
+
+@requirement(ONWARDS, ONCE, FILLED, DEADLINE, PORT, *requests.PROVES)
+def peer_backward(context: Context) -> None:
+    """Send a pass with the peer's own sender_url, then its gradients, which have to come back."""
+    peer = context.peer
+    with watched(context):
+        peer.came()
+        taken = _bring_back(context)
+        calls = taken.calls
+        named = [call for call in calls if call.message is not None and _ids(call) == taken.ids]
+        wrong = "" if named else f"; {len(calls)} with other IDs came" if calls else ""
+        why = f"no PipelineBackward of this pass came to sender_url{wrong}"
+        context.judge(ONWARDS, bool(named), why, taken.reply, *shown(calls))
+        if any(link.http2 for link in peer.posts[PEER].http.links):
+            context.fails(PORT, "gRPC was spoken to the HTTP port of sender_url", taken.reply)
+        elif calls:
+            context.holds(PORT, *shown(calls))
+        if not named or context.edition < DRAFT:
+            return
+        peer.wait(lambda: len(taken.calls) > 1, AGAIN_WITHIN_S)
+        same = [call for call in taken.calls if _ids(call) == taken.ids]
+        why = f"the gradients of one pass came {len(same)} times"
+        context.judge(ONCE, len(same) == 1, why, taken.reply, *shown(same))
+        _judge_size(context, named[0])
+        deadline_s = named[0].deadline_s
+        if deadline_s is not None:
+            low, high = DEADLINES_S
+            why = f"the gradients came with {deadline_s:.1f} s"
+            context.judge(DEADLINE, low <= deadline_s <= high, why, *shown(named[:1]))
+
+
+def _ids(call: Call) -> tuple[str, str]:
+    message = call.message
+    return ("", "") if message is None else (message.session_id, message.request_id)
+
+
+def _judge_size(context: Context, call: Call) -> None:
+    message, width = call.message, WIDTHS.get(passes.form_of(context))
+    if message is None or width is None or is_framed(message.grad_output):
+        # Bytes of another form say nothing of their shape.
+        return
+    needed = width * math.prod(message.grad_shape)
+    why = f"{len(message.grad_output)} bytes of grad_output for {brief(list(message.grad_shape))}"
+    context.judge(FILLED, len(message.grad_output) == needed, why, *shown([call]))
+
+
+def _refuse(
+    context: Context, code: str, done: Callable[[list[Call]], bool], within_s: float
+) -> list[Call]:
+    """Refuse gradients that come back; return the calls, once they are `done` or time is over."""
+    peer = context.peer
+
+    def conduct(call: Call) -> Answer | None:
+        return Refusal(code) if _is_back(call) else None
+
+    with peer.answering(conduct):
+        taken = _bring_back(context)
+        if not taken.calls:
+            raise Skipped("no gradient came back that could be refused")
+        peer.wait(lambda: done(taken.calls), within_s)
+        return taken.calls
+
+
+@requirement(ABSENT, *requests.PROVES)
+def back_not_found(context: Context) -> None:
+    """Answer NOT_FOUND to gradients that come back: they are not sent to this peer again."""
+    with watched(context):
+        calls = _refuse(context, "NOT_FOUND", lambda found: len(found) > 1, AGAIN_WITHIN_S)
+        why = f"the gradients came {len(calls)} times to a peer that answers NOT_FOUND"
+        context.judge(ABSENT, len(calls) == 1, why, *shown(calls))
+
+
+@requirement(OFFLINE, PAUSE, *requests.PROVES)
+def back_unavailable(context: Context) -> None:
+    """Answer UNAVAILABLE to gradients that come back: how often they come, with which pauses."""
+    with watched(context):
+        most = requests.MAX_ATTEMPTS
+        calls = _refuse(context, "UNAVAILABLE", lambda found: len(found) > most, ATTEMPTS_S)
+        requests.judge_attempts(context, calls)
+        pauses_s = [later.at - earlier.answered_at for earlier, later in pairwise(calls)]
+        waited = ", ".join(f"{pause_s:.2f}" for pause_s in pauses_s)
+        why = f"{len(calls)} attempts, with pauses of {waited} s"
+        if len(calls) >= most:
+            held = max(pauses_s) >= SHORTEST_S
+            context.judge(OFFLINE, held, why, *shown(calls))
+        if pauses_s:
+            context.judge(PAUSE, max(pauses_s) <= LONGEST_S, why, *shown(calls))

@@ -1,0 +1,287 @@
+"""Interface 2.2, 3, 4.2 and 5: what becomes of signed inference requests, sound ones and others.
+
+The operator's signer makes them (`conformance.signer`). A record has no documented fields: it is in
+a state if a text in it is the name of that state.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from conformance.checks.native import document_at, mapped, members_of, native_get
+from conformance.checks.native_named import texts_in
+from conformance.checks.native_walk import atoms
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.signer import Kind, NotSigned, Signed, ask
+from conformance.strictjson import Json, brief, is_int
+
+POLLED, COMPLETED, EXPIRED = "ST-001", "ST-002", "ST-004"
+TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
+NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
+WORKER = "NT-RULE-053"
+PENDING, DONE, OVER = "pending", "completed", "expired"
+ATOMS = 1_000_000
+# Until the next block, and between two looks.
+BLOCK_S, LOOK_S = 10.0, 0.25
+REST_S = 1.0
+# What was refused may still be taken a little later.
+REFUSED_S = 3.0
+MOST_BLOCKS, LONG = 24, 128
+
+
+@dataclass
+class Account:
+    """What GET /api/account says."""
+
+    answer: Answer
+    nonces: list[Json] = field(default_factory=list)
+    money: list[Json] = field(default_factory=list)
+
+
+def _sign(context: Context, kind: Kind) -> Signed:
+    if context.budget.exhausted:
+        raise context.budget.used_up()
+    try:
+        return ask(context.target.signer or "", context.target.url, kind)
+    except NotSigned as reason:
+        raise Skipped(str(reason)) from None
+
+
+def _post(context: Context, made: Signed) -> Answer:
+    return context.http.call("POST", made.path, json_body=made.body)
+
+
+def _refused(answer: Answer) -> bool:
+    """Return whether the answer to a broadcast is a refusal, as JSON-RPC and engines write it."""
+    document = answer.json_object() or {}
+    result = document.get("result")
+    code = result.get("code") if isinstance(result, dict) else None
+    return not answer.ok or bool(document.get("error")) or (is_int(code) and code != 0)
+
+
+def _record(context: Context, ident: str) -> tuple[Answer, Json]:
+    answer = native_get(context, "/api/inference/request", {"id": ident})
+    return answer, answer.json_object() if answer.ok else None
+
+
+def _state(record: Json) -> str:
+    found = {text.lower() for text in texts_in(record)} & {PENDING, DONE, OVER}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _poll(
+    context: Context, ident: str, done: Callable[[Json], bool], within_s: float
+) -> tuple[Answer, Json]:
+    ends = time.monotonic() + within_s
+    while True:
+        answer, record = _record(context, ident)
+        if (record is not None and done(record)) or time.monotonic() > ends:
+            return answer, record
+        time.sleep(LOOK_S)
+
+
+def _account(context: Context, key: str) -> Account:
+    answer, document = document_at(context, "/api/account", {"public_key": key})
+    nonces = [value for name, value in members_of(document) if "nonce" in name.lower()]
+    declared = "/api/account money" in context.target.field_map
+    money = mapped(context, "/api/account money", document) if declared else []
+    return Account(answer, nonces, money or [value for _, value in atoms(document)])
+
+
+def _at_rest(context: Context, key: str) -> Account:
+    """Return the account once it has not changed for a while. Raises `Skipped` if it never does."""
+    ends = time.monotonic() + BLOCK_S
+    seen = _account(context, key)
+    while time.monotonic() < ends:
+        time.sleep(REST_S)
+        seen, earlier = _account(context, key), seen
+        if (seen.nonces, seen.money) == (earlier.nonces, earlier.money):
+            return seen
+    raise Skipped("the account changes without the suite")
+
+
+@requirement(POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED)
+def signed_request(context: Context) -> None:
+    """Broadcast a signed inference request, and follow it: record, account, block, once more."""
+    made = _sign(context, Kind.REQUEST)
+    before = _account(context, made.public_key) if made.public_key else None
+    height = _height(context)
+    answer = _post(context, made)
+    if _refused(answer):
+        raise Skipped(f"the signed request was refused: {brief(answer.body)}")
+    context.budget.charge(made.cost / ATOMS)
+    looked, record = _poll(context, made.request_id, lambda _: True, BLOCK_S)
+    state = _state(record)
+    why = f"status {looked.status}" if record is None else f"it is {state}: {brief(record)}"
+    held = record is not None and state != OVER
+    context.judge(POLLED, held, f"the request that was accepted: {why}", answer, looked)
+    if made.hash and made.hash != made.request_id:
+        other, wrong = _record(context, made.hash)
+        why = "the record is under the transaction hash, and not under the request ID"
+        context.judge(TWO_IDS, record is not None or wrong is None, why, looked, other)
+    if before is not None:
+        _judge_account(context, made, before, answer)
+    done = record is not None and _judge_end(context, made)
+    if height is not None:
+        _judge_block(context, made, height, done=done)
+    if done and made.public_key:
+        _judge_again(context, made)
+
+
+def _judge_account(context: Context, made: Signed, before: Account, sent: Answer) -> None:
+    ends = time.monotonic() + BLOCK_S
+    while True:
+        after = _account(context, made.public_key)
+        same = after.nonces == before.nonces or after.money == before.money
+        if not same or time.monotonic() > ends:
+            break
+        time.sleep(LOOK_S)
+    shown = (before.answer, sent, after.answer)
+    if before.nonces and after.nonces:
+        why = f"next nonce {brief(before.nonces)}, and then {brief(after.nonces)}"
+        context.judge(NONCE, after.nonces != before.nonces, why, *shown)
+    if before.money and after.money:
+        why = f"amounts {brief(before.money)}, and then the same"
+        context.judge(CHARGED, after.money != before.money, why, *shown)
+
+
+def _judge_end(context: Context, made: Signed) -> bool:
+    """Wait for the response; return whether the request is completed."""
+    within_s = context.target.inference_timeout_s
+    answer, record = _poll(context, made.request_id, lambda seen: _state(seen) != PENDING, within_s)
+    height = _height(context)
+    if _state(record) == OVER and height is not None and height < made.expires:
+        why = f"it is expired at height {height}, before its expiry at {made.expires}"
+        context.fails(COMPLETED, f"{why}: {brief(record)}", answer)
+    if _state(record) == DONE:
+        context.holds(COMPLETED, answer)
+    return _state(record) == DONE
+
+
+def _judge_again(context: Context, made: Signed) -> None:
+    """Send the same bytes once more."""
+    before = _at_rest(context, made.public_key)
+    again = _post(context, made)
+    time.sleep(REFUSED_S)
+    after = _account(context, made.public_key)
+    same = (before.nonces, before.money) == (after.nonces, after.money)
+    why = "the account has changed after the same request was broadcast once more"
+    context.judge(TWICE, same, why, before.answer, again, after.answer)
+
+
+def _height(context: Context) -> int | None:
+    _, document = document_at(context, "/api/network")
+    if "/api/network height" in context.target.field_map:
+        found = mapped(context, "/api/network height", document)
+    else:
+        found = [value for name, value in members_of(document) if name == "height"]
+    return int(found[0]) if found and is_int(found[0]) else None
+
+
+def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> None:
+    """Look for the block that has the request: one that names it, or any once it is `done`."""
+    # The transaction as it was sent is the only long text in what broadcasts it.
+    sent = [text for text in texts_in(made.body) if len(text) > LONG]
+    names = [text for text in (made.hash, made.request_id, *sent) if text]
+    last, seen = _height(context) or height, list[Answer]()
+    for number in range(height + 1, min(last, height + MOST_BLOCKS) + 1):
+        answer = native_get(context, f"/api/block/{number}")
+        if not answer.ok:
+            # The index may lag.
+            return
+        seen.append(answer)
+        text = answer.body.decode("utf-8", "replace")
+        shown = bool(made.prompt) and made.prompt in text
+        if shown or any(name in text for name in names):
+            why = f"block {number} names the request, and does not show its prompt"
+            context.judge(DECODED, shown, why, answer)
+            return
+    if done and seen and last <= height + MOST_BLOCKS:
+        why = f"none of the blocks {height + 1} to {last} shows the request, which is completed"
+        context.fails(DECODED, why, *seen[:3])
+
+
+@requirement(FORGED, FOREIGN, LATE)
+def signed_wrongly(context: Context) -> None:
+    """Broadcast requests with another signature, for another chain, and past their expiry."""
+    found = [_try_wrong(context, kind) for kind in (Kind.FORGED, Kind.FOREIGN, Kind.EXPIRED)]
+    # Where not even a sound one is accepted, it shows nothing that others are not.
+    control = _sign(context, Kind.REQUEST)
+    answer = _post(context, control)
+    if _refused(answer):
+        raise Skipped(f"a sound request is refused too: {brief(answer.body)}")
+    context.budget.charge(control.cost / ATOMS)
+    for ident, wrong in zip((FORGED, FOREIGN, LATE), found, strict=True):
+        if wrong is not None:
+            context.judge(ident, not wrong.why, wrong.why, *wrong.shown)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What became of a request that is wrong: why it was accepted, or an empty string."""
+
+    why: str
+    shown: tuple[Answer, ...]
+
+
+def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
+    """Broadcast a request that is wrong; None if the signer offers none.
+
+    One whose expiry is past may be accepted and expire; it may not be answered.
+    """
+    try:
+        made = ask(context.target.signer or "", context.target.url, kind)
+    except NotSigned:
+        return None
+    before = _account(context, made.public_key) if made.public_key else None
+    answer = _post(context, made)
+    bad = (DONE,) if kind is Kind.EXPIRED else (PENDING, DONE, OVER)
+    looked, record = _poll(context, made.request_id, lambda seen: _state(seen) in bad, REFUSED_S)
+    if record is not None and _state(record) in bad:
+        return Wrong(f"a request that is {kind.value} is {_state(record)}", (answer, looked))
+    if before is not None and kind is not Kind.EXPIRED:
+        after = _account(context, made.public_key)
+        if after.nonces != before.nonces:
+            why = f"after a request that is {kind.value} the next nonce is {brief(after.nonces)}"
+            return Wrong(why, (before.answer, answer, after.answer))
+    return Wrong("", (answer, looked))
+
+
+@requirement(EXPIRED)
+def signed_unanswered(context: Context) -> None:
+    """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
+    made = _sign(context, Kind.UNANSWERED)
+    before = _account(context, made.public_key)
+    answer = _post(context, made)
+    if _refused(answer):
+        raise Skipped(f"the request that nobody answers was refused: {brief(answer.body)}")
+    context.budget.charge(made.cost / ATOMS)
+    _poll(context, made.request_id, lambda _: True, BLOCK_S)
+    meanwhile = _account(context, made.public_key)
+    within_s = context.target.inference_timeout_s
+    looked, record = _poll(context, made.request_id, lambda seen: _state(seen) == OVER, within_s)
+    if _state(record) != OVER:
+        raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
+    after = _at_rest(context, made.public_key)
+    # A fee may be kept, and what was looked at meanwhile may have been over already.
+    held = after.money != meanwhile.money or after.money == before.money
+    why = f"{brief(before.money)}, then {brief(meanwhile.money)}; after its expiry the same"
+    context.judge(EXPIRED, held, why, answer, looked, meanwhile.answer, after.answer)
+
+
+# Members with which an answer of status 200 may refuse.
+REFUSING = ("error", "errors", "problem", "reason", "message", "detail")
+
+
+@requirement(WORKER)
+def work_forged(context: Context) -> None:
+    """POST a message of the worker protocol whose signature is that of another content."""
+    made = _sign(context, Kind.FORGED_WORK)
+    answer = _post(context, made)
+    document = answer.json_object() or {}
+    refuses = any(document.get(name) for name in REFUSING) or False in document.values()
+    why = f"status {answer.status}: {brief(answer.body)}"
+    context.judge(WORKER, not answer.ok or refuses, why, answer)

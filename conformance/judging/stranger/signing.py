@@ -1,0 +1,152 @@
+"""What signers share: the words of their protocol, questions over HTTP, keys, the line of output.
+
+A *signer* is a tool of a node's operator. ``COMMAND URL KIND`` prints one line of JSON: a message
+for the node at URL, which somebody else can send without knowing how that node signs. It looks up
+what it needs at the node and sends nothing. It ends with 0, with 3 for a kind that the node does
+not offer, and with another status otherwise.
+
+The keys of strangers' nodes are no secrets, so their arithmetic is plain Python in any time.
+"""
+
+import argparse
+import hashlib
+import json
+import secrets
+import string
+import sys
+import urllib.parse
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from http.client import HTTPException
+from typing import Any, Final
+
+# Sound; with the signature of other content; for another chain; past its expiry; for nobody.
+REQUEST, FORGED, FOREIGN, EXPIRED = "request", "forged", "foreign", "expired"
+UNANSWERED, WORK, FORGED_WORK = "unanswered", "work", "forged-work"
+KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK)
+
+FIELD: Final = 2**256 - 2**32 - 977
+ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+BASE: Final = (
+    0x79BE667EF9DCBBAC55A06295CE870B07029BFCDB2DCE28D959F2815B16F81798,
+    0x483ADA7726A3C4655DA4FBFC0E1108A8FD17B448A68554199C47D08FFB10D4B8,
+)
+
+
+class Unsupported(Exception):
+    """The node offers nothing of this kind; the text says why."""
+
+
+class Failed(Exception):
+    """A message cannot be made now; the text says why."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """Where to POST which JSON."""
+
+    path: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request(Message):
+    """A broadcast inference request.
+
+    `hash` is as the node writes it, `cost` in atoms with the fee, `expires` a height.
+    """
+
+    request_id: str
+    hash: str
+    public_key: str
+    prompt: str
+    cost: str
+    expires: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """The node at a base URL."""
+
+    url: str
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return the JSON at a path. Raises OSError, ValueError or HTTPException without any."""
+        url = self.url + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310
+            return json.loads(answer.read())
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key on secp256k1, by its secret number."""
+
+    secret: int
+
+    @cached_property
+    def public(self) -> str:
+        """The compressed point, 66 lower-case hex digits."""
+        x, y = _multiple_of_base(self.secret)
+        return f"{2 + y % 2:02x}{x:064x}"
+
+    def sign(self, content: bytes, *, forged: bool = False) -> tuple[int, int]:
+        """Return r and the smaller s for the SHA-256 of the content; if forged, of another."""
+        digest = hashlib.sha256(b"something else than " + content if forged else content)
+        once = 1 + secrets.randbelow(ORDER - 1)
+        r = _multiple_of_base(once)[0] % ORDER
+        s = pow(once, -1, ORDER) * (int.from_bytes(digest.digest()) + r * self.secret) % ORDER
+        return r, min(s, ORDER - s)
+
+
+def der(r: int, s: int) -> str:
+    """Return a signature as the hex digits of its DER form."""
+    parts = [n.to_bytes(n.bit_length() // 8 + 1) for n in (r, s)]
+    both = b"".join(bytes([2, len(part)]) + part for part in parts)
+    return (bytes([0x30, len(both)]) + both).hex()
+
+
+def _multiple_of_base(factor: int) -> tuple[int, int]:
+    total, power = None, BASE
+    while factor:
+        if factor % 2:
+            total = power if total is None else _add(total, power)
+        power, factor = _add(power, power), factor // 2
+    return total or BASE
+
+
+def _add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    (x, y), (u, v) = one, other
+    up, along = (3 * x * x, 2 * y) if one == other else (v - y, u - x)
+    slope = up * pow(along, -1, FIELD)
+    end = (slope * slope - x - u) % FIELD
+    return end, (slope * (x - end) - y) % FIELD
+
+
+def new_prompt() -> str:
+    """Return a prompt with a word that no other has."""
+    return f"Say {''.join(secrets.choice(string.ascii_lowercase) for _ in range(12))} again."
+
+
+def broadcast(raw: bytes) -> dict[str, Any]:
+    """Return the body of the call of `/rpc` that broadcasts a transaction."""
+    params = {"tx": b64encode(raw).decode()}
+    return {"jsonrpc": "2.0", "id": 1, "method": "broadcast_tx_sync", "params": params}
+
+
+def run(parser: argparse.ArgumentParser, make: Callable[[argparse.Namespace], Message]) -> None:
+    """Be a signer: parse URL, KIND and what else the parser has, print what `make` returns."""
+    parser.add_argument("url", metavar="URL", type=lambda text: text.rstrip("/"))
+    parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    options = parser.parse_args()
+    try:
+        if options.kind not in KINDS:
+            raise Unsupported(f"there is no kind {options.kind}")
+        print(json.dumps(asdict(make(options))))
+    except Unsupported as error:
+        print(f"not supported: {error}", file=sys.stderr)
+        sys.exit(3)
+    except (Failed, OSError, ValueError, LookupError, TypeError, HTTPException) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
