@@ -321,8 +321,7 @@ ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hoo
 ROWS += [
     (ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bodies.GRPC, *pairs.GRPC)
 ]
-TOY_ROWS = ROWS + [
-    (ident, no_http_hook, hook) for ident, hook in (*OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY)
-]
+GRPC_OF_TOY = (*OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY)
+TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (*MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY)
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

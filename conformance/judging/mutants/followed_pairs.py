@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from conformance import messages
-from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.native import TIP, VIEW
 
@@ -170,7 +170,56 @@ def diverged(response: Response) -> None:
     response.json.update(hash_agreement_rate=0.5, is_converging=True)
 
 
+def coded(asked: Asked, response: Response) -> None:
+    """Say that too many requests are a bad one."""
+    error = response.json.get("error") if isinstance(response.json, dict) else None
+    if response.status == 400 and isinstance(error, dict):
+        error["code"] = "RATE_LIMITED"
+
+
+def no_owner(response: Response) -> None:
+    """Have a validator of nobody."""
+    for validator in response.json["validators"]:
+        validator["owner"] = None
+
+
+def of_another(response: Response) -> None:
+    """Show the prompt of another request."""
+    response.json["prompt"] = "Say another."
+
+
+def unset_round(called: str, request: Any, answer: Any) -> Any:
+    """Name no round for a gradient that is accepted."""
+    taken = called == "GossipGradient" and isinstance(answer, dict) and answer.get("accepted")
+    return {**answer, "current_round": 0} if taken else answer
+
+
+def any_model(called: str, request: Any, answer: Any) -> Any:
+    """Accept gradients of every model."""
+    if called != "GossipGradient" or not request.layer_gradients or request.round_id != 3:
+        return answer
+    return {"accepted": True, "current_round": 3}
+
+
+class ByTwoBytes:
+    """A table that compares IDs by their first two bytes."""
+
+    def __init__(self) -> None:
+        self.pinged: list[Any] = []
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """List those first that came first."""
+        if called == "DHTPing" and request is not None:
+            self.pinged.append(request.sender)
+        if called != "DHTFindNode" or request is None or not isinstance(answer, dict):
+            return answer
+        alike = [one for one in self.pinged if one.node_id[:2] == request.target_id[:2]]
+        exact = [one for one in alike if one.node_id == request.target_id]
+        return {**answer, "nodes": (exact or alike)[:3] or answer["nodes"]}
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-ERR-028", coded),
     ("NA-WALLET-047", OnlyKnown()),
     ("NT-RULE-041", waits_for_any),
     ("NT-RULE-042", only_get),
@@ -185,7 +234,15 @@ HTTP: list[tuple[str, Http]] = [
 ]
 GRPC: list[tuple[str, Grpc]] = [("DH-029", default_port)]
 # Of texts that are as long each time, of the toy's own paths, and of requests that overlap.
+GRPC_OF_TOY: list[tuple[str, Grpc]] = [
+    ("GR-GOSSIP-005", unset_round),
+    ("GR-GOSSIP-006", any_model),
+    ("DH-030", ByTwoBytes()),
+]
 OF_TOY: list[tuple[str, Http]] = [
+    ("NT-RULE-054", on("/api/inference/request", of_another)),
+    ("NT-RULE-055", on("/api/validators", no_owner)),
+    ("NT-RULE-056", on("/network/dataset.json", put("more", 1))),
     ("NA-AUTH-026", MixedUp()),
     ("NA-SSE-018", inference(last_lost, stream=True)),
     ("NA-INF-035", inference(half_default, stream=True)),

@@ -297,6 +297,7 @@ TOGETHER = {
     "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022"},
     "NA-WALLET-003": {"NA-WALLET-022"},
     "NA-WALLET-045": {"NA-WALLET-028"},
+    "NT-RULE-030": {"NT-RULE-054"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},

@@ -1,14 +1,18 @@
 """The native API of the toy: a chain that stands still, whose blocks name many requests."""
 
 import hashlib
+import json
 from typing import Any
 
 from conformance.judging.toy.answers import Asked, Response
 
 # The native API's fields are not specified; these are the reference node's.
-PLAIN = {"/api/model", "/api/model/checkpoint.json", "/network/genesis.json",
-         "/network/dataset.json", "/work/status", "/healthz"}  # fmt: skip
+PLAIN = {"/api/model", "/api/model/checkpoint.json", "/network/dataset.json",
+         "/work/status", "/healthz"}  # fmt: skip
 ARTIFACT = b"an artifact of the toy"
+# As the toy sends it.
+DATASET = {"toy": True}
+GENESIS = {"dataset_sha256": hashlib.sha256(json.dumps(DATASET).encode()).hexdigest()}
 DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
 PUBLIC_KEY = "02" + "ab" * 32
 VIEW = "/reference/v03/api/network"
@@ -20,6 +24,11 @@ TIP, JOBS = 7, 20
 def job_of(height: int, at: int) -> str:
     """Return the ID of one of the requests of a block."""
     return f"{height:032x}{at:032x}"
+
+
+def prompt_of(ident: str) -> str:
+    """Return the prompt of a request."""
+    return f"Say {ident}."
 
 
 NATIVE: dict[str, Any] = {
@@ -38,7 +47,9 @@ NATIVE: dict[str, Any] = {
 def native(asked: Asked, query: dict[str, str]) -> Response | None:
     """Answer a request for the native API; None if it is not for it."""
     if asked.path in PLAIN:
-        return Response(json={"toy": True})
+        return Response(json=DATASET)
+    if asked.path == "/network/genesis.json":
+        return Response(json=GENESIS)
     before = min(int(query.get("before", TIP + 1)), TIP + 1)
     limit = int(query.get("limit", 5))
     numbers = list(range(before - 1, 0, -1)[:limit])
@@ -51,7 +62,8 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
         "/api/account": {"balance": owned, "total": owned},
         "/api/validators": {"validators": [{"bond": "5"}]},
         "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1"},
-        "/api/inference/request": {"status": "completed", "id": query.get("id")},
+        "/api/inference/request": {"status": "completed", "id": query.get("id"),
+                                   "prompt": prompt_of(query.get("id", ""))},
         VIEW: {"chain_id": "older"},
     }  # fmt: skip
     if asked.path in found:
@@ -62,7 +74,8 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     if asked.path.startswith("/api/block/"):
         height = asked.path.rpartition("/")[2]
         named = int(height) if height.isdecimal() else 0
-        jobs = [{"request_id": job_of(named, at)} for at in range(JOBS)]
+        idents = [job_of(named, at) for at in range(JOBS)]
+        jobs = [{"request_id": ident, "prompt": prompt_of(ident)} for ident in idents]
         return Response(json={"height": height, "hash": f"hash{height}", "jobs": jobs})
     if asked.path in ("/work/poll", "/work/result"):
         return Response(400, {"error": "not signed"})

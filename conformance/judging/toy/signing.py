@@ -1,0 +1,198 @@
+"""A toy with a chain that takes signed inference requests, sound or with one fault.
+
+Its signatures are digests with a secret, its blocks come by the clock. `sign` is its signer, which
+`python -m conformance.judging.toy.signing URL KIND` runs.
+"""
+
+import hashlib
+import json
+import sys
+import time
+import uuid
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.request import urlopen
+
+from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.node import ToyNode
+from conformance.signer import NOT_OFFERED, Kind
+
+SECRET = b"of the toy"
+CHAIN, PAYER = "toy-1", "02" + "cd" * 32
+BLOCK_S, ANSWERED_S = 0.2, 0.3
+PRICE, FIRST, LIVES, SOON = 1000, 8, 1000, 4
+NOBODY = "nobody"
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _signature(content: bytes) -> str:
+    return hashlib.sha256(SECRET + content).hexdigest()
+
+
+@dataclass
+class Job:
+    """A request that was accepted, in the block at `height`."""
+
+    ident: str
+    hash: str
+    text: str
+    body: dict[str, Any]
+    height: int
+    since: float
+    # What it came to: empty, `completed` or `expired`.
+    end: str = ""
+
+
+@dataclass
+class SigningToy(ToyNode):
+    """The toy; `fault` is one of FAULTS, or empty."""
+
+    fault: str = ""
+    jobs: dict[str, Job] = field(default_factory=dict)
+    nonce: int = 0
+    balance: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        """Begin the chain."""
+        super().__init__()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        super().reset()
+        self.jobs, self.nonce, self.balance = {}, 0, 1_000_000
+        self.chain_began = time.monotonic()
+
+    @property
+    def height(self) -> int:
+        """The height of the latest block."""
+        return FIRST + int((time.monotonic() - self.chain_began) / BLOCK_S)
+
+    def answer(self, asked: Asked, query: dict[str, list[str]], token: str | None) -> Response:
+        """Answer what is about the chain, and leave the rest to the toy."""
+        self._end_jobs()
+        words = {key: values[0] for key, values in query.items()}
+        if asked.path == "/api/network":
+            return Response(json={"chain_id": CHAIN, "height": self.height,
+                                  "latest_block_hash": f"hash{self.height}",
+                                  "initial_supply": "1000"})  # fmt: skip
+        if asked.path == "/api/account" and words.get("public_key") == PAYER:
+            return Response(json={"balance": str(self.balance), "total": str(self.balance),
+                                  "next_nonce": self.nonce})  # fmt: skip
+        if asked.path == "/api/inference/request":
+            return self._record(words.get("id", ""))
+        if asked.path.startswith("/api/block/"):
+            return self._block(asked.path.rpartition("/")[2])
+        if asked.path == "/work/result" and isinstance(asked.body, dict):
+            return self._work(asked.body)
+        params = asked.body.get("params") if isinstance(asked.body, dict) else None
+        if asked.path == "/rpc" and isinstance(params, dict) and "tx" in params:
+            return self._broadcast(params["tx"])
+        return super().answer(asked, query, token)
+
+    def _end_jobs(self) -> None:
+        for job in self.jobs.values():
+            if job.end:
+                continue
+            past = self.height > job.body["expires"] and self.fault != "late"
+            answered = time.monotonic() - job.since > ANSWERED_S and job.body["provider"] != NOBODY
+            if past or (answered and self.fault == "early"):
+                job.end = "expired"
+                self.balance += 0 if self.fault == "unrefunded" else PRICE
+            elif answered:
+                job.end = "completed"
+
+    def _record(self, ident: str) -> Response:
+        job = self.jobs.get(ident)
+        if job is None or self.fault == "unpolled":
+            return Response(404, {"error": "no such request"})
+        return Response(json={"id": ident, "status": job.end or "pending"})
+
+    def _block(self, height: str) -> Response:
+        named = int(height) if height.isdecimal() else 0
+        if named > self.height:
+            return Response(404, {"error": "no such block"})
+        jobs: list[Any] = [
+            {"hash": job.hash, "request_id": job.ident, "body": job.body}
+            for job in self.jobs.values() if job.height == named
+        ]  # fmt: skip
+        if self.fault == "raw":
+            jobs = [hashlib.sha256(_dumped(job)).hexdigest() for job in jobs]
+        if self.fault == "encoded":
+            jobs = [job.text for job in self.jobs.values() if job.height == named]
+        return Response(json={"height": named, "hash": f"hash{named}", "transactions": jobs})
+
+    def _work(self, message: dict[str, Any]) -> Response:
+        fits = message.get("signature") == _signature(_dumped(message.get("body")))
+        if fits or self.fault == "worker":
+            return Response(json={"accepted": True})
+        return Response(403, {"error": "the signature"})
+
+    def _broadcast(self, text: str) -> Response:
+        raw = b64decode(text)
+        signed = json.loads(raw)
+        body, digest = signed["body"], hashlib.sha256(raw).hexdigest()
+        wrong = {
+            "the signature": signed["signature"] != _signature(_dumped(body))
+            and self.fault != "forged",
+            "the chain": body["chain"] != CHAIN and self.fault != "foreign",
+            "the nonce": body["nonce"] != self.nonce and self.fault not in ("twice", "same nonce"),
+            "the expiry": body["expires"] <= self.height and self.fault != "late",
+        }
+        why = [name for name, bad in wrong.items() if bad]
+        if why:
+            return Response(json={"result": {"code": 1, "log": ", ".join(why)}})
+        ident = digest if self.fault == "one id" else signed["id"]
+        job = Job(ident, digest, text, body, self.height + 1, time.monotonic())
+        self.jobs[ident] = job
+        self.nonce += 0 if self.fault == "same nonce" else 1
+        self.balance -= 0 if self.fault == "free" else PRICE
+        return Response(json={"result": {"code": 0, "hash": digest}})
+
+
+# Each fault, and the requirement that it violates.
+FAULTS = {
+    "forged": "NT-RULE-046", "foreign": "NT-RULE-047", "late": "NT-RULE-048",
+    "same nonce": "NT-RULE-049", "free": "NT-RULE-050", "twice": "NT-RULE-051",
+    "raw": "NT-RULE-052", "encoded": "NT-RULE-052", "worker": "NT-RULE-053",
+    "one id": "NT-RULE-013", "unpolled": "ST-001", "early": "ST-002", "unrefunded": "ST-004",
+}  # fmt: skip
+
+
+def sign(url: str, kind: Kind) -> dict[str, Any]:
+    """Return the line of the signer, for the toy at a URL."""
+
+    def get(path: str) -> Any:
+        with urlopen(url + path, timeout=10) as answer:  # noqa: S310 - the toy
+            return json.load(answer)
+
+    if kind in (Kind.WORK, Kind.FORGED_WORK):
+        signature = _signature(b"another" if kind is Kind.FORGED_WORK else _dumped("done"))
+        return {"path": "/work/result", "body": {"body": "done", "signature": signature}}
+    height = get("/api/network")["height"]
+    lives = {Kind.EXPIRED: -1, Kind.UNANSWERED: SOON}.get(kind, LIVES)
+    body = {
+        "chain": "another" if kind is Kind.FOREIGN else CHAIN,
+        "nonce": get(f"/api/account?public_key={PAYER}")["next_nonce"],
+        "provider": NOBODY if kind is Kind.UNANSWERED else "the toy",
+        "prompt": f"Say {uuid.uuid4().hex}.", "expires": height + lives,
+    }  # fmt: skip
+    signature = _signature(b"another" if kind is Kind.FORGED else _dumped(body))
+    ident = uuid.uuid4().hex
+    raw = _dumped({"body": body, "signature": signature, "id": ident})
+    call = {"jsonrpc": "2.0", "id": 1, "method": "broadcast_tx_sync",
+            "params": {"tx": b64encode(raw).decode()}}  # fmt: skip
+    return {
+        "path": "/rpc", "body": call, "request_id": ident, "public_key": PAYER,
+        "hash": hashlib.sha256(raw).hexdigest(), "prompt": body["prompt"],
+        "cost": str(PRICE), "expires": body["expires"],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    if sys.argv[2] not in list(Kind):
+        sys.exit(NOT_OFFERED)
+    print(json.dumps(sign(sys.argv[1], Kind(sys.argv[2]))))
