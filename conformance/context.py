@@ -71,6 +71,10 @@ class Service:
         # A gradient that the node accepts, or why none is known.
         self.found_gradient: dict[str, Any] | None = None
         self.no_gradient: str | None = None
+        # A signed request that is to expire, or why there is none.
+        self.unanswered: Any = None
+        # Whether another one has been paid since.
+        self.paid = False
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
 

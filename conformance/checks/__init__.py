@@ -54,6 +54,7 @@ from conformance.checks import (
     wallet,
     watching,
     weights,
+    without_answer,
 )
 
 __all__ = [
@@ -110,4 +111,5 @@ __all__ = [
     "wallet",
     "watching",
     "weights",
+    "without_answer",
 ]

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from conformance.checks.native import document_at, mapped, members_of, native_get
 from conformance.checks.native_named import texts_in
-from conformance.checks.native_walk import atoms
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
@@ -18,7 +17,7 @@ from conformance.registry import requirement
 from conformance.signer import Kind, NotSigned, Signed, ask
 from conformance.strictjson import Json, brief, is_int
 
-POLLED, COMPLETED, EXPIRED = "ST-001", "ST-002", "ST-004"
+POLLED, COMPLETED = "ST-001", "ST-002"
 TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
 WORKER = "NT-RULE-053"
@@ -27,8 +26,8 @@ ATOMS = 1_000_000
 # Until the next block, and between two looks.
 BLOCK_S, LOOK_S = 10.0, 0.25
 REST_S = 1.0
-# What was refused may still be taken a little later.
-REFUSED_S = 3.0
+# What was refused may still be taken a little later, and what was accepted be completed.
+REFUSED_S, ACCEPTED_S = 1.0, 3.0
 MOST_BLOCKS, LONG = 24, 128
 
 
@@ -41,7 +40,8 @@ class Account:
     money: list[Json] = field(default_factory=list)
 
 
-def _sign(context: Context, kind: Kind) -> Signed:
+def sign(context: Context, kind: Kind) -> Signed:
+    """Have a message made. Raises `Skipped` if there is none, or the budget is used up."""
     if context.budget.exhausted:
         raise context.budget.used_up()
     try:
@@ -67,14 +67,16 @@ def _record(context: Context, ident: str) -> tuple[Answer, Json]:
     return answer, answer.json_object() if answer.ok else None
 
 
-def _state(record: Json) -> str:
+def state_of(record: Json) -> str:
+    """Return the one state that a record names, or an empty string."""
     found = {text.lower() for text in texts_in(record)} & {PENDING, DONE, OVER}
     return found.pop() if len(found) == 1 else ""
 
 
-def _poll(
+def poll(
     context: Context, ident: str, done: Callable[[Json], bool], within_s: float
 ) -> tuple[Answer, Json]:
+    """Look a request up until it is `done`, or the time is over."""
     ends = time.monotonic() + within_s
     while True:
         answer, record = _record(context, ident)
@@ -83,38 +85,90 @@ def _poll(
         time.sleep(LOOK_S)
 
 
-def _account(context: Context, key: str) -> Account:
+def account_of(context: Context, key: str) -> Account:
+    """GET an account: its nonces and its amounts, as they are called."""
     answer, document = document_at(context, "/api/account", {"public_key": key})
     nonces = [value for name, value in members_of(document) if "nonce" in name.lower()]
-    declared = "/api/account money" in context.target.field_map
-    money = mapped(context, "/api/account money", document) if declared else []
-    return Account(answer, nonces, money or [value for _, value in atoms(document)])
+    if "/api/account money" in context.target.field_map:
+        return Account(answer, nonces, mapped(context, "/api/account money", document))
+    # Amounts are decimal strings that hold integers.
+    whole = [value for _, value in members_of(document) if isinstance(value, str)]
+    return Account(answer, nonces, [value for value in whole if value.isdecimal()])
 
 
-def _at_rest(context: Context, key: str) -> Account:
+def at_rest(context: Context, key: str) -> Account:
     """Return the account once it has not changed for a while. Raises `Skipped` if it never does."""
     ends = time.monotonic() + BLOCK_S
-    seen = _account(context, key)
+    seen = account_of(context, key)
     while time.monotonic() < ends:
         time.sleep(REST_S)
-        seen, earlier = _account(context, key), seen
+        seen, earlier = account_of(context, key), seen
         if (seen.nonces, seen.money) == (earlier.nonces, earlier.money):
             return seen
     raise Skipped("the account changes without the suite")
 
 
+@requirement(FORGED, FOREIGN, LATE)
+def signed_wrongly(context: Context) -> None:
+    """Broadcast requests with another signature, for another chain, and past their expiry."""
+    found = [_try_wrong(context, kind) for kind in (Kind.FORGED, Kind.FOREIGN, Kind.EXPIRED)]
+    # Where not even a sound one is accepted, it shows nothing that others are not.
+    control = sign(context, Kind.REQUEST)
+    answer = _post(context, control)
+    if _refused(answer):
+        raise Skipped(f"a sound request is refused too: {brief(answer.body)}")
+    context.budget.charge(control.cost / ATOMS)
+    # What is paid meanwhile hides what comes back.
+    context.service.paid = context.service.unanswered is not None
+    for ident, wrong in zip((FORGED, FOREIGN, LATE), found, strict=True):
+        if wrong is not None:
+            context.judge(ident, not wrong.why, wrong.why, *wrong.shown)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What became of a request that is wrong: why it was accepted, or an empty string."""
+
+    why: str
+    shown: tuple[Answer, ...]
+
+
+def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
+    """Broadcast a request that is wrong; None if the signer offers none.
+
+    One whose expiry is past may be accepted and expire; it may not be answered.
+    """
+    try:
+        made = ask(context.target.signer or "", context.target.url, kind)
+    except NotSigned:
+        return None
+    before = account_of(context, made.public_key) if made.public_key else None
+    answer = _post(context, made)
+    bad = (DONE,) if kind is Kind.EXPIRED else (PENDING, DONE, OVER)
+    within_s = REFUSED_S if _refused(answer) else ACCEPTED_S
+    looked, record = poll(context, made.request_id, lambda seen: state_of(seen) in bad, within_s)
+    if record is not None and state_of(record) in bad:
+        return Wrong(f"a request that is {kind.value} is {state_of(record)}", (answer, looked))
+    if before is not None and kind is not Kind.EXPIRED:
+        after = account_of(context, made.public_key)
+        if after.nonces != before.nonces:
+            why = f"after a request that is {kind.value} the next nonce is {brief(after.nonces)}"
+            return Wrong(why, (before.answer, answer, after.answer))
+    return Wrong("", (answer, looked))
+
+
 @requirement(POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED)
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
-    made = _sign(context, Kind.REQUEST)
-    before = _account(context, made.public_key) if made.public_key else None
+    made = sign(context, Kind.REQUEST)
+    before = account_of(context, made.public_key) if made.public_key else None
     height = _height(context)
     answer = _post(context, made)
     if _refused(answer):
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
-    looked, record = _poll(context, made.request_id, lambda _: True, BLOCK_S)
-    state = _state(record)
+    looked, record = poll(context, made.request_id, lambda _: True, BLOCK_S)
+    state = state_of(record)
     why = f"status {looked.status}" if record is None else f"it is {state}: {brief(record)}"
     held = record is not None and state != OVER
     context.judge(POLLED, held, f"the request that was accepted: {why}", answer, looked)
@@ -129,14 +183,18 @@ def signed_request(context: Context) -> None:
         _judge_block(context, made, height, done=done)
     if done and made.public_key:
         _judge_again(context, made)
+    # It expires while other checks run.
+    begin_unanswered(context)
 
 
 def _judge_account(context: Context, made: Signed, before: Account, sent: Answer) -> None:
     ends = time.monotonic() + BLOCK_S
     while True:
-        after = _account(context, made.public_key)
-        same = after.nonces == before.nonces or after.money == before.money
-        if not same or time.monotonic() > ends:
+        after = account_of(context, made.public_key)
+        waits = (before.nonces and after.nonces == before.nonces) or (
+            before.money and after.money == before.money
+        )
+        if not waits or time.monotonic() > ends:
             break
         time.sleep(LOOK_S)
     shown = (before.answer, sent, after.answer)
@@ -151,22 +209,24 @@ def _judge_account(context: Context, made: Signed, before: Account, sent: Answer
 def _judge_end(context: Context, made: Signed) -> bool:
     """Wait for the response; return whether the request is completed."""
     within_s = context.target.inference_timeout_s
-    answer, record = _poll(context, made.request_id, lambda seen: _state(seen) != PENDING, within_s)
+    answer, record = poll(
+        context, made.request_id, lambda seen: state_of(seen) != PENDING, within_s
+    )
     height = _height(context)
-    if _state(record) == OVER and height is not None and height < made.expires:
+    if state_of(record) == OVER and height is not None and height < made.expires:
         why = f"it is expired at height {height}, before its expiry at {made.expires}"
         context.fails(COMPLETED, f"{why}: {brief(record)}", answer)
-    if _state(record) == DONE:
+    if state_of(record) == DONE:
         context.holds(COMPLETED, answer)
-    return _state(record) == DONE
+    return state_of(record) == DONE
 
 
 def _judge_again(context: Context, made: Signed) -> None:
     """Send the same bytes once more."""
-    before = _at_rest(context, made.public_key)
+    before = at_rest(context, made.public_key)
     again = _post(context, made)
     time.sleep(REFUSED_S)
-    after = _account(context, made.public_key)
+    after = account_of(context, made.public_key)
     same = (before.nonces, before.money) == (after.nonces, after.money)
     why = "the account has changed after the same request was broadcast once more"
     context.judge(TWICE, same, why, before.answer, again, after.answer)
@@ -204,72 +264,36 @@ def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> 
         context.fails(DECODED, why, *seen[:3])
 
 
-@requirement(FORGED, FOREIGN, LATE)
-def signed_wrongly(context: Context) -> None:
-    """Broadcast requests with another signature, for another chain, and past their expiry."""
-    found = [_try_wrong(context, kind) for kind in (Kind.FORGED, Kind.FOREIGN, Kind.EXPIRED)]
-    # Where not even a sound one is accepted, it shows nothing that others are not.
-    control = _sign(context, Kind.REQUEST)
-    answer = _post(context, control)
-    if _refused(answer):
-        raise Skipped(f"a sound request is refused too: {brief(answer.body)}")
-    context.budget.charge(control.cost / ATOMS)
-    for ident, wrong in zip((FORGED, FOREIGN, LATE), found, strict=True):
-        if wrong is not None:
-            context.judge(ident, not wrong.why, wrong.why, *wrong.shown)
-
-
 @dataclass(frozen=True)
-class Wrong:
-    """What became of a request that is wrong: why it was accepted, or an empty string."""
+class Unanswered:
+    """A request that nobody answers: its account before it, and as long as it is pending."""
 
-    why: str
-    shown: tuple[Answer, ...]
+    made: Signed
+    sent: Answer
+    before: Account
+    meanwhile: Account
 
 
-def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
-    """Broadcast a request that is wrong; None if the signer offers none.
+def begin_unanswered(context: Context) -> Unanswered | str:
+    """Broadcast a request that nobody answers, once in a run; or return why there is none."""
+    if context.service.unanswered is None:
+        context.service.unanswered = _begin(context)
+    begun: Unanswered | str = context.service.unanswered
+    return begun
 
-    One whose expiry is past may be accepted and expire; it may not be answered.
-    """
+
+def _begin(context: Context) -> Unanswered | str:
     try:
-        made = ask(context.target.signer or "", context.target.url, kind)
-    except NotSigned:
-        return None
-    before = _account(context, made.public_key) if made.public_key else None
-    answer = _post(context, made)
-    bad = (DONE,) if kind is Kind.EXPIRED else (PENDING, DONE, OVER)
-    looked, record = _poll(context, made.request_id, lambda seen: _state(seen) in bad, REFUSED_S)
-    if record is not None and _state(record) in bad:
-        return Wrong(f"a request that is {kind.value} is {_state(record)}", (answer, looked))
-    if before is not None and kind is not Kind.EXPIRED:
-        after = _account(context, made.public_key)
-        if after.nonces != before.nonces:
-            why = f"after a request that is {kind.value} the next nonce is {brief(after.nonces)}"
-            return Wrong(why, (before.answer, answer, after.answer))
-    return Wrong("", (answer, looked))
-
-
-@requirement(EXPIRED)
-def signed_unanswered(context: Context) -> None:
-    """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
-    made = _sign(context, Kind.UNANSWERED)
-    before = _account(context, made.public_key)
+        made = sign(context, Kind.UNANSWERED)
+    except Skipped as reason:
+        return str(reason)
+    before = account_of(context, made.public_key)
     answer = _post(context, made)
     if _refused(answer):
-        raise Skipped(f"the request that nobody answers was refused: {brief(answer.body)}")
+        return f"the request that nobody answers was refused: {brief(answer.body)}"
     context.budget.charge(made.cost / ATOMS)
-    _poll(context, made.request_id, lambda _: True, BLOCK_S)
-    meanwhile = _account(context, made.public_key)
-    within_s = context.target.inference_timeout_s
-    looked, record = _poll(context, made.request_id, lambda seen: _state(seen) == OVER, within_s)
-    if _state(record) != OVER:
-        raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
-    after = _at_rest(context, made.public_key)
-    # A fee may be kept, and what was looked at meanwhile may have been over already.
-    held = after.money != meanwhile.money or after.money == before.money
-    why = f"{brief(before.money)}, then {brief(meanwhile.money)}; after its expiry the same"
-    context.judge(EXPIRED, held, why, answer, looked, meanwhile.answer, after.answer)
+    poll(context, made.request_id, lambda _: True, BLOCK_S)
+    return Unanswered(made, answer, before, account_of(context, made.public_key))
 
 
 # Members with which an answer of status 200 may refuse.
@@ -279,7 +303,7 @@ REFUSING = ("error", "errors", "problem", "reason", "message", "detail")
 @requirement(WORKER)
 def work_forged(context: Context) -> None:
     """POST a message of the worker protocol whose signature is that of another content."""
-    made = _sign(context, Kind.FORGED_WORK)
+    made = sign(context, Kind.FORGED_WORK)
     answer = _post(context, made)
     document = answer.json_object() or {}
     refuses = any(document.get(name) for name in REFUSING) or False in document.values()

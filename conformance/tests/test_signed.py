@@ -17,7 +17,7 @@ from conformance.target import BadConfiguration, make_target
 from conformance.verdict import Standing
 
 SIGNER = shlex.join([sys.executable, "-m", "conformance.judging.toy.signing"])
-CHECKS = {"signed-request", "signed-wrongly", "signed-unanswered", "work-forged"}
+CHECKS = {"signed-request", "signed-wrongly", "without-answer", "work-forged"}
 # A request under its own hash is not under its ID either, and one nonce lets one in twice.
 TOGETHER = {"one id": {"ST-001"}, "same nonce": {"NT-RULE-051"}}
 
@@ -25,7 +25,7 @@ TOGETHER = {"one id": {"ST-001"}, "same nonce": {"NT-RULE-051"}}
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy is done with everything sooner than a node in a network."""
-    for name, seconds in (("REFUSED_S", 1.0), ("REST_S", 0.2), ("BLOCK_S", 4.0)):
+    for name, seconds in (("REST_S", 0.2), ("BLOCK_S", 4.0), ("ACCEPTED_S", 1.0)):
         monkeypatch.setattr(signed, name, seconds)
 
 
