@@ -164,6 +164,10 @@ def dht_alike(context: Context) -> None:
     nearer = [i for i in idents if i not in listed and distance(i, target) < farthest]
     # A node need not learn of those who only say who they are, nor of all of them.
     left_out = [ident for ident in nearer if ident in found_nodes(context, ident)[1]]
+    if left_out:
+        # It may have learned of them just now.
+        reply, again = found_nodes(context, target)
+        left_out = [ident for ident in left_out if ident not in again]
     if not left_out and not set(idents) & set(listed):
         raise Skipped("the node does not learn of those who ping it")
     why = f"for {target.hex()} without {brief([ident.hex() for ident in left_out[:2]], 160)}"

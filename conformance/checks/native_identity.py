@@ -37,7 +37,7 @@ def native_identity(context: Context) -> None:
         context.judge("NT-RULE-043", same, f"{name}: {shown}", *answers.values())
 
 
-_PARTS = ("owner", "power", "bond")
+_PART = re.compile(r"(owner|power|voting_power|bond)(_atoms)?\Z", re.ASCII | re.IGNORECASE)
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z", re.ASCII | re.IGNORECASE)
 
 
@@ -48,7 +48,7 @@ def native_validators_whole(context: Context) -> None:
     named = [
         (name, value)
         for name, value in members_of(answer.json_object() if answer.ok else None)
-        if any(part in name.lower() for part in _PARTS)
+        if _PART.match(name)
     ]
     if not named:
         raise Skipped("nothing of a validator is called owner, power or bond")

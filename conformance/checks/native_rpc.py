@@ -69,6 +69,17 @@ def native_rpc(context: Context) -> None:
         context.judge("NT-RULE-018", served, shown, answer)
 
 
+@requirement("NT-RULE-057")
+def native_rpc_heights(context: Context) -> None:
+    """POST /rpc with the method block for two heights, as usual engines take them."""
+    found = [_rpc(context, "block", {"height": height}) for height in ("1", "2")]
+    if any(result is None for _, result in found):
+        raise Skipped("POST /rpc gives no block for height 1 or 2")
+    same = brief(found[0][1], 100_000) == brief(found[1][1], 100_000)
+    shown = (answer for answer, _ in found)
+    context.judge("NT-RULE-057", not same, "heights 1 and 2 have the same block", *shown)
+
+
 @requirement("NT-RULE-005")
 def native_rpc_closed(context: Context) -> None:
     """POST /rpc with administrative methods, which must be refused, and with the method status."""

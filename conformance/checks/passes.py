@@ -109,15 +109,28 @@ def fresh_id() -> str:
 
 def send_forward(context: Context, metadata: Metadata = (), **fields: Any) -> Reply:
     """Send the pass, with some fields changed."""
+    return _send(context, metadata=metadata, **{**_fields(context), **fields})
+
+
+def forward_request(context: Context) -> Any:
+    """Return the message of the pass, under identifiers of its own."""
+    return _message(_fields(context))
+
+
+def _fields(context: Context) -> dict[str, Any]:
     known = pipeline_of(context)
-    request = {
+    return {
         "hidden_states": tensor_of(context),
         "hidden_shape": hidden_shape(context),
         "target_shard": known["shard"],
         **known.get("more", {}),
-        **fields,
     }
-    return _send(context, metadata=metadata, **request)
+
+
+def _message(fields: Mapping[str, Any]) -> Any:
+    ids = {"session_id": fresh_id(), "request_id": fresh_id()}
+    request: dict[str, Any] = {**ids, "source_shard": -1, **fields}
+    return messages.make("PipelineForwardRequest", **request)
 
 
 def gradient_shape(answer: Any) -> list[int]:
@@ -142,9 +155,7 @@ def send_backward(context: Context, shape: list[int], shard: int, **ids: str) ->
 
 
 def _send(context: Context, *, metadata: Metadata = (), **fields: Any) -> Reply:
-    ids = {"session_id": fresh_id(), "request_id": fresh_id()}
-    request: dict[str, Any] = {**ids, "source_shard": -1, **fields}
-    message = messages.make("PipelineForwardRequest", **request)
+    message = _message(fields)
     timeout_s = context.target.inference_timeout_s
     reply = context.grpc.call("PipelineForward", message, timeout_s=timeout_s, metadata=metadata)
     if reply.code == UNKNOWN and context.edition > 1 and not is_named(context):

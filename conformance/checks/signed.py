@@ -167,7 +167,8 @@ def signed_request(context: Context) -> None:
     if _refused(answer):
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
-    looked, record = poll(context, made.request_id, lambda _: True, BLOCK_S)
+    within_s = context.target.inference_timeout_s
+    looked, record = poll(context, made.request_id, lambda _: True, within_s)
     state = state_of(record)
     why = f"status {looked.status}" if record is None else f"it is {state}: {brief(record)}"
     held = record is not None and state != OVER
@@ -176,9 +177,9 @@ def signed_request(context: Context) -> None:
         other, wrong = _record(context, made.hash)
         why = "the record is under the transaction hash, and not under the request ID"
         context.judge(TWO_IDS, record is not None or wrong is None, why, looked, other)
-    if before is not None:
-        _judge_account(context, made, before, answer)
     done = record is not None and _judge_end(context, made)
+    if before is not None and done:
+        _judge_account(context, made, before, answer)
     if height is not None:
         _judge_block(context, made, height, done=done)
     if done and made.public_key:
@@ -201,7 +202,7 @@ def _judge_account(context: Context, made: Signed, before: Account, sent: Answer
     if before.nonces and after.nonces:
         why = f"next nonce {brief(before.nonces)}, and then {brief(after.nonces)}"
         context.judge(NONCE, after.nonces != before.nonces, why, *shown)
-    if before.money and after.money:
+    if made.cost and before.money and after.money:
         why = f"amounts {brief(before.money)}, and then the same"
         context.judge(CHARGED, after.money != before.money, why, *shown)
 

@@ -5,11 +5,13 @@ Nothing here spends anything at a node that guards its routes.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from conformance import messages
+from conformance.catalogue import Effect
 from conformance.checks.answers import (
     DOCUMENTED_CODES,
     OF_AUTHENTICATION,
@@ -21,6 +23,7 @@ from conformance.checks.dht import SENDER
 from conformance.checks.node_reads import CONFIG
 from conformance.checks.passes import (
     BUSY,
+    forward_request,
     fresh_id,
     gradient_shape,
     layers_of,
@@ -47,6 +50,8 @@ PINGED_SINCE = 4
 # The first edition in which the declared token is tried without its last letter, and many requests
 # are sent with it at the same time.
 CUT_SINCE = 4
+# The first edition in which the answers to a pass are counted.
+PASSED_SINCE = 4
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 TIMES, MORE_TIMES, AT_ONCE = 12, 30, 4
 
@@ -280,6 +285,10 @@ def unary_answers(context: Context) -> None:
         "GetShardInfo": messages.make("GetCheckpointInfoRequest"),
         "GetSwarmStatus": messages.make("GetCheckpointInfoRequest"),
     }
+    if context.edition >= PASSED_SINCE and context.target.allows(Effect.INTRUSIVE):
+        requests["GossipGradient"] = messages.make("GossipGradientRequest", model_hash="0" * 64)
+        with suppress(Skipped):
+            requests["PipelineForward"] = forward_request(context)
     for operation, request in requests.items():
         reply = context.grpc.call_answers(operation, request)
         if reply.ok:

@@ -188,6 +188,12 @@ def of_another(response: Response) -> None:
     response.json["prompt"] = "Say another."
 
 
+def one_block(asked: Asked, response: Response) -> None:
+    """Give the latest block whatever the height."""
+    if asked.path == "/rpc" and asked.body.get("method") == "block":
+        response.json["result"] = {"height": TIP}
+
+
 def unset_round(called: str, request: Any, answer: Any) -> Any:
     """Name no round for a gradient that is accepted."""
     taken = called == "GossipGradient" and isinstance(answer, dict) and answer.get("accepted")
@@ -240,6 +246,7 @@ GRPC_OF_TOY: list[tuple[str, Grpc]] = [
     ("DH-030", ByTwoBytes()),
 ]
 OF_TOY: list[tuple[str, Http]] = [
+    ("NT-RULE-057", one_block),
     ("NT-RULE-054", on("/api/inference/request", of_another)),
     ("NT-RULE-055", on("/api/validators", no_owner)),
     ("NT-RULE-056", on("/network/dataset.json", put("more", 1))),
