@@ -25,7 +25,6 @@ from conformance.peer.watch import PEER, Call
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
-REFUSED = ("INVALID_ARGUMENT", "PERMISSION_DENIED", "NOT_FOUND")
 BACKWARD = "PipelineBackward"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
