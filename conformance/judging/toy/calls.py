@@ -2,9 +2,15 @@
 
 import hashlib
 import struct
+import threading
+from contextlib import suppress
 from typing import Any
 
+import grpc
+
 from conformance import messages
+from conformance.messages import SERVICE
+from conformance.target import GRPC_PORT_OFFSET
 
 # The only signature that the toy accepts.
 SIGNED = "signed by a peer of the toy"
@@ -41,11 +47,23 @@ def _weights(named: str) -> Any:
     return {"weights_data": f"weights of {layer}".encode()} if layer in HELD else "NOT_FOUND"
 
 
+def _pass_on(url: str, request: Any) -> None:
+    """Send a gradient to where its pass came from: a gRPC address, or a node's URL."""
+    scheme, _, address = url.rpartition("//")
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return
+    where = f"{host}:{int(port) + (GRPC_PORT_OFFSET if scheme else 0)}"
+    with grpc.insecure_channel(where) as channel, suppress(grpc.RpcError):
+        channel.unary_unary(f"/{SERVICE}/PipelineBackward")(request.SerializeToString(), timeout=5)
+
+
 class ToyShard:
     """The last layers of a model, whose output depends on the input."""
 
     def __init__(self) -> None:
-        self._graphs: set[tuple[str, str]] = set()
+        # Where the passes that are kept came from.
+        self._graphs: dict[tuple[str, str], str] = {}
 
     def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
         """Answer one pass."""
@@ -55,14 +73,15 @@ class ToyShard:
         if operation == "PipelineBackward":
             if key not in self._graphs:
                 return {"success": False, "error_message": "no such session"}
-            self._graphs.remove(key)
+            going = threading.Thread(target=_pass_on, args=(self._graphs.pop(key), request))
+            going.start()
             return {"success": True}
         answer = {"request_id": request.request_id}
         fault = _fault(request)
         if fault:
             return {**answer, "success": False, "error_message": fault}
         if "training" in metadata:
-            self._graphs.add(key)
+            self._graphs[key] = request.sender_url
             data = {"hidden_states": request.hidden_states, "hidden_shape": SHAPE}
             return {**answer, "success": True, **data}
         done = {**answer, "success": True, "is_final": True}

@@ -1,0 +1,94 @@
+"""What comes back to the suite in an ordinary run: it is judged, and nothing else is asked for."""
+
+from dataclasses import replace
+
+import pytest
+
+from conformance import cli
+from conformance.catalogue import Profile
+from conformance.editions import CURRENT, DRAFT
+from conformance.ended import Run
+from conformance.judging.toy.answers import no_grpc_hook
+from conformance.judging.toy.serving import Toy, toy_target
+from conformance.peer.callback import listening
+from conformance.run import Runner
+from conformance.target import BadConfiguration, Target
+from conformance.verdict import EXIT_CODES, Exit, Standing
+
+CHECKS = {"peer-backward", "back-not-found", "back-unavailable", "peer-gossip", "peer-watch"}
+ELSEWHERE = "another command judges it"
+
+
+def judged(*, edition: int = DRAFT, sends_back: bool = True) -> Run:
+    with Toy() as served:
+        target = replace(toy_target(served), edition=edition)
+        target = replace(target, absent={Profile.PEER: ELSEWHERE})
+        if not sends_back:
+            # It takes each gradient as if it had been the first node.
+            served.node.grpc_hook = lambda called, request, answer: (
+                {"success": True} if called == "PipelineBackward" else answer
+            )
+            served.node.pipeline.call = lambda operation, request, metadata: (  # type: ignore[method-assign]
+                {"success": True} if operation == "PipelineBackward"
+                else type(served.node.pipeline)().call(operation, request, metadata)
+            )  # fmt: skip
+        with listening(target, None) as peer:
+            run = Runner(target, names=CHECKS, peer=peer).run()
+        served.node.grpc_hook = no_grpc_hook
+    assert run.faults == {}
+    return run
+
+
+def clients(run: Run) -> dict[str, Standing]:
+    return {
+        item.requirement.id: item.standing
+        for item in run.results
+        if item.requirement.profile is Profile.PEER and item.requirement.check
+    }
+
+
+def test_gradients_that_come_back_are_judged_and_nothing_that_did_not_come() -> None:
+    run = judged()
+    found = clients(run)
+    for ident in ("PL-BWD-002", "PL-BWD-004", "PL-BWD-005", "CL-CODE-007", "CL-MSG-002"):
+        assert found[ident] is Standing.PROVED, ident
+    assert Standing.VIOLATED not in found.values()
+    # A toy that calls nobody else is no client, and no share of its falls for that.
+    assert Standing.NOT_EXERCISED not in found.values()
+    apart = {item.requirement.id: item.reason for item in run.results}
+    assert apart["CL-MSG-001"] == ELSEWHERE
+
+
+def test_a_node_that_sends_nothing_back_is_named() -> None:
+    assert clients(judged(sends_back=False))["PL-BWD-002"] is Standing.VIOLATED
+
+
+def test_older_editions_do_not_listen() -> None:
+    assert set(clients(judged(edition=CURRENT)).values()) == {Standing.NOT_APPLICABLE}
+
+
+def test_the_suite_listens_where_the_node_is_or_where_it_is_told_to() -> None:
+    near = Target("http://127.0.0.1:1", grpc="127.0.0.1:1001", edition=DRAFT)
+    far = replace(near, url="http://192.0.2.1:8000")
+    with listening(near, None) as peer:
+        assert peer is not None
+        assert peer.url.startswith("http://127.0.0.1:")
+        assert not peer.setup.told
+    with listening(far, None) as peer:
+        assert peer is None
+    with listening(replace(near, grpc=None), None) as peer:
+        assert peer is None
+
+
+@pytest.mark.parametrize("address", ["nowhere", ":80", "127.0.0.1:65000", "127.0.0.1:0"])
+def test_an_address_to_listen_at_that_is_none_is_refused(address: str) -> None:
+    target = Target("http://127.0.0.1:1", grpc="127.0.0.1:1001", edition=DRAFT)
+    with pytest.raises(BadConfiguration, match="--listen"), listening(target, address):
+        pass
+
+
+def test_the_option_reaches_the_listener(capsys: pytest.CaptureFixture[str]) -> None:
+    with Toy() as served:
+        options = ["--edition", str(DRAFT), "--listen", "nowhere", "GEN-001"]
+        assert cli.main(["run", served.url, *options]) == EXIT_CODES[Exit.CONFIGURATION]
+    assert "--listen: 'nowhere' is not HOST:PORT" in capsys.readouterr().err
