@@ -35,7 +35,7 @@ AGAIN_WITHIN_S = 1.5
 # The recommended deadline is 5 s; far more or less is another one.
 DEADLINES_S = (1.0, 30.0)
 # The recommended pause ends at 2 s; so much more is another one, and so little is none.
-LONGEST_S, SHORTEST_S = 2.75, 0.005
+LONGEST_S, SHORTEST_S = 2.75, 0.02
 # Attempts, their pauses, and one pause that is too long.
 ATTEMPTS_S = 5.0
 
