@@ -55,7 +55,6 @@ NOT_SHOWN: dict[str, str] = {
     "CL-CODE-007": BACKWARD,
     "CL-CODE-008": BACKWARD,
     "GR-GOSSIP-005": UNSIGNED,
-    "GR-GOSSIP-006": UNSIGNED,
     "DH-030": "the node learns of others only by calling them",
     "NA-WALLET-047": "the node refuses a transfer to an address that nobody uses",
     "GR-PIPELINE-BACKWARD-REQUEST-01": BACKWARD,

@@ -124,14 +124,14 @@ def test_an_accepted_gradient_proves_the_field(judge: Judge, toy: Serving) -> No
 def test_without_a_gradient_it_is_not_exercised_and_the_reason_names_the_option(
     judge: Judge,
 ) -> None:
-    ended = judge(gradient=None)
+    ended = judge(ACCEPTED, gradient=None)
     assert result(ended).standing is Standing.NOT_EXERCISED
     assert result(ended).reason == "the target declares no gradient (--gradient FILE)"
     assert sent_by_the_check(ended) == []
 
 
 def test_it_is_not_sent_without_permission(judge: Judge) -> None:
-    ended = judge(allow=frozenset({Effect.SPEND, Effect.INTRUSIVE}))
+    ended = judge(ACCEPTED, allow=frozenset({Effect.SPEND, Effect.INTRUSIVE}))
     assert result(ended).standing is Standing.NOT_EXERCISED
     assert result(ended).reason == "needs --allow mutate"
     assert sent_by_the_check(ended) == []

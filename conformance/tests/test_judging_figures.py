@@ -15,7 +15,7 @@ from conformance.tests.conftest import Judge
 # A MUST on which none of the runs below rules.
 UNSEEN, WHY = "NA-PEERS-001", "nobody has looked"
 NOT_OF_CLIENTS = {
-    "NT-RULE-030", "NT-RULE-040", "NT-RULE-054", "LIM-008", "GR-GOSSIP-005", "GR-GOSSIP-006",
+    "NT-RULE-030", "NT-RULE-040", "NT-RULE-054", "LIM-008", "GR-GOSSIP-005",
     "DH-030", "NA-WALLET-047",
 }  # fmt: skip
 

@@ -226,12 +226,9 @@ class ByTwoBytes:
 
 HTTP: list[tuple[str, Http]] = [
     ("NA-ERR-028", coded),
-    ("NA-WALLET-047", OnlyKnown()),
     ("NT-RULE-041", waits_for_any),
     ("NT-RULE-042", only_get),
     ("NT-RULE-043", another_chain),
-    ("NA-WALLET-045", on(f"{WALLET}/stake", whole_months, "POST")),
-    ("NA-STAKE-014", on(f"{WALLET}/stake", none_when_short, "POST")),
     ("NA-WALLET-048", on(f"{WALLET}/send", by_the_clock, "POST")),
     ("NA-INF-023", inference(LatestUsage())),
     ("NA-ERR-027", poor_streams),
@@ -239,7 +236,8 @@ HTTP: list[tuple[str, Http]] = [
     ("TR-RULE-017", on("/api/training/global", diverged)),
 ]
 GRPC: list[tuple[str, Grpc]] = [("DH-029", default_port)]
-# Of texts that are as long each time, of the toy's own paths, and of requests that overlap.
+# Of texts that are as long each time, of the toy's own paths, of requests that overlap, of stakes
+# that no earlier one outlasts, and of addresses that nobody else uses.
 GRPC_OF_TOY: list[tuple[str, Grpc]] = [
     ("GR-GOSSIP-005", unset_round),
     ("GR-GOSSIP-006", any_model),
@@ -251,6 +249,9 @@ OF_TOY: list[tuple[str, Http]] = [
     ("NT-RULE-055", on("/api/validators", no_owner)),
     ("NT-RULE-056", on("/network/dataset.json", put("more", 1))),
     ("NA-AUTH-026", MixedUp()),
+    ("NA-WALLET-047", OnlyKnown()),
+    ("NA-WALLET-045", on(f"{WALLET}/stake", whole_months, "POST")),
+    ("NA-STAKE-014", on(f"{WALLET}/stake", none_when_short, "POST")),
     ("NA-SSE-018", inference(last_lost, stream=True)),
     ("NA-INF-035", inference(half_default, stream=True)),
     ("NT-RULE-044", no_jobs),

@@ -316,8 +316,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-022", RefusedWhenBusy()),
     ("NA-AUTH-022", refused_among_many),
     ("GEN-020", on(f"{WALLET}/transactions", spaced)),
-    ("NA-STATUS-024", NullWhenOff(STATUS, "training.loss")),
-    ("TR-GLOBAL-034", NullWhenOff("/api/training/global", "local.current_loss")),
     ("NA-INF-RESULT-009", on(INFERENCE, no_short_usage, "POST")),
     ("NA-SEND-012", on(f"{WALLET}/send", no_empty_memo, "POST")),
     ("NT-RULE-038", registers),
@@ -327,7 +325,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-ERR-026", RefusedButDone("send")),
     ("NA-ERR-026", RefusedButDone("stake")),
     ("NA-SANE-028", StoppedClock()),
-    ("NA-QUERY-017", on(f"{WALLET}/transactions", one_less)),
     ("NA-PATCH-106", BackWhenRefused()),
     ("NA-PATCH-117", BackLater()),
     ("NT-ROUTE-006", no_long_pages),
@@ -337,11 +334,16 @@ HTTP: list[tuple[str, Http]] = [
 GRPC: list[tuple[str, Grpc]] = [
     ("GR-CKPT-005", no_data_by_hash),
     ("GR-GOSSIP-001", silent_of_old_rounds),
-    ("PL-FWD-001", silent_of_shapes),
     ("DH-013", registered_ports),
     ("GR-CODE-001", needs_a_sender),
 ]
 # The reference node takes labels of 64 bits.
-OF_TOY: list[tuple[str, Grpc]] = [("PL-FWD-008", no_loss)]
-# The receiver is known by the address that the toy has given it.
-HTTP_OF_TOY: list[tuple[str, Http]] = [("NA-ERR-021", to_itself)]
+OF_TOY: list[tuple[str, Grpc]] = [("PL-FWD-008", no_loss), ("PL-FWD-001", silent_of_shapes)]
+# The receiver is known by the address that the toy has given it. The layer freezes what is said of
+# training, and its node has a long history.
+HTTP_OF_TOY: list[tuple[str, Http]] = [
+    ("NA-ERR-021", to_itself),
+    ("NA-STATUS-024", NullWhenOff(STATUS, "training.loss")),
+    ("TR-GLOBAL-034", NullWhenOff("/api/training/global", "local.current_loss")),
+    ("NA-QUERY-017", on(f"{WALLET}/transactions", one_less)),
+]

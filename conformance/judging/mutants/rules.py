@@ -298,6 +298,8 @@ TOGETHER = {
     "NA-WALLET-003": {"NA-WALLET-022"},
     "NA-WALLET-045": {"NA-WALLET-028"},
     "NT-RULE-030": {"NT-RULE-054"},
+    "NA-SSE-007": {"NA-SSE-003"},
+    "NA-INF-037": {"NA-INF-024"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},

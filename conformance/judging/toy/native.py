@@ -47,9 +47,9 @@ NATIVE: dict[str, Any] = {
 def native(asked: Asked, query: dict[str, str]) -> Response | None:
     """Answer a request for the native API; None if it is not for it."""
     if asked.path in PLAIN:
-        return Response(json=DATASET)
+        return Response(json=dict(DATASET))
     if asked.path == "/network/genesis.json":
-        return Response(json=GENESIS)
+        return Response(json=dict(GENESIS))
     before = min(int(query.get("before", TIP + 1)), TIP + 1)
     limit = int(query.get("limit", 5))
     numbers = list(range(before - 1, 0, -1)[:limit])
