@@ -9,54 +9,43 @@ from typing import Any, Final
 
 # A script of any current directory: the suite need not be installed.
 sys.path.append(str(Path(__file__).resolve().parents[3]))
-from conformance.judging.stranger.signing import (
-    EXPIRED,
-    FOREIGN,
-    FORGED,
-    FORGED_WORK,
-    UNANSWERED,
-    WORK,
-    Key,
-    Message,
-    Node,
-    Request,
-    Unsupported,
-    broadcast,
-    new_prompt,
-    run,
-)
+from conformance.judging.stranger import signing
 
-ADA: Final = Key(int.from_bytes(hashlib.sha256(b"key:ada").digest()))
+ADA: Final = signing.Key(int.from_bytes(hashlib.sha256(b"key:ada").digest()))
 MAX_TOKENS: Final = 16
 LIFETIME_BLOCKS: Final = 1000
 
 
-def make(options: argparse.Namespace) -> Message:
-    """Return a message of the kind for the node at the URL. Raises Unsupported."""
-    node, kind = Node(options.url), options.kind
-    if kind == UNANSWERED:
-        raise Unsupported("each request is answered 1.5 s later, and blocks come with transactions")
-    if kind in (WORK, FORGED_WORK):
-        return Message("/work/poll", _signed({"ask": new_prompt()}, forged=kind == FORGED_WORK))
+def make(options: argparse.Namespace) -> signing.Message:
+    """Return a message of the kind for the node at the URL. Raises signing.Unsupported."""
+    node, kind = signing.Node(options.url), options.kind
+    if kind == signing.UNANSWERED:
+        raise signing.Unsupported(
+            "each request is answered 1.5 s later, and blocks come with transactions"
+        )
+    if kind in (signing.WORK, signing.FORGED_WORK):
+        return signing.Message(
+            "/work/poll", _signed({"ask": signing.new_prompt()}, forged=kind == signing.FORGED_WORK)
+        )
     network, offer = node.get("/api/network"), node.get("/api/inference")
     nonce = int(node.get("/api/account", public_key=ADA.public)["next_nonce"])
     height, price = int(network["height"]), int(offer["price_per_token_atoms"])
     payload = {
-        "chain_id": network["chain_id"] + ("-other" if kind == FOREIGN else ""),
+        "chain_id": network["chain_id"] + ("-other" if kind == signing.FOREIGN else ""),
         "nonce": nonce,
         "type": "inference",
         "provider": offer["provider"]["public_key"],
         "checkpoint": offer["serving_root"],
-        "prompt": new_prompt(),
+        "prompt": signing.new_prompt(),
         "max_tokens": MAX_TOKENS,
         "price_atoms": str(price),
-        "expires_height": height if kind == EXPIRED else height + LIFETIME_BLOCKS,
+        "expires_height": height if kind == signing.EXPIRED else height + LIFETIME_BLOCKS,
     }
-    raw = _dumped(_signed(payload, forged=kind == FORGED))
+    raw = _dumped(_signed(payload, forged=kind == signing.FORGED))
     named = f"request:{network['chain_id']}:{ADA.public}:{nonce}".encode()
-    return Request(
+    return signing.Request(
         "/rpc",
-        broadcast(raw),
+        signing.broadcast(raw),
         request_id=hashlib.sha256(named).hexdigest()[:40],
         hash=hashlib.sha256(raw).hexdigest().upper(),
         public_key=ADA.public,
@@ -77,4 +66,4 @@ def _dumped(value: dict[str, Any]) -> bytes:
 
 
 if __name__ == "__main__":
-    run(argparse.ArgumentParser(description=__doc__), make)
+    signing.run(argparse.ArgumentParser(description=__doc__), make)

@@ -9,61 +9,45 @@ from typing import Any, Final
 
 # A script of any current directory: the suite need not be installed.
 sys.path.append(str(Path(__file__).resolve().parents[4]))
-from conformance.judging.stranger.signing import (
-    EXPIRED,
-    FOREIGN,
-    FORGED,
-    FORGED_WORK,
-    UNANSWERED,
-    WORK,
-    Key,
-    Message,
-    Node,
-    Request,
-    Unsupported,
-    broadcast,
-    der,
-    new_prompt,
-    run,
-)
+from conformance.judging.stranger import signing
 
-PAYER: Final = Key(0x51DE7E57)
+PAYER: Final = signing.Key(0x51DE7E57)
 MAX_TOKENS: Final = 24
 LIFETIME_BLOCKS: Final = 1000
 UNSUPPORTED: Final = {
-    UNANSWERED: "each request is answered a second later, whoever is its provider",
-    WORK: "the node admits no worker, so a message is refused whatever its signature",
+    signing.UNANSWERED: "each request is answered a second later, whoever is its provider",
+    signing.WORK: "the node admits no worker, so a message is refused whatever its signature",
 }
 
 
-def make(options: argparse.Namespace) -> Message:
-    """Return a message of the kind for the node at the URL. Raises Unsupported."""
-    node, kind = Node(options.url), options.kind
+def make(options: argparse.Namespace) -> signing.Message:
+    """Return a message of the kind for the node at the URL. Raises signing.Unsupported."""
+    node, kind = signing.Node(options.url), options.kind
     if kind in UNSUPPORTED:
-        raise Unsupported(UNSUPPORTED[kind])
-    if kind == FORGED_WORK:
-        content: dict[str, Any] = {"result": new_prompt(), "public_key": PAYER.public}
-        signature = der(*PAYER.sign(_dumped(content), forged=True))
-        return Message("/work/result", content | {"signature": signature})
+        raise signing.Unsupported(UNSUPPORTED[kind])
+    if kind == signing.FORGED_WORK:
+        content: dict[str, Any] = {"result": signing.new_prompt(), "public_key": PAYER.public}
+        signature = signing.der(*PAYER.sign(_dumped(content), forged=True))
+        return signing.Message("/work/result", content | {"signature": signature})
     network, offer = node.get("/api/network"), node.get("/api/inference")
     nonce = int(node.get("/api/account", public_key=PAYER.public)["next_nonce"])
     height, price = int(network["tip"]["height"]), int(offer["price"]["atoms"])
     body = {
-        "chain_id": network["chain_id"] + ("-other" if kind == FOREIGN else ""),
+        "chain_id": network["chain_id"] + ("-other" if kind == signing.FOREIGN else ""),
         "nonce": nonce,
         "provider": offer["default_provider"]["owner"],
         "checkpoint_root": offer["serving_root"],
-        "prompt": new_prompt(),
+        "prompt": signing.new_prompt(),
         "max_tokens": MAX_TOKENS,
         "price_atoms": str(price),
-        "expires_at_height": height if kind == EXPIRED else height + LIFETIME_BLOCKS,
+        "expires_at_height": height if kind == signing.EXPIRED else height + LIFETIME_BLOCKS,
     }
-    signature = der(*PAYER.sign(_dumped(body), forged=kind == FORGED))
+    signature = signing.der(*PAYER.sign(_dumped(body), forged=kind == signing.FORGED))
     raw = _dumped({"body": body, "public_key": PAYER.public, "signature": signature})
     named = f"request\0{PAYER.public}\0{nonce}\0".encode()
-    return Request(
+    return signing.Request(
         "/rpc",
-        broadcast(raw),
+        signing.broadcast(raw),
         request_id="rq" + hashlib.sha256(named).hexdigest()[:38],
         hash=hashlib.sha256(raw).hexdigest(),
         public_key=PAYER.public,
@@ -78,4 +62,4 @@ def _dumped(value: dict[str, Any]) -> bytes:
 
 
 if __name__ == "__main__":
-    run(argparse.ArgumentParser(description=__doc__), make)
+    signing.run(argparse.ArgumentParser(description=__doc__), make)
