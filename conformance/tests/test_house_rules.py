@@ -2,6 +2,7 @@
 
 import ast
 import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def _module_name(path: Path) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
-def test_no_module_imports_one_that_imports_it() -> None:
-    # Imports inside functions, and those for annotations only, count as well.
+def _imports() -> dict[str, set[str]]:
+    """Return what each module imports of the package, inside functions too."""
     names = {_module_name(path) for path in MODULES}
     imported: dict[str, set[str]] = {}
     for path in MODULES:
@@ -66,9 +67,32 @@ def test_no_module_imports_one_that_imports_it() -> None:
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 members = {f"{node.module}.{alias.name}" for alias in node.names}
-                found |= members if members <= names else {*members, node.module or ""}
+                found |= members & names
+                found |= set() if members <= names else {node.module or ""}
         imported[_module_name(path)] = found & names
-    TopologicalSorter(imported).prepare()  # raises CycleError and names the circle
+    return imported
+
+
+def test_no_module_imports_one_that_imports_it() -> None:
+    TopologicalSorter(_imports()).prepare()  # raises CycleError and names the circle
+
+
+# What an installation starts.
+STARTED = ("conformance.cli", "conformance.pytest_plugin", "conformance.judging.toy.__main__")
+
+
+def test_whatever_is_imported_is_installed() -> None:
+    settings = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = set(settings["tool"]["setuptools"]["packages"])
+    imports, reached, todo = _imports(), set[str](), list(STARTED)
+    while todo:
+        module = todo.pop()
+        if module not in reached:
+            reached.add(module)
+            todo += imports[module]
+    lacking = {module for module in reached if not {module, module.rpartition(".")[0]} & packages}
+    assert lacking == set()
+    assert len(reached) > len(STARTED) + len(packages)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOME)))
