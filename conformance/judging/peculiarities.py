@@ -388,6 +388,7 @@ ROWS.append((
     on("/api/v1/status", put("layers", [0, 2, 3])),
     lambda called, request, answer: (
         "NOT_FOUND"
-        if called == "PipelineForward" and request is not None and request.target_shard == 1
+        if called == "PipelineForward" and request is not None
+        and request.target_shard not in (0, 2, 3)
         else answer),
 ))  # fmt: skip
