@@ -141,8 +141,8 @@ class Tap:
             server.settimeout(None)
             # Frames go on one by one; without this they would wait for acknowledgements, and calls
             # that follow one another at once would look like calls with a pause.
-            for sock in (caller, server):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for side in (caller, server):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._noticed:
                 self._open.add(server)
                 self._by_port[server.getsockname()[1]] = link

@@ -259,7 +259,6 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-028", nowhere),
     ("GR-CKPT-014", unpacked),
     ("GR-CODE-015", failed_by_words),
-    ("GR-CODE-015", failed_by_misfits),
 ]
 # Of texts that are as long each time, and of training and proofs that there need not be.
 HTTP_OF_TOY: list[tuple[str, Http]] = [
@@ -270,5 +269,9 @@ HTTP_OF_TOY: list[tuple[str, Http]] = [
     ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
     ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
 ]
-# A node before which the layer stands need not take several sequences.
-OF_TOY: list[tuple[str, Grpc]] = [("PL-FWD-010", first_only)]
+# A node before which the layer stands need not take several sequences, and refuses what does not fit
+# in its own way.
+OF_TOY: list[tuple[str, Grpc]] = [
+    ("PL-FWD-010", first_only),
+    ("GR-CODE-015", failed_by_misfits),
+]
