@@ -269,8 +269,8 @@ HTTP_OF_TOY: list[tuple[str, Http]] = [
     ("TR-RULE-016", on("/api/training/global", put("diloco.progress", 77))),
     ("NA-SANE-029", on(f"{WALLET}/transactions", of_nothing)),
 ]
-# A node before which the layer stands need not take several sequences, and refuses what does not fit
-# in its own way.
+# A node before which the layer stands need not take several sequences, and refuses in its own way
+# what does not fit.
 OF_TOY: list[tuple[str, Grpc]] = [
     ("PL-FWD-010", first_only),
     ("GR-CODE-015", failed_by_misfits),
