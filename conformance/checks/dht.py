@@ -171,9 +171,8 @@ def dht_closest(context: Context) -> None:
     known: dict[bytes, Reply] = {}
     targets = [bytes([step * 16]) + os.urandom(NODE_ID_BYTES - 1) for step in range(0, 16, 3)]
     for target in targets:
-        known.update(
-            dict.fromkeys(found_nodes(context, target)[1], found_nodes(context, target)[0])
-        )
+        listing, nodes = found_nodes(context, target)
+        known.update(dict.fromkeys(nodes, listing))
     for target in (*targets, *list(known)[:3]):
         left_out: set[bytes] = set()
         for at in range(TRIES):

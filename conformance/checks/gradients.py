@@ -55,6 +55,8 @@ def gradient_of(context: Context) -> dict[str, Any]:
             _look(context)
         except Unanswered as reason:
             known.no_gradient = f"a gradient of the usual form is not answered: {reason.why}"
+        except messages.BadMessage as reason:
+            known.no_gradient = f"GetCheckpointInfo answers with no message: {reason}"
     if known.found_gradient is None:
         raise Skipped(f"the target declares no gradient, and {known.no_gradient}")
     return known.found_gradient

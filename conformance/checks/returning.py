@@ -58,6 +58,14 @@ def _is_back(call: Call) -> bool:
     return call.operation == BACKWARD and call.post == PEER
 
 
+def _parsed(name: str, reply: Reply) -> Any:
+    """Return the message of an answer, or None: other checks judge its bytes."""
+    try:
+        return messages.parse(name, reply.body) if reply.ok else None
+    except messages.BadMessage:
+        return None
+
+
 def _return(context: Context, url: str) -> Returned:
     """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not."""
     declared = context.target.pipeline
@@ -66,7 +74,7 @@ def _return(context: Context, url: str) -> Returned:
     named = {"session_id": ids[0], "request_id": ids[1]}
     scene = Scene(context.peer)
     reply = passes.send_forward(context, metadata, sender_url=url, **named)
-    passed: Any = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
+    passed: Any = _parsed("PipelineForwardResponse", reply)
     why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
     if passed is None or not passed.success:
         raise Skipped(f"the pass whose gradients would go back was not made: {why}")
@@ -79,7 +87,7 @@ def _return(context: Context, url: str) -> Returned:
     )
     timeout_s = context.target.inference_timeout_s
     reply = context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata)
-    done: Any = messages.parse("PipelineBackwardResponse", reply.body) if reply.ok else None
+    done: Any = _parsed("PipelineBackwardResponse", reply)
     why = f"{reply.code} {reply.details}" if done is None else done.error_message
     if done is None or not done.success:
         raise Skipped(f"the gradients were refused: {why}")
