@@ -34,7 +34,7 @@ from meshnode.model.overlap import alike
 from meshnode.model.trained_model import Samples, TrainedModel
 from meshnode.services.gradient_values import PackedGradients, check_gradients, packed, unpacked
 from meshnode.services.training.jury import copies_among
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import Format, packing_of
 
 OUT = Path(__file__).parent / "plots"
 NODES = 5
@@ -221,9 +221,10 @@ def _as_received(
 ) -> tuple[Contribution, Mapping[str, Tensor]]:
     """What the gossip gives the others, and the feedback. Raises InvalidRequest."""
     shapes = model.shapes
+    packing = packing_of(kind.name.lower(), model.parameters)
 
     def encode(name: str, tensor: Tensor) -> tuple[bytes, Tensor | SparseTensor]:
-        data = packed(tensor, kind, model.parameters)
+        data = packed(tensor, packing)
         return data, unpacked(data, shapes[name], name)
 
     frames, left = contribute(gradients, feedback, encode)

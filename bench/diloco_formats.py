@@ -41,7 +41,7 @@ from meshnode.services.training.jury import Jury
 from meshnode.services.training.learner import Learner
 from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import Format, packing_of
 
 OUT = Path(__file__).parent / "plots"
 SHOWN = (5, 10, 15, 20)
@@ -63,7 +63,7 @@ class _Node:
         """Bytes of all contributions."""
 
     async def contribution(
-        self, config: TrainingConfig, kind: Format, names: list[str], number: int
+        self, config: TrainingConfig, names: list[str], number: int
     ) -> pb.GossipGradientRequest:
         """Take the inner steps of a round, and say what they have led to."""
         learner = self.learner
@@ -72,7 +72,8 @@ class _Node:
         before = learner.progress.sequences
         for _ in range(config.diloco_steps):
             await learner.step(shards, config, number)
-        frames, self._rest = await learner.contribution(kind, self._rest)
+        packing = packing_of(config.gradients, learner.model.parameters)
+        frames, self._rest = await learner.contribution(packing, self._rest)
         self.sent += sum(map(len, frames.values()))
         return pb.GossipGradientRequest(
             node_id=self.node_id,
@@ -113,10 +114,11 @@ async def in_rounds(
             learning_rate=plan.rate_of(number - 1),
             diloco_steps=plan.inner_steps,
             gradients=kind.name.lower(),
+            upload_mib=0.0,
             serve="off",
             exchange=False,
         )
-        messages = [await node.contribution(config, kind, names, number) for node in nodes]
+        messages = [await node.contribution(config, names, number) for node in nodes]
         hashes = {await node.outer_step(messages, number) for node in nodes}
         if len(hashes) > 1:
             raise RuntimeError(f"the replicas have different weights after round {number}")

@@ -32,6 +32,8 @@ class Training:
     batch: int
     rate: float
     gradients: str
+    upload_mib: float = 0.0
+    """``training.upload_mib``."""
 
 
 class LabNode:
@@ -74,6 +76,7 @@ class LabNode:
             "MESHNODE_TRAINING_BATCH_SIZE": str(training.batch),
             "MESHNODE_TRAINING_LEARNING_RATE": str(training.rate),
             "MESHNODE_TRAINING_GRADIENTS": training.gradients,
+            "MESHNODE_TRAINING_UPLOAD_MIB": str(training.upload_mib),
             # Otherwise each loads a second copy of the weights after every round.
             "MESHNODE_TRAINING_SERVE": "off",
             "OMP_NUM_THREADS": "1",

@@ -1,9 +1,12 @@
 """A large model in rounds over a slow network: ``python -m bench.large_training`` (interface 2.3).
 
 Needs the right to make network namespaces. Four nodes, each on a host of its own, with 50 ms a way
-and 100 Mbit/s between any two, train one model on a text. Three begin. The fourth joins after the
-first round, and gets the weights from the others. In the middle of a later round's steps one node
-is killed with SIGKILL, and starts again with its data folder. It says, of each round,
+and 100 Mbit/s between any two, train one model on a text. A fifth, with the default model, does not
+train: it is the others' tracker, and makes the blocks of the chain that they follow. Three begin.
+The fourth joins after the first round, and gets the weights from the others. In the middle of a
+later round's steps one node is killed with SIGKILL, and starts again with its data folder.
+
+It says, of each round,
 
 - the bytes that each node has sent, as its network interface counts them: contributions, reports
   and everything else; rounds with an event, in which nodes fetch weights, stand apart;
@@ -25,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,7 @@ KILLED_IN = 2
 """The round after the join in which it dies; the rounds around it are ordinary ones."""
 POLL_S = 3.0
 """Pause between two looks, each of which takes the cores some 50 ms."""
+IDLE_S = 30.0
 WITHIN_S = 3600.0
 """The longest wait for anything: a round of a large model takes its time."""
 MIB = 1 << 20
@@ -62,6 +66,10 @@ class Sample:
         """Read the counters."""
         cpu_s = sum(node.cpu_s for node in nodes)
         return cls(sent=[node.sent_bytes for node in nodes], cpu_s=cpu_s)
+
+    def rate_since(self, before: Sample) -> float:
+        """Bytes that a node has sent in a second, in the mean."""
+        return (sum(self.sent) - sum(before.sent)) / len(self.sent) / (self.at - before.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,8 @@ class Watch:
         self.rounds: list[Round] = []
         self.events: list[str] = []
         self._begun = time.monotonic()
+        self.idle = 0.0
+        """Bytes that a node sends in a second while none trains."""
 
     def note(self, event: str) -> None:
         """Say what happens, and note it with its time."""
@@ -163,20 +173,26 @@ def measure(training: Training, rounds: int, delay_ms: float, mbit: float) -> Wa
     """Let the nodes train, with a node that comes late and one that dies."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        made = stack.enter_context(hosts(NODES, delay_ms, mbit))
+        made = stack.enter_context(hosts(NODES + 1, delay_ms, mbit))
         nodes: list[LabNode] = []
         watch = Watch(nodes)
+        quiet = replace(training, model="")
+        tracker = stack.enter_context(LabNode(made[NODES], folder / "tracker", quiet, ""))
 
         def add() -> LabNode:
-            tracker = nodes[0].url if nodes else ""
-            node = LabNode(made[len(nodes)], folder / str(len(nodes)), training, tracker)
+            place = folder / str(len(nodes))
+            node = LabNode(made[len(nodes)], place, training, tracker.url)
             nodes.append(stack.enter_context(node))
             return node
 
         try:
             for _ in range(FOUNDERS):
                 add()
-            watch.until("peers", lambda: all(n.peers() >= FOUNDERS - 1 for n in nodes))
+            watch.until("peers", lambda: all(n.peers() >= FOUNDERS for n in nodes))
+            idle = Sample.of(nodes)
+            time.sleep(IDLE_S)
+            watch.idle = Sample.of(nodes).rate_since(idle)
+            watch.note(f"without training each node sends {watch.idle:.0f} bytes a second")
             for node in nodes:
                 node.train()
             watch.until("training", lambda: len(watch.states()) == FOUNDERS)
@@ -184,7 +200,7 @@ def measure(training: Training, rounds: int, delay_ms: float, mbit: float) -> Wa
             watch.note("the first round is over")
 
             joiner = add()
-            watch.until("peers of the joiner", lambda: joiner.peers() >= FOUNDERS)
+            watch.until("peers of the joiner", lambda: joiner.peers() >= NODES)
             joiner.train()
             watch.note("a fourth node joins")
             watch.until("the joiner", lambda: len(watch.states()) == NODES and watch.version() > 0)
@@ -243,6 +259,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="rounds after the join, at least 3")
     parser.add_argument("--rate", type=float, default=1e-4, help="learning rate")
     parser.add_argument("--gradients", default="auto", help="the format of contributions")
+    parser.add_argument("--upload-mib", type=float, default=0.0, help="training.upload_mib")
     parser.add_argument("--delay-ms", type=float, default=50.0)
     parser.add_argument("--mbit", type=float, default=100.0)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "plots")
@@ -257,7 +274,13 @@ def main() -> None:
             model = str(Path(folder) / "small")
             write_small_model(Path(model), text, 0)
         training = Training(
-            model, text.resolve(), options.steps, options.batch, options.rate, options.gradients
+            model,
+            text.resolve(),
+            options.steps,
+            options.batch,
+            options.rate,
+            options.gradients,
+            options.upload_mib,
         )
         watch = measure(training, options.rounds, options.delay_ms, options.mbit)
         path = locate_model(model) if model else DEFAULT_MODEL
@@ -272,10 +295,12 @@ def main() -> None:
         "weights_bytes": 4 * parameters,
         "most_bytes_of_a_round": max((max(made.sent) for made in quiet), default=0),
         "computing": statistics.fmean([made.computing for made in quiet]) if quiet else 0.0,
+        "idle_bytes_per_s": round(watch.idle),
         "events": watch.events,
         "rounds": [asdict(made) for made in watch.rounds],
     }
     print("\n".join(rows(watch)))
+    print(f"without training each node sends {watch.idle:.0f} bytes a second")
     beside = [f"{node.peak_bytes / parameters / 4:.1f}" for node in watch.nodes]
     print(f"memory, as multiples of {4 * parameters / MIB:.0f} MiB: {', '.join(beside)}")
     options.out.mkdir(exist_ok=True)

@@ -134,6 +134,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("training.learning_rate", float, 1e-4, AboveZero(1), Change.LIVE),
     Setting("training.diloco_steps", int, 500, Between(1, 1_000_000), Change.LIVE),
     Setting("training.gradients", str, "auto", Matches(*_GRADIENTS)),
+    Setting("training.upload_mib", float, 0.0, Between(0, 1_000_000)),
     Setting("training.serve", str, "better", Matches(*_SERVE)),
     Setting("training.exchange", bool, False, Anything()),
     Setting("resources.max_memory_gb", float, 4.0, AboveZero(65536), Change.RESTART),
@@ -181,6 +182,8 @@ class TrainingConfig:
     """Inner steps between two outer steps."""
     gradients: str
     """The format of contributions, or ``auto`` (decision 0190)."""
+    upload_mib: float
+    """MiB that a node sends of sparse contributions in a round, at most; 0 for no bound."""
     serve: str
     """Which trained weights are served: ``off``, ``latest`` or ``better`` (decision 0225)."""
     exchange: bool

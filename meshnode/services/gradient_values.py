@@ -16,8 +16,8 @@ from meshnode.domain.training.message import MAX_NORM
 from meshnode.model.diloco import SparseTensor, norm
 from meshnode.wire.gradients import (
     Format,
+    Packing,
     SparseValues,
-    kept_of,
     pack_float32,
     pack_int8,
     pack_sparse,
@@ -27,11 +27,11 @@ from meshnode.wire.gradients import (
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def packed(values: Tensor, kind: Format, parameters: int) -> bytes:
-    """A tensor of the pseudo-gradient of a model of so many parameters (decision 0190)."""
-    if kind is Format.SPARSE:
-        return pack_sparse(values.numpy(), kept=kept_of(parameters))
-    pack = pack_int8 if kind is Format.INT8 else pack_float32
+def packed(values: Tensor, packing: Packing) -> bytes:
+    """A tensor of a pseudo-gradient (decision 0190)."""
+    if packing.kind is Format.SPARSE:
+        return pack_sparse(values.numpy(), kept=packing.kept)
+    pack = pack_int8 if packing.kind is Format.INT8 else pack_float32
     return pack(values.numpy())
 
 

@@ -89,29 +89,43 @@ class SparseValues:
         return flat.reshape(self.shape)
 
 
-def format_of(setting: str, parameters: int) -> Format:
-    """The format that ``training.gradients`` means for a model of so many parameters.
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a contribution is written."""
 
-    ``auto`` is int8 where that fits the budget, and sparse otherwise.
+    kind: Format
+    kept: int = KEPT
+    """Values of a block that are sent, if it is sparse."""
+
+    def bytes_of(self, parameters: int) -> int:
+        """What a contribution of a model of so many parameters takes, about."""
+        if self.kind is not Format.SPARSE:
+            return math.ceil(BYTES[self.kind] * parameters)
+        # Two magnitudes for each block, and 14 bits for each value.
+        return math.ceil(parameters / BLOCK * (4 + self.kept * 14 / 8))
+
+
+def packing_of(setting: str, parameters: int, most_bytes: float = math.inf) -> Packing:
+    """The packing that ``training.gradients`` means for a model of so many parameters.
+
+    ``auto`` is int8 where that fits the budget, and sparse otherwise. A contribution has about
+    ``most_bytes`` at most, unless the setting is another format than sparse, or one value of
+    each block is too much.
     """
+    budget = min(BUDGET, most_bytes)
+    kind = Format.INT8 if BYTES[Format.INT8] * parameters <= budget else Format.SPARSE
     if setting != AUTO:
-        return Format[setting.upper()]
-    return Format.INT8 if BYTES[Format.INT8] * parameters <= BUDGET else Format.SPARSE
+        kind = Format[setting.upper()]
+    kept = max(KEPT, min(MOST_KEPT, _fitting(BUDGET, parameters)))
+    return Packing(kind, max(1, min(kept, _fitting(most_bytes, parameters))))
 
 
-def kept_of(parameters: int) -> int:
-    """How many values of a block this node sends of a model of so many parameters."""
+def _fitting(most_bytes: float, parameters: int) -> int:
+    """How many values of each block fit."""
+    if math.isinf(most_bytes):
+        return BLOCK
     # Four bytes of magnitudes, and 14 bits for each value.
-    fits = (BUDGET * BLOCK // max(1, parameters) - 4) * 8 // 14
-    return max(KEPT, min(MOST_KEPT, fits))
-
-
-def contribution_bytes(kind: Format, parameters: int) -> int:
-    """What this node sends of a model of so many parameters, about."""
-    if kind is not Format.SPARSE:
-        return math.ceil(BYTES[kind] * parameters)
-    # Two magnitudes for each block, and 14 bits for each value.
-    return math.ceil(parameters / BLOCK * (4 + kept_of(parameters) * 14 / 8))
+    return int((most_bytes * BLOCK / max(1, parameters) - 4) * 8 / 14)
 
 
 def pack_float32(values: Floats) -> bytes:

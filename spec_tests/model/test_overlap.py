@@ -11,7 +11,7 @@ from torch import Tensor
 from meshnode.model.diloco import Contribution, SparseTensor
 from meshnode.model.overlap import alike, likeness
 from meshnode.services.gradient_values import PackedGradients, packed
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import Format, Packing
 
 SHAPES = {"a": (40, 64), "b": (300,)}
 
@@ -22,7 +22,7 @@ def random(seed: int) -> dict[str, Tensor]:
 
 
 def sent(values: Mapping[str, Tensor], kind: Format) -> Contribution:
-    frames = {name: packed(tensor, kind, 10**9) for name, tensor in values.items()}
+    frames = {name: packed(tensor, Packing(kind)) for name, tensor in values.items()}
     return PackedGradients(frames, SHAPES)
 
 

@@ -17,11 +17,10 @@ from meshnode.wire.gradients import (
     MOST_KEPT,
     Format,
     SparseValues,
-    format_of,
-    kept_of,
     pack_float32,
     pack_int8,
     pack_sparse,
+    packing_of,
     unpack_gradient,
 )
 from meshnode.wire.tensors import Floats
@@ -79,17 +78,37 @@ def test_what_a_parameter_takes() -> None:
 
 
 def test_a_model_that_fits_is_sent_whole() -> None:
-    assert format_of("auto", 2_000_000) is Format.INT8
-    assert format_of("auto", 5_000_000) is Format.SPARSE
-    assert format_of("float32", 5_000_000) is Format.FLOAT32
+    assert packing_of("auto", 2_000_000).kind is Format.INT8
+    assert packing_of("auto", 5_000_000).kind is Format.SPARSE
+    assert packing_of("float32", 5_000_000).kind is Format.FLOAT32
 
 
 def test_a_small_model_sends_more_of_itself() -> None:
-    assert kept_of(2_000_000) == MOST_KEPT
-    assert kept_of(1_000_000_000) == KEPT
+    assert packing_of("sparse", 2_000_000).kept == MOST_KEPT
+    assert packing_of("auto", 1_000_000_000).kept == KEPT
     for parameters in (10_000_000, 30_000_000, 135_000_000):
-        block_bytes = 4 + 14 * kept_of(parameters) / 8
-        assert 3.5 * 2**20 < parameters / 4096 * block_bytes <= 4 * 2**20
+        packing = packing_of("auto", parameters)
+        assert 3.5 * 2**20 < packing.bytes_of(parameters) <= 4 * 2**20
+
+
+@pytest.mark.parametrize("parameters", [2_000_000, 135_000_000, 3_000_000_000])
+@pytest.mark.parametrize("most_bytes", [0.5, 1.3 * 2**20, 4 * 2**20, 100 * 2**20])
+def test_a_bound_holds_unless_it_is_below_one_value_of_each_block(
+    parameters: int, most_bytes: float
+) -> None:
+    packing, usual = packing_of("auto", parameters, most_bytes), packing_of("auto", parameters)
+    assert packing.bytes_of(parameters) <= usual.bytes_of(parameters)
+    assert packing.kept == 1 or packing.bytes_of(parameters) <= most_bytes
+    # What is sent has the size that was promised.
+    values = random_values((64 * 4096,))
+    if packing.kind is Format.SPARSE:
+        sent = len(pack_sparse(values, kept=packing.kept))
+        assert sent == pytest.approx(packing.bytes_of(values.size), rel=0.02, abs=16)
+
+
+def test_a_format_that_was_asked_for_is_kept_beyond_a_bound() -> None:
+    assert packing_of("float32", 5_000_000, 1000).kind is Format.FLOAT32
+    assert packing_of("auto", 2_000_000, 2**20).kind is Format.SPARSE
 
 
 @pytest.mark.parametrize("shape", SHAPES)

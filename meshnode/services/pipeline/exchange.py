@@ -22,7 +22,7 @@ from meshnode.domain.training.position import NAME_CHARS, PipelineVersion
 from meshnode.model.manifest import TensorFacts
 from meshnode.services.shards.exchange import facts_in
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import Packing
 
 if TYPE_CHECKING:
     from meshnode.domain.training.agreement import WeightsVersion
@@ -181,7 +181,12 @@ class PipelineLayers:
             raise LayersFailed(f"training: {error}") from None
 
     async def parts(
-        self, version: PipelineVersion, kind: Format, parameters: int, feedback: str, name: str
+        self,
+        version: PipelineVersion,
+        packing: Packing,
+        parameters: int,
+        feedback: str,
+        name: str,
     ) -> dict[str, bytes]:
         """What all layers have learned since a version, by tensor. Raises LayersFailed.
 
@@ -193,7 +198,8 @@ class PipelineLayers:
             version=str(version),
             name=name,
             feedback=feedback,
-            format=kind,
+            format=packing.kind,
+            kept=packing.kept,
             parameters=parameters,
         )
         frames: dict[str, bytes] = {}

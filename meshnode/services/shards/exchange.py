@@ -45,7 +45,7 @@ from meshnode.services.gradient_values import PackedGradients, check_gradients, 
 from meshnode.services.shards.exchange_files import ExchangeFiles, Shapes, Tensors
 from meshnode.services.shards.training import ShardTrainer
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import BLOCK, Format, Packing, packing_of
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +129,8 @@ class LayerExchange:
         version = version_in(command.version)
         if command.format not in set(Format) or command.parameters < 1:
             raise InvalidRequest("format", "is unknown, or parameters are missing")
+        if not 0 <= command.kept <= BLOCK:
+            raise InvalidRequest("kept", f"must be 1 to {BLOCK}")
         if not command.layer_gradients.keys() <= {self.tied}:
             raise InvalidRequest("layer_gradients", "may have the tensor that is held twice")
         async with self.trainer.paused() as (decoder, _):
@@ -156,8 +158,10 @@ class LayerExchange:
         for name, data in command.layer_gradients.items():
             gradient[name] += dense(unpacked(data, self.shapes[name], name))
 
+        packing = _packing(command)
+
         def encode(name: str, tensor: Tensor) -> tuple[bytes, Tensor | SparseTensor]:
-            data = packed(tensor, Format(command.format), command.parameters)
+            data = packed(tensor, packing)
             return data, unpacked(data, self.shapes[name], name)
 
         frames, rest = contribute(gradient, feedback, encode)
@@ -279,6 +283,13 @@ class LayerExchange:
         if not 0 <= first < stop <= len(tensor):
             raise InvalidRequest("first_row", f"{name} has rows 0 to {len(tensor)}")
         return safetensors.torch.save({name: tensor[first:stop].contiguous()})
+
+
+def _packing(command: pb.LayerCommand) -> Packing:
+    """How the driver wants a contribution to be written."""
+    kind = Format(command.format)
+    usual = packing_of(kind.name.lower(), command.parameters)
+    return Packing(kind, command.kept) if command.kept else usual
 
 
 async def _blocking(function: Callable[..., Result], *arguments: object) -> Result:

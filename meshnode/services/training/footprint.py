@@ -37,7 +37,7 @@ from meshnode.services.shards.graphs import graph_bytes
 from meshnode.services.training.fetching import MAX_HOLDERS
 from meshnode.services.training.gossip import MAX_SENDS
 from meshnode.services.training.learner import VALIDATION_BATCH
-from meshnode.wire.gradients import Format, contribution_bytes, format_of
+from meshnode.wire.gradients import Format, packing_of
 
 LIBRARIES = 100 * MEBIBYTE
 """What torch imports for an optimizer. It stays, but is counted only while training is on."""
@@ -99,14 +99,14 @@ class TrainingShape:
         contributions wait for that, which a driver has as a whole.
         """
         parameters = self.config.parameters
-        message = contribution_bytes(format_of(training.gradients, parameters), parameters)
+        message = packing_of(training.gradients, parameters).bytes_of(parameters)
         return 2 * self.copy + (COUNTED_NODES + 2 * MAX_SENDS) * message + self.table
 
     def rounds(self, training: TrainingConfig) -> int:
         """What rounds take at most (decision 0095)."""
         copy, table, parameters = self.copy, self.table, self.config.parameters
-        kind = format_of(training.gradients, parameters)
-        message = contribution_bytes(kind, parameters)
+        packing = packing_of(training.gradients, parameters)
+        kind, message = packing.kind, packing.bytes_of(parameters)
         momentum = 0 if kind is Format.SPARSE else copy
         anchor = copy + momentum
         # A tensor of a contribution in memory: all values, or some with their indices.

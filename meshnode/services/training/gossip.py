@@ -1,8 +1,9 @@
 """Contributions and reports between nodes (interface 2.3 and 4.3: GossipGradient).
 
-Each peer is asked for its report every ``poll_s`` (GetSwarmStatus), and is sent the contributions
-that it lacks according to the report. So a lost message is sent again, and a message that a peer
-has is not. Each peer has a task of its own: a peer that hangs delays no other.
+Each peer is asked for its report every ``poll_s`` (GetSwarmStatus), more seldom while this node
+computes for long, and is sent the contributions that it lacks according to the report. So a lost
+message is sent again, and a message that a peer has is not. Each peer has a task of its own: a peer
+that hangs delays no other.
 
 Invariants: at most ``MAX_ASKS`` questions and ``MAX_SENDS`` contributions are in flight; a
 contribution is forwarded with its ``ttl`` reduced by one, unless it came here with 0.
@@ -42,6 +43,10 @@ REFUSED_POLLS = 5
 round, state or anchor changes."""
 MISSES = 3
 """Unanswered questions in a row after which a peer counts as gone."""
+SELDOM = 10.0
+"""The longest pause between two questions to a peer, in ``poll_s``."""
+SELDOM_SHARE = 0.05
+"""The pause in shares of the time that this node still computes."""
 MAX_UNSURE = 1024
 """Unanswered contributions that are remembered. Each takes a hundred bytes."""
 
@@ -133,25 +138,27 @@ class GradientGossip:
         self,
         hear: Callable[[], None],
         wanted: Callable[[str], Wanted],
+        computes_s: Callable[[], float],
     ) -> None:
         """Ask each peer again and again, and send it what it lacks, until cancelled.
 
         ``hear`` is called after each question, answered or not, and every ``poll_s``, since peers
         may have come or gone. ``wanted`` returns the contributions to send to a peer.
+        ``computes_s`` returns for how many seconds this node will have nothing to send; those who
+        have bring it. It is ``inf`` if that is unknown.
         """
         talking: set[str] = set()
 
         async def talk_to(node_id: str) -> None:
+            asked_at = -math.inf
             async with trio.open_nursery() as sending:
                 while (peer := self._peer(node_id)) is not None:
-                    asked_at = trio.current_time()
-                    await self._ask(peer)
-                    hear()
-                    # The answer does not include what was sent after the question.
-                    idle = node_id not in self._sending
-                    if idle and asked_at > self._sent_until.get(node_id, -math.inf):
-                        messages = self._not_refused(node_id, wanted(node_id))
-                        if messages:
+                    # Compared again and again, since steps may end before they were expected to.
+                    if trio.current_time() >= asked_at + self._seldom_s(computes_s()):
+                        asked_at = trio.current_time()
+                        await self._ask(peer)
+                        hear()
+                        if messages := self._to_send(node_id, asked_at, wanted):
                             self._sending.add(node_id)
                             sending.start_soon(self._send, peer, messages)
                     await trio.sleep(self._timings.poll_s * _spread())
@@ -166,6 +173,18 @@ class GradientGossip:
                         nursery.start_soon(talk_to, peer.node_id)
                 hear()
                 await trio.sleep(self._timings.poll_s)
+
+    def _seldom_s(self, computes_s: float) -> float:
+        """The shortest time between two questions to a peer."""
+        if math.isinf(computes_s):
+            return 0.0
+        return min(SELDOM * self._timings.poll_s, SELDOM_SHARE * computes_s)
+
+    def _to_send(self, node_id: str, asked_at: float, wanted: Callable[[str], Wanted]) -> Wanted:
+        """What a peer lacks according to its answer, which has nothing that was sent later."""
+        if node_id in self._sending or asked_at <= self._sent_until.get(node_id, -math.inf):
+            return {}
+        return self._not_refused(node_id, wanted(node_id))
 
     def _peer(self, node_id: str) -> Peer | None:
         peer = self._book.get(node_id)

@@ -29,7 +29,7 @@ from meshnode.services.training.fetching import CheckpointHolder
 from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.services.training.progress import Counts, Progress
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import Packing
 
 VALIDATION_BATCH = 8
 VALIDATION_ROWS = 64
@@ -107,9 +107,9 @@ class RoundLearner(ABC):
 
     @abstractmethod
     async def contribution(
-        self, kind: Format, feedback: Mapping[str, Tensor]
+        self, packing: Packing, feedback: Mapping[str, Tensor]
     ) -> tuple[dict[str, bytes], dict[str, Tensor]]:
-        """The values of a contribution in this format, and the feedback that it leaves."""
+        """The values of a contribution, and the feedback that it leaves."""
 
     @abstractmethod
     async def applied(self, messages: Sequence[pb.GossipGradientRequest]) -> Anchor:
@@ -219,13 +219,13 @@ class Learner(RoundLearner):
         return report.loss
 
     async def contribution(
-        self, kind: Format, feedback: Mapping[str, Tensor]
+        self, packing: Packing, feedback: Mapping[str, Tensor]
     ) -> tuple[dict[str, bytes], dict[str, Tensor]]:
-        """The values of a contribution in this format, and the feedback that it leaves."""
+        """The values of a contribution, and the feedback that it leaves."""
         shapes = self.model.shapes
 
         def encode(name: str, tensor: Tensor) -> tuple[bytes, Tensor | SparseTensor]:
-            data = packed(tensor, kind, self.model.parameters)
+            data = packed(tensor, packing)
             return data, unpacked(data, shapes[name], name)
 
         def make() -> tuple[dict[str, bytes], dict[str, Tensor]]:

@@ -36,7 +36,7 @@ from meshnode.services.training.learner import VALIDATION_BATCH, VALIDATION_ROWS
 from meshnode.services.training.low_priority_thread import LowPriorityThread
 from meshnode.services.training.messages import contribution_in
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import Packing
 
 log = logging.getLogger(__name__)
 
@@ -135,12 +135,12 @@ class PipelineLearner(RoundLearner):
         return loss
 
     async def contribution(
-        self, kind: Format, feedback: Mapping[str, Tensor]
+        self, packing: Packing, feedback: Mapping[str, Tensor]
     ) -> tuple[dict[str, bytes], dict[str, Tensor]]:
         """The values of a contribution. What they leave unsent stays with the holders."""
         self.rest = secrets.token_hex(NAME_BYTES)
         frames = await self._layers.parts(
-            self._version, kind, self.model.parameters, self._feedback() or "", self.rest
+            self._version, packing, self.model.parameters, self._feedback() or "", self.rest
         )
         return frames, {}
 

@@ -33,6 +33,7 @@ from meshnode.domain.training.message import (
 )
 from meshnode.domain.training.replica import Replica, State
 from meshnode.domain.training.verdict import MAX_DROPPED, HeldOut, is_worse
+from meshnode.domain.units import MEBIBYTE
 from meshnode.model.data import shards_of
 from meshnode.model.trained_model import Anchor
 from meshnode.services.settings import LiveSettings
@@ -47,7 +48,7 @@ from meshnode.services.training.progress import RoundProgress, Speed
 from meshnode.services.training.record import RoundRecord
 from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import format_of
+from meshnode.wire.gradients import Packing, packing_of
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,8 @@ class Rounds:
         self._hear()
         log.info("at version %d", self.replica.kept.version)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._gossip.talk, self._hear, self.contributions.wanted)
+            talk = self._gossip.talk
+            nursery.start_soon(talk, self._hear, self.contributions.wanted, lambda: self.left_s)
             await self._drive()
             nursery.cancel_scope.cancel()
 
@@ -221,10 +223,8 @@ class Rounds:
 
     async def _contribute(self, loss: float, sequences: int) -> None:
         replica = self.replica
-        setting = self._settings.current.training.gradients
-        kind = format_of(setting, self.learner.model.parameters)
         feedback = await self.record.feedback(self.learner.model.shapes)
-        gradients, left = await self.learner.contribution(kind, feedback)
+        gradients, left = await self.learner.contribution(self._packing(), feedback)
         # The round may have moved on during the steps: contribute to the current one.
         round_id = replica.round_id
         unsigned = Contribution(
@@ -250,6 +250,13 @@ class Rounds:
         self.record.hold()
         replica.inner_done(digest, trio.current_time())
         await self.record.save()
+
+    def _packing(self) -> Packing:
+        """How this node writes its contribution, so that all copies of it are within the bound."""
+        training = self._settings.current.training
+        most = training.upload_mib * MEBIBYTE or math.inf
+        others = max(1, len(self._gossip.peers))
+        return packing_of(training.gradients, self.learner.model.parameters, most / others)
 
     async def _outer_step(self, included: dict[str, str]) -> None:
         messages = self.contributions.of(included.values())

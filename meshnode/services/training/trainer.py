@@ -40,7 +40,7 @@ from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
 from meshnode.services.training.trainable import Load, PipelineRounds, Trainable, WholeModel
 from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import BYTES, format_of
+from meshnode.wire.gradients import packing_of
 
 log = logging.getLogger(__name__)
 
@@ -300,10 +300,11 @@ class TrainingService:
     async def _begin(self, thread: LowPriorityThread) -> Rounds:
         begun = await self._trainable.begin(thread)
         model, saved, disk = begun.learner.model, begun.saved, begun.disk
-        kind = format_of(self._settings.current.training.gradients, model.parameters)
-        if BYTES[kind] * model.parameters > MAX_CONTRIBUTION:
+        packing = packing_of(self._settings.current.training.gradients, model.parameters)
+        if packing.bytes_of(model.parameters) > MAX_CONTRIBUTION:
+            kind = packing.kind.name.lower()
             raise StartupError(
-                f"training: the model is too large for one message a round as {kind.name.lower()}"
+                f"training: the model is too large for one message a round as {kind}"
             )
         persisted, counts = saved.persisted, saved.counts
         filed = await thread(partial(filed_contribution, disk, persisted.contributed))

@@ -30,7 +30,7 @@ from meshnode.services.shards.exchange_files import ExchangeFiles, original_laye
 from meshnode.services.shards.layer_versions import Compute, LayerVersions
 from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import Format
+from meshnode.wire.gradients import Format, Packing
 from spec_tests.model.small_models import make_model
 
 Result = TypeVar("Result")
@@ -211,7 +211,7 @@ def expected(
         }
 
         def encode(name: str, tensor: Tensor) -> tuple[bytes, object]:
-            data = packed(tensor, kind, 10**9)
+            data = packed(tensor, Packing(kind))
             return data, unpacked(data, shapes[name], name)
 
         frames, feedback = contribute(learned, feedback, encode)  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ def expected(
 def others_of(model: Path, kind: Format, seed: int) -> dict[str, bytes]:
     """Another node's contribution."""
     weights = checkpoint_tensors(load_model(model, trainable=True).decoder)
-    return {n: packed(moves(n, tuple(t.shape), seed), kind, 10**9) for n, t in weights.items()}
+    return {n: packed(moves(n, tuple(t.shape), seed), Packing(kind)) for n, t in weights.items()}
 
 
 @pytest.mark.parametrize("kind", [Format.SPARSE, Format.INT8])

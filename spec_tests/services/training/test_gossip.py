@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class FakePeer:
     """Number of further contributions whose answer gets lost."""
     hangs: bool = False
     there: bool = True
+    asked: list[float] = field(default_factory=list)
+    """The times of the questions."""
     taken: list[str] = field(default_factory=list)
     sent: trio.Event = field(default_factory=trio.Event)
 
@@ -79,6 +82,7 @@ class FakePeer:
 
     async def GetSwarmStatus(self, _: pb.SwarmStatusRequest) -> pb.SwarmStatusResponse:  # noqa: N802
         await trio.lowlevel.checkpoint()
+        self.asked.append(trio.current_time())
         known = {KEY.node_id: (DIGEST,)} if self.taken else {}
         report = Report(1, State.EXCHANGE, KEPT, None, known)
         return pb.SwarmStatusResponse(training=report_message(report, pb.TrainingFigures()))
@@ -129,6 +133,11 @@ def lacking(gossip: GradientGossip) -> Callable[[str], Wanted]:
     return wanted
 
 
+def idle() -> float:
+    """Say that there are no steps under way."""
+    return math.inf
+
+
 def gossip_with(peer: FakePeer) -> GradientGossip:
     return GradientGossip(peer, peer)  # type: ignore[arg-type]
 
@@ -141,7 +150,7 @@ async def test_a_contribution_is_counted_once_even_if_the_answer_was_lost(
     gossip = gossip_with(peer)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gossip.talk, polls.hear, lacking(gossip))
+        nursery.start_soon(gossip.talk, polls.hear, lacking(gossip), idle)
         await polls.until(lambda: gossip.submitted > 0)
         await polls.more()
         nursery.cancel_scope.cancel()
@@ -155,7 +164,7 @@ async def test_a_peer_that_hangs_and_comes_back_has_taken_what_it_then_reports(
     peer, polls = FakePeer(hangs=True), Polls()
     gossip = gossip_with(peer)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gossip.talk, polls.hear, lacking(gossip))
+        nursery.start_soon(gossip.talk, polls.hear, lacking(gossip), idle)
         await peer.sent.wait()
         # The peer leaves the book, so the call to it is cancelled.
         peer.there = False
@@ -169,6 +178,26 @@ async def test_a_peer_that_hangs_and_comes_back_has_taken_what_it_then_reports(
         await polls.more()
         nursery.cancel_scope.cancel()
     assert (len(peer.taken), gossip.submitted) == (1, 1)
+
+
+async def test_a_node_that_computes_for_long_asks_seldom_until_its_steps_end(
+    autojump_clock: object,
+) -> None:
+    peer, polls = FakePeer(taken=["00"]), Polls()
+    gossip = gossip_with(peer)
+    left_s = 1000.0
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gossip.talk, polls.hear, lacking(gossip), lambda: left_s)
+        await trio.sleep(100)
+        seldom = len(peer.asked)
+        assert 8 <= seldom <= 11
+        # The steps end earlier than expected, and nobody waits for the long pause to be over.
+        left_s = math.inf
+        await trio.sleep(10)
+        assert len(peer.asked) - seldom >= 7
+        assert peer.asked[seldom] <= 100 + 2.5
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_contribution_that_arrives_as_training_fails_is_answered(tmp_path: Path) -> None:
