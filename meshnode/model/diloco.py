@@ -91,7 +91,27 @@ class OuterStep:
 
 
 SPARSE_STEP = OuterStep(learning_rate=1.0, momentum=0.0)
-"""For a round with sparse contributions, whose feedback does what momentum would do."""
+"""For a round whose contributions are mostly feedback, which does what momentum would do."""
+MOST_SENT = 0.5
+"""The share of its values from which on a contribution is not mostly feedback."""
+
+
+def step_of(contributions: Sequence[Contribution]) -> OuterStep:
+    """The outer step for a set, by the share of its values that a contribution of it sends.
+
+    The lower median counts, so that fewer than half of a set cannot change the step.
+    """
+    shares = sorted(map(share_sent, contributions))
+    return OuterStep() if shares[(len(shares) - 1) // 2] >= MOST_SENT else SPARSE_STEP
+
+
+def share_sent(contribution: Contribution) -> float:
+    """The share of its values that a contribution sends."""
+    sent = whole = 0
+    for tensor in contribution.values():
+        sent += (tensor.values if isinstance(tensor, SparseTensor) else tensor).numel()
+        whole += tensor.numel()
+    return sent / whole
 
 
 def tolerated(count: int) -> int:

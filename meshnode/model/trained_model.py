@@ -18,14 +18,12 @@ from torch import Tensor
 
 from meshnode.model.decoder import Decoder
 from meshnode.model.diloco import (
-    SPARSE_STEP,
     Contribution,
-    OuterStep,
     Rule,
     aggregate,
     clips,
     dense,
-    is_sparse,
+    step_of,
 )
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import facts_of_tensors, hash_of_tensors
@@ -152,7 +150,7 @@ class TrainedModel:
         ``weights`` say what each counts; all equally without them.
         """
         gradient = aggregate(rule, contributions, weights=weights)
-        step = SPARSE_STEP if is_sparse(contributions) else OuterStep()
+        step = step_of(contributions)
         return Anchor.of(*step.apply(self.anchor.weights, self.anchor.velocity, gradient))
 
     def validate(

@@ -50,8 +50,8 @@ MAX_BLOCK = 4096
 """An index in a block has 12 bits."""
 BLOCK, KEPT = 4096, 64
 """What this node sends of a large model: 0.028 bytes for each parameter."""
-MOST_KEPT = 1024
-"""What it sends of a small one: 0.44 bytes for each parameter."""
+MOST_KEPT = 2048
+"""What it sends of a small one: 0.88 bytes for each parameter."""
 BUDGET = 4 * 1024 * 1024
 """Bytes of a contribution up to which more than ``KEPT`` values of a block are sent."""
 AUTO = "auto"
@@ -96,6 +96,11 @@ class Packing:
     kind: Format
     kept: int = KEPT
     """Values of a block that are sent, if it is sparse."""
+
+    @property
+    def share(self) -> float:
+        """The share of the values that is sent."""
+        return self.kept / BLOCK if self.kind is Format.SPARSE else 1.0
 
     def bytes_of(self, parameters: int) -> int:
         """What a contribution of a model of so many parameters takes, about."""

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.diloco import (
+    SPARSE_STEP,
     OuterStep,
     Rule,
     SparseTensor,
     aggregate,
     scales_of,
+    step_of,
     tolerated,
 )
 
@@ -40,6 +42,22 @@ def test_the_outer_step_is_nesterov_s() -> None:
         library.step()
         own = OuterStep().apply(*own, {"w": torch.tensor([value])})
     assert own[0]["w"].item() == pytest.approx(parameter.item(), rel=1e-6)
+
+
+def sending(sent: int) -> dict[str, SparseTensor | torch.Tensor]:
+    """Return a contribution of eight values that sends so many of them."""
+    return {"w": SparseTensor((8,), torch.arange(sent), torch.ones(sent))}
+
+
+def test_most_of_a_set_decides_on_the_step() -> None:
+    dense: dict[str, SparseTensor | torch.Tensor] = {"w": torch.ones(8)}
+    assert step_of([dense]) == step_of([sending(4)]) == step_of([sending(8)]) == OuterStep()
+    assert step_of([sending(3)]) == step_of([sending(3), dense]) == SPARSE_STEP
+    # One of three cannot change it, in either direction.
+    assert step_of([dense, sending(1), dense]) == OuterStep()
+    assert step_of([sending(1), sending(2), dense]) == SPARSE_STEP
+    # The share is that of all tensors together.
+    assert step_of([{"v": torch.ones(2)} | sending(3)]) == OuterStep()
 
 
 def test_rules_by_hand() -> None:

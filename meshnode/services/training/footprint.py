@@ -30,7 +30,7 @@ from meshnode.config import TrainingConfig
 from meshnode.domain.units import MEBIBYTE
 from meshnode.model.checkpoint import MAX_BYTES
 from meshnode.model.config import DecoderConfig
-from meshnode.model.diloco import WINDOW
+from meshnode.model.diloco import MOST_SENT, WINDOW
 from meshnode.model.loading import BYTES_PER_WEIGHT
 from meshnode.model.manifest import parts_of
 from meshnode.services.shards.graphs import graph_bytes
@@ -107,7 +107,7 @@ class TrainingShape:
         copy, table, parameters = self.copy, self.table, self.config.parameters
         packing = packing_of(training.gradients, parameters)
         kind, message = packing.kind, packing.bytes_of(parameters)
-        momentum = 0 if kind is Format.SPARSE else copy
+        momentum = 0 if packing.share < MOST_SENT else copy
         anchor = copy + momentum
         # A tensor of a contribution in memory: all values, or some with their indices.
         part = table if kind is not Format.SPARSE else 3 * message * table // copy + MEBIBYTE

@@ -24,7 +24,7 @@ from meshnode.domain.training.position import PipelineVersion
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit, momentum_of
 from meshnode.model.data import TokenData
-from meshnode.model.diloco import is_sparse, scales_of
+from meshnode.model.diloco import SPARSE_STEP, scales_of, step_of
 from meshnode.model.manifest import TensorFacts, hash_of_tensors
 from meshnode.model.trained_model import Anchor
 from meshnode.model.transfer import FIELD
@@ -160,7 +160,7 @@ class PipelineLearner(RoundLearner):
             frames: dict[str, Mapping[str, bytes]] = {}
             for digest, message in zip(digests, messages, strict=True):
                 frames[digest] = message.layer_gradients
-            return frames, scales_of(gradients, weights), is_sparse(gradients)
+            return frames, scales_of(gradients, weights), step_of(gradients) == SPARSE_STEP
 
         frames, scales, sparse = await self._thread(weigh)
         name = secrets.token_hex(NAME_BYTES)
