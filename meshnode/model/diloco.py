@@ -90,19 +90,26 @@ class OuterStep:
         return weights, velocities
 
 
+DENSE_STEP = OuterStep()
 SPARSE_STEP = OuterStep(learning_rate=1.0, momentum=0.0)
-"""For a round whose contributions are mostly feedback, which does what momentum would do."""
+"""For sparse contributions that are mostly feedback, which does what momentum would do."""
+HALF_STEP = OuterStep(learning_rate=0.5, momentum=0.9)
+"""For sparse contributions that send half of their values, or more."""
+STEPS = (DENSE_STEP, SPARSE_STEP, HALF_STEP)
 MOST_SENT = 0.5
 """The share of its values from which on a contribution is not mostly feedback."""
 
 
 def step_of(contributions: Sequence[Contribution]) -> OuterStep:
-    """The outer step for a set, by the share of its values that a contribution of it sends.
+    """The outer step for a set (decision 0248), one of ``STEPS``.
 
-    The lower median counts, so that fewer than half of a set cannot change the step.
+    Without a sparse contribution it is that of the DiLoCo paper. With one it goes by the share of
+    its values that a contribution sends, the lower median of the set.
     """
+    if not is_sparse(contributions):
+        return DENSE_STEP
     shares = sorted(map(share_sent, contributions))
-    return OuterStep() if shares[(len(shares) - 1) // 2] >= MOST_SENT else SPARSE_STEP
+    return HALF_STEP if shares[(len(shares) - 1) // 2] >= MOST_SENT else SPARSE_STEP
 
 
 def share_sent(contribution: Contribution) -> float:

@@ -272,7 +272,7 @@ class Opinion(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., assigned: _Optional[float] = ..., others: _Optional[float] = ...) -> None: ...
 
 class LayerCommand(_message.Message):
-    __slots__ = ("action", "version", "source", "name", "feedback", "format", "parameters", "kept", "layer_gradients", "digests", "scales", "weights", "sparse", "tensors", "nodes", "model_hash", "first_row", "stop_row", "switched", "held_out_loss")
+    __slots__ = ("action", "version", "source", "name", "feedback", "format", "parameters", "kept", "layer_gradients", "digests", "scales", "weights", "step", "tensors", "nodes", "model_hash", "first_row", "stop_row", "switched", "held_out_loss")
     class LayerGradientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -292,7 +292,7 @@ class LayerCommand(_message.Message):
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     SCALES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    SPARSE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     MODEL_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -312,7 +312,7 @@ class LayerCommand(_message.Message):
     digests: _containers.RepeatedScalarFieldContainer[str]
     scales: _containers.RepeatedScalarFieldContainer[float]
     weights: _containers.RepeatedScalarFieldContainer[float]
-    sparse: bool
+    step: int
     tensors: _containers.RepeatedCompositeFieldContainer[LayerTensor]
     nodes: _containers.RepeatedScalarFieldContainer[str]
     model_hash: str
@@ -320,7 +320,7 @@ class LayerCommand(_message.Message):
     stop_row: int
     switched: bool
     held_out_loss: float
-    def __init__(self, action: _Optional[str] = ..., version: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., feedback: _Optional[str] = ..., format: _Optional[int] = ..., parameters: _Optional[int] = ..., kept: _Optional[int] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., digests: _Optional[_Iterable[str]] = ..., scales: _Optional[_Iterable[float]] = ..., weights: _Optional[_Iterable[float]] = ..., sparse: _Optional[bool] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., nodes: _Optional[_Iterable[str]] = ..., model_hash: _Optional[str] = ..., first_row: _Optional[int] = ..., stop_row: _Optional[int] = ..., switched: _Optional[bool] = ..., held_out_loss: _Optional[float] = ...) -> None: ...
+    def __init__(self, action: _Optional[str] = ..., version: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., feedback: _Optional[str] = ..., format: _Optional[int] = ..., parameters: _Optional[int] = ..., kept: _Optional[int] = ..., layer_gradients: _Optional[_Mapping[str, bytes]] = ..., digests: _Optional[_Iterable[str]] = ..., scales: _Optional[_Iterable[float]] = ..., weights: _Optional[_Iterable[float]] = ..., step: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[LayerTensor, _Mapping[str, object]]]] = ..., nodes: _Optional[_Iterable[str]] = ..., model_hash: _Optional[str] = ..., first_row: _Optional[int] = ..., stop_row: _Optional[int] = ..., switched: _Optional[bool] = ..., held_out_loss: _Optional[float] = ...) -> None: ...
 
 class LayerTensor(_message.Message):
     __slots__ = ("name", "shape", "sha256")

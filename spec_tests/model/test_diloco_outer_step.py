@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.diloco import (
+    DENSE_STEP,
+    HALF_STEP,
     SPARSE_STEP,
     OuterStep,
     Rule,
@@ -51,13 +53,14 @@ def sending(sent: int) -> dict[str, SparseTensor | torch.Tensor]:
 
 def test_most_of_a_set_decides_on_the_step() -> None:
     dense: dict[str, SparseTensor | torch.Tensor] = {"w": torch.ones(8)}
-    assert step_of([dense]) == step_of([sending(4)]) == step_of([sending(8)]) == OuterStep()
+    assert step_of([dense]) == step_of([dense, dense]) == DENSE_STEP
+    assert step_of([sending(4)]) == step_of([sending(8), dense]) == HALF_STEP
     assert step_of([sending(3)]) == step_of([sending(3), dense]) == SPARSE_STEP
-    # One of three cannot change it, in either direction.
-    assert step_of([dense, sending(1), dense]) == OuterStep()
+    # One of three does not decide between the steps of sparse sets.
+    assert step_of([dense, sending(1), sending(8)]) == HALF_STEP
     assert step_of([sending(1), sending(2), dense]) == SPARSE_STEP
     # The share is that of all tensors together.
-    assert step_of([{"v": torch.ones(2)} | sending(3)]) == OuterStep()
+    assert step_of([{"v": torch.ones(2)} | sending(3)]) == HALF_STEP
 
 
 def test_rules_by_hand() -> None:

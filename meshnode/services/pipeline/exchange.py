@@ -234,10 +234,11 @@ class PipelineLayers:
         weights: Iterable[float],
         name: str,
         *,
-        sparse: bool,
+        step: int,
     ) -> dict[str, TensorFacts]:
         """Make new weights from a version and contributions by digest. Raises LayersFailed.
 
+        ``step`` is the place of the outer step in ``STEPS``.
         Returns the facts of all tensors, those of the outer momentum behind ``velocity.``.
         """
         for digest, frames in sets.items():
@@ -249,7 +250,7 @@ class PipelineLayers:
             digests=list(sets),
             scales=list(scales),
             weights=list(weights),
-            sparse=sparse,
+            step=step,
         )
         return _joined(await self._done(lambda _: command, own=True))
 

@@ -37,7 +37,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.position import Place, Position, version_in
 from meshnode.model.checkpoint import VELOCITY
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import SPARSE_STEP, OuterStep, Rule, SparseTensor, aggregate, dense
+from meshnode.model.diloco import STEPS, Rule, SparseTensor, aggregate, dense
 from meshnode.model.feedback import FeedbackUnreadable, contribute
 from meshnode.model.manifest import TensorFacts, facts_of_tensors
 from meshnode.model.weights import checkpoint_views
@@ -193,6 +193,8 @@ class LayerExchange:
             raise InvalidRequest("weights", "must be one for each contribution, or none")
         if not all(0.0 < weight <= 1.0 for weight in command.weights):
             raise InvalidRequest("weights", "must be above 0 and at most 1")
+        if not 0 <= command.step < len(STEPS):
+            raise InvalidRequest("step", "is unknown")
         lacking = [digest for digest in command.digests if digest not in self._offers]
         if lacking:
             return pb.LayerAnswer(missing=f"contribution {lacking[0]}")
@@ -209,8 +211,7 @@ class LayerExchange:
         offers = [PackedGradients(self._offers[digest], self.shapes) for digest in command.digests]
         weighing = list(command.weights) or None
         gradient = aggregate(Rule.TRIMMED_MEAN, offers, list(command.scales), weighing)
-        step = SPARSE_STEP if command.sparse else OuterStep()
-        weights, velocity = step.apply(anchor, momentum, gradient)
+        weights, velocity = STEPS[command.step].apply(anchor, momentum, gradient)
         return self._save(command.name, weights, velocity)
 
     def _save(self, name: str, weights: Tensors, velocity: Tensors) -> Mapping[str, TensorFacts]:

@@ -24,7 +24,7 @@ from meshnode.domain.training.position import PipelineVersion
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit, momentum_of
 from meshnode.model.data import TokenData
-from meshnode.model.diloco import SPARSE_STEP, scales_of, step_of
+from meshnode.model.diloco import STEPS, scales_of, step_of
 from meshnode.model.manifest import TensorFacts, hash_of_tensors
 from meshnode.model.trained_model import Anchor
 from meshnode.model.transfer import FIELD
@@ -154,19 +154,17 @@ class PipelineLearner(RoundLearner):
 
         weights = weights_of([message.batch_size for message in messages])
 
-        def weigh() -> tuple[dict[str, Mapping[str, bytes]], list[float], bool]:
+        def weigh() -> tuple[dict[str, Mapping[str, bytes]], list[float], int]:
             gradients = [PackedGradients(m.layer_gradients, shapes) for m in messages]
             digests = [digest_of(contribution_in(m).statement()) for m in messages]
             frames: dict[str, Mapping[str, bytes]] = {}
             for digest, message in zip(digests, messages, strict=True):
                 frames[digest] = message.layer_gradients
-            return frames, scales_of(gradients, weights), step_of(gradients) == SPARSE_STEP
+            return frames, scales_of(gradients, weights), STEPS.index(step_of(gradients))
 
-        frames, scales, sparse = await self._thread(weigh)
+        frames, scales, step = await self._thread(weigh)
         name = secrets.token_hex(NAME_BYTES)
-        facts = await self._layers.apply(
-            self._version, frames, scales, weights, name, sparse=sparse
-        )
+        facts = await self._layers.apply(self._version, frames, scales, weights, name, step=step)
         return PipelineAnchor.of_facts(facts, shapes, None, name)
 
     async def effects(

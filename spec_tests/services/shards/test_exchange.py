@@ -16,7 +16,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.position import Position
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import SPARSE_STEP, OuterStep, Rule, aggregate, is_sparse, scales_of
+from meshnode.model.diloco import STEPS, Rule, aggregate, scales_of, step_of
 from meshnode.model.feedback import contribute
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import parts_of
@@ -30,7 +30,7 @@ from meshnode.services.shards.exchange_files import ExchangeFiles, original_laye
 from meshnode.services.shards.layer_versions import Compute, LayerVersions
 from meshnode.services.shards.trained_layers import TrainedLayers
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import Format, Packing
+from meshnode.wire.gradients import KEPT, Format, Packing
 from spec_tests.model.small_models import make_model
 
 Result = TypeVar("Result")
@@ -118,9 +118,9 @@ class Killed(Exception):
 class Pipeline:
     """Two holders and a driver that goes on from what it has noted, as the rounds do."""
 
-    def __init__(self, model: Path, folder: Path, kind: Format) -> None:
+    def __init__(self, model: Path, folder: Path, packing: Packing) -> None:
         self.holders = [Holder(model, folder / str(n), held) for n, held in enumerate(SPLIT)]
-        self.kind = kind
+        self.packing = packing
         self.version = WeightsVersion(0, "")
         self.feedback = ""
         self.contributed: dict[str, bytes] = {}
@@ -160,7 +160,7 @@ class Pipeline:
             digests=[MINE, THEIRS],
             scales=scales_of(whole, WEIGHTS),
             weights=WEIGHTS,
-            sparse=is_sparse(whole),
+            step=STEPS.index(step_of(whole)),
         )
         facts = {one.name: one.sha256 for answer in answers for one in answer.tensors}
         model_hash = f"{number:064x}" if not facts else facts[sorted(facts)[0]]
@@ -175,7 +175,8 @@ class Pipeline:
             "version": version,
             "name": FIRST,
             "feedback": self.feedback,
-            "format": self.kind,
+            "format": self.packing.kind,
+            "kept": self.packing.kept if self.packing.kept != KEPT else 0,
             "parameters": 10**9,
         }
         frames = dict((await last.do("part", **told)).layer_gradients)
@@ -198,7 +199,7 @@ class Pipeline:
 
 
 def expected(
-    model: Path, kind: Format, seeds: list[int], others: Sequence[Mapping[str, bytes]]
+    model: Path, packing: Packing, seeds: list[int], others: Sequence[Mapping[str, bytes]]
 ) -> Anchor:
     """The same rounds, as plain arithmetic over the whole model."""
     weights = checkpoint_tensors(load_model(model, trainable=True).decoder)
@@ -211,51 +212,51 @@ def expected(
         }
 
         def encode(name: str, tensor: Tensor) -> tuple[bytes, object]:
-            data = packed(tensor, Packing(kind))
+            data = packed(tensor, packing)
             return data, unpacked(data, shapes[name], name)
 
         frames, feedback = contribute(learned, feedback, encode)  # type: ignore[arg-type]
         sets = [PackedGradients(frames, shapes), PackedGradients(other, shapes)]
-        step = SPARSE_STEP if is_sparse(sets) else OuterStep()
         combined = aggregate(Rule.TRIMMED_MEAN, sets, weights=WEIGHTS)
-        anchor = Anchor.of(*step.apply(anchor.weights, anchor.velocity, combined))
+        anchor = Anchor.of(*step_of(sets).apply(anchor.weights, anchor.velocity, combined))
     return anchor
 
 
-def others_of(model: Path, kind: Format, seed: int) -> dict[str, bytes]:
+def others_of(model: Path, packing: Packing, seed: int) -> dict[str, bytes]:
     """Another node's contribution."""
     weights = checkpoint_tensors(load_model(model, trainable=True).decoder)
-    return {n: packed(moves(n, tuple(t.shape), seed), Packing(kind)) for n, t in weights.items()}
+    return {n: packed(moves(n, tuple(t.shape), seed), packing) for n, t in weights.items()}
 
 
-@pytest.mark.parametrize("kind", [Format.SPARSE, Format.INT8])
+@pytest.mark.parametrize(
+    "packing", [Packing(Format.SPARSE), Packing(Format.SPARSE, 2048), Packing(Format.INT8)]
+)
 async def test_two_rounds_over_two_holders_are_those_of_the_whole_model(
-    model: Path, tmp_path: Path, kind: Format
+    model: Path, tmp_path: Path, packing: Packing
 ) -> None:
-    pipeline = Pipeline(model, tmp_path, kind)
-    others = [others_of(model, kind, seed) for seed in (31, 32)]
+    pipeline = Pipeline(model, tmp_path, packing)
+    others = [others_of(model, packing, seed) for seed in (31, 32)]
     await pipeline.round(1, others[0], 11)
     await pipeline.round(2, others[1], 12)
     if pipeline.holders[0].exchange.tied:
         # Two holders have learned about one matrix, each of which leaves something unsent.
-        wanted = expected(model, kind, [11, 12], others).weights
+        wanted = expected(model, packing, [11, 12], others).weights
         found = await pipeline.weights()
         del wanted[EMBEDDING], found[EMBEDDING]
         assert hash_of(found) == hash_of(wanted)
     else:
-        assert (
-            hash_of(await pipeline.weights()) == expected(model, kind, [11, 12], others).model_hash
-        )
+        whole = expected(model, packing, [11, 12], others)
+        assert hash_of(await pipeline.weights()) == whole.model_hash
 
 
 @pytest.mark.parametrize("kill_at", range(1, 9))
 async def test_a_kill_between_any_two_commands_loses_no_round_and_counts_nothing_twice(
     tied: Path, tmp_path: Path, kill_at: int
 ) -> None:
-    kind = Format.SPARSE
-    others = [others_of(tied, kind, seed) for seed in (31, 32)]
-    whole = Pipeline(tied, tmp_path / "whole", kind)
-    killed = Pipeline(tied, tmp_path / "killed", kind)
+    packing = Packing(Format.SPARSE)
+    others = [others_of(tied, packing, seed) for seed in (31, 32)]
+    whole = Pipeline(tied, tmp_path / "whole", packing)
+    killed = Pipeline(tied, tmp_path / "killed", packing)
     for pipeline in (whole, killed):
         await pipeline.round(1, others[0], 11)
     killed._commands, killed.kill_at = 0, kill_at
@@ -278,7 +279,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 async def test_what_does_not_fit_changes_nothing(model: Path, tmp_path: Path) -> None:
-    pipeline = Pipeline(model, tmp_path, Format.INT8)
+    pipeline = Pipeline(model, tmp_path, Packing(Format.INT8))
     holder = pipeline.holders[1]
     before = hash_of(await pipeline.weights())
     one = {"version": "0", "name": SECOND, "digests": [MINE], "scales": [1.0]}
@@ -289,6 +290,8 @@ async def test_what_does_not_fit_changes_nothing(model: Path, tmp_path: Path) ->
         ("part", {"version": "0", "name": FIRST, "format": 9, "parameters": 1}),
         ("part", {"version": "0", "name": "../x", "format": 1, "parameters": 1}),
         ("part", {"version": "0", "name": FIRST, "format": 1, "parameters": 0}),
+        ("part", {"version": "0", "name": FIRST, "format": 2, "parameters": 9, "kept": 4097}),
+        ("part", {"version": "0", "name": FIRST, "format": 2, "parameters": 9, "kept": -1}),
         ("offer", {"name": MINE, "layer_gradients": {"w": b""}}),
         ("offer", {"name": MINE, "layer_gradients": dict.fromkeys(holder.shapes, b"mng1")}),
         ("apply", {"version": "0", "name": SECOND}),
@@ -297,6 +300,8 @@ async def test_what_does_not_fit_changes_nothing(model: Path, tmp_path: Path) ->
         ("apply", {**one, "weights": [1.5]}),
         ("apply", {**one, "weights": [float("nan")]}),
         ("apply", {**one, "weights": [1.0, 1.0]}),
+        ("apply", {**one, "step": 3}),
+        ("apply", {**one, "step": -1}),
         ("keep", {"version": "0", "name": SECOND}),
         ("piece", {"version": "0", "name": "model.norm.weight", "first_row": 9, "stop_row": 3}),
     ]
