@@ -47,7 +47,6 @@ KILLED_IN = 2
 """The round after the join in which it dies; the rounds around it are ordinary ones."""
 POLL_S = 3.0
 """Pause between two looks, each of which takes the cores some 50 ms."""
-IDLE_S = 30.0
 WITHIN_S = 3600.0
 """The longest wait for anything: a round of a large model takes its time."""
 MIB = 1 << 20
@@ -66,10 +65,6 @@ class Sample:
         """Read the counters."""
         cpu_s = sum(node.cpu_s for node in nodes)
         return cls(sent=[node.sent_bytes for node in nodes], cpu_s=cpu_s)
-
-    def rate_since(self, before: Sample) -> float:
-        """Bytes that a node has sent in a second, in the mean."""
-        return (sum(self.sent) - sum(before.sent)) / len(self.sent) / (self.at - before.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +93,6 @@ class Watch:
         self.rounds: list[Round] = []
         self.events: list[str] = []
         self._begun = time.monotonic()
-        self.idle = 0.0
-        """Bytes that a node sends in a second while none trains."""
 
     def note(self, event: str) -> None:
         """Say what happens, and note it with its time."""
@@ -189,10 +182,6 @@ def measure(training: Training, rounds: int, delay_ms: float, mbit: float) -> Wa
             for _ in range(FOUNDERS):
                 add()
             watch.until("peers", lambda: all(n.peers() >= FOUNDERS for n in nodes))
-            idle = Sample.of(nodes)
-            time.sleep(IDLE_S)
-            watch.idle = Sample.of(nodes).rate_since(idle)
-            watch.note(f"without training each node sends {watch.idle:.0f} bytes a second")
             for node in nodes:
                 node.train()
             watch.until("training", lambda: len(watch.states()) == FOUNDERS)
@@ -295,12 +284,10 @@ def main() -> None:
         "weights_bytes": 4 * parameters,
         "most_bytes_of_a_round": max((max(made.sent) for made in quiet), default=0),
         "computing": statistics.fmean([made.computing for made in quiet]) if quiet else 0.0,
-        "idle_bytes_per_s": round(watch.idle),
         "events": watch.events,
         "rounds": [asdict(made) for made in watch.rounds],
     }
     print("\n".join(rows(watch)))
-    print(f"without training each node sends {watch.idle:.0f} bytes a second")
     beside = [f"{node.peak_bytes / parameters / 4:.1f}" for node in watch.nodes]
     print(f"memory, as multiples of {4 * parameters / MIB:.0f} MiB: {', '.join(beside)}")
     options.out.mkdir(exist_ok=True)

@@ -43,8 +43,9 @@ REFUSED_POLLS = 5
 round, state or anchor changes."""
 MISSES = 3
 """Unanswered questions in a row after which a peer counts as gone."""
-SELDOM = 10.0
-"""The longest pause between two questions to a peer, in ``poll_s``."""
+SELDOM = 5.0
+"""The longest pause between two questions to a peer, in ``poll_s``: no longer than the shortest
+grace for nodes that still compute, so that these hear of a quorum in time."""
 SELDOM_SHARE = 0.05
 """The pause in shares of the time that this node still computes."""
 MAX_UNSURE = 1024
