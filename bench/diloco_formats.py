@@ -9,6 +9,8 @@ the same weights after each round.
 Synchronous data parallelism, with the four batches of a step as one and the same learning rates,
 has the same tokens; with ``--alone`` one of the four has a quarter of them. All begin with the same
 weights, of a model that ``meshnode train`` has trained alone for a while, from random weights.
+Each curve is computed by a process of its own, so that all cores have work; losses do not depend on
+how busy they are.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -49,6 +53,8 @@ SHOWN = (5, 10, 15, 20)
 FROM_ROUND = 5
 """The first round that counts for the greatest lag."""
 SYNCHRONOUS, ALONE = "synchronous", "one of the four, alone"
+SHARES = {SYNCHRONOUS: NODES, ALONE: 1}
+"""How many of the four nodes' batches one step has, without rounds."""
 
 
 class _Node:
@@ -130,6 +136,15 @@ async def in_rounds(
     return losses, sum(node.sent for node in nodes) / plan.rounds / NODES
 
 
+def curve_of(name: str, directory: Path, text: Path, plan: Plan) -> tuple[list[float], float]:
+    """Return a curve, and the bytes of a contribution, 0 where there is none, with one thread."""
+    torch.set_num_threads(1)
+    data = read_text(directory, text)
+    if name in SHARES:
+        return in_one_process(directory, data, plan, SHARES[name]), 0.0
+    return trio.run(partial(in_rounds, directory, data, plan, Format[name.upper()]))
+
+
 def lag(losses: list[float], others: list[float], number: int) -> float:
     """Return by how much a loss after a round is above another one, relatively."""
     return losses[number] / others[number] - 1
@@ -195,7 +210,7 @@ def main() -> None:
     )
     parser.add_argument("--documents", type=int, default=40_000, help="of about 100 tokens each")
     parser.add_argument("--alone", action="store_true", help="also train one of the four alone")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument(
         "--formats",
         nargs="+",
@@ -203,11 +218,9 @@ def main() -> None:
         choices=[f.name.lower() for f in Format],
     )
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     load = os.getloadavg()[0]
     plan = Plan(options.steps, options.rounds, options.batch, options.rate, options.final)
-    curves: dict[str, list[float]] = {}
-    sizes: dict[str, float] = {}
+    names = [*options.formats, SYNCHRONOUS, *([ALONE] if options.alone else [])]
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text"
         write_text(text, options.documents)
@@ -215,20 +228,20 @@ def main() -> None:
         if options.model is None:
             write = write_small_model if options.small else write_default_model
             write(model, text, options.warm_up)
-        data = read_text(model, text)
-        for name in options.formats:
-            run = partial(in_rounds, model, data, plan, Format[name.upper()])
-            curves[name], sizes[name] = trio.run(run)
-        curves[SYNCHRONOUS] = in_one_process(model, data, plan, NODES)
-        if options.alone:
-            curves[ALONE] = in_one_process(model, data, plan, 1)
+        sequences = len(read_text(model, text).train)
+        processes = ProcessPoolExecutor(options.at_once, multiprocessing.get_context("spawn"))
+        with processes:
+            made = processes.map(partial(curve_of, directory=model, text=text, plan=plan), names)
+            found = dict(zip(names, made, strict=True))
+    curves = {name: curve for name, (curve, _) in found.items()}
+    sizes = {name: size for name, (_, size) in found.items() if size}
     print_table(curves)
     result = {
         "plan": asdict(plan),
         "nodes": NODES,
         "model": "given" if options.model else "small" if options.small else "default",
         "warm_up": options.warm_up,
-        "sequences": len(data.train),
+        "sequences": sequences,
         "load_at_start": round(load, 2),
         "bytes_of_a_contribution": {name: round(size) for name, size in sizes.items()},
         "curves": curves,
