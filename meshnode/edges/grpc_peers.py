@@ -64,8 +64,10 @@ class PeersServicer(NodeServiceServicer):
     async def GetSwarmStatus(  # noqa: N802 - the document's name
         self, input_message: pb.SwarmStatusRequest
     ) -> pb.SwarmStatusResponse:
-        """This node and the peers it knows."""
+        """This node and the peers it knows, or this node's training only."""
         own = self._book.own
+        if input_message.only_training:
+            return pb.SwarmStatusResponse(node_id=own.node_id, training=self._training())
         return pb.SwarmStatusResponse(
             node_id=own.node_id,
             status="draining" if self._drain.draining else "running",

@@ -794,8 +794,10 @@ class SwarmHopReport(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., first_layer: _Optional[int] = ..., last_layer: _Optional[int] = ..., queue_ms: _Optional[float] = ..., compute_ms: _Optional[float] = ..., network_ms: _Optional[float] = ...) -> None: ...
 
 class SwarmStatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("only_training",)
+    ONLY_TRAINING_FIELD_NUMBER: _ClassVar[int]
+    only_training: bool
+    def __init__(self, only_training: _Optional[bool] = ...) -> None: ...
 
 class SwarmStatusResponse(_message.Message):
     __slots__ = ("node_id", "status", "role", "model_hash", "total_layers", "layers", "capacity", "peers", "training")

@@ -51,6 +51,8 @@ SELDOM_SHARE = 0.05
 MAX_UNSURE = 1024
 """Unanswered contributions that are remembered. Each takes a hundred bytes."""
 
+_ABOUT_TRAINING = pb.SwarmStatusRequest(only_training=True)
+
 Wanted = dict[str, pb.GossipGradientRequest]
 """Contributions to send to a peer, by digest."""
 History = dict[int, str]
@@ -206,7 +208,7 @@ class GradientGossip:
             try:
                 with trio.fail_after(self._timings.ask_s):
                     stub = await self._pool.stub(peer.host, peer.grpc_port)
-                    status = await stub.GetSwarmStatus(pb.SwarmStatusRequest())
+                    status = await stub.GetSwarmStatus(_ABOUT_TRAINING)
                 if not status.HasField("training"):
                     self._forget(peer.node_id)
                     return
