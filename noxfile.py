@@ -190,12 +190,15 @@ def clients(session: nox.Session) -> None:
 
 @nox.session
 def stranger(session: nox.Session) -> None:
-    """Judge nodes that were written from the interface alone, with their faults. Needs Node.js."""
+    """Judge nodes that were written from the interface alone. Needs Node.js and Go."""
     install(session, "stranger")
-    folder = Path("conformance/judging/stranger/node")
+    folder = Path("conformance/judging/stranger")
     quiet = ("--no-fund", "--no-audit", "--no-package-lock")
-    session.run("npm", "install", "--prefix", str(folder), *quiet, external=True)
-    for node in ("first", "second", "third"):
+    session.run("npm", "install", "--prefix", str(folder / "node"), *quiet, external=True)
+    with session.chdir(folder / "fourth" / "node"):
+        go = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
+        session.run("go", "build", "-o", "node", external=True, env=go)
+    for node in ("first", "second", "third", "fourth"):
         session.run(
             "python", "-m", "conformance.judging.stranger", "--node", node, *session.posargs
         )

@@ -1,13 +1,15 @@
 """The strangers' nodes: their lists can be read, and name what they switch."""
 
 import shutil
+import subprocess
 
 import pytest
 
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD = (STRANGERS[name] for name in ("first", "second", "third"))
+FIRST, SECOND, THIRD, FOURTH = STRANGERS.values()
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
 
 
@@ -40,3 +42,18 @@ def test_a_python_node_lists_what_it_can_be_switched_to(
     assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == peculiar
     assert set(lists["faults"].values()) == KINDS
     assert set(node.allowed()) <= set(lists["faults"])
+
+
+@needs_go
+@pytest.mark.slow
+def test_the_node_in_go_lists_what_it_can_be_switched_to() -> None:
+    subprocess.run(FOURTH.build, cwd=FOURTH.node, check=True)
+    lists = FOURTH.lists()
+    assert len(lists["faults"]) == 392
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 112
+    assert set(lists["faults"].values()) == KINDS
+    assert set(FOURTH.allowed()) <= set(lists["faults"])
+
+
+def test_each_stranger_has_a_first_port_of_its_own() -> None:
+    assert len({one.first_port for one in STRANGERS.values()}) == len(STRANGERS)

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import shlex
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -80,8 +79,8 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
     settings = read_file(stranger.folder / "target.toml") | dict(stranger.tokens)
     if changed := stranger.declared(ident):
         settings["pipeline"] = settings["pipeline"] | changed
-    signer = [sys.executable, str(stranger.folder / "sign.py")]
-    settings |= {"signer": shlex.join(signer)}
+    if stranger.signer:
+        settings["signer"] = shlex.join(stranger.signer)
     settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 

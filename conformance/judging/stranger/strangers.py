@@ -36,8 +36,16 @@ class Stranger:
     listing: tuple[str, ...]
     """Prints its :class:`Lists` as JSON, in the same folder."""
     first_port: int
+    build: tuple[str, ...] = ()
+    """Makes the node of its code, in the same folder."""
     peer_option: str = ""
     """With what it is told, when it starts, of a node to pass gradients on to."""
+
+    @property
+    def signer(self) -> tuple[str, ...]:
+        """What signs requests for the node; nothing if it knows no signatures."""
+        script = self.folder / "sign.py"
+        return (sys.executable, str(script)) if script.exists() else ()
 
     def told(self, address: str) -> tuple[str, ...]:
         """The words on its command line that name the suite's own node, ``HOST:PORT``."""
@@ -98,7 +106,7 @@ STRANGERS = {
         ("node", "server.js", "--host", "127.0.0.1"),
         ("node", "--input-type=module", "-e", _BY_NODE_JS),
         18700,
-        "--peer",
+        peer_option="--peer",
     ),
     "second": Stranger(
         HERE / "second",
@@ -111,5 +119,13 @@ STRANGERS = {
         (sys.executable, "node.py"),
         (sys.executable, "-c", _BY_PYTHON),
         21700,
+    ),
+    "fourth": Stranger(
+        HERE / "fourth",
+        ("./node",),
+        ("./node", "--list"),
+        23700,
+        # Debian's packages of Go's libraries are below this folder.
+        build=("env", "GO111MODULE=off", "GOPATH=/usr/share/gocode", "go", "build", "-o", "node"),
     ),
 }
