@@ -50,7 +50,7 @@ func getMetrics(c *C) {
 		"inference": M{"requests_total": met.requests, "requests_per_minute": rpm, "avg_latency_ms": round3(avg), "p99_latency_ms": round3(p99), "tokens_generated": met.tokens},
 		"training":  M{"steps_total": step, "steps_per_hour": 410, "gradients_submitted": 312, "gradients_accepted": 297},
 		"network":   M{"bytes_sent": met.sent, "bytes_received": met.recv, "active_connections": len(peerList()), "rpc_calls": met.rpc},
-		"rewards":   M{"earned_today": amt(1250000), "earned_total": amt(earned())}})
+		"rewards":   M{"earned_today": amt(1250000), "earned_total": amt(earned()), "pending": amt(0)}})
 }
 
 func earned() int64 {
