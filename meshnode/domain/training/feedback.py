@@ -10,18 +10,26 @@ feedback. So no value counts twice in them.
 
 from __future__ import annotations
 
+from meshnode.domain.training.states import Persisted
+
 
 class OwnContribution:
     """This node's contribution to its round, and its feedback, by the digests of contributions."""
 
-    def __init__(self, digest: str | None, feedback: str | None, restored: bool) -> None:
+    def __init__(self, kept: Persisted) -> None:
         """As kept on the disk."""
-        self.digest = digest
+        self.digest = kept.contributed
         """The contribution to the present round, once there is one."""
-        self.feedback = feedback
+        self.feedback = kept.feedback
         """The contribution whose rest is fed back; None if nothing is."""
-        self.restored = restored
+        self.restored = kept.restored
         """Whether a contribution made with ``feedback`` was dropped since weights were fetched."""
+        self.last = kept.round_id if kept.last is None else kept.last
+        """The latest round that this node has contributed to."""
+
+    def made(self, digest: str, round_id: int) -> None:
+        """Note that the contribution to a round is on the disk."""
+        self.digest, self.last = digest, round_id
 
     def finish(self, *, used: bool) -> None:
         """Note that its round is over. ``used``: the weights that are kept may include it."""

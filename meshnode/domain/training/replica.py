@@ -54,7 +54,7 @@ class Replica:
         self.pending: WeightsVersion | None = None
         self.contributions = Contributions()
         self._used = True
-        self._own = OwnContribution(persisted.contributed, persisted.feedback, persisted.restored)
+        self._own = OwnContribution(persisted)
         self._reports: dict[str, Report] = {}
         self._trust = Trust(self.timings.distrust_s)
         self._pace = Pace(self.timings, now)
@@ -82,8 +82,8 @@ class Replica:
 
     def persisted(self) -> Persisted:
         """The state that must survive a crash."""
-        own = self._own
-        return Persisted(self.kept, self.round_id, own.digest, own.feedback, own.restored)
+        own, begun = self._own, (self.kept, self.round_id)
+        return Persisted(*begun, own.digest, own.feedback, own.restored, own.last)
 
     def due(self, now: float) -> float:
         """The time at which this node must act even if it hears nothing; ``inf`` if there is none.
@@ -140,7 +140,7 @@ class Replica:
         """Note that the inner steps are done and the contribution ``digest`` is on the disk."""
         if self.state is not State.INNER:
             raise ValueError("no inner steps were asked for")
-        self._own.digest = digest
+        self._own.made(digest, self.round_id)
         self._exchange(now)
 
     def give_up(self) -> None:
@@ -303,7 +303,9 @@ class Replica:
         seen = [r.round_id for r in self._reports.values() if self._reaches(r.round_id)]
         join = max(filter(self._reaches, under_way), default=0)
         fresh = max([self.round_id, self.kept.version, *seen]) + 1
-        self.round_id = join if join > self.round_id else fresh
+        # A crash in the middle of the steps leaves the round open to this node.
+        again = self.round_id > max(self._own.last, self.kept.version, self._failed)
+        self.round_id = join if join >= self.round_id + (not again) else fresh
         self._own.finish(used=False)
 
     def _is_over(self) -> bool:

@@ -92,6 +92,8 @@ class Persisted:
     """Digest of the contribution whose unsent rest is added to the next one (decision 0190)."""
     restored: bool = False
     """Whether a contribution made with ``feedback`` was dropped since weights were last fetched."""
+    last: int | None = None
+    """The latest round that this node has contributed to; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,9 @@ class TrainingDisk:
             contributed = document["contributed"]
             # Absent from a folder of an earlier version.
             rest = document.get("feedback"), bool(document.get("restored", False))
-            persisted = Persisted(kept, int(document["round_id"]), contributed, *rest)
+            last = document.get("last")
+            last = None if last is None else int(last)
+            persisted = Persisted(kept, int(document["round_id"]), contributed, *rest, last)
             losses = [float(loss) for loss in document["losses"]]
             counts = Counts(**document.get("counts", {}))
             origin = str(document["origin"])

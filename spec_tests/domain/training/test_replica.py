@@ -143,6 +143,43 @@ def test_a_holder_that_has_gone_on_is_believed_again() -> None:
     node.own.adopted(WeightsVersion(7, "w"))
 
 
+def at_work(round_id: int) -> Report:
+    """A peer's report from the steps of a round that begins with version 5."""
+    return Report(round_id, State.INNER, WeightsVersion(5, "w"))
+
+
+def test_a_crash_in_the_middle_of_the_steps_leaves_no_round() -> None:
+    node = SimulatedNode("a", disk=Persisted(WeightsVersion(5, "w"), 5))
+    node.start(0.0)
+    node.work(0.0)
+    assert node.own.state is State.INNER
+    assert node.disk.round_id == 6
+    node.crash()
+    node.start(1.0)
+    for peer in "bc":
+        node.own.heard(peer, at_work(6), 1.0)
+    assert node.own.begin(1.0)
+    assert node.own.round_id == 6
+    # Others may have gone on meanwhile.
+    node.crash()
+    node.start(2.0)
+    node.own.heard("b", at_work(7), 2.0)
+    assert node.own.begin(2.0)
+    assert node.own.round_id == 7
+
+
+@pytest.mark.parametrize("last", [6, None])
+def test_nobody_contributes_to_a_round_twice(last: int | None) -> None:
+    # Its contribution was dropped with the weights that it was made from. A folder of an earlier
+    # version does not say so.
+    disk = Persisted(WeightsVersion(5, "w"), 6, last=last)
+    node = SimulatedNode("a", disk=disk)
+    node.start(0.0)
+    node.own.heard("b", at_work(6), 0.0)
+    assert node.own.begin(0.0)
+    assert node.own.round_id == 7
+
+
 def in_exchange(*peers: Report) -> Replica:
     """A replica that has contributed to round 6 and has heard the reports of ``peers``."""
     node = SimulatedNode("a", disk=Persisted(WeightsVersion(5, "w"), 5), slowness=0.0)
