@@ -15,7 +15,7 @@ from conformance.checks import wallet
 from conformance.checks.clock import judge_now
 from conformance.checks.history import newest
 from conformance.checks.node_reads import BALANCE
-from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO
+from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO, STAKES
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
@@ -256,10 +256,11 @@ def _follow_listed(
 
 
 def staked(
-    context: Context, credential: Credential, days: int = DAYS
+    context: Context, credential: Credential, days: int = DAYS, least: float = AMOUNT
 ) -> tuple[Answer, dict[str, Json], float]:
-    """Stake the smallest amount that is accepted."""
-    for amount in (amount for amount in AMOUNTS if amount <= context.budget.left):
+    """Stake the smallest amount that is accepted, ``least`` or more."""
+    amounts = (least, *(amount for amount in STAKES if amount > least))
+    for amount in (amount for amount in amounts if amount <= context.budget.left):
         body = {"amount": amount, "duration_days": days}
         answer = _post(context, "/wallet/stake", body, credential)
         result = answer.json_object() or {}
@@ -268,7 +269,8 @@ def staked(
             return answer, result, amount
         if answer.status not in (400, 409, 422):
             break
-    raise Skipped("no small stake is accepted; the document does not say which are")
+    left = context.budget.left
+    raise Skipped(f"no stake of up to {left:g}, what is left of the budget, is accepted")
 
 
 @requirement(

@@ -170,15 +170,12 @@ def stake_taken(context: Context) -> None:
             continue
         if before[0].available < 4 * LARGER or context.budget.left < LARGER:
             raise Skipped("too little is available, or may be spent")
-        answer = _post(context, "/wallet/stake", {"amount": LARGER, "duration_days": DAYS}, account)
-        if not answer.ok or (answer.json_object() or {}).get("success") is not True:
-            raise Skipped(f"POST /wallet/stake was answered with status {answer.status}")
-        context.budget.charge(LARGER)
+        answer, _, amount = staked(context, account, least=LARGER)
         after = read_money(context, account)
         taken = before[0].available - after.available
-        why = f"staking {LARGER:g} took {taken:g} from what is available"
+        why = f"staking {amount:g} took {taken:g} from what is available"
         # What staking costs is not said, but it is not the amount once more.
-        held = LARGER - EXACT <= taken <= 1.9 * LARGER
+        held = amount - EXACT <= taken <= 1.9 * amount
         compared.note("NA-WALLET-031", held, why, before[0].answer, answer, after.answer)
         if compared.clean:
             break

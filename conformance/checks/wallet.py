@@ -33,8 +33,10 @@ from conformance.shapes import FORMAT_IDS, judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 AMOUNT = 0.01
-# The minimum stake is not specified, so the smallest accepted one of these is used.
+# The smallest amount is not specified, so the first of these that is accepted is used.
 AMOUNTS = (AMOUNT, 0.1, 1.0)
+# A stake may have to be larger; the budget bounds it.
+STAKES = (*AMOUNTS, 10.0, 100.0, 1000.0)
 DAYS = 30
 MEMO = "conformance"
 # So far above the balance that no reward received meanwhile covers it.
@@ -157,7 +159,7 @@ _STAKE = ("NA-ROUTE-008", *resource_ids("stake"))
 def _stake(
     context: Context, credential: Credential | None = None
 ) -> tuple[Answer, dict[str, Json]]:
-    amounts = [amount for amount in AMOUNTS if amount <= context.budget.left] or [AMOUNT]
+    amounts = [amount for amount in STAKES if amount <= context.budget.left] or [AMOUNT]
     for amount in amounts:
         body = {"amount": amount, "duration_days": DAYS}
         answer = _post(context, "/wallet/stake", body, credential)

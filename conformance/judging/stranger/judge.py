@@ -81,7 +81,8 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
         settings["pipeline"] = settings["pipeline"] | changed
     if stranger.signer:
         settings["signer"] = shlex.join(stranger.signer)
-    settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT, "budget": BUDGET}
+    settings = {"budget": BUDGET} | settings
+    settings |= {"url": f"http://127.0.0.1:{port}", "edition": DRAFT}
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
 
