@@ -2,8 +2,9 @@
 
 ``python -m conformance.judging.stranger [--node NAME] [--out FILE [--resume]] [--sample N]
 [--seed N] [--at-once N] [ID...]`` needs Node.js, and ``npm install`` in the folder ``node``, for
-the first node, and the extra ``stranger`` for the others. It prints a table by kind and what was
-not seen. It ends with 1 if the sound node or a peculiarity is said to violate a MUST.
+the first node, the extra ``stranger`` for the next two, and ``go build`` for the fourth. It prints
+a table by kind and what was not seen. It ends with 1 if the sound node or a peculiarity is said to
+violate a MUST.
 """
 
 import argparse
