@@ -323,8 +323,8 @@ def _judge_figures(
     if len(figures) < len(shown):
         return
     low, high = min(figures) - 1e-6, max(figures) + 1e-6
-    # A fee may be added to what is required.
-    held = amount <= required <= amount * 1.01 and low <= available <= high
+    # A fee may be added to what is required; it may grow with the amount.
+    held = amount <= required <= amount * 1.1 and low <= available <= high
     why = f"details {brief(found)} to {amount:g}, the balance has {figures}"
     context.judge("NA-ERR-020", held, why, answer)
 
