@@ -47,9 +47,11 @@ def test_without_liars_all_rules_learn(model: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lie", ["sign flip", "wrong way"])
 def test_what_most_find_harmful_is_left_out(model: Path, lie: str) -> None:
-    rule, kind = Rule.TRIMMED_MEAN, Format.SPARSE
-    heard = losses(model, rule, LIES[lie], ROUNDS, kind=kind)
-    judged = losses(model, rule, LIES[lie], ROUNDS, kind=kind, judged=True)
+    # Two rounds more than elsewhere: a lie of honest size among sparse contributions does little
+    # harm in each round, and counts in the first two.
+    rule, kind, rounds = Rule.TRIMMED_MEAN, Format.SPARSE, ROUNDS + 2
+    heard = losses(model, rule, LIES[lie], rounds, kind=kind)
+    judged = losses(model, rule, LIES[lie], rounds, kind=kind, judged=True)
     assert judged[-1] < heard[-1] - 0.05
     # In the first round nobody has an opinion yet.
     assert judged[:2] == heard[:2]
