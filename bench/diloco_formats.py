@@ -200,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true", help="use the model of bench.diloco")
     parser.add_argument("--model", type=Path, help="begin with the model in this directory")
+    parser.add_argument("--text", type=Path, help="train on the files in this folder")
     parser.add_argument("--warm-up", type=int, default=300, help="steps of the model alone before")
     parser.add_argument("--steps", type=int, default=25, help="H")
     parser.add_argument("--rounds", type=int, default=20, help="number of rounds of H steps")
@@ -222,8 +223,9 @@ def main() -> None:
     plan = Plan(options.steps, options.rounds, options.batch, options.rate, options.final)
     names = [*options.formats, SYNCHRONOUS, *([ALONE] if options.alone else [])]
     with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "text"
-        write_text(text, options.documents)
+        text: Path = options.text or Path(folder) / "text"
+        if options.text is None:
+            write_text(text, options.documents)
         model: Path = options.model or Path(folder) / "model"
         if options.model is None:
             write = write_small_model if options.small else write_default_model

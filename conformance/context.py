@@ -71,6 +71,8 @@ class Service:
         # A gradient that the node accepts, or why none is known.
         self.found_gradient: dict[str, Any] | None = None
         self.no_gradient: str | None = None
+        # The fields of those that were tried.
+        self.tried_gradients: list[dict[str, Any]] = []
         # A signed request that is to expire, or why there is none.
         self.unanswered: Any = None
         # Whether another one has been paid since.

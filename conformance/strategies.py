@@ -136,7 +136,11 @@ bad_bodies: st.SearchStrategy[BadBody] = st.one_of(
 )  # fmt: skip
 
 # What some readers of JSON take all the same.
-NEARLY_JSON = b'{"prompt": "Hello", "max_tokens": 1, "not_in_the_document": NaN}'
+NEARLY_JSON = (
+    b'{"prompt": "Hello", "max_tokens": 1, "not_in_the_document": NaN}',
+    b'{"prompt": "Hello", "max_tokens": 1} and more',
+    b'{"prompt": "Hello", "max_tokens": 1}{"prompt": "Hello", "max_tokens": 1}',
+)
 broken_json = st.sampled_from(
     [b"{", b'{"prompt": "Hello"', b"prompt=Hello", b'{"prompt": \xff}', b"[1, 2", b'{"prompt": }']
 )

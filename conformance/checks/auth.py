@@ -4,6 +4,8 @@ The invalid tokens are invented: no target would accept one of them by chance. R
 spend something are tried only if that is allowed.
 """
 
+from itertools import product
+
 from hypothesis import strategies
 
 from conformance.checks.node_reads import AUTH_READS, CONFIG, PROOFS, TRANSACTIONS
@@ -19,8 +21,20 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/
 invalid_tokens = strategies.text(_LETTERS, min_size=1, max_size=64)
 INVENTED = bearer("not-a-token-of-this-node")
 EMPTY = Credential("Bearer", "Bearer")
-# The first edition that asks for a page, and with the scheme alone, without a token.
+# A node may limit how often somebody tries.
+TOO_MANY = 429
+# The first edition that asks for a page, with the scheme alone without a token, and on each route
+# with tokens of other lengths.
 PAGES_SINCE = 4
+# As short as a digit, and longer than most tokens.
+OTHER_LENGTHS = (bearer("0"), bearer("not-a-token-of-this-node-" * 4))
+
+# Pages of the routes that have them.
+_PAGES: tuple[tuple[Resource, dict[str, object]], ...] = (
+    (TRANSACTIONS, {"limit": 1}),
+    (TRANSACTIONS, {"limit": 1, "offset": 1}),
+    (PROOFS, {"limit": 1}),
+)
 
 _ERROR_IDS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-005")
 
@@ -30,8 +44,8 @@ def judge_refusal(context: Context, ident: str, answer: Answer) -> None:
     if answer.status in ABSENT:
         # Whether the route exists is a requirement of its own.
         return
-    if answer.status >= 500:
-        context.unclear(ident, f"the server failed with status {answer.status}", answer)
+    if answer.status >= 500 or answer.status == TOO_MANY:
+        context.unclear(ident, f"the server could not answer now: {answer.status}", answer)
         return
     refused = context.judge(
         ident, answer.status == 401, f"status {answer.status} instead of 401", answer
@@ -55,6 +69,12 @@ def auth_invalid(context: Context) -> None:
     """GET every Auth route with an invented token, and one of them with many different tokens."""
     for resource in AUTH_READS:
         judge_refusal(context, "NA-AUTH-001", _read(context, resource, INVENTED))
+    if context.edition >= PAGES_SINCE:
+        for resource, credential in product(AUTH_READS, OTHER_LENGTHS):
+            judge_refusal(context, "NA-AUTH-001", _read(context, resource, credential))
+        for resource, query in _PAGES:
+            answer = context.api("GET", resource.path, credential=INVENTED, query={**query})
+            judge_refusal(context, "NA-AUTH-001", answer)
 
     def try_token(token: str) -> None:
         if token not in (context.target.token, context.target.expired_token):
@@ -82,9 +102,8 @@ def auth_missing(context: Context) -> None:
     if context.edition >= PAGES_SINCE:
         for resource in AUTH_READS:
             _judge_unserved(context, resource, _read(context, resource, EMPTY))
-        for resource in (TRANSACTIONS, PROOFS):
-            query: dict[str, object] = {"limit": 1}
-            answer = context.api("GET", resource.path, credential=ANONYMOUS, query=query)
+        for resource, query in _PAGES:
+            answer = context.api("GET", resource.path, credential=ANONYMOUS, query={**query})
             _judge_unserved(context, resource, answer)
 
 

@@ -52,12 +52,20 @@ def _moved(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str, J
 
 @requirement("NA-PATCH-114", "NA-PATCH-119")
 def config_partial(context: Context) -> None:
-    """PATCH one key with the value that it has, then all keys of its kind with theirs."""
+    """PATCH single keys with the values that they have, then keys of their kind with theirs."""
     current = flat(read_config(context))
     values = {key: v for key, v in current.items() if key.split(".")[0] in SECTIONS}
-    one = next((key for key in values if key in changeable(read_config(context))), None)
-    if one is None or len(values) < 2:
+    near = [key for key in values if key in changeable(read_config(context))]
+    if not near or len(values) < 2:
         raise Skipped("the configuration has none of the keys that the suite would change")
+    for one in near if context.edition >= SHOWN_SINCE else near[:1]:
+        _judge_single(context, values, one, [key for key in near if key != one])
+
+
+def _judge_single(
+    context: Context, values: Mapping[str, Json], one: str, others: list[str]
+) -> None:
+    """Rule on a change of one key; one that is refused may be taken together with others."""
     single = patch(context, nested({one: values[one]}))
     if _taken(single):
         context.holds("NA-PATCH-114", single)
@@ -67,13 +75,19 @@ def config_partial(context: Context) -> None:
     if _taken(dotted) and _refused(single):
         why = f"{one} is taken as a dotted key, and refused with status {single.status} as nested"
         context.fails("NA-PATCH-119", why, single, dotted)
-    whole = patch(context, nested(values))
-    if _taken(whole) and _refused(single):
-        why = f"{one} alone: status {single.status}; with {len(values) - 1} others: {whole.status}"
-        context.fails("NA-PATCH-114", why, single, whole)
+    if not _refused(single):
+        return
+    pairs = [{one: values[one], key: values[key]} for key in others]
+    for together in (dict(values), *(pairs if context.edition >= SHOWN_SINCE else ())):
+        whole = patch(context, nested(together))
+        if _taken(whole):
+            with_others = f"with {len(together) - 1} others: {whole.status}"
+            why = f"{one} alone: status {single.status}; {with_others}"
+            context.fails("NA-PATCH-114", why, single, whole)
+            return
 
 
-@requirement("NA-PATCH-115")
+@requirement("NA-PATCH-115", "NA-PATCH-109")
 def config_mixed(context: Context) -> None:
     """PATCH a good value together with a bad one, before it and behind it."""
     original = read_config(context)
@@ -88,6 +102,12 @@ def config_mixed(context: Context) -> None:
         for pair in ((near[0], BAD), (BAD, near[0])):
             before = flat(read_config(context))
             answer = patch(context, nested(dict(pair)))
+            if context.edition >= SHOWN_SINCE and _taken(answer):
+                # It may take a part of a change, if it says which one.
+                updated = (answer.json_object() or {}).get("updated")
+                told = isinstance(updated, list) and BAD[0] not in updated
+                why = f"{brief(nested(dict(pair)))} was taken, with updated {brief(updated)}"
+                context.judge("NA-PATCH-109", told, why, answer)
             if not _refused(answer):
                 continue
             moved = _moved(before, flat(read_config(context)))

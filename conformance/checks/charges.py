@@ -19,7 +19,7 @@ from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.checks.wallet import EXCESS
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import Answer
+from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number
@@ -64,6 +64,40 @@ def _judge_charge(context: Context, body: dict[str, Json]) -> None:
         if compared.clean:
             break
     compared.conclude()
+
+
+@requirement("NA-WALLET-049")
+def stream_charged(context: Context) -> None:
+    """POST /inference that ends early, without a stream and with one; compare what they take."""
+    body, account = early(context), context.target.second
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        plain, streamed = (
+            _taken(context, one, account) for one in (body, {**body, "stream": True})
+        )
+        if plain is None or streamed is None:
+            continue
+        if plain[1] <= EXACT or streamed[1] <= EXACT:
+            raise Skipped("a charge is not settled at once")
+        why = f"a stream takes {streamed[1]:g}, the same without one {plain[1]:g}"
+        held = streamed[1] <= FAR_ABOVE * plain[1]
+        compared.note("NA-WALLET-049", held, why, plain[0], streamed[0])
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _taken(
+    context: Context, body: dict[str, Json], account: Credential
+) -> tuple[Answer, float] | None:
+    """Generate; return the answer and what it took, or None if the balance does not stand still."""
+    before = still(context, account)
+    if before is None:
+        return None
+    answer = context.infer(body, credential=account)
+    if not answer.ok:
+        raise Skipped(f"POST /inference was answered with status {answer.status}")
+    return answer, before[0].available - read_money(context, account).available
 
 
 @requirement("NA-WALLET-033")

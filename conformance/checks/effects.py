@@ -5,6 +5,7 @@ only where that has been the same each time.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from conformance.checks.counting import counted, counted_after
 from conformance.checks.money import TRIES, Comparison
@@ -21,7 +22,9 @@ from conformance.strictjson import Json, brief, is_int
 PROMPT = "Once upon a time"
 # So many tokens that one may be lost among them.
 LONGER = 20
-# The first edition that asks for the default of a stream, too.
+# So many tokens of a stream are each the text so far only where all are.
+REPEATED = 4
+# The first edition that asks for the default of a stream, too, and looks for the text so far.
 STREAMED_SINCE = 4
 
 Making = Callable[[Context, dict[str, Json]], tuple[Answer, int]]
@@ -125,6 +128,12 @@ def stream_whole(context: Context) -> None:
     lacks = len(found) < len(whole) and all(letter in letters for letter in found)
     why = f"the stream has {brief(found)}, the result {brief(whole)}"
     context.judge("NA-SSE-018", not (lacks and fewer), why, *shown[-2:])
+    if context.edition >= STREAMED_SINCE:
+        texts = [_letters(str(token)) for token in tokens]
+        grows = all(later.startswith(earlier) for earlier, later in pairwise(texts))
+        again = grows and len({*texts}) >= REPEATED and texts[-1] == whole
+        why = f"each token of the stream is the text so far: {brief(tokens[:3])}"
+        context.judge("NA-SSE-018", not again, why, *shown[-2:])
 
 
 def _letters(text: str) -> str:

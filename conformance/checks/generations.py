@@ -1,12 +1,14 @@
 """Interface 2.1, 4.1 and 6: stop sequences, streams in the metrics, times and odd prompts."""
 
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from conformance.checks.counting import counted, counted_after
 from conformance.checks.effects import stream_values
 from conformance.checks.money import TRIES
 from conformance.checks.node_sanity import FAILED
+from conformance.checks.stream import LONG as LONG_TEXT
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
@@ -15,7 +17,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 PROMPTS = ("Once upon a time", "The history of the old town begins with", "a b c")
-# The first edition in which the piece is also the first of the sequences.
+# The first edition in which the piece is also the first of the sequences, a prompt is long, and
+# texts are longer than the default.
 TURNED_SINCE = 4
 # No model says this.
 NEVER = "\u241fnever\u241f"
@@ -36,13 +39,18 @@ TRAPS = (
 )
 # Prompts of different lengths, of a few tokens whatever a token is.
 GROWING, ROOM = ("Hello", "Hello there", "Hello there, my friend"), 40
+# So many sentences are a prompt, each time; and what is less than a token for each that is read.
+LENGTHENING, WHOLE_TOKEN = (1, 2, 4, 6, 8), 0.9
+# The tokens that were read and written.
+Counts = tuple[int, int]
 NO_BOOL: tuple[Json, ...] = ({"on": "yes"}, ["yes", "no"])
 
 
 @requirement("NA-INF-036")
 def inference_stops(context: Context) -> None:
     """Repeat a request with temperature 0, with pieces of its answer among its stop sequences."""
-    for prompt in PROMPTS:
+    prompts = PROMPTS + ((SENTENCE * FEWER * 2,) if context.edition >= TURNED_SINCE else ())
+    for prompt in prompts:
         body: dict[str, Json] = {"prompt": prompt, "max_tokens": 24, "temperature": 0}
         first = context.infer(body)
         text = (first.json_object() or {}).get("text")
@@ -138,9 +146,10 @@ def stream_counted_once(context: Context) -> None:
 @requirement("NA-INF-037")
 def inference_timing(context: Context) -> None:
     """POST /inference for many tokens of a long prompt; its total time covers its parts."""
+    most = LONG_TEXT if context.edition >= TURNED_SINCE else MANY
     for many in (LONG, LONG, FEWER, 1):
         # How long a prompt may be is not said.
-        answer = context.infer({"prompt": SENTENCE * many, "max_tokens": MANY})
+        answer = context.infer({"prompt": SENTENCE * many, "max_tokens": most})
         if 400 <= answer.status < 500 and many > 1:
             continue
         found = [
@@ -189,8 +198,21 @@ def inference_stream_type(context: Context) -> None:
 @requirement("NA-INF-042")
 def inference_room(context: Context) -> None:
     """POST /inference with prompts of different lengths and the same maximum of tokens."""
-    answers, used = list[Answer](), list[tuple[int, int]]()
-    for prompt in GROWING:
+    answers, used = _made_of(context, GROWING)
+    # A text may end anywhere by itself, but not each time where both together are as many.
+    sums = {read + written for read, written in used}
+    why = f"with max_tokens {ROOM} read and written are {brief(used)}, which always add up"
+    context.judge("NA-INF-042", len(sums) > 1 or max(sums) > ROOM, why, *answers)
+    if context.edition >= TURNED_SINCE:
+        answers, used = _made_of(context, [SENTENCE * times for times in LENGTHENING])
+        why = f"with max_tokens {ROOM} read and written are {brief(used)}, a line that falls"
+        context.judge("NA-INF-042", not _is_falling(used), why, *answers)
+
+
+def _made_of(context: Context, prompts: Sequence[str]) -> tuple[list[Answer], list[Counts]]:
+    """Return the answers to prompts, and how many tokens were read and written for each."""
+    answers, used = list[Answer](), list[Counts]()
+    for prompt in prompts:
         answer = context.infer({"prompt": prompt, "max_tokens": ROOM, "temperature": 0})
         answers.append(answer)
         usage = (answer.json_object() or {}).get("usage") if answer.ok else None
@@ -201,10 +223,19 @@ def inference_room(context: Context) -> None:
         used.append((read, written))
     if len({read for read, _ in used}) < len(used):
         raise Skipped(f"the prompts have as many tokens as each other: {brief(used)}")
-    # A text may end anywhere by itself, but not each time where both together are as many.
-    sums = {read + written for read, written in used}
-    why = f"with max_tokens {ROOM} read and written are {brief(used)}, which always add up"
-    context.judge("NA-INF-042", len(sums) > 1 or max(sums) > ROOM, why, *answers)
+    return answers, used
+
+
+def _is_falling(used: list[Counts]) -> bool:
+    """Return whether each token that is read leaves less room by the same share of a token.
+
+    Where a whole token less is written for each that is read, a model has no room for both.
+    """
+    (first, most), (last, least) = used[0], used[-1]
+    slope = (most - least) / (last - first)
+    line = [most - slope * (read - first) for read, _ in used]
+    straight = all(abs(at - written) < 1 for at, (_, written) in zip(line, used, strict=True))
+    return straight and most - least >= len(used) and slope < WHOLE_TOKEN
 
 
 @requirement("NA-INF-040", "NA-AUTH-022", "NA-INF-023")

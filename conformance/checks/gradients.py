@@ -8,6 +8,7 @@ weight follows from it. If none is accepted, nothing is judged.
 import hashlib
 import time
 import uuid
+from contextlib import suppress
 from typing import Any
 
 from conformance import messages
@@ -15,13 +16,16 @@ from conformance.checks.forms import encode
 from conformance.checks.passes import layers_of
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
-ROUND, HASH = "GR-GOSSIP-005", "GR-GOSSIP-006"
+ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
+# The other texts of a gradient.
+OTHER_TEXTS = ("signature", "node_id")
 FORM = "LZ4 frame of float32"
 VALUES = 64
 TTL = 2
@@ -80,12 +84,39 @@ def _look(context: Context) -> None:
         for name in NAMES:
             layers = {name.format(max(held, default=0)): data}
             fields = {**plain, "round_id": round_id, "layer_gradients": layers}
+            known.tried_gradients.append(fields)
             reply, answer = send(context, fresh(fields))
             if answer is not None and answer.accepted:
                 known.found_gradient = fields
                 return
             why = f"{reply.code} {reply.details}" if answer is None else brief(answer.reason)
     known.no_gradient = f"none of the usual form is accepted: {why}"
+
+
+@requirement(NUMBER)
+def gossip_elsewhere(context: Context) -> None:
+    """Gossip gradients whose model_hash is in another text, if none is accepted in its place."""
+    with suppress(Skipped):
+        gradient_of(context)
+        context.holds(NUMBER)
+        return
+    for name in OTHER_TEXTS:
+        reply = _accepted(context, name)
+        if reply is not None:
+            why = f"a gradient is accepted with its model_hash as {name}, and not in its place"
+            context.fails(NUMBER, why, reply)
+            return
+    raise Skipped(f"wherever its hash is, {context.service.no_gradient}")
+
+
+def _accepted(context: Context, name: str) -> Reply | None:
+    """Return the answer to a gradient with its hash in another field, if it is accepted."""
+    for fields in context.service.tried_gradients:
+        moved = {**fields, "model_hash": "0" * 64, name: fields["model_hash"]}
+        reply, answer = send(context, {**fresh(moved), name: moved[name]})
+        if answer is not None and answer.accepted:
+            return reply
+    return None
 
 
 @requirement(ROUND, HASH)
@@ -98,6 +129,11 @@ def gossip_made(context: Context) -> None:
         raise Skipped("a gradient like the one that was accepted is refused now")
     if refused is not None and not refused.accepted and refused.current_round:
         near = refused.current_round <= answer.current_round <= refused.current_round + 1
+        if near and context.edition >= DRAFT:
+            # A round may pass in between, but then it has passed for a refusal too.
+            _, later = send(context, fresh(fields, layer_gradients={}, model_hash="0" * 64))
+            stands = later is not None and later.current_round == refused.current_round
+            near = not stands or answer.current_round == refused.current_round
         why = f"current_round is {refused.current_round} of a refusal, then {answer.current_round}"
         context.judge(ROUND, near, why, refused_reply, reply)
     turned = fields["model_hash"][::-1]

@@ -210,7 +210,8 @@ def inference_refused(context: Context) -> None:
 
     explore(context, strategies.broken_json, send_bytes, examples=6)
     if context.edition >= NEARLY_SINCE:
-        send_bytes(strategies.NEARLY_JSON)
+        for content in strategies.NEARLY_JSON:
+            send_bytes(content)
     answer = context.infer({"prompt": "Hello", "max_tokens": 1, "not_in_the_document": 1})
     context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
 

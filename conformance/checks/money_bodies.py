@@ -4,8 +4,10 @@ The document gives each value a type. A good body of the same amount is served b
 nothing but the value is at fault. What is accepted wrongly moves the smallest amount.
 """
 
+from contextlib import suppress
+
 from conformance.checks.history import newest
-from conformance.checks.money import eventually, read_money
+from conformance.checks.money import eventually, read_money, staked
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
@@ -32,6 +34,9 @@ LENIENT: tuple[tuple[str, Body], ...] = (
     (STAKE, {"duration_days": DAYS + 0.5}), (UNSTAKE, {"amount": str(AMOUNT)}),
     (STAKE, {"amount": -AMOUNT}), (UNSTAKE, {"amount": -AMOUNT}),
 )  # fmt: skip
+# Nothing at all; and stakes are of an amount that the target takes. Since this edition.
+NOTHING: tuple[tuple[str, Body], ...] = ((UNSTAKE, {"amount": None}),)
+NOTHING_SINCE = 4
 
 
 @requirement("NA-WALLET-040", "NA-WALLET-041", "NA-WALLET-042", "NA-WALLET-044")
@@ -47,7 +52,13 @@ def money_bodies(context: Context) -> None:
     if not control.ok:
         raise Skipped(f"POST /wallet/send was answered with status {control.status}")
     _judge_listed(context, control)
-    for ident, bodies in (("NA-WALLET-040", IMPOSSIBLE), ("NA-WALLET-041", LENIENT)):
+    lenient = LENIENT
+    if context.edition >= NOTHING_SINCE:
+        lenient += NOTHING
+        # Too small a stake would be refused whatever else is in it.
+        with suppress(Skipped):
+            good[STAKE]["amount"] = staked(context, context.target.second)[2]
+    for ident, bodies in (("NA-WALLET-040", IMPOSSIBLE), ("NA-WALLET-041", lenient)):
         for path, changed in bodies:
             answer = _post(context, path, {**good[path], **changed})
             inside = answer.ok and (answer.json_object() or {}).get("success") is False
@@ -80,5 +91,7 @@ def _post(context: Context, path: str, body: Body) -> Answer:
     fee = (answer.json_object() or {}).get("fee")
     if answer.ok:
         # What is sent stays with the account.
-        context.budget.charge(float(fee) if path == SEND and is_number(fee) else AMOUNT)
+        amount = body["amount"] if path == STAKE and is_number(body["amount"]) else AMOUNT
+        cost = fee if path == SEND and is_number(fee) else amount
+        context.budget.charge(float(str(cost)))
     return answer

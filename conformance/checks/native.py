@@ -58,6 +58,18 @@ def judge_contents(context: Context, path: str, answer: Answer) -> None:
     context.judge("NT-RULE-024", _has_contents(answer), f"{path}: {_shown(answer)}", answer)
 
 
+def judge_strict(context: Context, answer: Answer) -> None:
+    """Rule on whether what calls itself JSON is JSON, without a key twice in an object."""
+    if not answer.media_type.endswith("json"):
+        return
+    try:
+        repeated = answer.parsed().repeated_keys
+    except NotJson as error:
+        context.fails("NT-RULE-017", f"not JSON: {error}", answer)
+    else:
+        context.judge("NT-RULE-017", not repeated, f"duplicate keys: {repeated}", answer)
+
+
 def _has_contents(answer: Answer) -> bool:
     """Return whether the body can be one of the documented resources, in whatever encoding."""
     if not answer.body.strip() or answer.media_type == "text/html":
@@ -97,14 +109,7 @@ def native_routes(context: Context) -> None:
             continue
         context.holds("NA-AUTH-013", answer)
         judge_contents(context, path, answer)
-        if not answer.media_type.endswith("json"):
-            continue
-        try:
-            repeated = answer.parsed().repeated_keys
-        except NotJson as error:
-            context.fails("NT-RULE-017", f"not JSON: {error}", answer)
-        else:
-            context.judge("NT-RULE-017", not repeated, f"duplicate keys: {repeated}", answer)
+        judge_strict(context, answer)
 
 
 @requirement("NT-ROUTE-001", "NT-RULE-001")

@@ -6,7 +6,7 @@ A target declares one public key and one request ID. The account is also tried w
 import re
 from collections.abc import Iterator
 
-from conformance.checks.native import judge_contents, native_get
+from conformance.checks.native import judge_contents, judge_strict, members_of, native_get
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import judge_route
 from conformance.context import Context
@@ -14,13 +14,15 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, brief, is_int
 
 TOO_MANY = 429
+# The first edition in which a request is read several times, and accounts are strict JSON.
+AGAIN_SINCE, TIMES = 4, 3
 _KEY = re.compile(r"0[23][0-9a-fA-F]{64}\Z", re.ASCII)
 
 
-@requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027")
+@requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027", "NT-RULE-017")
 def native_account(context: Context) -> None:
     """GET the account of the declared public key, and that of another key."""
     if context.target.public_key is None:
@@ -39,6 +41,9 @@ def native_account(context: Context) -> None:
     if any(value not in (0, "0") for value in values):
         # Nobody has the key to this one, so that it has no money.
         other = native_get(context, "/api/account", {"public_key": _other(key)})
+        if context.edition >= AGAIN_SINCE:
+            for one in (answer, other):
+                judge_strict(context, one)
         same = other.ok and other.json_object() == answer.json_object()
         context.judge("NT-RULE-027", not same, "another key has the same account", answer, other)
 
@@ -67,13 +72,28 @@ def _any_account(context: Context) -> None:
     raise Skipped(f"the target declares no public_key, and another one gives {answer.status}")
 
 
+@requirement("NT-RULE-058")
+def native_checkpoint_round(context: Context) -> None:
+    """GET the newest updates, then the training adapter, which is no older."""
+    updates = native_get(context, "/api/training", {"limit": MANY_UPDATES})
+    adapter = native_get(context, "/api/model/checkpoint.json")
+    known, own = ([
+        value for name, value in members_of(answer.json_object() if answer.ok else None)
+        if name == "round" and is_int(value)
+    ] for answer in (updates, adapter))  # fmt: skip
+    if not known or len(own) != 1:
+        raise Skipped(f"rounds are {brief(known[:3])} of updates, {brief(own)} of the adapter")
+    why = f"the adapter is of round {brief(own[0])}, the newest update of {max(known)}"
+    context.judge("NT-RULE-058", own[0] >= max(known), why, updates, adapter)
+
+
 def _other(text: str) -> str:
     """Return a value of the same form that names nothing."""
     return text[:-8] + ("0badc0de" if not text.endswith("0badc0de") else "deadbeef")
 
 
-# The first edition in which a request is read several times.
-AGAIN_SINCE, TIMES = 4, 3
+# A page of the history of the accepted updates that has the newest, whichever comes first.
+MANY_UPDATES = 100
 # What the document calls a job that is not done.
 PENDING = "pending"
 

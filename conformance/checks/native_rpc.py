@@ -21,6 +21,8 @@ ADMINISTRATIVE = (
     "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
     "export_private_key", "private_key", "priv_validator_key", "priv_validator", "stop", "shutdown",
 )  # fmt: skip
+# What consensus engines serve of their own inside, since this edition.
+INNER, INNER_SINCE = ("dump_consensus_state",), 4
 
 
 def _rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
@@ -84,7 +86,7 @@ def native_rpc_heights(context: Context) -> None:
 def native_rpc_closed(context: Context) -> None:
     """POST /rpc with administrative methods, which must be refused, and with the method status."""
     control, served = _served(context, "status")
-    for method in ADMINISTRATIVE:
+    for method in ADMINISTRATIVE + (INNER if context.edition >= INNER_SINCE else ()):
         answer, result = _rpc(context, method, {})
         if result is not None:
             context.fails("NT-RULE-005", f"{method} returns {brief(result)}", control, answer)

@@ -81,6 +81,7 @@ def native_walk(context: Context) -> None:
         requests += _named_requests(document)
         failed |= _failed(document)
     if context.edition >= KEPT_SINCE and blocks:
+        _judge_oldest(context)
         # No chain gets there during a run.
         far = max(blocks) + FAR
         answer, document = _read(context, f"/api/block/{far}", {})
@@ -99,6 +100,16 @@ def native_walk(context: Context) -> None:
     for answer, document in documents:
         _judge_atoms(context, answer, document)
         _judge_two_names(context, answer, document)
+
+
+def _judge_oldest(context: Context) -> None:
+    """Compare the first blocks of the chain by themselves with the end of the list."""
+    answer, document = _read(context, "/api/blocks", {"limit": PAGE, "before": PAGE})
+    heights = _numbers(context, "/api/blocks height", "height", document)
+    for height, entry in _entries(heights, document):
+        if height <= PAGE:
+            answer, block = _read(context, f"/api/block/{height}", {})
+            _judge_listed(context, height, entry, block, answer)
 
 
 def _judge_prompt(

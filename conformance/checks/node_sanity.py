@@ -8,8 +8,16 @@ import time
 from itertools import product
 
 from conformance.checks.clock import judge_now
-from conformance.checks.node_reads import CONFIG, LAYERS, METRICS, NETWORK, STATUS
-from conformance.checks.reading import Resource, fetch
+from conformance.checks.node_reads import (
+    CONFIG,
+    LAYERS,
+    METRICS,
+    NETWORK,
+    PROOFS,
+    STATUS,
+    TRANSACTIONS,
+)
+from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
@@ -23,7 +31,10 @@ from conformance.times import parse_timestamp
 FAILED = (500, 502, 504)
 # How long to wait between two readings of the uptime, and how far apart they may then be.
 UPTIME_S, UPTIME_SLACK_S = 1.1, 2.0
-# How long to wait once more where the uptime has grown by more than the time; since this edition.
+# More entries than a page of many nodes has; a node may refuse so high a limit.
+MANY = 25
+# How long to wait once more where the uptime has grown by more than the time; since this edition,
+# which also asks for so many entries.
 LONGER_S, LONGER_SINCE = 5.0, 4
 # Longer than a node keeps an answer, for an uptime that stands still.
 STANDS_STILL_S = 20.0
@@ -208,24 +219,20 @@ def layers_sane(context: Context) -> None:
 )
 def query_limits(context: Context) -> None:
     """Request short pages of transactions and proofs, and pages whose limit is no number."""
-    for limit, offset in ((1, 0), (2, 1), (5, 0)):
-        answer = context.api(
-            "GET",
-            "/wallet/transactions",
-            credential=context.target.valid,
-            query={"limit": limit, "offset": offset},
-        )
-        document = _judge_page(
-            context, answer, "transactions", limit, taken="NA-QUERY-001", short="NA-QUERY-002"
-        )
+    pages = ((1, 0), (2, 1), (5, 0), (MANY, 0))
+    for limit, offset in pages if context.edition >= LONGER_SINCE else pages[:-1]:
+        answer, document = _judge_page(
+            context, TRANSACTIONS.path, {"limit": limit, "offset": offset},
+            taken="NA-QUERY-001", short="NA-QUERY-002",
+        )  # fmt: skip
         shown = document.get("offset") if document else None
         if is_int(shown):
             context.judge("NA-QUERY-003", shown == offset, f"offset {shown} for {offset}", answer)
-    for limit in (1, 5):
-        answer = context.api(
-            "GET", "/proofs", credential=context.target.valid, query={"limit": limit}
+    limits = (1, 5, MANY) if context.edition >= LONGER_SINCE else (1, 5)
+    for limit in limits:
+        _judge_page(
+            context, PROOFS.path, {"limit": limit}, taken="NA-QUERY-004", short="NA-QUERY-005"
         )
-        _judge_page(context, answer, "proofs", limit, taken="NA-QUERY-004", short="NA-QUERY-005")
     for path, word in product(("/wallet/transactions", "/proofs"), ("many", "-1", "")):
         query: dict[str, object] = {"limit": word}
         answer = context.api("GET", path, credential=context.target.valid, query=query)
@@ -234,18 +241,26 @@ def query_limits(context: Context) -> None:
 
 
 def _judge_page(
-    context: Context, answer: Answer, key: str, limit: int, *, taken: str, short: str
-) -> dict[str, Json] | None:
+    context: Context, path: str, query: dict[str, object], *, taken: str, short: str
+) -> tuple[Answer, dict[str, Json] | None]:
+    """Rule on a page whose query has a limit; return the answer, and the object in it or None."""
+    answer = context.api("GET", path, credential=context.target.valid, query=query)
+    limit, key = int(str(query["limit"])), path.rpartition("/")[2]
     document = answer.json_object() if answer.ok else None
     if document is None:
         # Whether the route exists is a requirement of its own.
-        if answer.status in (400, 422):
+        if answer.status in (400, 422) and limit < MANY:
             context.fails(taken, f"status {answer.status} to limit={limit}", answer)
-        return None
+        elif answer.status in ABSENT and context.edition >= LONGER_SINCE:
+            plain = context.api("GET", path, credential=context.target.valid)
+            why = f"GET {path} is found without a query, and with one its status is {answer.status}"
+            if plain.ok:
+                context.fails(taken, why, plain, answer)
+        return answer, None
     context.holds(taken, answer)
     entries = document.get(key)
     if isinstance(entries, list):
         context.judge(
             short, len(entries) <= limit, f"{len(entries)} entries for limit={limit}", answer
         )
-    return document
+    return answer, document

@@ -188,6 +188,22 @@ def openai_keys(context: Context) -> None:
             context.judge("OA-AUTH-001", answer.status == 401, f"status {answer.status}", answer)
 
 
+@requirement("OA-AUTH-002")
+def openai_keys_generating(context: Context) -> None:
+    """POST a chat and a completion of one token with a key that is not valid."""
+    if ask(context, "GET", MODELS, credential=ANONYMOUS).ok:
+        raise Skipped("the server answers without a key")
+    name = model_of(context)
+    for path, body in ((CHATS, CHAT), (TEXTS, {"prompt": "Hello"})):
+        request: dict[str, Json] = {"model": name, **body, "max_tokens": 1}
+        answer = ask(context, "POST", path, request, credential=NOT_A_KEY)
+        if answer.status in NOT_NOW:
+            context.unclear("OA-AUTH-002", f"status {answer.status}", answer)
+        elif answer.status not in ABSENT:
+            why = f"POST {BASE}{path}: status {answer.status}"
+            context.judge("OA-AUTH-002", answer.status == 401, why, answer)
+
+
 # Values that no reading of the published description accepts.
 OUT_OF_RANGE: tuple[tuple[str, Json], ...] = (
     ("temperature", 2.5), ("temperature", -0.5), ("top_p", 1.5), ("n", 0),

@@ -6,6 +6,7 @@ As in ``money``, a difference is a violation only if every try shows it.
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 
 from conformance.checks.history import newest
 from conformance.checks.money import (
@@ -123,7 +124,7 @@ UNIT = 1
 REFUSED = frozenset({400, 422})
 
 
-@requirement("NA-WALLET-037")
+@requirement("NA-WALLET-037", "NA-WALLET-001")
 def money_drawn(context: Context) -> None:
     """POST /wallet/send an amount below zero to the second account, which must not lose it."""
     first, second = context.target.valid, context.target.second
@@ -145,6 +146,10 @@ def money_drawn(context: Context) -> None:
         why = f"status {answer.status}: the sender has {gained:g} more, the receiver {lost:g} less"
         shown = (before[1].answer, answer, after[1].answer)
         compared.note("NA-WALLET-037", held, why, *shown)
+        told = (answer.json_object() or {}).get("amount")
+        if context.edition >= FORMS_SINCE and answer.ok and is_number(told):
+            why = f"a transfer of {-DRAWN:g} has the amount {brief(told)} in the result"
+            context.judge("NA-WALLET-001", near(context, told, -DRAWN), why, answer)
         if compared.clean:
             break
     compared.conclude()
@@ -188,6 +193,9 @@ def _send_unit(context: Context, address: str, amount: float) -> Answer:
 LARGE, PART = 25, 4
 # As many decimals as an account shows at least.
 ODD = 0.0125
+# The first edition that sends a whole unit without a memo, and follows an amount below zero in the
+# result.
+FORMS_SINCE = 4
 
 
 @requirement("NA-WALLET-039", "NA-WALLET-001", *resource_ids("transactions"))
@@ -201,10 +209,15 @@ def money_moved(context: Context) -> None:
     whole = min(LARGE, math.floor(start[0].available / PART))
     if addresses[0] == addresses[1] or whole < UNIT:
         raise Skipped("there are no two accounts, or too little is available")
-    for sender, receiver, to in ((first, second, addresses[1]), (second, first, addresses[0])):
+    bodies: list[dict[str, Json]] = [{"amount": whole + ODD, "memo": MEMO}]
+    if context.edition >= FORMS_SINCE:
+        # A whole unit, and a transfer without a memo, may be booked by lines of their own.
+        bodies.append({"amount": UNIT})
+    ways = (first, second, addresses[1]), (second, first, addresses[0])
+    for body, (sender, receiver, to) in product(bodies, ways):
         compared = Comparison(context)
         for _ in range(TRIES):
-            if _move(context, compared, sender, receiver, {"to": to, "amount": whole + ODD}):
+            if _move(context, compared, sender, receiver, {"to": to, **body}):
                 break
         compared.conclude()
     # Of what is listed, every answer is judged.
@@ -220,7 +233,6 @@ def _move(
     if before is None:
         return False
     require_budget(context, AMOUNT)
-    body = {**body, "memo": MEMO}
     sent = context.api("POST", "/wallet/send", credential=sender, json_body=body)
     if sent.status in REFUSED:
         # How many decimals an amount may have is not said.
@@ -233,8 +245,12 @@ def _move(
     context.budget.charge(fee)
     told = (sent.json_object() or {}).get("amount")
     why = f"a transfer of {amount:g} has the amount {brief(told)} in the result"
-    held = not is_number(told) or near(context, float(told), amount)
-    compared.note("NA-WALLET-001", held, why, sent)
+    same = not is_number(told) or near(context, float(told), amount)
+    if context.edition >= FORMS_SINCE:
+        # The result is of this transfer, whatever else happens.
+        context.judge("NA-WALLET-001", same, why, sent)
+    else:
+        compared.note("NA-WALLET-001", same, why, sent)
     now: list[Money] = []
 
     def arrived() -> bool:

@@ -318,7 +318,8 @@ def pipeline_back(context: Context) -> None:
             context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
             _judge_bad_request(context, f"gradients that do not fill {shape}", reply)
         # For a pass that nobody has made: if it fails within the answer, that has the reason.
-        send_backward(context, shape, shard, session_id=fresh_id(), request_id=fresh_id())
+        lost = send_backward(context, shape, shard, session_id=fresh_id(), request_id=fresh_id())
+        _judge_bad_request(context, "gradients of a pass that nobody has made", lost)
 
 
 @requirement("GR-CODE-004")

@@ -128,7 +128,7 @@ def get_checkpoint_info(context: Context) -> None:
         judge_necessary(context, "GetCheckpointInfoResponse", needed, before.body, before)
 
 
-@requirement("GR-OP-005", *_CHECKPOINT)
+@requirement("GR-OP-005", "GR-CODE-015", *_CHECKPOINT)
 def get_checkpoint(context: Context) -> None:
     """Call GetCheckpoint with no condition, and with known and unknown hashes and versions."""
     reply, checkpoint = _checkpoint(context)
@@ -183,6 +183,9 @@ def _checkpoint(context: Context, **fields: object) -> tuple[Reply, Any | None]:
     if not judge_operation(context, "GR-OP-005", reply):
         if reply.code == UNKNOWN:
             raise Skipped("GetCheckpoint is not implemented")
+        if context.edition >= ODD_SINCE and fields and reply.code in ("INTERNAL", "UNKNOWN"):
+            why = f"a checkpoint that fulfils {brief(fields)} ends with {reply.code}"
+            context.fails("GR-CODE-015", f"{why}: {reply.details}", reply)
         return reply, None
     checkpoint = judge_message(context, "GetCheckpointResponse", reply)
     if checkpoint is not None:

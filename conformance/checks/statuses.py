@@ -3,7 +3,7 @@
 Nothing here spends anything at a node that guards its routes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from conformance.checks.answers import (
 )
 from conformance.checks.auth import INVENTED
 from conformance.checks.dht import SENDER
-from conformance.checks.node_reads import CONFIG
+from conformance.checks.node_reads import AUTH_READS, CONFIG
 from conformance.checks.passes import (
     BUSY,
     forward_request,
@@ -47,13 +47,15 @@ FAILURES = ("INTERNAL", "UNKNOWN", "UNIMPLEMENTED")
 GRADIENT_SINCE = 4
 # The first edition in which bytes that are no message are sent to more than one operation.
 PINGED_SINCE = 4
-# The first edition in which the declared token is tried without its last letter, and many requests
-# are sent with it at the same time.
+# The first edition in which the declared token is tried without its last letter and in quotes, and
+# many requests are sent with it at the same time, and on each route.
 CUT_SINCE = 4
 # The first edition in which the answers to a pass are counted.
 PASSED_SINCE = 4
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 TIMES, MORE_TIMES, AT_ONCE = 12, 30, 4
+# Models of more layers are not tried layer by layer.
+MOST_LAYERS = 64
 
 
 @requirement("NA-AUTH-020")
@@ -81,6 +83,7 @@ def guards_resembling(context: Context) -> None:
         (token[:half], f"$(printf %.{half}s $TOKEN)"),
         (token.swapcase(), "$(printf %s $TOKEN | tr a-zA-Z A-Za-z)"),
         (token[:-1] if context.edition >= CUT_SINCE else "", "${TOKEN%?}"),
+        (f'"{token}"' if context.edition >= CUT_SINCE else "", '\\"$TOKEN\\"'),
     ):
         if other and other not in known:
             answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))
@@ -90,23 +93,37 @@ def guards_resembling(context: Context) -> None:
 
 @requirement("NA-AUTH-022")
 def guards_steady(context: Context) -> None:
-    """GET /config many times with the declared token, one after the other and several at once."""
+    """GET the Auth routes many times with the declared token, and several at once."""
 
     def ask(_: int) -> Answer:
         return context.api("GET", CONFIG.path, credential=context.target.valid)
 
     later = context.edition >= CUT_SINCE
     answers = [ask(at) for at in range(MORE_TIMES if later else TIMES)]
+    if not any(answer.ok for answer in answers):
+        raise Skipped(f"the declared token is answered with {answers[0].status}")
+    steady = _judge_steady(context, answers)
+    if later:
+        for resource in AUTH_READS:
+            if resource is not CONFIG:
+                token = context.target.valid
+                read = [context.api("GET", resource.path, credential=token) for _ in range(TIMES)]
+                _judge_steady(context, read)
+    if later and steady:
+        _judge_at_once(context, ask)
+
+
+def _judge_steady(context: Context, answers: list[Answer]) -> bool:
+    """Rule on the same request many times; return whether the token was good to the last."""
     served = [at for at, answer in enumerate(answers) if answer.ok]
     if not served:
-        raise Skipped(f"the declared token is answered with {answers[0].status}")
+        return False
     # A token that expires meanwhile is refused from then on.
     between = [at for at, one in enumerate(answers) if one.status == 401 and at < served[-1]]
     shown = ", ".join(str(at + 1) for at in between)
     why = f"of {len(answers)} requests number {shown} got 401"
     context.judge("NA-AUTH-022", not between, why, *answers)
-    if later and not between and answers[-1].ok:
-        _judge_at_once(context, ask)
+    return not between and answers[-1].ok
 
 
 def _judge_at_once(context: Context, ask: Callable[[int], Answer]) -> None:
@@ -258,6 +275,8 @@ def forward_absent(context: Context) -> None:
         turns += [send_forward(context), send_forward(context, target_shard=shard)]
     held, absent = turns[0::2], turns[1::2]
     own, named = context.target.pipeline.get("shard"), layers_of(context).held
+    if context.edition >= PASSED_SINCE and own in named:
+        _judge_every_layer(context, named)
     if own in named:
         missing = all(reply.code == "NOT_FOUND" for reply in held)
         why = f"shard {own}, which the node lists among its layers, ends with NOT_FOUND"
@@ -268,6 +287,21 @@ def forward_absent(context: Context) -> None:
     wrong = all(reply.code in BUSY for reply in absent)
     why = f"twice {absent[-1].code} for shard {shard}, between passes that are served"
     context.judge("GR-CODE-013", not wrong, why, *turns)
+
+
+def _judge_every_layer(context: Context, named: Sequence[int]) -> None:
+    """Send passes to all layers that the node lists, where these numbers are those of layers."""
+    if len(named) > MOST_LAYERS:
+        return
+    replies = {layer: send_forward(context, target_shard=layer) for layer in named}
+    served = [layer for layer, reply in replies.items() if reply.ok]
+    for layer, reply in replies.items():
+        # Two of them have to be served, or the number may be that of a part of the model.
+        if reply.code != "NOT_FOUND" or len(served) < 2:
+            continue
+        again = send_forward(context, target_shard=layer)
+        why = f"layer {layer}, which the node lists, ends twice with NOT_FOUND; {served} are served"
+        context.judge("GR-CODE-014", again.code != "NOT_FOUND", why, reply, again)
 
 
 @requirement("GR-OP-023")
@@ -299,7 +333,9 @@ def unary_answers(context: Context) -> None:
 @requirement("GR-CODE-002", "GR-CODE-003")
 def grpc_garbage(context: Context) -> None:
     """Send bytes that are not a message, then a valid call on the same connection."""
-    operations = ["DHTFindNode"] + ["DHTPing"] * (context.edition >= PINGED_SINCE)
+    operations = ["DHTFindNode"]
+    if context.edition >= PINGED_SINCE:
+        operations += ["DHTPing", "GetCheckpointInfo", "GetWeights"]
     bodies = (b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x05ab")
     cut = list[Unanswered]()
     for operation, body in product(operations, bodies):

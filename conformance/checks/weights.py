@@ -110,7 +110,7 @@ def weights_absent(context: Context) -> None:
             context.fails("GR-WEIGHT-002", why, reply, other, answer)
 
 
-@requirement("GR-WEIGHT-003")
+@requirement("GR-WEIGHT-003", "GR-WEIGHT-004")
 def weights_number(context: Context) -> None:
     """Call GetWeights for two layers at the documented number, or else at others."""
     held = layers_of(context).held
@@ -124,6 +124,14 @@ def weights_number(context: Context) -> None:
         raise Skipped("no usual notation of a layer is served")
     if replies[0].body != replies[1].body:
         context.holds("GR-WEIGHT-003", *replies)
+        context.holds("GR-WEIGHT-004", *replies)
+        return
+    absent = _ask(context, notation, FAR)
+    if not absent.ok and absent.code not in BUSY:
+        why = (
+            f"layers {held[0]} and {held[-1]} have the same weights; {FAR} ends with {absent.code}"
+        )
+        context.fails("GR-WEIGHT-004", why, *replies, absent)
         return
     for number in OTHER_NUMBERS:
         texts = [_named(notation, layer).encode() for layer in (held[0], held[-1])]

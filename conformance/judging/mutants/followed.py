@@ -9,6 +9,7 @@ from typing import Any
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put, serving
 from conformance.judging.mutants import followed_bodies as bodies
 from conformance.judging.mutants import followed_pairs as pairs
+from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
@@ -321,7 +322,11 @@ ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hoo
 ROWS += [
     (ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bodies.GRPC, *pairs.GRPC)
 ]
-GRPC_OF_TOY = (*OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY)
+GRPC_OF_TOY = (
+    *OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY, *situations.GRPC,
+)  # fmt: skip
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
-HOOKS_OF_TOY = (*MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY)
+HOOKS_OF_TOY = (
+    *MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY, *situations.HTTP,
+)  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

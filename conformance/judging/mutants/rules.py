@@ -300,6 +300,7 @@ TOGETHER = {
     "NT-RULE-030": {"NT-RULE-054"},
     "NA-SSE-007": {"NA-SSE-003"},
     "NA-INF-037": {"NA-INF-024"},
+    "NA-COUNT-001": {"NA-COUNT-003"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},

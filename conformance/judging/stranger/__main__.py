@@ -1,10 +1,11 @@
 """Judge a stranger's node: sound, with each of its peculiarities, and with each of its faults.
 
 ``python -m conformance.judging.stranger [--node NAME] [--out FILE [--resume]] [--sample N]
-[--seed N] [--at-once N] [ID...]`` needs Node.js, and ``npm install`` in the folder ``node``, for
-the first node, the extra ``stranger`` for the next two, and ``go build`` for the fourth. It prints
-a table by kind and what was not seen. It ends with 1 if the sound node or a peculiarity is said to
-violate a MUST.
+[--seed N] [--at-once N] [--harmless] [--only ID ...] [ID...]`` needs Node.js, and ``npm install``
+in the folder ``node``, for the first node, the extra ``stranger`` for the next two, and
+``go build`` for the fourth. It prints a table by kind and what was not seen. It ends with 1 if the
+sound node or a peculiarity is said to violate a MUST. After some checks have changed,
+``--harmless --only`` their requirements asks in a short time whether they give false alarms.
 """
 
 import argparse
@@ -36,11 +37,14 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="leave out what the file has")
     parser.add_argument("--sample", type=int, metavar="N", help="of the faults; default: all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--harmless", action="store_true", help="no faults")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="of requirements")
     parser.add_argument("--at-once", type=int, default=2, metavar="N")
     parser.add_argument("--port", type=int, metavar="N", help="of the first of those at a time")
     options = parser.parse_args()
     stranger = STRANGERS[options.node]
-    chosen = _chosen(stranger, options.ids, options.sample, options.seed)
+    sample = 0 if options.harmless else options.sample
+    chosen = _chosen(stranger, options.ids, sample, options.seed)
     if not chosen:
         parser.error("no fault, no peculiarity and not `sound`")
     known = read_outcomes(options.out) if options.out and options.resume else {}
@@ -49,7 +53,7 @@ def main() -> None:
     mode = "a" if options.resume else "w"
     with options.out.open(mode, encoding="utf-8") if options.out else nullcontext() as file:
         port = options.port or stranger.first_port
-        for outcome in judge_all(stranger, todo, options.at_once, port):
+        for outcome in judge_all(stranger, todo, options.at_once, port, tuple(options.only)):
             outcomes.append(outcome)
             if file:
                 file.write(line_of(outcome))

@@ -86,21 +86,25 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
 
-def judge(stranger: Stranger, port: int, switch: Switch) -> Outcome:
-    """Start the node with a switch, and run the suite against it.
+def judge(
+    stranger: Stranger, port: int, switch: Switch, only: tuple[str, ...] = ()
+) -> Outcome:
+    """Start the node with a switch, and run the suite against it, all of it or ``only`` a part.
 
-    A run against a fault ends with the first check that finds a MUST violated.
+    A run against a fault ends with the first check that finds a MUST violated. The part is named by
+    the ids of requirements.
     """
     began = time.monotonic()
     target = target_at(stranger, port, switch.ident)
     target = replace(target, grpc=documented_grpc_address(target.url))
     with listening(target, None) as peer:
-        return _judge(stranger, switch, target, peer, began)
+        return _judge(stranger, switch, target, peer, began, only)
 
 
 def _judge(
-    stranger: Stranger, switch: Switch, target: Target, peer: Peer | None, began: float
-) -> Outcome:
+    stranger: Stranger, switch: Switch, target: Target, peer: Peer | None, began: float,
+    only: tuple[str, ...],
+) -> Outcome:  # fmt: skip
     port = urlsplit(target.url).port or 80
     told = stranger.told(urlsplit(peer.url).netloc) if peer else ()
     node = subprocess.Popen(
@@ -117,7 +121,8 @@ def _judge(
             shown = ("GEN-013",), ("nothing answers as the document describes",)
             return Outcome(switch.option, switch.ident, *shown[:1], why=shown[1])
         target = replace(target, profiles=found.profiles, grpc=found.grpc, absent=found.absent)
-        run = Runner(target, first_violation=switch.option == FAULT, peer=peer).run()
+        first = switch.option == FAULT
+        run = Runner(target, only=only, first_violation=first, peer=peer).run()
     finally:
         node.kill()
         node.wait()
@@ -150,29 +155,34 @@ def _answers(port: int, node: "subprocess.Popen[bytes]") -> bool:
     return False
 
 
-# What this process judges, and the port that belongs to it until it ends.
-_own: list[tuple[Stranger, int]] = []
+# The ports that belong to this process until it ends.
+_own: list[int] = []
 
 
-def _take(stranger: Stranger, ports: "Queue[int]") -> None:
-    _own.append((stranger, ports.get()))
+def _take(ports: "Queue[int]") -> None:
+    _own.append(ports.get())
 
 
-def _judge_here(switch: Switch) -> Outcome:
-    return judge(*_own[0], switch)
+def _judge_here(stranger: Stranger, switch: Switch, only: tuple[str, ...]) -> Outcome:
+    return judge(stranger, _own[0], switch, only)
 
 
 def judge_all(
-    stranger: Stranger, switches: Iterable[Switch], at_once: int, first_port: int
+    stranger: Stranger,
+    switches: Iterable[Switch],
+    at_once: int,
+    first_port: int,
+    only: tuple[str, ...] = (),
 ) -> Iterator[Outcome]:
     """Yield what each switch came to, as soon as it is known, with `at_once` nodes at a time."""
     context = multiprocessing.get_context("spawn")
     ports: Queue[int] = context.Queue()
     for number in range(at_once):
         ports.put(first_port + number * APART)
-    pool = ProcessPoolExecutor(at_once, context, _take, (stranger, ports))
+    pool = ProcessPoolExecutor(at_once, context, _take, (ports,))
     with pool:
-        for done in as_completed([pool.submit(_judge_here, switch) for switch in switches]):
+        runs = [pool.submit(_judge_here, stranger, switch, only) for switch in switches]
+        for done in as_completed(runs):
             yield done.result()
 
 

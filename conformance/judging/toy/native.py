@@ -7,8 +7,7 @@ from typing import Any
 from conformance.judging.toy.answers import Asked, Response
 
 # The native API's fields are not specified; these are the reference node's.
-PLAIN = {"/api/model", "/api/model/checkpoint.json", "/network/dataset.json",
-         "/work/status", "/healthz"}  # fmt: skip
+PLAIN = {"/api/model", "/network/dataset.json", "/work/status", "/healthz"}
 ARTIFACT = b"an artifact of the toy"
 # As the toy sends it.
 DATASET = {"toy": True}
@@ -59,6 +58,7 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
                          "initial_supply": "1000"},
         "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
         "/api/training": {"records": [{"round": n} for n in numbers]},
+        "/api/model/checkpoint.json": {"round": TIP, "root": f"root{TIP}"},
         "/api/account": {"balance": owned, "total": owned},
         "/api/validators": {"validators": [{"bond": "5"}]},
         "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1"},
