@@ -90,21 +90,25 @@ async def test_garbage_ends_its_own_connection(caplog: pytest.LogCaptureFixture)
     "name", ["zeros", "http1", "wrong preface", "huge frame", "bad header block"]
 )
 async def test_a_peer_that_breaks_the_protocol_is_hung_up_on(name: str) -> None:
-    async with running(Probe()) as port:
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            await stream.send_all(GARBAGE[name])
-            with trio.fail_after(LONG_S):
-                await read_to_the_end(stream)
+    async with (
+        running(Probe()) as port,
+        await trio.open_tcp_stream("127.0.0.1", port) as stream,
+    ):
+        await stream.send_all(GARBAGE[name])
+        with trio.fail_after(LONG_S):
+            await read_to_the_end(stream)
 
 
 @pytest.mark.parametrize("name", ["nothing", "half a preface"])
 async def test_a_peer_that_sends_no_preface_is_disconnected(name: str) -> None:
-    async with running(Probe(), limits=RpcLimits(handshake_s=1.0)) as port:
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            if GARBAGE[name]:
-                await stream.send_all(GARBAGE[name])
-            with trio.fail_after(LONG_S):
-                await read_to_the_end(stream)
+    async with (
+        running(Probe(), limits=RpcLimits(handshake_s=1.0)) as port,
+        await trio.open_tcp_stream("127.0.0.1", port) as stream,
+    ):
+        if GARBAGE[name]:
+            await stream.send_all(GARBAGE[name])
+        with trio.fail_after(LONG_S):
+            await read_to_the_end(stream)
 
 
 @settings(max_examples=8)

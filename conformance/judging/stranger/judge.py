@@ -86,9 +86,7 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
     return make_target(settings | {"allow": ["mutate", "spend", "intrusive"]})
 
 
-def judge(
-    stranger: Stranger, port: int, switch: Switch, only: tuple[str, ...] = ()
-) -> Outcome:
+def judge(stranger: Stranger, port: int, switch: Switch, only: tuple[str, ...] = ()) -> Outcome:
     """Start the node with a switch, and run the suite against it, all of it or ``only`` a part.
 
     A run against a fault ends with the first check that finds a MUST violated. The part is named by

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import trio
@@ -121,6 +123,31 @@ class Speed:
         if self._left is None or math.isnan(self.step_s):
             return math.inf
         return max(0.0, self._begun + self._left * self.step_s - now)
+
+
+class Recurring:
+    """How long something takes that is done again and again, as long as it took the last time."""
+
+    def __init__(self) -> None:
+        """Nothing is known before it is done for the first time."""
+        self._took_s = math.inf
+        self._begun: float | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Note when it begins and ends."""
+        self._begun = trio.current_time()
+        try:
+            yield
+        finally:
+            self._took_s = trio.current_time() - self._begun
+            self._begun = None
+
+    def left_s(self, now: float) -> float:
+        """Seconds that it will still take; ``inf`` if that is not known, or it does not run."""
+        if self._begun is None:
+            return math.inf
+        return max(0.0, self._begun + self._took_s - now)
 
 
 def spelled(seconds: float) -> str:

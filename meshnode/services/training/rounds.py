@@ -44,7 +44,7 @@ from meshnode.services.training.gossip import GradientGossip
 from meshnode.services.training.jury import Jury, Messages
 from meshnode.services.training.learner import RoundLearner
 from meshnode.services.training.messages import contribution_message, held_out_in
-from meshnode.services.training.progress import RoundProgress, Speed
+from meshnode.services.training.progress import Recurring, RoundProgress, Speed
 from meshnode.services.training.record import RoundRecord
 from meshnode.services.wakeup import Wakeup, wait_any
 from meshnode.wire import node_pb2 as pb
@@ -95,6 +95,7 @@ class Rounds:
         """What they were made of."""
         self._jury = Jury(key.node_id, learner)
         self._speed = Speed()
+        self._measuring = Recurring()
         self._measured = False
         """Whether the loss of the kept weights was measured since the start."""
         self._verdict: bool | None = None
@@ -217,9 +218,12 @@ class Rounds:
 
     @property
     def left_s(self) -> float:
-        """Seconds that the inner steps will still take; ``inf`` while there are none."""
-        inner = self.replica.state is State.INNER
-        return self._speed.left_s(trio.current_time()) if inner else math.inf
+        """Seconds that the steps, or what is measured after a round, will still take.
+
+        ``inf`` while there is neither.
+        """
+        busy = self._speed if self.replica.state is State.INNER else self._measuring
+        return busy.left_s(trio.current_time())
 
     async def _contribute(self, loss: float, sequences: int) -> None:
         replica = self.replica
@@ -311,8 +315,9 @@ class Rounds:
             anchor = self.learner.model.anchor
             await self.learner.adopt(self._pending, kept)
             self._judge(before)
-            await self._kept()
-            await self._jury.measure(anchor, self._applied, kept.version)
+            with self._measuring.running():
+                await self._kept()
+                await self._jury.measure(anchor, self._applied, kept.version)
             self._applied = ()
             self._stop_if_worse()
 
