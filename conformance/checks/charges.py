@@ -69,7 +69,7 @@ def _judge_charge(context: Context, body: dict[str, Json]) -> None:
 @requirement("NA-WALLET-049")
 def stream_charged(context: Context) -> None:
     """POST /inference that ends early, without a stream and with one; compare what they take."""
-    body, account = early(context), context.target.second
+    body, account = {**early(context), "max_tokens": LONG}, context.target.second
     compared = Comparison(context)
     for _ in range(TRIES + 2):
         plain, streamed = (

@@ -39,8 +39,9 @@ TRAPS = (
 )
 # Prompts of different lengths, of a few tokens whatever a token is.
 GROWING, ROOM = ("Hello", "Hello there", "Hello there, my friend"), 40
-# So many sentences are a prompt, each time; and what is less than a token for each that is read.
-LENGTHENING, WHOLE_TOKEN = (1, 2, 4, 6, 8), 0.9
+# The letters of prompts whose tokens leave room, whether a token is a letter or a word; and what is
+# less than a token for each that is read.
+LENGTHENING, WHOLE_TOKEN = (10, 45, 80, 115, 150), 0.9
 # The tokens that were read and written.
 Counts = tuple[int, int]
 NO_BOOL: tuple[Json, ...] = ({"on": "yes"}, ["yes", "no"])
@@ -204,7 +205,7 @@ def inference_room(context: Context) -> None:
     why = f"with max_tokens {ROOM} read and written are {brief(used)}, which always add up"
     context.judge("NA-INF-042", len(sums) > 1 or max(sums) > ROOM, why, *answers)
     if context.edition >= TURNED_SINCE:
-        answers, used = _made_of(context, [SENTENCE * times for times in LENGTHENING])
+        answers, used = _made_of(context, [(SENTENCE * FEWER)[:end] for end in LENGTHENING])
         why = f"with max_tokens {ROOM} read and written are {brief(used)}, a line that falls"
         context.judge("NA-INF-042", not _is_falling(used), why, *answers)
 
