@@ -293,15 +293,25 @@ def _judge_every_layer(context: Context, named: Sequence[int]) -> None:
     """Send passes to all layers that the node lists, where these numbers are those of layers."""
     if len(named) > MOST_LAYERS:
         return
-    replies = {layer: send_forward(context, target_shard=layer) for layer in named}
-    served = [layer for layer, reply in replies.items() if reply.ok]
-    for layer, reply in replies.items():
-        # Two of them have to be served, or the number may be that of a part of the model.
-        if reply.code != "NOT_FOUND" or len(served) < 2:
-            continue
-        again = send_forward(context, target_shard=layer)
+
+    def send(layer: int) -> tuple[Reply, bool]:
+        reply = send_forward(context, target_shard=layer)
+        answer = _parsed("PipelineForwardResponse", reply)
+        return reply, answer is not None and bool(answer.success)
+
+    found = {layer: send(layer) for layer in named}
+    served = [layer for layer, (_, done) in found.items() if done]
+    missing = [layer for layer, (reply, _) in found.items() if reply.code == "NOT_FOUND"]
+    # Parts of the model have several layers each, so fewer of their numbers are served; and numbers
+    # that begin elsewhere show beside the list.
+    if not missing or 2 * len(served) <= len(named) or send(max(named) + 1)[1]:
+        return
+    if min(named) > 0 and send(min(named) - 1)[1]:
+        return
+    for layer in missing:
+        again, _ = send(layer)
         why = f"layer {layer}, which the node lists, ends twice with NOT_FOUND; {served} are served"
-        context.judge("GR-CODE-014", again.code != "NOT_FOUND", why, reply, again)
+        context.judge("GR-CODE-014", again.code != "NOT_FOUND", why, found[layer][0], again)
 
 
 @requirement("GR-OP-023")
