@@ -234,6 +234,10 @@ def pipeline_ahead(context: Context) -> None:
     shape = hidden_shape(context)
     if context.edition >= MISSHAPEN_SINCE:
         _judge_misshapen(context, [*shape[:-1], shape[-1] + 1])
+        # If it fails within the answer, that has the reason.
+        shard, ids = int(pipeline_of(context).get("shard", 0)), (fresh_id(), fresh_id())
+        lost = send_backward(context, shape, shard, session_id=ids[0], request_id=ids[1])
+        _judge_bad_request(context, "gradients of a pass that nobody has made", lost)
     count = shape[1]
     reply = send_forward(context, use_cache=True, position_ids=positions(count, FAR_AHEAD))
     answer = _answer(context, reply)
@@ -317,9 +321,6 @@ def pipeline_back(context: Context) -> None:
         if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
             context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, reply)
             _judge_bad_request(context, f"gradients that do not fill {shape}", reply)
-        # For a pass that nobody has made: if it fails within the answer, that has the reason.
-        lost = send_backward(context, shape, shard, session_id=fresh_id(), request_id=fresh_id())
-        _judge_bad_request(context, "gradients of a pass that nobody has made", lost)
 
 
 @requirement("GR-CODE-004")
