@@ -3,7 +3,7 @@
 Nothing here spends anything at a node that guards its routes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,8 +54,6 @@ CUT_SINCE = 4
 PASSED_SINCE = 4
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 TIMES, MORE_TIMES, AT_ONCE = 12, 30, 4
-# Models of more layers are not tried layer by layer.
-MOST_LAYERS = 64
 
 
 @requirement("NA-AUTH-020")
@@ -275,8 +273,6 @@ def forward_absent(context: Context) -> None:
         turns += [send_forward(context), send_forward(context, target_shard=shard)]
     held, absent = turns[0::2], turns[1::2]
     own, named = context.target.pipeline.get("shard"), layers_of(context).held
-    if context.edition >= PASSED_SINCE and own in named:
-        _judge_every_layer(context, named)
     if own in named:
         missing = all(reply.code == "NOT_FOUND" for reply in held)
         why = f"shard {own}, which the node lists among its layers, ends with NOT_FOUND"
@@ -287,31 +283,6 @@ def forward_absent(context: Context) -> None:
     wrong = all(reply.code in BUSY for reply in absent)
     why = f"twice {absent[-1].code} for shard {shard}, between passes that are served"
     context.judge("GR-CODE-013", not wrong, why, *turns)
-
-
-def _judge_every_layer(context: Context, named: Sequence[int]) -> None:
-    """Send passes to all layers that the node lists, where these numbers are those of layers."""
-    if len(named) > MOST_LAYERS:
-        return
-
-    def send(layer: int) -> tuple[Reply, bool]:
-        reply = send_forward(context, target_shard=layer)
-        answer = _parsed("PipelineForwardResponse", reply)
-        return reply, answer is not None and bool(answer.success)
-
-    found = {layer: send(layer) for layer in named}
-    served = [layer for layer, (_, done) in found.items() if done]
-    missing = [layer for layer, (reply, _) in found.items() if reply.code == "NOT_FOUND"]
-    # Parts of the model have several layers each, so fewer of their numbers are served; and numbers
-    # that begin elsewhere show beside the list.
-    if not missing or 2 * len(served) <= len(named) or send(max(named) + 1)[1]:
-        return
-    if min(named) > 0 and send(min(named) - 1)[1]:
-        return
-    for layer in missing:
-        again, _ = send(layer)
-        why = f"layer {layer}, which the node lists, ends twice with NOT_FOUND; {served} are served"
-        context.judge("GR-CODE-014", again.code != "NOT_FOUND", why, found[layer][0], again)
 
 
 @requirement("GR-OP-023")
