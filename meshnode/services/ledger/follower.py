@@ -3,7 +3,8 @@
 Nothing that the block maker says is trusted. A block is accepted when it continues this chain and
 more than two thirds of the known power have signed it. Its results are accepted when the next
 header has the same hash for them as this node computed. A source whose blocks were refused is asked
-again at growing intervals, since its operator may repair it.
+again at growing intervals, since its operator may repair it. A source that has no new blocks is
+asked more and more seldom, unless a transaction that went through this node waits for one.
 
 ==============  =========================================  ==================================
 what happens    reported as                                next try
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 1.0
-"""Pause between polls of a chain without new blocks: well below the rate that gateways allow."""
+"""Pause between polls of a chain that has new blocks: well below the rate that gateways allow."""
+SLOWER_AFTER = 10
+"""Polls without a new block after which the pause is twice as long; after twenty, three times."""
+LONGEST_PAUSE = 5.0
+"""The longest pause, in ``POLL_S``: how much later the first block after a silence may be seen."""
 ANSWER_S = 10.0
 """Deadline for one answer of a few megabytes at most."""
 NEAR = 2
@@ -95,7 +100,9 @@ class Backoff:
 async def run_follower(ledger: Ledger, source: BlockSource, poll_s: float = POLL_S) -> None:
     """Follow until cancelled."""
     silence, lies = Backoff(0.2, 10.0), Backoff(1.0, 60.0)
+    quiet = 0
     while True:
+        height, longer = ledger.height, 0.0
         try:
             await advance(ledger, source)
         except StorageRefused as refusal:
@@ -115,8 +122,12 @@ async def run_follower(ledger: Ledger, source: BlockSource, poll_s: float = POLL
             ledger.report("")
             silence.reset()
             lies.reset()
-            pause = poll_s
+            quiet = 0 if ledger.height > height or ledger.waiting else quiet + 1
+            pause, longer = poll_s, poll_s * min(quiet / SLOWER_AFTER, LONGEST_PAUSE - 1)
         await trio.sleep(pause)
+        with trio.move_on_after(longer):
+            await ledger.arrived.wait()
+        ledger.arrived = trio.Event()
 
 
 async def advance(ledger: Ledger, source: BlockSource) -> None:

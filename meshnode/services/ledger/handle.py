@@ -96,7 +96,7 @@ class Ledger:
         self.refusing = False
         """Whether the trouble is that the block maker's blocks were found invalid."""
         self.arrived = trio.Event()
-        """Set when a transaction waits for a block. The engine replaces it for each block."""
+        """Set when a transaction waits for a block. Who makes or follows blocks replaces it."""
         self.engine: Literal["solo", "follower", "cometbft"] = "follower" if relay else "solo"
         """Who makes the blocks: this node, the one that it follows, or CometBFT."""
         self._keeper = keeper
@@ -173,6 +173,7 @@ class Ledger:
         finally:
             self._on_its_way.discard(result.hash)
         if accepted:
+            self.arrived.set()
             return result
         await self.thread.check(partial(self._keeper.drop, raw))
         return TransactionResult(REFUSED, reason, transaction_hash(raw))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +316,45 @@ def test_replaying_a_chain_gives_its_root(steps: list[list[tuple[Any, ...]]]) ->
         again = Keeper(Path(two), GENESIS, FakeModel())
         assert again._app.app_hash == made._app.app_hash
         again.close()
+
+
+class _QuietChain:
+    """A ledger that has all blocks of its source, which makes none; it notes when it is asked."""
+
+    chain_id, height, name = "quiet", 1, "http://quiet"
+    catching_up = False
+
+    def __init__(self) -> None:
+        self.arrived = trio.Event()
+        self.waiting = 0
+        self.asked: list[float] = []
+
+    def report(self, trouble: str, *, refusing: bool = False) -> None:
+        assert not trouble
+
+    async def block(self, height: int) -> SyncInfo:
+        return SyncInfo(self.chain_id, height, hash=bytes(32))
+
+    async def status(self) -> SyncInfo:
+        self.asked.append(trio.current_time())
+        return SyncInfo(self.chain_id, self.height, hash=bytes(32))
+
+
+async def test_a_quiet_chain_is_asked_more_and_more_seldom(autojump_clock: object) -> None:
+    quiet: Any = _QuietChain()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(follower.run_follower, quiet, quiet, poll_s=1.0))
+        await trio.sleep(300)
+        pauses = [after - before for before, after in pairwise(quiet.asked)]
+        assert pauses == sorted(pauses)
+        assert pauses[0] <= 1.2
+        assert pauses[-1] == pytest.approx(5.0)
+        # What went through this node is looked for at once, and until it has come.
+        began = quiet.asked[-1]
+        quiet.waiting = 1
+        quiet.arrived.set()
+        await trio.sleep(10)
+        recent = [at for at in quiet.asked if at > began]
+        assert recent[0] == 300 or recent[0] - began == 1.0
+        assert [after - before for before, after in pairwise(recent)] == [1.0] * (len(recent) - 1)
+        nursery.cancel_scope.cancel()
