@@ -240,6 +240,10 @@ func (c *C) object() bool {
 }
 
 func (c *C) bad(msg string) bool {
+	if F("ref-bad-stream-refused-in-an-event") && c.route == "inference" && c.in["stream"] == true {
+		c.sse([]interface{}{M{"error": M{"code": "INVALID_REQUEST", "message": msg}}}, false)
+		return false
+	}
 	c.fail(400, "INVALID_REQUEST", msg, nil)
 	return false
 }
@@ -379,7 +383,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 				c.route = t.name
 				calls[t.name]++
 				c.n = calls[t.name]
-				if openGuards(c, accounts[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]) {
+				if a := accounts[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]; openGuards(c, a) || openGuards2(c, a) {
 					return
 				}
 				if t.auth && !c.auth() {

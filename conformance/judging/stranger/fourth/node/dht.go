@@ -130,8 +130,14 @@ func closest(target []byte) []contact {
 	if P("dht-k-of-three") {
 		k = 3
 	}
+	if F("lim-search-of-the-first-twenty-known") && len(l) > dhtK {
+		l = l[:dhtK]
+	}
 	sort.SliceStable(l, func(i, j int) bool {
 		x, y := dist(l[i].id, target), dist(l[j].id, target)
+		if F("rel-closest-by-signed-bytes") {
+			x, y = signed(x), signed(y)
+		}
 		if F("rel-closest-by-difference-not-xor") {
 			x, y = l[i].id, l[j].id
 		}
@@ -224,6 +230,9 @@ func gStore(g *G) (*Msg, error) {
 	if P("dht-values-up-to-256-bytes") {
 		top = 256
 	}
+	if F("eff-refused-value-clears-the-old-one") && len(v) > top {
+		delete(store, ks)
+	}
 	if P("dht-stores-nothing") || len(v) > top {
 		return m, nil
 	}
@@ -314,6 +323,14 @@ func gFindValue(g *G) (*Msg, error) {
 	m.sub(1, selfInfo())
 	v, ok := store[ks]
 	g.key = ks
+	if F("eff-empty-value-is-not-found") && v == "" {
+		ok = false
+	}
+	for _, x := range contacts {
+		if F("eff-value-under-the-id-of-a-node-not-found") && bytes.Equal(x.id, k) {
+			ok = false
+		}
+	}
 	if F("eff-value-found-only-once") && ok {
 		finds[ks]++
 		ok = finds[ks] < 2
@@ -326,6 +343,9 @@ func gFindValue(g *G) (*Msg, error) {
 		m.str(2, v)
 		m.boolean(4, true)
 		return m, nil
+	}
+	if F("rel-search-lists-those-near-the-node") {
+		k = dhtID
 	}
 	if !F("rel-unsuccessful-search-lists-nobody") {
 		nodes(m, 3, k)

@@ -332,4 +332,5 @@ func registerAll() {
 	limitDecls()
 	peculiarDecls()
 	applyCut()
+	secondList()
 }

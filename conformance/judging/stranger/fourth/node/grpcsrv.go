@@ -160,6 +160,9 @@ func startGRPC() {
 			for k := 0; ; k++ {
 				var in []byte
 				if err := s.RecvMsg(&in); err != nil {
+					if F("ref-stream-inference-ends-with-cancelled") {
+						return gerr(codes.Canceled, "closed")
+					}
 					return nil
 				}
 				if F("lim-stream-inference-takes-one-message") && k > 0 {
@@ -294,6 +297,9 @@ func gCheckpoint(g *G) (*Msg, error) {
 	}
 	data := ckptBytes()
 	why := ""
+	if F("ref-checkpoint-by-hash-ignores-the-version") && h == modelH {
+		v = 0
+	}
 	if h != "" && h != modelH {
 		why = "there is no checkpoint with this hash"
 		if F("ref-checkpoint-of-unknown-hash-is-given") {

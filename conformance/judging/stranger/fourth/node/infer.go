@@ -23,6 +23,8 @@ func (c *C) params() (g genReq, ok bool) {
 		switch {
 		case F("ref-missing-prompt-is-empty-prompt") && c.in["prompt"] == nil:
 			p = " "
+		case F("ref-prompt-array-joined") && isList(c.in["prompt"]):
+			p = string(enc(c.in["prompt"]))
 		case F("ref-number-as-prompt-accepted") && c.in["prompt"] != nil:
 			p = "5"
 		default:
@@ -101,6 +103,12 @@ func (c *C) params() (g genReq, ok bool) {
 		if F("lim-stream-temperature-unchecked") && c.in["stream"] == true {
 			hi, lo = 1e9, -1e9
 		}
+		if F("lim-temperature-rounded-before-its-check") {
+			hi = 2.0499
+		}
+		if F("lim-whole-temperature-refused") && wholeNumber(v) {
+			is = false
+		}
 		if !is || f < lo || f > hi {
 			return g, c.bad("temperature must be a number from 0 to 2.")
 		}
@@ -154,7 +162,7 @@ func (c *C) params() (g genReq, ok bool) {
 		if !is {
 			return g, c.bad("stream must be a bool.")
 		}
-		g.stream = b
+		g.stream = b || F("rou-stream-false-is-streamed")
 	}
 	if v, there := c.in["stop"]; there {
 		l, is := v.(L)
@@ -180,6 +188,9 @@ func (c *C) params() (g genReq, ok bool) {
 				return g, c.bad("stop must be an array of strings that are not empty.")
 			}
 			g.stops = append(g.stops, s)
+		}
+		if F("lim-default-with-stop-is-a-thousand") && c.in["max_tokens"] == nil && len(g.stops) > 0 {
+			g.max = 1000
 		}
 	}
 	if P("unknown-parameters-refused") {
@@ -211,9 +222,13 @@ func postInference(c *C) {
 	if !ok {
 		return
 	}
+	rememberParams(c, &g)
 	t1 := time.Now()
 	c.prompt = g.prompt
 	pt := promptTokens(g.prompt)
+	if F("rel-prompt-tokens-kept-by-their-beginning") {
+		pt = keepTokens(g.prompt, pt)
+	}
 	if F("lim-prompt-tokens-capped-at-64") && pt > 64 {
 		pt = 64
 	}
@@ -223,6 +238,9 @@ func postInference(c *C) {
 		if max < 1 {
 			max = 1
 		}
+	}
+	if F("lim-max-tokens-rounded-up-to-eight") {
+		max = (max + 7) / 8 * 8
 	}
 	if F("lim-one-token-too-many") {
 		max++
@@ -241,6 +259,9 @@ func postInference(c *C) {
 		if f, ok := floatOf(c.in["temperature"]); ok && f == 0 {
 			stops = nil
 		}
+	}
+	if F("eff-stream-misses-stops-across-tokens") && g.stream {
+		stops = insideTokens(g.prompt, max, stops)
 	}
 	toks, text, reason := generate(g.prompt, max, stops)
 	n := len(toks)
@@ -292,6 +313,12 @@ func postInference(c *C) {
 		take = int64(pt+g.max) * per
 	case F("eff-second-account-generates-on-the-first"):
 		payer = accounts["tok-a"]
+	case F("eff-generations-at-once-charged-to-the-last"):
+		lastAsker = a
+		pause()
+		payer = lastAsker
+	case F("eff-charge-rounded-up-to-cents"):
+		take = (take + 9999) / 10000 * 10000
 	case F("eff-generation-not-charged"):
 		take = 0
 	}
@@ -300,6 +327,11 @@ func postInference(c *C) {
 		payer.add(M{"id": nextID("tx"), "type": "inference", "amount": amt(-take)})
 	}
 	// counters
+	if F("eff-generations-at-once-counted-once") {
+		r := met.requests
+		pause()
+		met.requests = r
+	}
 	met.requests++
 	if F("eff-request-counted-twice") {
 		met.requests++
@@ -323,6 +355,13 @@ func postInference(c *C) {
 	case F("eff-long-generation-tokens-not-counted") && n > 99:
 		cnt = 0
 	}
+	if F("eff-repeated-prompt-not-counted") && seenPrompts[g.prompt] {
+		met.requests--
+		cnt = 0
+	}
+	if F("eff-repeated-prompt-not-counted") {
+		seenPrompts[g.prompt] = true
+	}
 	met.tokens += cnt
 	met.times = append(met.times, time.Now())
 	usage := M{"prompt_tokens": pt, "completion_tokens": n, "total_tokens": pt + n}
@@ -330,7 +369,7 @@ func postInference(c *C) {
 	if P("slow-generations") {
 		time.Sleep(400 * time.Millisecond)
 	}
-	if g.stream {
+	if g.stream && !(F("rou-stream-of-one-token-is-a-result") && g.max == 1) {
 		c.stream(id, toks, reason, usage)
 		return
 	}
@@ -442,6 +481,8 @@ func (c *C) sse(ev []interface{}, good bool) {
 			data = ""
 		case F("rou-final-event-is-a-bare-word") && last:
 			s = "[DONE]"
+		case F("rou-final-event-on-several-lines") && last:
+			s = strings.ReplaceAll(s, ",", ",\ndata: ")
 		case F("rou-events-as-python-text"):
 			s = strings.ReplaceAll(s, `"`, `'`)
 		case F("rou-event-with-duplicate-key"):

@@ -307,9 +307,15 @@ func nativePage(c *C, q url.Values) {
 		c.ok(M{"chain_id": chainID, "blocks": l})
 		return
 	}
+	if F("lim-last-page-of-blocks-is-filled-up") && !tr && q.Get("before") != "" && bef <= lim {
+		bef = lim + 1
+	}
 	l := L{}
 	if tr {
 		for i := len(updates) - 1; i >= 0 && len(l) < lim; i-- {
+			if F("lim-first-round-never-listed") && i == 0 && q.Get("before") != "" {
+				continue
+			}
 			if updates[i]["round"].(int) < bef {
 				l = append(l, updates[i])
 			}
@@ -436,6 +442,9 @@ func serveRPC(c *C) {
 	}
 	if d.Decode(&v) != nil {
 		rerr(-32700, "Parse error")
+		return
+	}
+	if l, is := v.(L); is && rpcBatch(c, l) {
 		return
 	}
 	m, ok := v.(M)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"reflect"
 	"sort"
 	"time"
 )
@@ -175,11 +176,20 @@ func getConfig(c *C) {
 	if forget != nil && calls["config"]-calls["forget"] > 2 {
 		cfg, forget = forget, nil
 	}
+	if staleConfig != nil {
+		m := staleConfig
+		staleConfig = nil
+		c.ok(m)
+		return
+	}
 	c.ok(cfg)
 }
 
 // patchConfig checks everything before it changes anything.
 func patchConfig(c *C) {
+	if F("ref-change-in-an-array-accepted") {
+		c.body = bare(c.body)
+	}
 	if !c.object() {
 		return
 	}
@@ -275,11 +285,17 @@ func patchConfig(c *C) {
 		}
 		cfg[x.sec].(M)[x.key] = x.val
 	}
+	if F("eff-first-reading-after-a-change-is-stale") {
+		staleConfig = snap
+	}
 	if F("eff-config-change-forgotten-after-two-reads") {
 		calls["forget"] = calls["config"]
 		forget = snap
 	}
 	m := M{"success": true, "updated": up, "restart_required": false}
+	if F("fld-patch-updated-null-when-nothing-changes") && reflect.DeepEqual(snap, cfg) {
+		m["updated"] = nil
+	}
 	if P("updated-in-reverse") {
 		for i, j := 0, len(up)-1; i < j; i, j = i+1, j-1 {
 			up[i], up[j] = up[j], up[i]
@@ -316,6 +332,9 @@ func checkKey(sec, key string, v interface{}) (interface{}, bool) {
 	case "training.learning_rate":
 		if F("ref-learning-rate-text-accepted") && isStr {
 			return 0.001, true
+		}
+		if F("eff-learning-rate-in-single-precision") {
+			f = float64(float32(f))
 		}
 		return f, isNum && f > 0 && f <= 1
 	case "training.diloco_steps":

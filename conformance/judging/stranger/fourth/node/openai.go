@@ -27,6 +27,9 @@ func serveOpenAI(c *C, path string) {
 		c.missing("There is nothing at this path.")
 		return
 	}
+	if F("gua-openai-stream-takes-any-key") && c.route == "oa-chat" && oaWantsStream(c) {
+		a = accounts["tok-a"]
+	}
 	if F("gua-openai-models-without-key") && c.route == "oa-models" || F("gua-openai-chat-takes-any-key") && c.route == "oa-chat" && tok != "" {
 		a = accounts["tok-a"]
 	}
@@ -166,11 +169,14 @@ func serveOpenAI(c *C, path string) {
 	}
 	if x, there := in["n"]; there && x != nil {
 		i, is := intOf(x)
-		if !is || i < 1 || i > 128 {
+		if !is || i < 1 && !(F("ref-openai-n-of-zero-accepted") && i == 0) || i > 128 {
 			bad("n")
 			return
 		}
 		n = i
+		if F("lim-openai-one-choice-more") && n > 1 {
+			n++
+		}
 	}
 	stream := false
 	if x, there := in["stream"]; there && x != nil {
@@ -238,6 +244,9 @@ func serveOpenAI(c *C, path string) {
 	if F("lim-openai-n-ignored") {
 		n = 1
 	}
+	if F("lim-openai-cut-at-sixty-four") && max > 64 {
+		max = 64
+	}
 	usage := M{}
 	pt := promptTokens(prompt)
 	total := 0
@@ -248,6 +257,9 @@ func serveOpenAI(c *C, path string) {
 		key := prompt
 		if i > 0 {
 			key += strings.Repeat("#", i)
+		}
+		if F("eff-openai-stop-ends-the-first-choice-only") && i > 0 {
+			stops = nil
 		}
 		toks, text, reason := generate(key, max, stops)
 		total += len(toks)
@@ -294,6 +306,9 @@ func oaStream(c *C, in M, id string, created int, all [][]string, reasons []stri
 			obj = "chat.completion"
 		}
 		m := M{"id": id, "object": obj, "created": created, "model": oaModel, "choices": ch}
+		if F("rel-openai-created-counts-up") {
+			m["created"] = created + k/8
+		}
 		if F("rel-openai-chunks-have-an-id-each") {
 			m["id"] = nextID("cmpl")
 		}
@@ -311,11 +326,17 @@ func oaStream(c *C, in M, id string, created int, all [][]string, reasons []stri
 	}
 	one := func(i int, delta M, text string, reason interface{}) L {
 		if chat {
+			if F("fld-openai-chunk-finish-reason-left-out") && reason == nil {
+				return L{M{"index": i, "delta": delta}}
+			}
 			return L{M{"index": i, "delta": delta, "finish_reason": reason}}
 		}
 		return L{M{"index": i, "text": text, "logprobs": nil, "finish_reason": reason}}
 	}
 	for i, toks := range all {
+		if F("rel-openai-stream-of-the-first-choice") && i > 0 {
+			break
+		}
 		if chat {
 			d := M{"role": "assistant", "content": ""}
 			if F("fld-openai-first-chunk-without-role") {
@@ -332,13 +353,20 @@ func oaStream(c *C, in M, id string, created int, all [][]string, reasons []stri
 		}
 	}
 	if inc {
+		if F("rou-openai-done-before-the-usage") {
+			c.w.Write([]byte("data: [DONE]\n\n"))
+		}
 		ch := L{}
 		if F("lim-openai-usage-chunk-has-a-choice") {
 			ch = one(0, M{}, "", nil)
 		}
+		if F("rel-openai-usage-counts-the-role") {
+			n := usage["completion_tokens"].(int) + len(all)
+			usage["completion_tokens"], usage["total_tokens"] = n, usage["prompt_tokens"].(int)+n
+		}
 		emit(ch, usage)
 	}
-	if !F("rou-openai-stream-without-done") {
+	if !F("rou-openai-stream-without-done") && !(F("rou-openai-done-before-the-usage") && inc) {
 		c.w.Write([]byte("data: [DONE]\n\n"))
 	}
 	if f, ok := c.w.(http.Flusher); ok {

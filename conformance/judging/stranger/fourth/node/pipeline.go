@@ -139,6 +139,9 @@ func gForward(g *G) (*Msg, error) {
 		return nil, err
 	}
 	t := int(r.getInt32(10))
+	if F("ref-negative-layer-counts-from-the-end") && t < 0 && t >= -6 {
+		t += totalLayers
+	}
 	if !held(t) {
 		switch {
 		case F("ref-absent-layer-is-unavailable"):
@@ -221,6 +224,9 @@ func gForward(g *G) (*Msg, error) {
 			m.double(10, sum/float64(n))
 		}
 	}
+	if s := r.getStr(12); s != "" {
+		latestSender = s
+	}
 	if len(lab) > 0 || r.getStr(12) != "" {
 		passes[rid] = &pass{r.getStr(1), r.getStr(12), r.getInt32(9), shape[0], shape[1]}
 	}
@@ -234,6 +240,9 @@ func gBackward(g *G) (*Msg, error) {
 	}
 	t := int(r.getInt32(5))
 	if !held(t) {
+		if F("eff-refused-backward-drops-the-pass") {
+			delete(passes, r.getStr(2))
+		}
 		switch {
 		case F("ref-backward-to-absent-layer-succeeds"):
 			m := &Msg{}
@@ -257,6 +266,9 @@ func gBackward(g *G) (*Msg, error) {
 	p := passes[rid]
 	if p == nil || shape[0] != p.b || shape[1] != p.s || shape[2] != hidden && shape[2] != vocab {
 		g.fail = true
+		if F("eff-refused-backward-drops-the-pass") {
+			delete(passes, rid)
+		}
 		if !F("ref-backward-failure-without-reason") {
 			m.str(2, "no pass with this request_id waits for such a gradient")
 		}
@@ -272,6 +284,9 @@ func gBackward(g *G) (*Msg, error) {
 	}
 	if !F("eff-gradients-go-back-twice") {
 		delete(passes, rid)
+	}
+	if F("eff-gradients-go-to-the-latest-sender") {
+		p.sender = latestSender
 	}
 	if p.sender != "" && !F("eff-gradients-do-not-go-back") {
 		gr := make([]float32, p.b*p.s*hidden)
@@ -314,6 +329,9 @@ func sendBack(p *pass, rid string, gr []float32) {
 	m.bytes(3, b)
 	m.packed(4, []int64{p.b, p.s, hidden})
 	m.varint(5, p.source)
+	if F("num-sent-backward-shape-as-doubles") {
+		doubles(m, 4)
+	}
 	if F("num-sent-backward-shape-at-five") {
 		m.renum(4, 5)
 	}
@@ -361,6 +379,12 @@ func gWeights(g *G) (*Msg, error) {
 				return nil, inval("shard_range is a layer like 7, or a range like 6-8")
 			}
 		}
+		if F("ref-weights-partly-held-are-served") && !held(x) && held(y) {
+			x = 6
+		}
+		if F("ref-weights-of-a-high-layer-out-of-range") && x >= totalLayers {
+			return nil, gerr(codes.OutOfRange, "layer %d", x)
+		}
 		if !held(x) || !held(y) {
 			switch {
 			case F("ref-weights-of-absent-layer-empty"):
@@ -400,6 +424,9 @@ func gGradient(g *G) (*Msg, error) {
 	rd := r.getInt32(2)
 	why := ""
 	layers := r.all(7)
+	if F("ref-stale-gradient-is-a-failed-precondition") && (rd < round-1 || rd > round+1) {
+		return nil, gerr(codes.FailedPrecondition, "round %d", rd)
+	}
 	switch {
 	case P("gradients-never-accepted"):
 		why = "this node takes no gradients"

@@ -200,6 +200,9 @@ func generate(prompt string, max int, stops []string) (toks []string, text, reas
 	text = strings.Join(toks, "")
 	cut := -1
 	for i, s := range stops {
+		if F("eff-listed-order-decides-among-stops") && cut >= 0 {
+			break
+		}
 		if F("eff-only-first-stop-sequence-counts") && i > 0 {
 			break
 		}

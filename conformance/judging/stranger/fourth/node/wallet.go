@@ -69,6 +69,9 @@ func postSend(c *C) {
 	}
 	a := c.acct
 	to, ok := c.in["to"].(string)
+	if l, is := c.in["to"].(L); is && len(l) > 0 && F("ref-to-in-an-array-accepted") {
+		to, ok = l[0].(string)
+	}
 	if !ok || to == "" || len(to) > 200 {
 		if F("ref-send-without-to-goes-to-nobody") && c.in["to"] == nil {
 			to = "orr1burn"
@@ -135,6 +138,10 @@ func postSend(c *C) {
 		c.bad("amount must be a number above 0 with at most six decimals.")
 		return
 	}
+	if F("ref-very-large-transfer-is-invalid") && (huge || amount > 1000000*unit) {
+		c.bad("amount is too large.")
+		return
+	}
 	f := int64(fee)
 	if P("no-transfer-fee") {
 		f = 0
@@ -165,7 +172,17 @@ func postSend(c *C) {
 	if F("ref-self-transfer-of-too-much-accepted") && self {
 		short = false
 	}
+	if F("eff-transfer-draws-on-the-stake") && short && need <= a.avail+a.staked {
+		a.staked -= need - a.avail
+		a.avail, short = need, false
+	}
+	if sameTransfer(c, to, amount, memo) {
+		return
+	}
 	if short {
+		if o := byAddr(to); o != nil && !self && F("eff-refused-transfer-still-arrives") {
+			o.avail += amount
+		}
 		if F("eff-refused-transfer-costs-the-fee") {
 			a.avail -= f
 		}
@@ -179,6 +196,9 @@ func postSend(c *C) {
 		if F("ref-poor-transfer-success-status-failed") {
 			c.ok(M{"transaction_id": nextID("tx"), "from": a.addr, "to": to, "amount": amt(amount), "fee": amt(f), "memo": memo, "status": "failed", "timestamp": ts(now())})
 			return
+		}
+		if F("ref-402-required-leaves-the-fee-out") {
+			need = amount
 		}
 		c.poor(amt(need), a.avail)
 		return
@@ -215,6 +235,9 @@ func postSend(c *C) {
 	}
 	if self {
 		out = 0
+		if F("eff-self-transfer-costs-two-fees") {
+			charge = 2 * f
+		}
 		if F("eff-self-transfer-takes-the-amount") {
 			out = amount
 		}
@@ -225,6 +248,9 @@ func postSend(c *C) {
 	a.avail -= out + charge
 	if other != nil {
 		in := amount
+		if F("eff-tiny-transfers-do-not-arrive") && amount < 1000 {
+			in = 0
+		}
 		if F("eff-receiver-gets-amount-less-fee") {
 			in = amount - f
 		}
@@ -247,6 +273,9 @@ func postSend(c *C) {
 	e := M{"id": id, "type": "send", "amount": amt(-amount), "to": to, "fee": amt(f)}
 	if memo != "" {
 		e["memo"] = memo
+	}
+	if F("rel-history-send-names-its-sender") && other != nil {
+		e["to"] = a.addr
 	}
 	sender := a
 	if F("eff-send-recorded-for-receiver-only") && other != nil {
@@ -272,7 +301,9 @@ func postSend(c *C) {
 		st = "accepted"
 	}
 	addBlock(M{"type": "transfer", "from": a.addr, "to": to, "amount_atoms": atoms(amount), "fee_atoms": atoms(f)})
-	c.ok(M{"transaction_id": id, "from": a.addr, "to": to, "amount": amt(amount), "fee": amt(f), "memo": memo, "status": st, "timestamp": ts(now())})
+	res := M{"transaction_id": id, "from": a.addr, "to": to, "amount": amt(amount), "fee": amt(f), "memo": memo, "status": st, "timestamp": ts(now())}
+	rememberTransfer(c, res)
+	c.ok(res)
 }
 
 var lastTx string
@@ -294,6 +325,7 @@ func getTransactions(c *C) {
 	lim, off := c.q["limit"], c.q["offset"]
 	l := L{}
 	start := off
+	start, lim = historyPage(c, n, start, lim)
 	if F("lim-second-page-starts-one-late") && off > 0 {
 		start++
 	}
@@ -358,9 +390,15 @@ func getProofs(c *C) {
 	if F("lim-proofs-of-limit-one-empty") && lim == 1 {
 		lim = 0
 	}
+	if F("lim-proofs-limit-above-their-number") && lim > len(proofs) {
+		lim = 20
+	}
 	l := L{}
 	for i := 0; i < len(proofs) && i < lim; i++ {
 		j := len(proofs) - 1 - i
+		if F("lim-limited-proofs-are-verified-ones") && c.q["limit"] < 30 && proofs[j]["verified"] == false {
+			continue
+		}
 		if F("lim-short-proof-page-has-the-oldest") && lim < 10 {
 			j = i
 		}
@@ -413,7 +451,11 @@ func postStake(c *C) {
 		c.poor(v.(json.Number), a.avail)
 		return
 	}
-	if amount > a.avail {
+	if F("ref-stake-of-all-refused") && amount == a.avail {
+		c.poor(amt(amount), a.avail)
+		return
+	}
+	if amount > a.avail && !(F("ref-stake-of-a-little-more-accepted") && amount < a.avail+unit) {
 		if F("ref-poor-stake-400") {
 			c.bad("amount is too large.")
 			return
@@ -425,6 +467,12 @@ func postStake(c *C) {
 		if F("eff-refused-stake-is-staked") {
 			a.staked += amount
 			a.start, a.days = now(), d
+		}
+		if F("eff-refused-stake-becomes-pending") && a.avail >= minStake {
+			c.poor(amt(amount), a.avail)
+			a.avail -= minStake
+			a.pending += minStake
+			return
 		}
 		if F("eff-poor-stake-stakes-what-there-is") {
 			amount = a.avail
@@ -485,6 +533,16 @@ func postStake(c *C) {
 	a.add(M{"id": nextID("tx"), "type": "stake", "amount": amt(-amount)})
 	s := a.staking()
 	s["amount"] = amt(amount)
+	if F("eff-stake-of-the-second-account-goes-to-the-first") && a.token == "tok-b" {
+		o := accounts["tok-a"]
+		defer func() {
+			a.staked -= amount
+			o.staked, o.start, o.days = o.staked+amount, a.start, a.days
+		}()
+	}
+	if F("eff-stake-costs-a-fee-too") {
+		defer func() { a.avail -= fee }()
+	}
 	c.ok(M{"success": true, "stake": s, "new_balance": M{"available": amt(a.avail), "staked": amt(a.staked)}})
 }
 
@@ -538,6 +596,9 @@ func postUnstake(c *C) {
 		out = 0
 	}
 	a.staked -= out
+	if F("eff-unstake-shortens-the-lock-of-the-rest") && a.staked > 0 {
+		a.start, a.days = today, cooldown
+	}
 	if F("eff-unstaked-at-once-available") {
 		a.avail += amount
 	} else {
