@@ -24,7 +24,10 @@ PROMPT = "Once upon a time"
 LONGER = 20
 # So many tokens of a stream are each the text so far only where all are.
 REPEATED = 4
-# The first edition that asks for the default of a stream, too, and looks for the text so far.
+# Less than the default.
+FEWER = 5
+# The first edition that asks for the default of a stream, too, and of what follows a short text,
+# and looks for the text so far.
 STREAMED_SINCE = 4
 
 Making = Callable[[Context, dict[str, Json]], tuple[Answer, int]]
@@ -40,7 +43,7 @@ def _tokens(context: Context, body: dict[str, Json]) -> tuple[Answer, int]:
 
 @requirement("NA-INF-035")
 def inference_default(context: Context) -> None:
-    """POST /inference without max_tokens and with its default, and compare how much is made."""
+    """POST /inference without max_tokens, after a short text, and with its default; compare."""
     _judge_default(context, _tokens)
     if context.edition >= STREAMED_SINCE:
         _judge_default(context, _streamed)
@@ -50,6 +53,8 @@ def _judge_default(context: Context, made_by: Making) -> None:
     plain: list[tuple[Answer, int]] = []
     named: list[tuple[Answer, int]] = []
     for _ in range(TRIES):
+        if context.edition >= STREAMED_SINCE:
+            made_by(context, {"max_tokens": FEWER})
         plain.append(made_by(context, {}))
         named.append(made_by(context, {"max_tokens": DEFAULT_MAX_TOKENS}))
         if plain[-1][1] == named[-1][1]:

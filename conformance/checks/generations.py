@@ -17,8 +17,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 PROMPTS = ("Once upon a time", "The history of the old town begins with", "a b c")
-# The first edition in which the piece is also the first of the sequences, a prompt is long, and
-# texts are longer than the default.
+# The first edition in which the piece is also the first of the sequences, a prompt is long,
+# texts are longer than the default, and one follows another that a stop sequence has ended.
 TURNED_SINCE = 4
 # No model says this.
 NEVER = "\u241fnever\u241f"
@@ -109,6 +109,27 @@ def inference_stops_exactly(context: Context) -> None:
             context.fails("NA-INF-041", why, whole, ended)
         elif seen and seen[-1][3] >= seen[-1][1]:
             context.holds("NA-INF-041", seen[-1][0], seen[-1][2])
+    if context.edition >= TURNED_SINCE:
+        _judge_after_stop(context, body, text[len(text) // 3 :][:3])
+
+
+def _judge_after_stop(context: Context, body: dict[str, Json], stop: str) -> None:
+    """Rule on a text without stop sequences that follows one that a sequence has ended."""
+    seen: list[tuple[int, int, int]] = []
+    for _ in range(TRIES):
+        bodies = ({**body, "stop": [stop]}, body, body)
+        shown = [context.infer(each) for each in bodies]
+        made = [(answer.json_object() or {}).get("tokens_generated") for answer in shown]
+        ended, after, whole = (int(count) if is_int(count) else 0 for count in made)
+        if not 0 < ended < whole or after > ended:
+            break
+        seen.append((ended, after, whole))
+    else:
+        if len({*seen}) == 1:
+            why = (
+                f"{seen[0][1]} tokens after a text that {brief(stop)} has ended, then {seen[0][2]}"
+            )
+            context.fails("NA-INF-041", why, *shown)
 
 
 def _resembling(text: str) -> list[str]:

@@ -7,6 +7,7 @@ Invariants: no passive rule of the node API judges these answers; a text costs a
 tokens; a server that cannot answer now (402, 429, 503) leaves a rule unclear.
 """
 
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
@@ -190,12 +191,17 @@ def openai_keys(context: Context) -> None:
 
 @requirement("OA-AUTH-002")
 def openai_keys_generating(context: Context) -> None:
-    """POST a chat and a completion of one token with a key that is not valid."""
+    """POST a chat and a completion of one token with a key that is not valid, also as streams."""
     if ask(context, "GET", MODELS, credential=ANONYMOUS).ok:
         raise Skipped("the server answers without a key")
     name = model_of(context)
-    for path, body in ((CHATS, CHAT), (TEXTS, {"prompt": "Hello"})):
+    generating: tuple[tuple[str, dict[str, Json]], ...] = (
+        (CHATS, CHAT), (TEXTS, {"prompt": "Hello"}),
+    )  # fmt: skip
+    for (path, body), stream in product(generating, (False, True)):
         request: dict[str, Json] = {"model": name, **body, "max_tokens": 1}
+        if stream:
+            request["stream"] = True
         answer = ask(context, "POST", path, request, credential=NOT_A_KEY)
         if answer.status in NOT_NOW:
             context.unclear("OA-AUTH-002", f"status {answer.status}", answer)

@@ -47,11 +47,13 @@ FAILURES = ("INTERNAL", "UNKNOWN", "UNIMPLEMENTED")
 GRADIENT_SINCE = 4
 # The first edition in which bytes that are no message are sent to more than one operation.
 PINGED_SINCE = 4
-# The first edition in which the declared token is tried without its last letter and in quotes, and
-# many requests are sent with it at the same time, and on each route.
+# The first edition in which the declared token is tried without its last letter, with another one,
+# in quotes and in a list, and many requests are sent with it at the same time, and on each route.
 CUT_SINCE = 4
 # The first edition in which the answers to a pass are counted.
 PASSED_SINCE = 4
+# Letters that begin with two ones in base64; the other bits of a last letter may mean nothing.
+_LAST_QUARTER = "wxyz0123456789-_+/"
 POSTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 TIMES, MORE_TIMES, AT_ONCE = 12, 30, 4
 
@@ -74,14 +76,17 @@ def guards_resembling(context: Context) -> None:
     control = context.api("GET", CONFIG.path, credential=context.target.valid)
     if not control.ok:
         raise Skipped(f"the declared token is answered with {control.status}")
-    half = len(token) // 2
+    half, last = len(token) // 2, "A" if token[-1:] in _LAST_QUARTER else "z"
+    later = context.edition >= CUT_SINCE
     for other, shown in (
         (f"{token}-not-this-one", "$TOKEN-not-this-one"),
         (f"not-this-one-{token}", "not-this-one-$TOKEN"),
         (token[:half], f"$(printf %.{half}s $TOKEN)"),
         (token.swapcase(), "$(printf %s $TOKEN | tr a-zA-Z A-Za-z)"),
-        (token[:-1] if context.edition >= CUT_SINCE else "", "${TOKEN%?}"),
-        (f'"{token}"' if context.edition >= CUT_SINCE else "", '\\"$TOKEN\\"'),
+        (token[:-1] if later else "", "${TOKEN%?}"),
+        (token[:-1] + last if later else "", f"${{TOKEN%?}}{last}"),
+        (f'"{token}"' if later else "", '\\"$TOKEN\\"'),
+        (f"not-this-one,{token}" if later else "", "not-this-one,$TOKEN"),
     ):
         if other and other not in known:
             answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))

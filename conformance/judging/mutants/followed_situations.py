@@ -7,7 +7,7 @@ pages, for one account or for odd amounts. A fourth stranger's node has shown th
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, events, inference, on
-from conformance.judging.mutants.openai import TEXTS, becoming
+from conformance.judging.mutants.openai import CHATS, TEXTS, becoming
 from conformance.judging.toy.answers import Asked, Response, error
 
 API = "/api/v1"
@@ -183,9 +183,55 @@ class StreamedDear:
                 response.json["balances"][key] -= self.more.get(account, 0.0)
 
 
+class LastLetter:
+    """A node that compares tokens without their last letters."""
+
+    def __init__(self) -> None:
+        self.known = set[str]()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Learn a token that is served, and serve what differs from it in the last letter."""
+        token = (asked.authorization or "")[:-1]
+        if asked.path == CONFIG and asked.method == "GET":
+            if response.status == 200:
+                self.known.add(token)
+            served(401, response, token in self.known, {"node": {}})
+
+
+def listed(asked: Asked, response: Response) -> None:
+    """Serve whoever has a comma in the token."""
+    served(401, response, asked.path == CONFIG and "," in (asked.authorization or ""), {"node": {}})
+
+
+class Remembering:
+    """A node whose texts are as long as the one before, unless the request says how long."""
+
+    def __init__(self, key: str) -> None:
+        """The ``key`` of the body says it."""
+        self.key = key
+        self.made: int | None = None
+
+    def __call__(self, body: Any, response: Response) -> None:
+        """Take over how many tokens there were, once."""
+        made = response.json["tokens_generated"]
+        if self.key in body:
+            self.made = made
+        elif self.made is not None:
+            usage, made = response.json["usage"], min(made, self.made)
+            response.json["tokens_generated"] = usage["completion_tokens"] = made
+            usage["total_tokens"] = usage["prompt_tokens"] + made
+            self.made = None
+
+
 def older_round(response: Response) -> None:
     """Be of the round before."""
     response.json["round"] -= 1
+
+
+def streamed_to_strangers(asked: Asked) -> bool:
+    """Return whether this is a chat in pieces, with a key that is not valid."""
+    stream = isinstance(asked.body, dict) and asked.body.get("stream") is True
+    return asked.path == CHATS and stream and not asked.authorized
 
 
 HTTP: list[tuple[str, Http]] = [
@@ -193,7 +239,11 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-058", on("/api/model/checkpoint.json", older_round)),
     ("NA-AUTH-001", long_tokens),
     ("NA-AUTH-001", later_pages),
+    ("NA-AUTH-021", LastLetter()),
+    ("NA-AUTH-021", listed),
     ("NA-AUTH-022", SeventhRefused()),
+    ("NA-INF-035", inference(Remembering("max_tokens"))),
+    ("NA-INF-041", inference(Remembering("stop"))),
     ("NA-QUERY-004", path_with_query),
     ("NA-WALLET-001", rounded),
     ("NA-WALLET-039", UnitsFree()),
@@ -203,6 +253,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-114", single_rate),
     ("NA-PATCH-109", bare_word),
     ("OA-AUTH-002", becoming(200, lambda asked: asked.path == TEXTS and not asked.authorized, {})),
+    ("OA-AUTH-002", becoming(200, streamed_to_strangers, {})),
 ]
 GRPC: list[tuple[str, Grpc]] = [
     ("GR-CODE-015", too_new),
