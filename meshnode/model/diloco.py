@@ -1,4 +1,4 @@
-"""The outer step of DiLoCo: combines many pseudo-gradients into one update (interface 1 and 2.3).
+"""Many pseudo-gradients are combined into one (interface 1 and 2.3).
 
 Terms: a *pseudo-gradient* is the anchor minus the weights after a node's inner steps; a *rule*
 combines many into one. A *Byzantine* node may send anything.
@@ -61,64 +61,6 @@ class Rule(StrEnum):
     KRUM = "krum"
     MEAN = "mean"
     """Not robust: a single Byzantine contribution can change it at will."""
-
-
-@dataclass(frozen=True, slots=True)
-class OuterStep:
-    """Nesterov momentum on the anchor."""
-
-    learning_rate: float = 0.7
-    momentum: float = 0.9
-
-    def apply(
-        self, anchor: Gradients, velocity: Gradients, gradient: Gradients
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the new anchor and the new velocity. The arguments are not modified.
-
-        An empty velocity is zero, and without momentum the new one is empty.
-        """
-        if not self.momentum:
-            return {n: v.sub(gradient[n] * self.learning_rate) for n, v in anchor.items()}, {}
-        weights, velocities = {}, {}
-        for name, value in anchor.items():
-            moved = gradient[name]
-            if velocity:
-                moved = velocity[name].mul(self.momentum).add(moved)
-            ahead = moved.mul(self.momentum).add(gradient[name])
-            velocities[name] = moved
-            weights[name] = value.sub(ahead.mul(self.learning_rate))
-        return weights, velocities
-
-
-DENSE_STEP = OuterStep()
-SPARSE_STEP = OuterStep(learning_rate=1.0, momentum=0.0)
-"""For sparse contributions that are mostly feedback, which does what momentum would do."""
-HALF_STEP = OuterStep(learning_rate=0.5, momentum=0.9)
-"""For sparse contributions that send half of their values, or more."""
-STEPS = (DENSE_STEP, SPARSE_STEP, HALF_STEP)
-MOST_SENT = 0.5
-"""The share of its values from which on a contribution is not mostly feedback."""
-
-
-def step_of(contributions: Sequence[Contribution]) -> OuterStep:
-    """The outer step for a set (decision 0248), one of ``STEPS``.
-
-    Without a sparse contribution it is that of the DiLoCo paper. With one it goes by the share of
-    its values that a contribution sends, the lower median of the set.
-    """
-    if not is_sparse(contributions):
-        return DENSE_STEP
-    shares = sorted(map(share_sent, contributions))
-    return HALF_STEP if shares[(len(shares) - 1) // 2] >= MOST_SENT else SPARSE_STEP
-
-
-def share_sent(contribution: Contribution) -> float:
-    """The share of its values that a contribution sends."""
-    sent = whole = 0
-    for tensor in contribution.values():
-        sent += (tensor.values if isinstance(tensor, SparseTensor) else tensor).numel()
-        whole += tensor.numel()
-    return sent / whole
 
 
 def tolerated(count: int) -> int:

@@ -17,16 +17,10 @@ from pathlib import Path
 from torch import Tensor
 
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import (
-    Contribution,
-    Rule,
-    aggregate,
-    clips,
-    dense,
-    step_of,
-)
+from meshnode.model.diloco import Contribution, Rule, aggregate, clips, dense
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import facts_of_tensors, hash_of_tensors
+from meshnode.model.outer_step import step_of
 from meshnode.model.training import (
     Batch,
     Evaluation,

@@ -9,16 +9,21 @@ from hypothesis import strategies as st
 
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.diloco import (
-    DENSE_STEP,
-    HALF_STEP,
-    SPARSE_STEP,
-    OuterStep,
     Rule,
     SparseTensor,
     aggregate,
     scales_of,
-    step_of,
     tolerated,
+)
+from meshnode.model.outer_step import (
+    APART_STEP,
+    DENSE_STEP,
+    HALF_STEP,
+    LEAST_AGREEMENT,
+    SPARSE_STEP,
+    OuterStep,
+    agreement,
+    step_of,
 )
 
 VALUES = st.floats(-1e3, 1e3, width=32)
@@ -61,6 +66,50 @@ def test_most_of_a_set_decides_on_the_step() -> None:
     assert step_of([sending(1), sending(2), dense]) == SPARSE_STEP
     # The share is that of all tensors together.
     assert step_of([{"v": torch.ones(2)} | sending(3)]) == HALF_STEP
+
+
+def turned(cosine: float, seed: int = 0) -> dict[str, SparseTensor | torch.Tensor]:
+    """Return a contribution that has this cosine with ``{"w": 1 0}`` repeated."""
+    pair = torch.tensor([cosine, (1 - cosine**2) ** 0.5])
+    return {"w": pair.repeat(50), "v": pair.repeat(3).reshape(3, 2) * (seed + 1)}
+
+
+def test_contributions_that_agree_little_take_a_calm_step() -> None:
+    straight = turned(1.0)
+    assert agreement([straight]) == 1.0
+    for cosine, step in ((0.5, DENSE_STEP), (0.4, DENSE_STEP), (0.3, APART_STEP), (-1, APART_STEP)):
+        assert agreement([straight, turned(cosine)]) == pytest.approx(cosine, abs=1e-6)
+        assert step_of([straight, turned(cosine)]) == step
+    # Those that send half of their values, too; but not those that are mostly feedback.
+    first = SparseTensor((8,), torch.arange(4), torch.ones(4))
+    second = SparseTensor((8,), torch.arange(3, 7), torch.ones(4))
+    assert step_of([{"w": first}, {"w": second}]) == APART_STEP
+    third = SparseTensor((8,), torch.arange(4, 7), torch.ones(3))
+    assert step_of([{"w": first}, {"w": third}]) == SPARSE_STEP
+
+
+@given(st.integers(3, 10), st.integers(0, 1000))
+def test_liars_cannot_make_honest_contributions_seem_to_disagree(count: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    honest = [
+        {"w": 1 + torch.randn(500, generator=random)} for _ in range(count - tolerated(count))
+    ]
+    lies = [{"w": -1e3 * torch.randn(500, generator=random)} for _ in range(tolerated(count))]
+    together = agreement([*honest, *lies])
+    assert together >= min(agreement([a, b]) for a in honest for b in honest if a is not b) - 1e-9
+    assert step_of([*honest, *lies]) == DENSE_STEP
+
+
+def test_a_part_of_a_large_contribution_tells_its_agreement() -> None:
+    random = torch.Generator().manual_seed(1)
+    shared = torch.randn(3000, 1000, generator=random)
+    two = [{"w": shared + torch.randn(3000, 1000, generator=random)} for _ in range(2)]
+    assert agreement(two) == pytest.approx(0.5, abs=0.01)
+    flat = [one["w"].flatten() for one in two]
+    sent = torch.arange(0, 3_000_000, 3)
+    thirds = [{"w": SparseTensor((3000, 1000), sent, one[sent])} for one in flat]
+    assert agreement(thirds) == pytest.approx(0.5, abs=0.02)
+    assert 0.2 < LEAST_AGREEMENT < 0.5
 
 
 def test_rules_by_hand() -> None:

@@ -11,9 +11,10 @@ import safetensors.torch
 
 from meshnode.domain.training.position import PipelineVersion
 from meshnode.domain.training.weighting import weights_of
-from meshnode.model.diloco import OuterStep, Rule, aggregate
+from meshnode.model.diloco import Rule, aggregate
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import TensorFacts, facts_of_tensors, hash_of_tensors
+from meshnode.model.outer_step import step_of
 from meshnode.model.trained_model import Anchor
 from meshnode.model.weights import checkpoint_tensors
 from meshnode.services.gradient_values import PackedGradients
@@ -63,7 +64,7 @@ def outer_step(model: Path, messages: list[pb.GossipGradientRequest]) -> Anchor:
     sets = [PackedGradients(message.layer_gradients, shapes) for message in ordered]
     counts = weights_of([message.batch_size for message in ordered])
     combined = aggregate(Rule.TRIMMED_MEAN, sets, weights=counts)
-    return Anchor.of(*OuterStep().apply(weights, {}, combined))
+    return Anchor.of(*step_of(sets).apply(weights, {}, combined))
 
 
 def kept_layers(node: Node, anchor: Anchor) -> set[str]:

@@ -37,9 +37,10 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.position import Place, Position, version_in
 from meshnode.model.checkpoint import VELOCITY
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import STEPS, Rule, SparseTensor, aggregate, dense
+from meshnode.model.diloco import Rule, SparseTensor, aggregate, dense
 from meshnode.model.feedback import FeedbackUnreadable, contribute
 from meshnode.model.manifest import TensorFacts, facts_of_tensors
+from meshnode.model.outer_step import STEPS
 from meshnode.model.weights import checkpoint_views
 from meshnode.services.gradient_values import PackedGradients, check_gradients, packed, unpacked
 from meshnode.services.shards.exchange_files import ExchangeFiles, Shapes, Tensors

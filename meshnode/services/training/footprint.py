@@ -30,9 +30,10 @@ from meshnode.config import TrainingConfig
 from meshnode.domain.units import MEBIBYTE
 from meshnode.model.checkpoint import MAX_BYTES
 from meshnode.model.config import DecoderConfig
-from meshnode.model.diloco import MOST_SENT, WINDOW
+from meshnode.model.diloco import WINDOW
 from meshnode.model.loading import BYTES_PER_WEIGHT
 from meshnode.model.manifest import parts_of
+from meshnode.model.outer_step import MOST_SENT
 from meshnode.services.shards.graphs import graph_bytes
 from meshnode.services.training.fetching import MAX_HOLDERS
 from meshnode.services.training.gossip import MAX_SENDS

@@ -24,8 +24,9 @@ from meshnode.domain.training.position import PipelineVersion
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.anchor_pieces import CONTENTS, Contents, Unit, momentum_of
 from meshnode.model.data import TokenData
-from meshnode.model.diloco import STEPS, scales_of, step_of
+from meshnode.model.diloco import scales_of
 from meshnode.model.manifest import TensorFacts, hash_of_tensors
+from meshnode.model.outer_step import STEPS, step_of
 from meshnode.model.trained_model import Anchor
 from meshnode.model.transfer import FIELD
 from meshnode.services.gradient_values import PackedGradients, Shapes

@@ -16,11 +16,12 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.agreement import WeightsVersion
 from meshnode.domain.training.position import Position
 from meshnode.model.decoder import Decoder
-from meshnode.model.diloco import STEPS, Rule, aggregate, scales_of, step_of
+from meshnode.model.diloco import Rule, aggregate, scales_of
 from meshnode.model.feedback import contribute
 from meshnode.model.loading import load_model
 from meshnode.model.manifest import parts_of
 from meshnode.model.naming import EMBEDDING
+from meshnode.model.outer_step import STEPS, step_of
 from meshnode.model.trained_model import Anchor, hash_of
 from meshnode.model.weights import checkpoint_tensors, checkpoint_views
 from meshnode.services.gradient_values import PackedGradients, packed, unpacked
@@ -300,7 +301,7 @@ async def test_what_does_not_fit_changes_nothing(model: Path, tmp_path: Path) ->
         ("apply", {**one, "weights": [1.5]}),
         ("apply", {**one, "weights": [float("nan")]}),
         ("apply", {**one, "weights": [1.0, 1.0]}),
-        ("apply", {**one, "step": 3}),
+        ("apply", {**one, "step": 4}),
         ("apply", {**one, "step": -1}),
         ("keep", {"version": "0", "name": SECOND}),
         ("piece", {"version": "0", "name": "model.norm.weight", "first_row": 9, "stop_row": 3}),
