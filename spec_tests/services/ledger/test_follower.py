@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -318,43 +321,71 @@ def test_replaying_a_chain_gives_its_root(steps: list[list[tuple[Any, ...]]]) ->
         again.close()
 
 
+@dataclass
 class _QuietChain:
-    """A ledger that has all blocks of its source, which makes none; it notes when it is asked."""
+    """A ledger together with its source, which makes empty blocks; it notes when it is asked."""
 
-    chain_id, height, name = "quiet", 1, "http://quiet"
-    catching_up = False
-
-    def __init__(self) -> None:
-        self.arrived = trio.Event()
-        self.waiting = 0
-        self.asked: list[float] = []
+    every_s: float
+    chain_id: str = "quiet"
+    name: str = "http://quiet"
+    height: int = 1
+    waiting: int = 0
+    catching_up: bool = False
+    arrived: trio.Event = field(default_factory=trio.Event)
+    asked: list[float] = field(default_factory=list)
+    behind: int = 0
+    began: float = field(default_factory=trio.current_time)
 
     def report(self, trouble: str, *, refusing: bool = False) -> None:
         assert not trouble
 
-    async def block(self, height: int) -> SyncInfo:
-        return SyncInfo(self.chain_id, height, hash=bytes(32))
+    async def block(self, height: int) -> SimpleNamespace:
+        return SimpleNamespace(hash=bytes(32), transactions=(), header=height, last_commit="")
+
+    async def commit(self, height: int) -> tuple[int, str]:
+        return height, ""
+
+    async def take_block(self, block: SimpleNamespace, commit: str) -> None:
+        self.height = block.header
 
     async def status(self) -> SyncInfo:
-        self.asked.append(trio.current_time())
-        return SyncInfo(self.chain_id, self.height, hash=bytes(32))
+        self.asked.append(trio.current_time() - self.began)
+        tip = 1 + int(self.asked[-1] / self.every_s)
+        self.behind = max(self.behind, tip - self.height)
+        return SyncInfo(self.chain_id, tip, hash=bytes(32))
+
+    def pauses(self) -> list[float]:
+        return [after - before for before, after in pairwise(self.asked)]
+
+
+@asynccontextmanager
+async def _followed(every_s: float) -> AsyncIterator[_QuietChain]:
+    chain: Any = _QuietChain(every_s)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(follower.run_follower, chain, chain, poll_s=1.0))
+        await trio.sleep(299.5)
+        yield chain
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_quiet_chain_is_asked_more_and_more_seldom(autojump_clock: object) -> None:
-    quiet: Any = _QuietChain()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(follower.run_follower, quiet, quiet, poll_s=1.0))
-        await trio.sleep(300)
-        pauses = [after - before for before, after in pairwise(quiet.asked)]
+    # As often as a solo node makes a block.
+    async with _followed(every_s=5.0) as quiet:
+        pauses = quiet.pauses()
         assert pauses == sorted(pauses)
         assert pauses[0] <= 1.2
-        assert pauses[-1] == pytest.approx(5.0)
-        # What went through this node is looked for at once, and until it has come.
-        began = quiet.asked[-1]
+        assert pauses[-1] == pytest.approx(4.0)
+        assert (quiet.height, quiet.behind) == (60, 1)
+        # A transaction that went through this node is looked for until it has come.
+        asked = len(quiet.asked)
         quiet.waiting = 1
         quiet.arrived.set()
         await trio.sleep(10)
-        recent = [at for at in quiet.asked if at > began]
-        assert recent[0] == 300 or recent[0] - began == 1.0
-        assert [after - before for before, after in pairwise(recent)] == [1.0] * (len(recent) - 1)
-        nursery.cancel_scope.cancel()
+        assert quiet.asked[asked] - 299.5 <= 1.0
+        assert quiet.pauses()[asked:] == pytest.approx([1.0] * (len(quiet.asked) - asked - 1))
+
+
+async def test_a_quick_chain_is_never_far_ahead_between_questions(autojump_clock: object) -> None:
+    async with _followed(every_s=1.0) as quick:
+        assert quick.behind <= follower.NEAR
+        assert max(quick.pauses()) <= 2.1
