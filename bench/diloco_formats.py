@@ -7,10 +7,10 @@ and the opinions that they have of each other, which need liars to matter. All r
 the same weights after each round.
 
 Synchronous data parallelism, with the four batches of a step as one and the same learning rates,
-has the same tokens; with ``--alone`` one of the four has a quarter of them. All begin with the same
-weights, of a model that ``meshnode train`` has trained alone for a while, from random weights.
-Each curve is computed by a process of its own, so that all cores have work; losses do not depend on
-how busy they are.
+has the same tokens in the same order; with ``--alone`` one of the four has a quarter of them. All
+begin with the same weights, of a model that ``meshnode train`` has trained alone for a while, from
+random weights. Each curve is computed by a process of its own, so that all cores have work; losses
+do not depend on how busy they are.
 """
 
 from __future__ import annotations
@@ -108,9 +108,10 @@ async def in_rounds(
     nodes = [
         _Node(
             name,
-            Learner(TrainedModel(directory), data, thread, seed=seed, rule=Rule("trimmed_mean")),
+            # A learner begins its order with its seed and the number of its first round.
+            Learner(TrainedModel(directory), data, thread, seed=at ^ 1, rule=Rule("trimmed_mean")),
         )
-        for seed, name in enumerate(names)
+        for at, name in enumerate(names)
     ]
     losses = [await nodes[0].learner.validation_loss()]
     for number in range(1, plan.rounds + 1):
