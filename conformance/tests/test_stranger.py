@@ -49,7 +49,7 @@ def test_a_python_node_lists_what_it_can_be_switched_to(
 def test_the_node_in_go_lists_what_it_can_be_switched_to() -> None:
     subprocess.run(FOURTH.build, cwd=FOURTH.node, check=True)
     lists = FOURTH.lists()
-    assert len(lists["faults"]) == 392
+    assert len(lists["faults"]) == 392 + 152
     assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 112
     assert set(lists["faults"].values()) == KINDS
     assert set(FOURTH.allowed()) <= set(lists["faults"])
