@@ -85,10 +85,13 @@ def judge_server_error(context: Context, ident: str, answer: Answer) -> None:
 def judge_token_refused(context: Context, ident: str, answer: Answer) -> None:
     """Rule on a refusal of the declared token: wrong if another route takes the token."""
     why = f"the declared token is refused with {answer.status}"
+    target, asked = context.target, answer.exchange.request
+    of_second = asked["headers"].get("Authorization") == target.second.shown
+    token = target.second if of_second else target.valid
     for path in SHOWING_THE_TOKEN:
         if answer.exchange.request["url"].partition("?")[0].endswith(path):
             continue
-        other = context.api("GET", path, credential=context.target.valid)
+        other = context.api("GET", path, credential=token)
         if other.ok:
             context.wrong(ident, f"{why}, but GET {path} takes it", answer, other)
             return
