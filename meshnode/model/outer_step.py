@@ -98,6 +98,7 @@ def agreement(contributions: Sequence[Contribution]) -> float:
         return 1.0
     whole = sum(tensor.numel() for tensor in contributions[0].values())
     pace = max(1, whole // COMPARED)
+    # In float64, so that a machine's order of summation can matter only in an exact tie.
     rows = torch.stack([_compared(contribution, pace) for contribution in contributions])
     rows /= rows.norm(dim=1, keepdim=True).clamp_min_(torch.finfo(rows.dtype).tiny)
     pairs = torch.triu_indices(len(rows), len(rows), offset=1)

@@ -68,10 +68,10 @@ def test_most_of_a_set_decides_on_the_step() -> None:
     assert step_of([{"v": torch.ones(2)} | sending(3)]) == HALF_STEP
 
 
-def turned(cosine: float, seed: int = 0) -> dict[str, SparseTensor | torch.Tensor]:
+def turned(cosine: float) -> dict[str, SparseTensor | torch.Tensor]:
     """Return a contribution that has this cosine with ``{"w": 1 0}`` repeated."""
     pair = torch.tensor([cosine, (1 - cosine**2) ** 0.5])
-    return {"w": pair.repeat(50), "v": pair.repeat(3).reshape(3, 2) * (seed + 1)}
+    return {"w": pair.repeat(50), "v": pair.repeat(3).reshape(3, 2)}
 
 
 def test_contributions_that_agree_little_take_a_calm_step() -> None:
