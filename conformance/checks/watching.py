@@ -9,7 +9,7 @@ from datetime import UTC
 
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.history import rows_of
-from conformance.checks.node_reads import METRICS, PROOFS, STATUS, TRANSACTIONS
+from conformance.checks.node_reads import CONFIG, METRICS, PROOFS, STATUS, TRANSACTIONS
 from conformance.checks.node_sanity import STANDS_STILL_S, UPTIME_SLACK_S
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
@@ -23,6 +23,8 @@ from conformance.times import parse_timestamp
 TIMES, PAGE, TRIES = 6, 8, 3
 # The least time between the first reading of the uptime and the last.
 APART_S = 5.0
+# The first edition in which the second account reads what the first one has changed.
+OTHERS_SINCE = 4
 # Histories that are longer are not walked.
 MOST = 1000
 # So many rewards are not all of proofs that the node has forgotten.
@@ -98,11 +100,20 @@ def config_watched(context: Context) -> None:
             if result.get("success") is not True:
                 continue
             shown = [flat(read_config(context)).get(path) for _ in range(TIMES)]
+            if context.edition >= OTHERS_SINCE:
+                shown += _read_by_other(context, path)
             why = f"{path} was set to {brief(value)}, then it is {brief(shown)}"
             context.judge("NA-PATCH-113", all(one == value for one in shown), why, changed)
             break
     finally:
         restore(context, original)
+
+
+def _read_by_other(context: Context, path: str) -> list[Json]:
+    """Return a value of the configuration as the second account reads it, if it may."""
+    answer = context.api("GET", CONFIG.path, credential=context.target.second)
+    document = answer.json_object() if answer.ok else None
+    return lookup(document, path) if document is not None else []
 
 
 @requirement("NA-QUERY-013")

@@ -1,0 +1,283 @@
+"""Interface 2.1, 3, 4.1 and 7.1: transfers, stakes and charges of two accounts, in a drawn order.
+
+Each step is compared with what both accounts had just before it, whatever came before that. As in
+``money``, a step counts only on balances that stood still, and a difference is a violation only if
+it shows three times. A node may pay its operator, so the first account may always get more by the
+fee of a step.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from conformance.checks.auth import INVENTED
+from conformance.checks.money import (
+    EXACT,
+    TRIES,
+    Comparison,
+    Money,
+    eventually,
+    read_money,
+    still,
+)
+from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO, STAKES
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_number
+
+# Below, around and above what other checks send; with few decimals and with many.
+SENT = (0.0004, 0.00321, AMOUNT, 0.0137, 0.099, 0.25, 1.0, 1.25)
+# What a stake may cost beside its amount, which is not said.
+STAKING = 2 * AMOUNT
+# A chain may take seconds for each step; then fewer steps do.
+LONG_ENOUGH_S = 8.0
+# So many steps are drawn after each kind has been once.
+MORE = 4
+SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
+FREE = (0.0, 0.0)
+
+
+@dataclass
+class Moved:
+    """What a step was answered with, and by how much it may change each of the two accounts.
+
+    The least and the most that more is available, for the first and the second account; and how
+    much more the second one has staked, if that is known.
+    """
+
+    what: str
+    answers: list[Answer]
+    available: list[tuple[float, float]]
+    staked: float | None = 0.0
+    told: dict[str, float] = field(default_factory=dict)
+    """What the answer says of the balance of the second account."""
+
+
+Step = Callable[[list[Money]], Moved | None]
+
+
+class Accounts:
+    """The two accounts of a target, and what can be done with them."""
+
+    def __init__(self, context: Context) -> None:
+        """Find the addresses; raise `Skipped` unless there are two."""
+        self.context = context
+        self.of: tuple[Credential, Credential] = (context.target.valid, context.target.second)
+        found = [read_money(context, one).document.get("address") for one in self.of]
+        if context.target.second_token is None or None in found or found[0] == found[1]:
+            raise Skipped("there are no two accounts")
+        self.addresses = found
+        self._source = random.Random(context.target.seed)  # noqa: S311
+        self._least = 0.0
+
+    def steps(self) -> Iterator[Step]:
+        """Draw the steps: each kind once, in any order, then some of them again.
+
+        A step that is made once more is the same again, amounts and all.
+        """
+        kinds: dict[str, Step] = {
+            "first to second": lambda had: self._send(had, 0, 1),
+            "second to first": lambda had: self._send(had, 1, 0),
+            "second to itself": lambda had: self._send(had, 1, 1),
+            "first to itself": lambda had: self._send(had, 0, 0),
+            "stake": self._stake,
+            "unstake": self._unstake,
+            "generation": lambda had: self._generate(had, (1,)),
+            "generations": lambda had: self._generate(had, (0, 1)),
+            "too much": self._too_much,
+            "a stake of a little too much": self._little_too_much,
+            "a token of nobody": self._by_nobody,
+            "a bad body": self._bad_body,
+        }
+        names = self._source.sample(list(kinds), len(kinds))
+        # What is pending makes a difference for what follows it.
+        names += ["stake", *self._source.choices(list(kinds), k=MORE)]
+        for name, seed in [(name, self._source.random()) for name in names]:
+            yield partial(self._from, seed, kinds[name])
+
+    def _from(self, seed: float, step: Step, had: list[Money]) -> Moved | None:
+        self._source = random.Random(seed)  # noqa: S311
+        return step(had)
+
+    def _post(self, path: str, body: Json, account: Credential) -> Answer:
+        if self.context.budget.left < AMOUNT:
+            raise self.context.budget.used_up()
+        return self.context.api("POST", path, credential=account, json_body=body)
+
+    def _send(self, had: list[Money], sender: int, to: int) -> Moved | None:
+        amount = self._source.choice([a for a in SENT if 3 * a < had[sender].available] or [0.0])
+        body: Json = {"to": self.addresses[to], "amount": amount, "memo": MEMO}
+        answer = self._post(SEND, body, self.of[sender]) if amount else None
+        result = answer.json_object() if answer is not None and answer.ok else None
+        if answer is None or result is None or result.get("success") is False:
+            return None
+        named = result.get("from")
+        why = f"from is {brief(named)} for a transfer of {brief(self.addresses[sender])}"
+        self.context.judge("NA-WALLET-013", named in (self.addresses[sender], None), why, answer)
+        shown = result.get("fee")
+        fee = float(shown) if is_number(shown) else 0.0
+        self.context.budget.charge(fee)
+        change = [FREE, FREE]
+        change[sender] = (-amount - fee, -amount - fee)
+        if to == sender:
+            # Itself it costs at most the fee.
+            change[sender] = (-fee, 0.0)
+        else:
+            change[to] = (amount, amount)
+        if sender == 1:
+            change[0] = (change[0][0], change[0][1] + fee)
+        names = ("the first", "the second")
+        what = f"{amount:g} from {names[sender]} account to {names[to] if to != sender else 'it'}"
+        return Moved(f"a transfer of {what}, with a fee of {fee:g},", [answer], change)
+
+    def _stake(self, had: list[Money]) -> Moved | None:
+        for amount in (a for a in STAKES if self._least <= a < had[1].available / 2):
+            if amount > self.context.budget.left:
+                return None
+            # The same with more decimals, where so much was accepted before.
+            odd = round(amount + 0.0137, 4) if self._least else amount
+            answer = self._post(STAKE, {"amount": odd, "duration_days": DAYS}, self.of[1])
+            result = answer.json_object() or {}
+            if answer.ok and result.get("success") is True:
+                self._least = amount
+                self.context.budget.charge(odd)
+                told = {
+                    key: float(found[0]) for key in ("available", "staked")
+                    if (found := lookup(result, f"new_balance.{key}")) and is_number(found[0])
+                }  # fmt: skip
+                change = [(0.0, STAKING), (-odd - STAKING, -odd)]
+                return Moved(f"a stake of {odd:g}", [answer], change, odd, told)
+        return None
+
+    def _unstake(self, had: list[Money]) -> Moved | None:
+        amount = round(min(AMOUNT, had[1].staked / 2), 4)
+        if amount <= EXACT:
+            return None
+        answer = self._post(UNSTAKE, {"amount": amount}, self.of[1])
+        if answer.ok and (answer.json_object() or {}).get("success") is True:
+            # What a part of a stake is free at once is not said.
+            change = [(0.0, STAKING), (-STAKING, amount)]
+            return Moved(f"an unstake of {amount:g}", [answer], change, -amount)
+        return self._refused(f"a refused unstake of {amount:g}", answer)
+
+    def _generate(self, had: list[Money], makers: tuple[int, ...]) -> Moved | None:
+        limits = (5, 12)
+
+        def ask(maker: int) -> Answer:
+            body: Json = {"prompt": "Once upon a time", "max_tokens": limits[maker]}
+            return self.context.infer(body, credential=self.of[maker])
+
+        with ThreadPoolExecutor(len(makers)) as pool:
+            answers = list(pool.map(ask, makers))
+        costs = [0.0, 0.0]
+        for maker, answer in zip(makers, answers, strict=True):
+            cost = lookup(answer.json_object() or {}, "cost.amount")
+            if not answer.ok or not cost or not is_number(cost[0]):
+                return None
+            costs[maker] = float(cost[0])
+        # What is earned by generating goes to somebody, too.
+        change = [(-cost, math.inf) for cost in costs]
+        made = " and ".join(f"{cost:g}" for cost in costs)
+        return Moved(f"generating at the same time, at costs of {made},", answers, change)
+
+    def _refused(self, what: str, answer: Answer) -> Moved | None:
+        inside = answer.ok and (answer.json_object() or {}).get("success") is False
+        if inside or 400 <= answer.status < 500:
+            return Moved(f"{what} (status {answer.status})", [answer], [FREE, FREE])
+        return None
+
+    def _too_much(self, had: list[Money]) -> Moved | None:
+        path = self._source.choice((SEND, STAKE))
+        body = self._body(path, float(math.floor(had[1].available) + EXCESS))
+        return self._refused(f"too much on {path}", self._post(path, body, self.of[1]))
+
+    def _little_too_much(self, had: list[Money]) -> Moved | None:
+        # By less than a unit, and by more than a rounding or a fee.
+        amount = round(had[1].available + 0.4, 2)
+        answer = self._post(STAKE, self._body(STAKE, amount), self.of[1])
+        after = read_money(self.context, self.of[1])
+        income = after.available + after.staked - had[1].available - had[1].staked
+        if answer.ok and after.staked >= had[1].staked + amount - EXACT and income <= EXACT:
+            why = f"a stake of {amount:g} is made of {had[1].available:g} that are available"
+            self.context.fails("NA-ERR-022", why, had[1].answer, answer, after.answer)
+            raise Skipped("the account has staked more than it had")
+        return self._refused("a stake of a little too much", answer)
+
+    def _by_nobody(self, had: list[Money]) -> Moved | None:
+        path = self._source.choice((SEND, STAKE, UNSTAKE))
+        body = self._body(path, max(self._least, AMOUNT))
+        return self._refused(f"{path} with a token of nobody", self._post(path, body, INVENTED))
+
+    def _bad_body(self, had: list[Money]) -> Moved | None:
+        path = self._source.choice((SEND, STAKE, UNSTAKE))
+        good = self._body(path, max(self._least, AMOUNT))
+        key = self._source.choice(sorted(set(good) - {"memo"}))
+        body = {**good, key: self._source.choice(([good[key]], {"value": good[key]}))}
+        account = self._source.choice(self.of)
+        return self._refused(f"{brief(body)} on {path}", self._post(path, body, account))
+
+    def _body(self, path: str, amount: float) -> dict[str, Json]:
+        if path == SEND:
+            return {"to": self.addresses[0], "amount": amount, "memo": MEMO}
+        return {"amount": amount, "duration_days": DAYS} if path == STAKE else {"amount": amount}
+
+
+def _gaps(moved: Moved, had: list[Money], have: list[Money]) -> list[str]:
+    """Return in what the balances differ from what a step may have made of them."""
+    found = list[str]()
+    for name, before, after, (least, most) in zip(
+        ("first", "second"), had, have, moved.available, strict=True
+    ):
+        more = after.available - before.available
+        if not least - EXACT <= more <= most + EXACT:
+            found.append(f"the {name} account has {more:+.6g} available")
+    staked = [have[0].staked - had[0].staked, have[1].staked - had[1].staked]
+    if abs(staked[0]) > EXACT:
+        found.append(f"the first account has {staked[0]:+.6g} staked")
+    if moved.staked is not None and abs(staked[1] - moved.staked) > EXACT:
+        found.append(f"the second account has {staked[1]:+.6g} staked")
+    now = {"available": have[1].available, "staked": have[1].staked}
+    for key, value in moved.told.items():
+        if abs(now[key] - value) > EXACT:
+            found.append(f"new_balance says {value:g} {key}, the balance {now[key]:g}")
+    return found
+
+
+def _follow(context: Context, accounts: Accounts, step: Step, compared: Comparison) -> bool:
+    """Make one step; return whether it could be made, and note what it has changed."""
+    had = still(context, *accounts.of)
+    moved = step(had) if had is not None else None
+    if had is None or moved is None:
+        return had is None
+    seen: list[list[Money]] = []
+
+    def arrived() -> bool:
+        seen.append([read_money(context, one) for one in accounts.of])
+        return not _gaps(moved, had, seen[-1])
+
+    eventually(arrived)
+    gaps = _gaps(moved, had, seen[-1])
+    shown = [*(one.answer for one in had), *moved.answers, *(one.answer for one in seen[-1])]
+    compared.note("NA-WALLET-050", not gaps, f"after {moved.what} {'; '.join(gaps)}", *shown)
+    return True
+
+
+@requirement("NA-WALLET-050", "NA-WALLET-013", "NA-ERR-022")
+def mixed_money(context: Context) -> None:
+    """POST transfers, stakes, generations and bad requests of two accounts in a drawn order."""
+    accounts, began = Accounts(context), time.monotonic()
+    for step in accounts.steps():
+        compared = Comparison(context)
+        for _ in range(TRIES + 1):
+            if not _follow(context, accounts, step, compared) or compared.clean:
+                break
+        compared.conclude()
+        if time.monotonic() - began > LONG_ENOUGH_S:
+            break

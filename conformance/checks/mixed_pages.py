@@ -1,0 +1,107 @@
+"""Interface 4.1: pages of the history with drawn limits and offsets, with one of them or with both.
+
+The largest limit is not shown, so that a page may be shorter than its limit where no page so long
+has been seen. A page counts only if the whole was the same before it and after it.
+"""
+
+import random
+from collections.abc import Iterator
+
+from conformance.checks.history import rows_of
+from conformance.checks.money import TRIES
+from conformance.checks.node_reads import TRANSACTIONS
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.registry import requirement
+from conformance.strictjson import brief, is_int
+
+# Entries of one page of the whole, and the most that is read of a history.
+PAGE, MOST = 10, 120
+DRAWS = 6
+Query = dict[str, object]
+
+
+def _page(context: Context, account: Credential, query: Query) -> tuple[Answer, list[str], int]:
+    """Read a page: its answer, the ids on it, and its total."""
+    answer = context.api("GET", TRANSACTIONS.path, credential=account, query=query or None)
+    document = answer.json_object() if answer.ok else None
+    total = (document or {}).get("total")
+    if document is None or not is_int(total):
+        raise Skipped(f"GET /wallet/transactions was answered with status {answer.status}")
+    return answer, [str(row.get("id")) for row in rows_of(document)], int(total)
+
+
+def _whole(context: Context, account: Credential) -> list[str]:
+    """Read all pages; raise `Skipped` if they are not as long as they should be."""
+    found, total = list[str](), 1
+    while len(found) < min(total, MOST):
+        _, rows, total = _page(context, account, {"limit": PAGE, "offset": len(found)})
+        if len(rows) < min(PAGE, total - len(found)):
+            raise Skipped(f"a page of {PAGE} has {len(rows)} entries of {total}")
+        found += rows
+    if total > MOST:
+        raise Skipped(f"the history has {total} entries")
+    return found
+
+
+def _draws(context: Context, total: int) -> Iterator[Query]:
+    source = random.Random(context.target.seed)  # noqa: S311
+    for at in range(DRAWS):
+        # At the ends, and between them.
+        offset = source.choice((1, total // 2, total - 1, total, total + 1))
+        limit = source.choice((1, 2, 3, 7, PAGE, total, total + 1))
+        # One in three has no limit, and one in three no offset.
+        query: Query = {"limit": limit, "offset": max(offset, 0)}
+        if at % 3 < 2:
+            query.pop(("limit", "offset")[at % 3])
+        yield query
+
+
+def _fault(query: Query, whole: list[str], rows: list[str], total: int) -> str | None:
+    start, limit = int(str(query.get("offset", 0))), query.get("limit")
+    expected = whole[start : start + len(rows)]
+    most = min(len(whole) - start, int(str(limit))) if limit is not None else None
+    if total != len(whole):
+        return f"total is {total} of {len(whole)} entries"
+    if rows != expected:
+        at = next(at for at, row in enumerate(rows) if expected[at : at + 1] != [row])
+        return f"entry {at} is {brief(rows[at])}, not {brief(expected[at : at + 1])}"
+    if most is not None and len(rows) > max(most, 0):
+        return f"it has {len(rows)} entries"
+    # So many entries have been seen on a page, so that they fit on one.
+    least = min(most, PAGE) if most is not None else min(len(whole) - start, 1)
+    return f"it has {len(rows)} entries of {len(whole)}" if len(rows) < least else None
+
+
+@requirement("NA-QUERY-018")
+def mixed_pages(context: Context) -> None:
+    """GET pages of the history with drawn limits and offsets, and compare each with the whole."""
+    for account in dict.fromkeys((context.target.valid, context.target.second)):
+        turned = 0
+        for _ in range(TRIES):
+            whole = _whole(context, account)
+            shown = [_page(context, account, query) for query in _draws(context, len(whole))]
+            after = _whole(context, account)
+            if after == whole:
+                _judge(context, whole, shown)
+                break
+            turned += sorted(after) == sorted(whole)
+        else:
+            if turned < TRIES:
+                raise Skipped("the history is growing")
+            why = f"the same {len(whole)} entries change places from one reading to the next"
+            context.fails("NA-QUERY-018", why, *(answer for answer, _, _ in shown))
+
+
+def _judge(context: Context, whole: list[str], shown: list[tuple[Answer, list[str], int]]) -> None:
+    """Rule on drawn pages of the account whose whole history this is."""
+    wrong = list[tuple[str, Answer]]()
+    for query, (answer, rows, total) in zip(_draws(context, len(whole)), shown, strict=True):
+        fault = _fault(query, whole, rows, total)
+        if fault is not None:
+            wrong.append((f"in the page of {query} {fault}", answer))
+    if wrong:
+        context.fails("NA-QUERY-018", wrong[0][0], *(answer for _, answer in wrong))
+    elif whole:
+        context.holds("NA-QUERY-018", *(answer for answer, _, _ in shown))

@@ -1,0 +1,172 @@
+"""Interface 4.1 and 6: texts that are asked for with several parameters at once.
+
+Which parameters go together is drawn, with the seed of the run. Every text is held against the one
+that the same prompt has by itself, and only where the node has repeated that text each time.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from conformance.checks.effects import PROMPT
+from conformance.checks.money import TRIES
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.passive.events import tokens_of
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+# Tokens of the text that is taken apart, and of those that are asked for.
+WHOLE = 32
+FEWER = (4, 9, 17, WHOLE)
+DRAWS = 9
+# The longest piece of the text that is a stop sequence.
+PIECE = 7
+# The parameters that are drawn.
+ASKED = ("max_tokens", "stop", "stream")
+# No model says this.
+NEVER = ("\u241fnever\u241f", "\u241fneither")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A request for the text, and who makes it."""
+
+    limit: int | None
+    stops: tuple[str, ...]
+    stream: bool
+    account: Credential
+
+    @property
+    def body(self) -> dict[str, Json]:
+        """Its body, without what it leaves to the defaults."""
+        body: dict[str, Json] = {"prompt": PROMPT, "temperature": 0}
+        if self.limit is not None:
+            body["max_tokens"] = self.limit
+        if self.stops:
+            body["stop"] = list(self.stops)
+        if self.stream:
+            body["stream"] = True
+        return body
+
+
+def letters(text: str) -> str:
+    """Return what a text and a stream of it have in common.
+
+    Spaces between tokens may be left to the reader, and the bytes of half a letter to nobody.
+    """
+    return "".join(text.replace("\ufffd", "").split())
+
+
+def _text(context: Context, drawn: Drawn) -> tuple[Answer, str]:
+    """Return the letters of an answer; raise `Skipped` if it has none."""
+    answer = context.infer(drawn.body, credential=drawn.account)
+    found = (answer.json_object() or {}).get("text")
+    if drawn.stream and answer.json_object() is None:
+        found = "".join(map(str, tokens_of(answer)))
+    if not answer.ok or not isinstance(found, str):
+        raise Skipped(f"POST /inference was answered with status {answer.status}")
+    return answer, letters(found.removeprefix(PROMPT))
+
+
+def _draws(context: Context, text: str) -> Iterator[Drawn]:
+    """Draw requests, with pieces of the text as stop sequences."""
+    source = random.Random(context.target.seed)  # noqa: S311
+    accounts = [context.target.valid]
+    if context.target.second_token is not None:
+        accounts.append(context.target.second)
+    for at in range(DRAWS):
+        stops = list[str]()
+        for _ in range(source.choice((0, 1, 1, 2, 3))):
+            start = source.randrange(len(text))
+            piece = text[start : start + source.randint(1, PIECE)]
+            if piece.strip():
+                stops.append(piece)
+        if source.random() < 0.4:
+            stops.insert(source.randint(0, len(stops)), source.choice(NEVER))
+        # Few are as long as the default, which costs.
+        limit = None if at % 4 == 3 else source.choice(FEWER)
+        # Every second one is a stream, and the first of them is of the whole text.
+        stream, account = at % 2 == 0, source.choice(accounts)
+        unlike = tuple(dict.fromkeys(stops)) if at else ()
+        yield Drawn(limit if at else WHOLE, unlike, stream, account)
+
+
+def endings(text: str, stops: tuple[str, ...]) -> set[str]:
+    """Return the letters of the texts that may be left where these sequences end the text.
+
+    Whether the sequence itself is left is not said. Of sequences that lie across one another
+    the first that begins may end the text, or the first that is complete.
+    """
+    found = [(text.find(stop), text.find(stop) + len(stop)) for stop in stops if stop in text]
+    if not found:
+        return {letters(text)}
+    first = min(end for _, end in found)
+    cuts = {cut for start, end in found if start < first for cut in (start, end)}
+    return {letters(text[:cut]) for cut in cuts}
+
+
+def fault_of(drawn: Drawn, whole: str, found: str) -> str | None:
+    """Return what is wrong with the letters of an answer, given the whole text.
+
+    A text of fewer tokens ends somewhere; one of more goes on as the whole one, if nothing ends it.
+    """
+    wanted = endings(whole, drawn.stops)
+    longest = max(wanted, key=len)
+    if drawn.limit is None and longest == letters(whole):
+        held = found.startswith(longest)
+    elif drawn.limit is not None and drawn.limit < WHOLE:
+        held = longest.startswith(found)
+    else:
+        held = found in wanted
+    if held:
+        return None
+    if longest.startswith(found):
+        return "ends too early"
+    if found.startswith(longest):
+        return "goes on after a stop sequence"
+    # Another text altogether may be meant, but not the same letters in another order.
+    turned = any(sorted(found) == sorted(one[: len(found)]) for one in (longest, letters(whole)))
+    return "has its letters in another order" if turned else None
+
+
+@requirement("NA-INF-043")
+def mixed_texts(context: Context) -> None:
+    """POST /inference with drawn parameters beside one another, and compare with the whole text."""
+    plain = Drawn(WHOLE, (), stream=False, account=context.target.valid)
+    first = context.infer(plain.body)
+    text = (first.json_object() or {}).get("text")
+    if not first.ok or not isinstance(text, str) or len(text) < 4 * PIECE:
+        raise Skipped("no text to take apart")
+    whole = text.removeprefix(PROMPT)
+    before = plain
+    for drawn in _draws(context, whole):
+        wrong = list[tuple[str, str, Answer, Answer]]()
+        for at in range(TRIES):
+            if at:
+                # What a node keeps of a request shows in the one that follows it.
+                context.infer(before.body, credential=before.account)
+            answer, found = _text(context, drawn)
+            fault = fault_of(drawn, whole, found)
+            if fault is None:
+                break
+            again, now = _text(context, plain)
+            if now != letters(whole):
+                # It may keep something of this one, too.
+                again, now = _text(context, plain)
+            if now != letters(whole):
+                raise Skipped("texts with temperature 0 are not always the same")
+            wrong.append((fault, found, answer, again))
+        if len(wrong) < TRIES:
+            context.holds("NA-INF-043", first, answer)
+        elif len({found for _, found, _, _ in wrong}) == 1:
+            fault, found, answer, again = wrong[-1]
+            asked, former = (_parameters(one) for one in (drawn, before))
+            why = f"with {asked}, after {former}, the text {fault}: {brief(found)}"
+            context.fails("NA-INF-043", f"{why} of {brief(whole)}", again, answer)
+        before = drawn
+
+
+def _parameters(drawn: Drawn) -> str:
+    return brief({key: value for key, value in drawn.body.items() if key in ASKED})
