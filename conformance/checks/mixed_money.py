@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from conformance.checks.auth import INVENTED
+from conformance.checks.history import newest
 from conformance.checks.money import (
     EXACT,
     TRIES,
@@ -60,6 +61,22 @@ class Moved:
     """What the answer says of the balance of the second account."""
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A transfer that was made: who of the two has sent it, to whom, and how much."""
+
+    sender: int
+    to: str
+    amount: float
+    fee: float
+    answer: Answer
+
+    @property
+    def ident(self) -> Json:
+        """The transaction_id of its result."""
+        return (self.answer.json_object() or {}).get("transaction_id")
+
+
 Step = Callable[[list[Money]], Moved | None]
 
 
@@ -74,6 +91,7 @@ class Accounts:
         if context.target.second_token is None or None in found or found[0] == found[1]:
             raise Skipped("there are no two accounts")
         self.addresses = found
+        self.sent = list[Sent]()
         self._source = random.Random(context.target.seed)  # noqa: S311
         self._least = 0.0
 
@@ -131,6 +149,7 @@ class Accounts:
             change[sender] = (-fee, 0.0)
         else:
             change[to] = (amount, amount)
+        self.sent.append(Sent(sender, str(self.addresses[to]), amount, fee, answer))
         if sender == 1:
             change[0] = (change[0][0], change[0][1] + fee)
         names = ("the first", "the second")
@@ -269,7 +288,36 @@ def _follow(context: Context, accounts: Accounts, step: Step, compared: Comparis
     return True
 
 
-@requirement("NA-WALLET-050", "NA-WALLET-013", "NA-ERR-022")
+def _judge_history(context: Context, accounts: Accounts) -> None:
+    """Look for each transfer among the newest entries of whoever has sent it."""
+    for at, account in enumerate(accounts.of):
+        answer, document, rows = newest(context, account)
+        total = (document or {}).get("total")
+        for sent in (one for one in accounts.sent if one.sender == at):
+            listed = [row for row in rows if row.get("id") == sent.ident]
+            if not isinstance(sent.ident, str) or (not listed and total != len(rows)):
+                # It may be on a page between the first and the last.
+                continue
+            if sent.to == accounts.addresses[at]:
+                # What goes to the account itself may be listed as it comes and as it goes.
+                held = bool(listed)
+            else:
+                held = [_is_that(row, sent) for row in listed] == [True]
+            why = f"a transfer of {sent.amount:g} to {brief(sent.to)} is listed as"
+            why = f"{why} {brief(listed, 160)}"
+            context.judge("NA-WALLET-051", held, why, sent.answer, answer)
+
+
+def _is_that(row: dict[str, Json], sent: Sent) -> bool:
+    amount = row.get("amount")
+    # Whether the entry includes the fee is not said.
+    fits = is_number(amount) and any(
+        abs(amount + cost) <= EXACT for cost in (sent.amount, sent.amount + sent.fee)
+    )
+    return fits and row.get("to") == sent.to and row.get("type") == "send"
+
+
+@requirement("NA-WALLET-050", "NA-WALLET-051", "NA-WALLET-013", "NA-ERR-022")
 def mixed_money(context: Context) -> None:
     """POST transfers, stakes, generations and bad requests of two accounts in a drawn order."""
     accounts, began = Accounts(context), time.monotonic()
@@ -281,3 +329,4 @@ def mixed_money(context: Context) -> None:
         compared.conclude()
         if time.monotonic() - began > LONG_ENOUGH_S:
             break
+    _judge_history(context, accounts)
