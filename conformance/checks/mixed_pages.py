@@ -48,11 +48,15 @@ def _whole(context: Context, account: Credential) -> list[str]:
 def _draws(context: Context, total: int) -> Iterator[Query]:
     source = random.Random(context.target.seed)  # noqa: S311
     for at in range(DRAWS):
-        # At the ends, and between them.
-        offset = source.choice((1, total // 2, total - 1, total, total + 1))
-        limit = source.choice((1, 2, 3, 7, PAGE, total, total + 1))
+        # At the ends, between them and, where there is a limit too, behind them.
+        offset, limit = (
+            source.choice(ends) for ends in (
+                (1, total // 2, total - 1, *(total, total + 1) * bool(at % 3)),
+                (1, 2, 3, 7, PAGE, total, total + 1),
+            )
+        )  # fmt: skip
+        query: Query = {"limit": max(limit, 1), "offset": max(offset, 0)}
         # One in three has no limit, and one in three no offset.
-        query: Query = {"limit": limit, "offset": max(offset, 0)}
         if at % 3 < 2:
             query.pop(("limit", "offset")[at % 3])
         yield query

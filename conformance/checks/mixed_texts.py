@@ -19,10 +19,10 @@ from conformance.strictjson import Json, brief
 
 # Tokens of the text that is taken apart, and of those that are asked for.
 WHOLE = 32
-FEWER = (4, 9, 17, WHOLE)
-DRAWS = 9
-# The longest piece of the text that is a stop sequence.
-PIECE = 7
+LIMITS = (6, 17, WHOLE, WHOLE, WHOLE)
+DRAWS = 10
+# The lengths of the pieces of the text that are stop sequences.
+LEAST, PIECE = 2, 7
 # The parameters that are drawn.
 ASKED = ("max_tokens", "stop", "stream")
 # No model says this.
@@ -79,14 +79,15 @@ def _draws(context: Context, text: str) -> Iterator[Drawn]:
     for at in range(DRAWS):
         stops = list[str]()
         for _ in range(source.choice((0, 1, 1, 2, 3))):
-            start = source.randrange(len(text))
-            piece = text[start : start + source.randint(1, PIECE)]
+            # Not in the beginning, so that something is left of the text.
+            start = source.randrange(len(text) // 4, len(text) - LEAST)
+            piece = text[start : start + source.randint(LEAST, PIECE)]
             if piece.strip():
                 stops.append(piece)
         if source.random() < 0.4:
             stops.insert(source.randint(0, len(stops)), source.choice(NEVER))
         # Few are as long as the default, which costs.
-        limit = None if at % 4 == 3 else source.choice(FEWER)
+        limit = None if at % 4 == 3 else source.choice(LIMITS)
         # Every second one is a stream, and the first of them is of the whole text.
         stream, account = at % 2 == 0, source.choice(accounts)
         unlike = tuple(dict.fromkeys(stops)) if at else ()

@@ -1,0 +1,173 @@
+"""Mutants that show only where requests, parameters or accounts meet; see `followed.py`."""
+
+from typing import Any
+
+from conformance.judging.hooks import CONFIG, INFERENCE, Http, events, inference
+from conformance.judging.toy.answers import Asked, Response, error
+
+API = "/api/v1"
+WALLET, LAYERS, METRICS = f"{API}/wallet", f"{API}/layers", f"{API}/metrics"
+# Less than what other checks send.
+TINY = 0.002
+
+
+def turned(values: list[Any]) -> list[Any]:
+    """Exchange the second token and the fourth."""
+    if len(values) > 4:
+        second, fourth = values[1]["token"], values[3]["token"]
+        values[1]["token"], values[3]["token"] = fourth, second
+    return values
+
+
+def unlike_alone(body: Any, response: Response) -> None:
+    """Leave the last word away of a text with a maximum and several stop sequences."""
+    if "stop" in body and "max_tokens" in body and len(body["stop"]) > 1:
+        response.json["text"] = response.json["text"].rpartition(" ")[0]
+
+
+class TinyLost:
+    """A node that takes tiny transfers from their senders and gives them to nobody."""
+
+    def __init__(self) -> None:
+        self.owner: dict[str, str | None] = {}
+        self.lost: dict[str | None, float] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Learn who is who, add up what is lost, and show so much less."""
+        account = asked.authorization
+        if response.status != 200 or not asked.path.startswith(WALLET):
+            return
+        if asked.path == f"{WALLET}/send" and asked.body["amount"] < TINY:
+            to = self.owner.get(asked.body["to"])
+            if to != account:
+                self.lost[to] = self.lost.get(to, 0.0) + asked.body["amount"]
+        if asked.path == f"{WALLET}/balance":
+            self.owner[response.json["address"]] = account
+            for key in ("available", "total"):
+                response.json["balances"][key] -= self.lost.get(account, 0.0)
+
+
+class StakedByNobody:
+    """A node that refuses a stake without a token, and locks the money of the first account."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+        self.locked = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up what is locked, and show it."""
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            self.first = self.first or asked.authorization
+            if asked.authorization == self.first:
+                response.json["balances"]["available"] -= self.locked
+                response.json["balances"]["staked"] += self.locked
+        if asked.path == f"{WALLET}/stake" and response.status == 401:
+            amount = (asked.body or {}).get("amount")
+            self.locked += amount if isinstance(amount, float) else 0.0
+
+
+def tiny_listed_whole(asked: Asked, response: Response) -> None:
+    """List tiny transfers without what is behind the third decimal."""
+    if asked.path == f"{WALLET}/transactions" and response.status == 200:
+        for row in response.json["transactions"]:
+            row["amount"] = round(row["amount"], 3)
+
+
+class FromTheFirst:
+    """A node that names the first account as the sender of every transfer."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember the first address that was read, and write it."""
+        if response.status == 200 and asked.path == f"{WALLET}/balance":
+            self.first = self.first or response.json["address"]
+        if response.status == 200 and asked.path == f"{WALLET}/send":
+            response.json["from"] = self.first
+
+
+def offset_alone(asked: Asked, response: Response) -> None:
+    """Show nothing where an offset comes without a limit."""
+    alone = "offset" in asked.query and "limit" not in asked.query
+    if asked.path == f"{WALLET}/transactions" and response.status == 200 and alone:
+        response.json["transactions"] = []
+
+
+class Open:
+    """A node that does not look at the token of a request that follows a served one."""
+
+    def __init__(self) -> None:
+        self.served = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Serve the layers once, after somebody has been served."""
+        if asked.path == LAYERS and response.status == 401 and self.served:
+            response.__dict__.update(Response(200, {"layers": []}).__dict__)
+        self.served = self.served + 1 if response.status == 200 else 0
+
+
+class OneOfMany:
+    """A node that counts one of the generations that end between two looks at its metrics."""
+
+    def __init__(self) -> None:
+        self.since = self.less = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count them, and show so many less."""
+        if asked.path == INFERENCE and response.status == 200:
+            self.since += 1
+        if asked.path == METRICS and response.status == 200:
+            # Other checks look after two at most.
+            self.less += max(self.since - 1, 0) if self.since > 2 else 0
+            self.since = 0
+            response.json["inference"]["requests_total"] -= self.less
+
+
+class SeenByItsMaker:
+    """A node that shows a change of the configuration to whoever has made it."""
+
+    def __init__(self) -> None:
+        self.made: str | None = None
+        self.before: Any = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Keep what was there first, and show it to others."""
+        if asked.path != CONFIG or response.status != 200:
+            return
+        if asked.method == "PATCH":
+            self.made = asked.authorization
+        elif self.before is None:
+            self.before = response.json
+        elif self.made not in (None, asked.authorization):
+            response.json = self.before
+
+
+class RefusedAtOnce:
+    """A node that refuses every third request with a token that it has just let in."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count readings of one route, with a page."""
+        if asked.path == f"{WALLET}/transactions" and response.status == 200 and asked.query:
+            self.calls += 1
+            if self.calls % 3 == 0:
+                refused = error(401, "UNAUTHORIZED", "the token is not known")
+                response.__dict__.update(refused.__dict__)
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NA-INF-043", events(turned)),
+    ("NA-INF-043", inference(unlike_alone)),
+    ("NA-WALLET-050", TinyLost()),
+    ("NA-WALLET-050", StakedByNobody()),
+    ("NA-WALLET-051", tiny_listed_whole),
+    ("NA-WALLET-013", FromTheFirst()),
+    ("NA-QUERY-018", offset_alone),
+    ("NA-AUTH-027", Open()),
+    ("NA-AUTH-027", RefusedAtOnce()),
+    ("NA-COUNT-008", OneOfMany()),
+    ("NA-PATCH-113", SeenByItsMaker()),
+]
