@@ -9,7 +9,7 @@ from conformance import passive
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
-from conformance.passive import calls, resources
+from conformance.passive import calls, memory, resources
 from conformance.peer.peer import Peer
 from conformance.strictjson import Json, is_int, is_number
 from conformance.target import Target, documented_grpc_address
@@ -79,6 +79,8 @@ class Service:
         self.paid = False
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
+        # What all answers over HTTP have said so far.
+        self.memory = memory.Memory()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -129,7 +131,7 @@ class Context(Findings):
         # Every answer is also judged by the passive checks.
         everywhere = frozenset[str]()
         if target.edition >= resources.SINCE:
-            everywhere = resources.ids() | calls.ids()
+            everywhere = resources.ids() | calls.ids() | memory.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http
@@ -179,8 +181,13 @@ class Context(Findings):
         )
         passive.judge_answer(self, answer, stream=stream)
         if self.edition >= resources.SINCE and self._is_known(credential, prefix + path):
-            resources.judge_resource(self, (method, prefix + path), json_body, answer)
+            operation = (method, prefix + path)
+            resources.judge_resource(self, operation, json_body, answer)
+            self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
         return answer
+
+    def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:
+        self.service.memory.judge(self, resource, credential, answer)
 
     def _is_known(self, credential: Credential, path: str) -> bool:
         """Whether a request with this credential is one that the document shows."""
@@ -208,6 +215,7 @@ class Context(Findings):
         known = self._is_known(credential or self.target.valid, API + "/inference")
         if self.edition >= resources.SINCE and known:
             resources.judge_inference(self, body, answer)
+            self._remember("inference", credential or self.target.valid, answer)
         if answer.json_object() is None:
             self.budget.charge_stream(answer.body.count(b"data:"))
             return answer

@@ -97,7 +97,8 @@ def judge_inference(findings: Findings, body: Json, answer: Answer) -> None:
     if body.get("stream") is True:
         stream = read(answer.body)
         if result is None and (stream.events or answer.media_type != "application/json"):
-            judge_stream(findings, limit, stream, answer)
+            judge_stream(findings, results.DEFAULT_MAX_TOKENS if limit is None else limit,
+                         stream, answer)  # fmt: skip
     elif result is not None and answer.media_type != "text/event-stream":
         judge_shape(findings, "inference", result, answer)
         judge_meaning(findings, "inference", result, answer)

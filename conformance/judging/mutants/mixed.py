@@ -158,7 +158,34 @@ class RefusedAtOnce:
                 response.__dict__.update(refused.__dict__)
 
 
+class PaidOtherwise:
+    """A node that names another currency to every account but the first that it has seen."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember who came first, and rename the currency of others."""
+        if asked.path == INFERENCE and response.status == 200 and response.events is None:
+            self.first = self.first or asked.authorization
+            if asked.authorization != self.first:
+                response.json["cost"]["currency"] = "units"
+
+
+class IdOfTheBody:
+    """A node that makes the id of a result of the request, so that a repeated one has it again."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, str] = {}
+
+    def __call__(self, body: Any, response: Response) -> None:
+        """Give out the id that this body had first."""
+        response.json["id"] = self.ids.setdefault(str(body), response.json["id"])
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-SANE-040", PaidOtherwise()),
+    ("NA-SANE-041", inference(IdOfTheBody())),
     ("NA-INF-043", events(turned)),
     ("NA-INF-043", inference(unlike_alone)),
     ("NA-WALLET-050", TinyLost()),

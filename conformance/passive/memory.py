@@ -1,0 +1,62 @@
+"""Interface 2.1: what the answers of a whole run say of one thing, whichever checks asked for them.
+
+A name stays what it is, and an id is used once. A check compares the answers that it asked for
+itself; this compares all of them.
+"""
+
+import threading
+from dataclasses import dataclass, field
+
+from conformance.findings import Findings
+from conformance.httpwire import Answer, Credential
+from conformance.journal import Exchange
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief
+
+IDS = frozenset({"NA-SANE-040", "NA-SANE-041"})
+# Names of the node, of the account that asks, and of what is paid in, by their resource.
+NAMES = {"status": "node_id", "balance": "address", "inference": "cost.currency"}
+OF_AN_ACCOUNT = "balance"
+# What is made anew with each request.
+MADE = {"inference": "id", "transfer": "transaction_id"}
+
+
+@dataclass
+class Memory:
+    """The names and ids that a target has given so far, each with the exchange that has it."""
+
+    names: dict[tuple[str, Credential | None], tuple[Json, Exchange]] = field(default_factory=dict)
+    made: dict[str, dict[str, Exchange]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def judge(
+        self, findings: Findings, resource: str, credential: Credential, answer: Answer
+    ) -> None:
+        """Rule on the names and ids of a resource in an answer, given all answers before it."""
+        document = answer.json_object() if answer.ok else None
+        if document is None:
+            return
+        with self.lock:
+            for path in lookup(document, NAMES.get(resource, "")):
+                self._judge_name(findings, resource, credential, path, answer)
+            for ident in lookup(document, MADE.get(resource, "")):
+                self._judge_made(findings, resource, ident, answer)
+
+    def _judge_name(
+        self, findings: Findings, resource: str, credential: Credential, name: Json, answer: Answer
+    ) -> None:
+        key = (resource, credential if resource == OF_AN_ACCOUNT else None)
+        known, first = self.names.setdefault(key, (name, answer.exchange))
+        if isinstance(name, str) and first is not answer.exchange:
+            why = f"{NAMES[resource]} was {brief(known)}, and is {brief(name)}"
+            findings.judge("NA-SANE-040", name == known, why, first, answer)
+
+    def _judge_made(self, findings: Findings, resource: str, ident: Json, answer: Answer) -> None:
+        if not isinstance(ident, str):
+            return
+        made = self.made.setdefault(resource, {})
+        first = made.setdefault(ident, answer.exchange)
+        again = first is not answer.exchange
+        if again or len(made) > 1:
+            why = f"{MADE[resource]} {brief(ident)} is that of an answer before, too"
+            findings.judge("NA-SANE-041", not again, why, first, answer)
