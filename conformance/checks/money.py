@@ -17,7 +17,7 @@ from conformance.checks.history import newest
 from conformance.checks.node_reads import BALANCE
 from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO, STAKES
 from conformance.context import Context
-from conformance.findings import Skipped
+from conformance.findings import Shown, Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
 from conformance.shapes import lookup
@@ -100,10 +100,10 @@ class Comparison:
     def __init__(self, context: Context) -> None:
         """Begin without any."""
         self._context = context
-        self._wrong: dict[str, list[tuple[str, tuple[Answer, ...]]]] = {}
-        self._held: dict[str, tuple[Answer, ...]] = {}
+        self._wrong: dict[str, list[tuple[str, tuple[Shown, ...]]]] = {}
+        self._held: dict[str, tuple[Shown, ...]] = {}
 
-    def note(self, ident: str, held: bool, why: str, *shown: Answer) -> None:
+    def note(self, ident: str, held: bool, why: str, *shown: Shown) -> None:
         """Note the outcome of one try."""
         if held:
             self._held.setdefault(ident, shown)

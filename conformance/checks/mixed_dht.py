@@ -1,0 +1,209 @@
+"""Interface 2.3 and 4.3: stores, searches and look-ups of the DHT in an order that is drawn.
+
+Model: the values that a node has stored with success, by their keys. Which of several values under
+one key is found is open; that one of them is found is not. A store that is refused changes nothing,
+and a search or a ping stores nothing.
+
+The seed of the run draws the order, the kinds of keys and the values. The keys themselves are fresh
+in every try, since nothing can be removed again; under the ID of a node nothing is stored but its
+own address.
+"""
+
+import os
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from conformance import messages
+from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.checks.money import TRIES, Comparison
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+FOUND = "DH-031"
+# Statuses that say that a store was refused. After any other one it may have been made.
+REFUSED = ("INVALID_ARGUMENT", "NOT_FOUND")
+# So many characters has a value that a node may well refuse.
+LENGTHS = (300, 5000, 70_000, 1 << 21)
+# So many keys of each kind, and steps after they have got their first values.
+FRESH, STEPS = 4, 8
+LETTERS = " \t\nab:9/-_\u00e9\u00df\u65e5\U0001f642"
+# No text in UTF-8, as a string has to be.
+NO_TEXT = b"\xff\xfe\xfd"
+VALUE_NUMBER = 3
+
+
+def parsed(name: str, reply: Reply) -> Any | None:
+    """Return the message of an answer, or None: other checks judge its bytes."""
+    try:
+        return messages.parse(name, reply.body) if reply.ok else None
+    except messages.BadMessage:
+        return None
+
+
+@dataclass
+class Walk:
+    """What one try has stored, and the first value that it did not find again."""
+
+    context: Context
+    draw: Random
+    kept: dict[bytes, list[str]] = field(default_factory=dict)
+    latest: dict[bytes, Reply] = field(default_factory=dict)
+    done: str = ""
+    lost: tuple[str, tuple[Reply, ...]] | None = None
+
+    def store(self, key: bytes, value: str) -> bool | None:
+        """Store a value; return whether it was taken, or None where the answer does not say it."""
+        request = messages.make("DHTStoreRequest", sender=SENDER, key=key, value=value)
+        reply = self.context.grpc.call("DHTStore", request)
+        answer = parsed("DHTStoreResponse", reply)
+        taken = bool(answer.success) if answer is not None else None
+        if answer is None and reply.code in REFUSED:
+            taken = False
+        if taken:
+            self.kept.setdefault(key, []).append(value)
+            self.latest[key] = reply
+        elif taken is None:
+            # It may have been stored or not, so that nothing can be said of this key any more.
+            self.kept.pop(key, None)
+        self.done = f"after a store of {len(value)} characters" + ("" if taken else ", refused")
+        return taken
+
+    def look_up(self, key: bytes) -> None:
+        """Look up a key, and remember the first one whose value is lost."""
+        if key not in self.kept or self.lost:
+            return
+        request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
+        reply = self.context.grpc.call("DHTFindValue", request)
+        answer = parsed("DHTFindValueResponse", reply)
+        if answer is None and reply.code != "NOT_FOUND":
+            raise Skipped(f"DHTFindValue ended with {reply.code}")
+        found = answer.value if answer is not None and answer.found else None
+        if found not in self.kept[key]:
+            stored = " or ".join(brief(value, 60) for value in self.kept[key][-2:])
+            why = f"under {key.hex()} {stored} was stored; {self.done}, found is {brief(found)}"
+            self.lost = why, (self.latest[key], reply)
+
+
+@requirement(FOUND)
+def dht_walk(context: Context) -> None:
+    """Store, search, look up and ping in a drawn order; each stored value has to be found."""
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        walk = Walk(context, Random(context.target.seed))  # noqa: S311 - an order, no secret
+        _begin(walk)
+        if not walk.kept:
+            raise Skipped("no store succeeds")
+        for _ in range(STEPS):
+            _step(walk)
+        _overwrite_until_refused(walk)
+        for key in walk.draw.sample(list(walk.kept), len(walk.kept)):
+            walk.look_up(key)
+        why, shown = walk.lost or ("", tuple(walk.latest.values())[:1])
+        compared.note(FOUND, walk.lost is None, why, *shown)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _begin(walk: Walk) -> None:
+    """Store a first value under keys of each kind, and look each of them up at once."""
+    first = list[tuple[bytes, str]]()
+    for _ in range(FRESH):
+        key = os.urandom(NODE_ID_BYTES - 1) + b"\x01"
+        first.append((key, _value(walk.draw)))
+        # One that differs in a single bit.
+        bit = walk.draw.randrange(8, 8 * NODE_ID_BYTES)
+        number = int.from_bytes(key, "big") ^ (1 << bit)
+        first.append((number.to_bytes(NODE_ID_BYTES, "big"), _value(walk.draw)))
+    first.append((os.urandom(NODE_ID_BYTES), ""))
+    first += _nodes(walk)
+    walk.draw.shuffle(first)
+    for key, value in first:
+        walk.store(key, value)
+        walk.look_up(key)
+
+
+def _value(draw: Random) -> str:
+    """Draw an address, blanks, or a text of any letters."""
+    kind = draw.randrange(3)
+    if kind == 0:
+        return f"192.0.2.{draw.randrange(1, 255)}:{draw.randrange(1, 65536)}"
+    if kind == 1:
+        return " " * draw.randrange(1, 9)
+    return "".join(draw.choices(LETTERS, k=draw.randrange(1, 200)))
+
+
+def _nodes(walk: Walk) -> list[tuple[bytes, str]]:
+    """Return the IDs of nodes with their own addresses: of the responder, listed ones, a sender."""
+    near = walk.draw.randbytes(NODE_ID_BYTES)
+    request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=near)
+    answer = parsed("DHTFindNodeResponse", walk.context.grpc.call("DHTFindNode", request))
+    known: list[Any] = [_ping(walk, os.urandom(NODE_ID_BYTES))]
+    if answer is not None:
+        known += [answer.responder, *answer.nodes[:2]]
+    return [
+        (bytes(node.node_id), f"{node.ip}:{node.port}")
+        for node in known
+        if len(node.node_id) == NODE_ID_BYTES and node.ip
+    ]
+
+
+def _ping(walk: Walk, ident: bytes) -> Any:
+    """Call DHTPing as a sender with this ID, and return how it has called itself."""
+    sender = messages.make("DHTNodeInfo", node_id=ident, ip=SENDER.ip, port=SENDER.port)
+    walk.context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+    return sender
+
+
+def _step(walk: Walk) -> None:
+    """Do something else about a key that has a value, then look up this key and another one."""
+    if not walk.kept:
+        return
+    key = walk.draw.choice(list(walk.kept))
+    kind = walk.draw.randrange(5)
+    if kind == 0:
+        walk.store(key, f"192.0.2.{walk.draw.randrange(1, 255)}:9000")
+    elif kind == 1:
+        _ping(walk, key)
+        walk.done = "after a ping by a node with this ID"
+    elif kind == 2:
+        request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=key)
+        walk.context.grpc.call("DHTFindNode", request)
+        walk.done = "after a search for a node with this ID"
+    elif kind == 3:
+        _store_no_text(walk, key)
+    elif key[-1]:
+        # The key of another length is another one, or none, however it is filled up.
+        short = messages.make("DHTStoreRequest", sender=SENDER, key=key[:-1], value="none")
+        walk.context.grpc.call("DHTStore", short)
+        walk.done = "after a store under its first 19 bytes"
+    walk.look_up(key)
+    if walk.kept:
+        walk.look_up(walk.draw.choice(list(walk.kept)))
+
+
+def _store_no_text(walk: Walk, key: bytes) -> None:
+    """Store bytes that are no text; a node that takes them has another value then."""
+    bare = messages.make("DHTStoreRequest", sender=SENDER, key=key).SerializeToString()
+    content = bytes([VALUE_NUMBER << 3 | messages.LENGTH, len(NO_TEXT)]) + NO_TEXT
+    reply = walk.context.grpc.call("DHTStore", bare + content)
+    answer = parsed("DHTStoreResponse", reply)
+    if reply.code not in REFUSED and (answer is None or answer.success):
+        walk.kept.pop(key, None)
+    walk.done = "after a store of bytes that are no text, refused"
+
+
+def _overwrite_until_refused(walk: Walk) -> None:
+    """Store ever longer values under a key that has one, until the node refuses one of them."""
+    if not walk.kept or walk.lost:
+        return
+    key = walk.draw.choice(list(walk.kept))
+    for length in LENGTHS:
+        taken = walk.store(key, walk.draw.choice("xyz") * length)
+        walk.look_up(key)
+        if not taken:
+            break

@@ -1,0 +1,130 @@
+"""Interface 2.3 and 4.3: the two searches of the DHT side by side, among many nodes.
+
+The IDs of senders are drawn, most of them near a few targets. How many of them a node learns, and
+how many it lists, is open: only a node that is listed somewhere can be left out elsewhere.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from conformance import messages
+from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance
+from conformance.checks.mixed_dht import parsed
+from conformance.checks.money import TRIES
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+CLOSEST, READABLE = "DH-032", "DH-033"
+SEARCHES = {"DHTFindNode": "target_id", "DHTFindValue": "key"}
+SENDERS, TARGETS, ELSEWHERE = 30, 3, 2
+# So many of the first bits may an ID have in common with a target.
+ALIKE_BITS = 32
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The nodes that a search lists, by their IDs."""
+
+    reply: Reply
+    nodes: dict[bytes, Any]
+
+    def without(self, known: set[bytes], target: bytes) -> set[bytes]:
+        """Return the known nodes that are not listed, but closer than one that is."""
+        farthest = max((distance(node, target) for node in self.nodes), default=0)
+        return {one for one in known - set(self.nodes) if distance(one, target) < farthest}
+
+
+def _search(context: Context, operation: str, target: bytes) -> Listing | None:
+    """Search for a target; None if there is no answer, or a value is found."""
+    fields: dict[str, Any] = {SEARCHES[operation]: target}
+    request = messages.make(f"{operation}Request", sender=SENDER, **fields)
+    reply = context.grpc.call(operation, request)
+    answer = parsed(f"{operation}Response", reply)
+    if answer is None or getattr(answer, "found", False):
+        return None
+    return Listing(reply, {bytes(node.node_id): node for node in answer.nodes})
+
+
+@requirement(CLOSEST, READABLE)
+def dht_crowd(context: Context) -> None:
+    """Call DHTPing as many senders, and compare both searches for drawn targets among them."""
+    draw = Random(context.target.seed)  # noqa: S311 - IDs of senders, no secret
+    targets = [draw.randbytes(NODE_ID_BYTES) for _ in range(TARGETS)]
+    for ident in _senders(draw, targets):
+        host = f"127.0.0.{draw.randrange(2, 255)}"
+        sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=SENDER.port)
+        context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+    targets += [draw.randbytes(NODE_ID_BYTES) for _ in range(ELSEWHERE)]
+    listings = {
+        (operation, target): found
+        for target in targets
+        for operation in SEARCHES
+        if (found := _search(context, operation, target)) is not None
+    }
+    nodes = [node for listing in listings.values() for node in listing.nodes.values()]
+    if not nodes:
+        raise Skipped("no node is listed")
+    for operation in SEARCHES:
+        _judge_ips(context, operation, [v for k, v in listings.items() if k[0] == operation])
+    _judge_closest(context, targets, {bytes(node.node_id) for node in nodes})
+
+
+def _judge_ips(context: Context, operation: str, listings: list[Listing]) -> None:
+    """Rule on the ips that a search lists: the node may know some that others have made up."""
+    ips = sorted({node.ip for listing in listings for node in listing.nodes.values()})
+    if ips:
+        why = f"none of the {len(ips)} ips that {operation} lists is readable: {brief(ips, 120)}"
+        held = any(ip.strip() and ip.isprintable() for ip in ips)
+        context.judge(READABLE, held, why, *(listing.reply for listing in listings[:2]))
+
+
+def _senders(draw: Random, targets: list[bytes]) -> Iterator[bytes]:
+    """Yield IDs that have more or fewer of their first bits in common with one of the targets."""
+    for at in range(SENDERS):
+        target = int.from_bytes(targets[at % len(targets)], "big")
+        other = draw.getrandbits(8 * NODE_ID_BYTES - draw.randrange(ALIKE_BITS))
+        yield (target ^ other).to_bytes(NODE_ID_BYTES, "big")
+
+
+def _judge_closest(context: Context, targets: list[bytes], known: set[bytes]) -> None:
+    """Rule on each search for each target: what it leaves out in every try, and lists elsewhere."""
+    own = messages.make("DHTPingRequest", sender=SENDER)
+    responder = parsed("DHTPingResponse", context.grpc.call("DHTPing", own))
+    # Itself, and who asks, a node may list in one search and not in the other.
+    known -= {SENDER.node_id, bytes(responder.responder.node_id) if responder else b""}
+    for target in targets:
+        for operation in SEARCHES:
+            left_out, shown = set(known), list[Reply]()
+            for _ in range(TRIES):
+                listing = _search(context, operation, target)
+                if listing is None or not listing.nodes:
+                    left_out = set()
+                    break
+                shown = [listing.reply]
+                left_out = _still_known(context, listing.without(left_out, target), target, shown)
+                if not left_out:
+                    break
+            named = ", ".join(node.hex() for node in sorted(left_out)[:2])
+            why = f"{operation} for {target.hex()} lists farther nodes than {named}, which it lacks"
+            if shown:
+                context.judge(CLOSEST, not left_out, why, *shown)
+
+
+def _still_known(
+    context: Context, left_out: set[bytes], target: bytes, shown: list[Reply]
+) -> set[bytes]:
+    """Return those of the nearest two that the node lists when it is asked for just them."""
+    found = set[bytes]()
+    for node in sorted(left_out, key=lambda one: distance(one, target))[:2]:
+        for operation in SEARCHES:
+            listing = _search(context, operation, node)
+            if listing is not None and node in listing.nodes:
+                found.add(node)
+                shown.append(listing.reply)
+                break
+    return found
