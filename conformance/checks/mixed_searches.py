@@ -56,7 +56,7 @@ def dht_crowd(context: Context) -> None:
     draw = Random(context.target.seed)  # noqa: S311 - IDs of senders, no secret
     targets = [draw.randbytes(NODE_ID_BYTES) for _ in range(TARGETS)]
     for ident in _senders(draw, targets):
-        host = f"127.0.0.{draw.randrange(2, 255)}"
+        host = f"127.0.0.{draw.randrange(2, 128)}"
         sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=SENDER.port)
         context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
     targets += [draw.randbytes(NODE_ID_BYTES) for _ in range(ELSEWHERE)]
