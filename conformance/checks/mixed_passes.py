@@ -1,0 +1,242 @@
+"""Interface 2.3, 4.3 and 7.3: passes that stand beside others, and numbers that are no layer's.
+
+A *kept* pass is one whose gradients the node accepts. How a node is asked to keep one is open, so a
+pass is tried with what the target declares, alone and with labels. Which of several passes a node
+keeps, and for how long, is open too: a pass counts as forgotten only if one to which nothing else
+happens is accepted just then.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from conformance import messages
+from conformance.checks.forms import encode
+from conformance.checks.mixed_dht import parsed
+from conformance.checks.money import TRIES, Comparison
+from conformance.checks.passes import (
+    FAR,
+    form_of,
+    fresh_id,
+    gradient_shape,
+    hidden_shape,
+    pipeline_of,
+    send_forward,
+)
+from conformance.checks.pipeline import labels
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+DIFFERENT, NEGATIVE = "PL-FWD-011", "PL-FWD-012"
+STRANGE, OWN = "PL-BWD-006", "PL-BWD-007"
+BACKWARD = "PipelineBackward"
+# Statuses of a request that is wrong, or of a layer that is not here.
+REFUSED = ("INVALID_ARGUMENT", "NOT_FOUND")
+# The node cannot serve the call now.
+BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+# Numbers below 0 that are always tried; -1 alone may mean that no layer is named.
+NO_LAYER, NEAREST = -1, (-1, -2, -3)
+DRAWN, FARTHEST = 3, -40
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A forward pass, and what its gradients have to have."""
+
+    reply: Reply
+    fields: Fields
+
+
+def metadata_of(context: Context) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that the target declares for passes that are kept."""
+    declared = context.target.pipeline.get("backward_metadata", {})
+    return tuple((str(name), str(value)) for name, value in declared.items())
+
+
+def ways(context: Context) -> Iterator[Fields]:
+    """Yield what a forward pass has besides, so that the node may keep it."""
+    rows, length = hidden_shape(context)[:2]
+    yield {}
+    for form in "qi":
+        yield {"training_labels": labels(rows * length, form)}
+
+
+def send_kept(context: Context, way: Fields) -> Kept | None:
+    """Send a forward pass; None if it is refused, or returns nothing that has a gradient."""
+    ids = {"session_id": fresh_id(), "request_id": fresh_id()}
+    reply = send_forward(context, metadata_of(context), **ids, **way)
+    answer = parsed("PipelineForwardResponse", reply)
+    shape = gradient_shape(answer) if answer is not None and answer.success else []
+    if not shape:
+        return None
+    shard = pipeline_of(context)["shard"]
+    data = encode(form_of(context), shape)
+    return Kept(reply, {**ids, "grad_output": data, "grad_shape": shape, "target_shard": shard})
+
+
+def send_back(context: Context, fields: Fields) -> Reply:
+    """Send gradients backward."""
+    message = messages.make(f"{BACKWARD}Request", **fields)
+    return send_bytes_back(context, message.SerializeToString())
+
+
+def send_bytes_back(context: Context, message: bytes) -> Reply:
+    """Send a message with gradients backward, whatever it has."""
+    timeout_s = context.target.inference_timeout_s
+    return context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata_of(context))
+
+
+def is_taken(reply: Reply) -> bool:
+    """Whether gradients were accepted."""
+    answer = parsed(f"{BACKWARD}Response", reply)
+    return answer is not None and bool(answer.success)
+
+
+def kept_way(context: Context) -> Fields:
+    """Return with what a pass is kept; raise `Skipped` if no gradients are accepted."""
+    ended = "no pass is made"
+    for way in ways(context):
+        kept = send_kept(context, way)
+        if kept is not None:
+            reply = send_back(context, kept.fields)
+            if is_taken(reply):
+                return way
+            ended = f"PipelineBackward ends with {reply.code}"
+    raise Skipped(f"no gradients are accepted: {ended}")
+
+
+# -- what happens beside a pass -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interlude:
+    """Something that is refused between a pass and its gradients."""
+
+    name: str
+    ident: str
+    send: Callable[[Fields], Reply]
+
+
+@requirement(STRANGE, OWN)
+def back_after_refusal(context: Context) -> None:
+    """Send a pass, then something drawn that is refused, then the gradients of the pass."""
+    way = kept_way(context)
+    draw = Random(context.target.seed)  # noqa: S311 - sizes, no secret
+    for interlude in _interludes(context, draw):
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            if not _judge_interlude(context, compared, way, interlude) or compared.clean:
+                break
+        compared.conclude()
+
+
+def _judge_interlude(
+    context: Context, compared: Comparison, way: Fields, interlude: Interlude
+) -> bool:
+    """Send the three; return whether the try counts."""
+    kept = send_kept(context, way)
+    if kept is None:
+        return False
+    refused = interlude.send(kept.fields)
+    response = messages.OPERATIONS[refused.operation][1]
+    answer = parsed(response, refused)
+    if refused.code not in REFUSED and (answer is None or answer.success):
+        return False
+    back = send_back(context, kept.fields)
+    if is_taken(back):
+        compared.note(interlude.ident, True, "", kept.reply, refused, back)
+        return True
+    control = send_kept(context, way)
+    if back.code in BUSY or control is None or not is_taken(send_back(context, control.fields)):
+        return False
+    found = parsed(f"{BACKWARD}Response", back)
+    ended = f"{back.code} {back.details}" if found is None else found.error_message
+    why = f"after {interlude.name}, which is refused, the gradients of a pass are not accepted"
+    compared.note(interlude.ident, False, f"{why}: {brief(ended, 120)}", kept.reply, refused, back)
+    return True
+
+
+def _interludes(context: Context, draw: Random) -> Iterator[Interlude]:
+    """Yield what is about other passes, and then what is about the same one."""
+    absent = pipeline_of(context).get("absent_shard", FAR)
+
+    def strange(fields: Fields) -> Fields:
+        return {**fields, "session_id": fresh_id(), "request_id": fresh_id()}
+
+    def changed(name: str, change: Callable[[Fields], Fields]) -> Iterator[Interlude]:
+        yield Interlude(f"{name} of a pass that nobody has made", STRANGE, lambda fields: send_back(
+            context, strange({**fields, **change(fields)})))  # fmt: skip
+        yield Interlude(name, OWN, lambda fields: send_back(context, {**fields, **change(fields)}))
+
+    axis, more, less = draw.randrange(3), draw.randrange(1, 4), draw.randrange(1, 8)
+
+    def reshaped(fields: Fields) -> Fields:
+        shape = [size + (more if at == axis else 0) for at, size in enumerate(fields["grad_shape"])]
+        return {"grad_shape": shape, "grad_output": encode(form_of(context), shape)}
+
+    yield from changed("a gradient of another shape", reshaped)
+    yield from changed(
+        "a gradient without its end", lambda fields: {"grad_output": fields["grad_output"][:-less]}
+    )
+    yield from changed("no gradient", lambda fields: {"grad_output": b"", "grad_shape": []})
+    yield from changed("a gradient for an absent shard", lambda fields: {"target_shard": absent})
+    yield Interlude("a gradient of another request in the session", OWN, lambda fields: send_back(
+        context, {**fields, "request_id": fresh_id()}))  # fmt: skip
+    yield Interlude("a pass that is no tensor", STRANGE, lambda fields: send_forward(
+        context, metadata_of(context), hidden_states=b"no tensor"))  # fmt: skip
+    yield Interlude("a pass to an absent shard", STRANGE, lambda fields: send_forward(
+        context, metadata_of(context), target_shard=absent))  # fmt: skip
+
+
+# -- numbers below 0 ------------------------------------------------------------------------------
+
+
+@requirement(DIFFERENT, NEGATIVE)
+def forward_negative(context: Context) -> None:
+    """Send passes to drawn layers below 0, where an absent one is refused."""
+    absent = pipeline_of(context).get("absent_shard", FAR)
+    draw = Random(context.target.seed)  # noqa: S311 - numbers of layers, no secret
+    numbers = [*NEAREST, *draw.sample(range(FARTHEST, NEAREST[-1]), DRAWN)]
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        control, far = send_forward(context), send_forward(context, target_shard=absent)
+        if not _output(control) or _output(far) or far.code in BUSY:
+            raise Skipped(f"shard {absent} ends with {far.code}: the node may read no number")
+        replies = {at: send_forward(context, target_shard=at) for at in numbers}
+        again = {at: send_forward(context, target_shard=at) for at in numbers}
+        _note_negative(compared, replies, again)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _note_negative(
+    compared: Comparison, replies: dict[int, Reply], again: dict[int, Reply]
+) -> None:
+    if any(reply.code in BUSY for reply in replies.values()):
+        return
+    served = {at: out for at, reply in replies.items() if (out := _output(reply))}
+    shown = [replies[at] for at in served] or list(replies.values())
+    why = f"passes to the layers {brief(sorted(served))} are computed"
+    compared.note(NEGATIVE, not served, why, *shown[:3])
+    # What is computed alike each time, but not alike for all of them, depends on the number.
+    same = {at: out for at, out in served.items() if out == _output(again[at])}
+    lacking = [at for at, reply in replies.items() if reply.code == "NOT_FOUND"]
+    read = len(set(same.values())) > 1 or (lacking and set(served) - {NO_LAYER})
+    others = f", and {brief(sorted(lacking))} are not found" if lacking else ""
+    why += f", with {len(set(served.values()))} different results{others}"
+    compared.note(DIFFERENT, not read, why, *shown[:3])
+
+
+def _output(reply: Reply) -> bytes:
+    """Return what a pass has computed; nothing if it was refused."""
+    answer = parsed("PipelineForwardResponse", reply)
+    if answer is None or not answer.success:
+        return b""
+    return bytes(answer.logits or answer.hidden_states)
