@@ -66,18 +66,22 @@ def _parsed(name: str, reply: Reply) -> Any:
         return None
 
 
-def _return(context: Context, url: str) -> Returned:
-    """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not."""
-    declared = context.target.pipeline
-    metadata = tuple(declared.get("backward_metadata", {}).items())
-    ids = (passes.fresh_id(), passes.fresh_id())
-    named = {"session_id": ids[0], "request_id": ids[1]}
-    scene = Scene(context.peer)
+def send_from(context: Context, url: str) -> tuple[dict[str, str], Any]:
+    """Send a pass from `url`; return its IDs and the answer. Raises `Skipped` if it is refused."""
+    metadata = tuple(context.target.pipeline.get("backward_metadata", {}).items())
+    named = {"session_id": passes.fresh_id(), "request_id": passes.fresh_id()}
     reply = passes.send_forward(context, metadata, sender_url=url, **named)
     passed: Any = _parsed("PipelineForwardResponse", reply)
     why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
     if passed is None or not passed.success:
         raise Skipped(f"the pass whose gradients would go back was not made: {why}")
+    return named, passed
+
+
+def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Reply:
+    """Send the gradients of a pass. Raises `Skipped` if the node does not take them."""
+    declared = context.target.pipeline
+    metadata = tuple(declared.get("backward_metadata", {}).items())
     message = messages.make(
         "PipelineBackwardRequest",
         **named,
@@ -91,10 +95,18 @@ def _return(context: Context, url: str) -> Returned:
     why = f"{reply.code} {reply.details}" if done is None else done.error_message
     if done is None or not done.success:
         raise Skipped(f"the gradients were refused: {why}")
-    return Returned(ids, reply, scene)
+    return reply
 
 
-def _bring_back(context: Context) -> Returned:
+def _return(context: Context, url: str) -> Returned:
+    """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not."""
+    scene = Scene(context.peer)
+    named, passed = send_from(context, url)
+    reply = send_gradients(context, named, passed)
+    return Returned((named["session_id"], named["request_id"]), reply, scene)
+
+
+def bring_back(context: Context) -> Returned:
     """Have a gradient come back, with the first form of the URL that brings one.
 
     A node may take such a pass only from those that it has known for a while.
@@ -127,7 +139,7 @@ def peer_backward(context: Context) -> None:
     peer = context.peer
     with watched(context):
         peer.came()
-        taken = _bring_back(context)
+        taken = bring_back(context)
         calls = taken.calls
         named = [call for call in calls if call.message is not None and _ids(call) == taken.ids]
         wrong = "" if named else f"; {len(calls)} with other IDs came" if calls else ""
@@ -175,7 +187,7 @@ def _refuse(
         return Refusal(code) if _is_back(call) else None
 
     with peer.answering(conduct):
-        taken = _bring_back(context)
+        taken = bring_back(context)
         if not taken.calls:
             raise Skipped("no gradient came back that could be refused")
         peer.wait(lambda: done(taken.calls), within_s)

@@ -324,7 +324,7 @@ ROWS += [
     (ident, no_http_hook, hook) for ident, hook in (*GRPC, *sizes.GRPC, *bodies.GRPC, *pairs.GRPC)
 ]
 GRPC_OF_TOY = (
-    *OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY, *situations.GRPC,
+    *OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY, *situations.GRPC, *mixed_grpc.GRPC,
 )  # fmt: skip
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (
