@@ -6,7 +6,7 @@ and a search or a ping stores nothing.
 
 The seed of the run draws the order, the kinds of keys and the values. The keys themselves are fresh
 in every try, since nothing can be removed again; under the ID of a node nothing is stored but its
-own address.
+own address. Two senders take turns: what one of them has stored, the other one finds.
 """
 
 import os
@@ -34,6 +34,8 @@ LETTERS = " \t\nab:9/-_\u00e9\u00df\u65e5\U0001f642"
 # No text in UTF-8, as a string has to be.
 NO_TEXT = b"\xff\xfe\xfd"
 VALUE_NUMBER = 3
+# Of a second sender, on which nobody answers either.
+OTHER_IP = "127.0.0.2"
 
 
 def parsed(name: str, reply: Reply) -> Any | None:
@@ -50,6 +52,7 @@ class Walk:
 
     context: Context
     draw: Random
+    senders: tuple[Any, ...]
     kept: dict[bytes, list[str]] = field(default_factory=dict)
     latest: dict[bytes, Reply] = field(default_factory=dict)
     done: str = ""
@@ -57,7 +60,8 @@ class Walk:
 
     def store(self, key: bytes, value: str) -> bool | None:
         """Store a value; return whether it was taken, or None where the answer does not say it."""
-        request = messages.make("DHTStoreRequest", sender=SENDER, key=key, value=value)
+        sender = self.draw.choice(self.senders)
+        request = messages.make("DHTStoreRequest", sender=sender, key=key, value=value)
         reply = self.context.grpc.call("DHTStore", request)
         answer = parsed("DHTStoreResponse", reply)
         taken = bool(answer.success) if answer is not None else None
@@ -76,7 +80,8 @@ class Walk:
         """Look up a key, and remember the first one whose value is lost."""
         if key not in self.kept or self.lost:
             return
-        request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
+        sender = self.draw.choice(self.senders)
+        request = messages.make("DHTFindValueRequest", sender=sender, key=key)
         reply = self.context.grpc.call("DHTFindValue", request)
         answer = parsed("DHTFindValueResponse", reply)
         if answer is None and reply.code != "NOT_FOUND":
@@ -92,8 +97,12 @@ class Walk:
 def dht_walk(context: Context) -> None:
     """Store, search, look up and ping in a drawn order; each stored value has to be found."""
     compared = Comparison(context)
+    other = messages.make(
+        "DHTNodeInfo", node_id=os.urandom(NODE_ID_BYTES), ip=OTHER_IP, port=SENDER.port
+    )
     for _ in range(TRIES):
-        walk = Walk(context, Random(context.target.seed))  # noqa: S311 - an order, no secret
+        draw = Random(context.target.seed)  # noqa: S311 - an order, no secret
+        walk = Walk(context, draw, (SENDER, other))
         _begin(walk)
         if not walk.kept:
             raise Skipped("no store succeeds")

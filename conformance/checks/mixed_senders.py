@@ -1,8 +1,9 @@
 """Interface 2.3 and 4.3: gradients of passes from two senders go back to the sender of each.
 
-The suite listens at a second address besides that of its own node, and sends passes from both. A
-node need not pass anything on to an address that it does not know: what does not come to the second
-one is no fault, and what comes to the first one in its place only if the node sends there at all.
+The suite listens at a second address besides that of its own node, and sends passes from both.
+Their IDs differ in the last letter, which is a capital or not. A node need not pass anything on to
+an address that it does not know: what does not come to the second one is no fault, and what comes
+to the first one in its place only if the node sends to the second one at all.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from itertools import chain
 from random import Random
 
 from conformance.checks.money import TRIES, Comparison
+from conformance.checks.passes import fresh_id
 from conformance.checks.peering import shown, watched
 from conformance.checks.returning import BACKWARD, bring_back, send_from, send_gradients
 from conformance.context import Context
@@ -65,7 +67,8 @@ def _send_both(
     draw: Random, *, reaches: bool,
 ) -> None:  # fmt: skip
     """Send one pass from each, then the gradients of each, and see where they come."""
-    passed = {at: send_from(context, urls[at]) for at in draw.sample((0, 1), 2)}
+    alike = fresh_id()
+    passed = {at: send_from(context, urls[at], alike + "aA"[at]) for at in draw.sample((0, 1), 2)}
     taken = [send_gradients(context, *passed[at]) for at in draw.sample((0, 1), 2)]
     names = passed[0][0], passed[1][0]
 

@@ -66,10 +66,12 @@ def _parsed(name: str, reply: Reply) -> Any:
         return None
 
 
-def send_from(context: Context, url: str) -> tuple[dict[str, str], Any]:
+def send_from(
+    context: Context, url: str, request_id: str | None = None
+) -> tuple[dict[str, str], Any]:
     """Send a pass from `url`; return its IDs and the answer. Raises `Skipped` if it is refused."""
     metadata = tuple(context.target.pipeline.get("backward_metadata", {}).items())
-    named = {"session_id": passes.fresh_id(), "request_id": passes.fresh_id()}
+    named = {"session_id": passes.fresh_id(), "request_id": request_id or passes.fresh_id()}
     reply = passes.send_forward(context, metadata, sender_url=url, **named)
     passed: Any = _parsed("PipelineForwardResponse", reply)
     why = f"{reply.code} {reply.details}" if passed is None else passed.error_message

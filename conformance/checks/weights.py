@@ -42,7 +42,8 @@ def _named(notation: str, layer: int) -> str:
     return notation.format(at=layer, after=layer + 1)
 
 
-def _ask(context: Context, notation: str, layer: int) -> Reply:
+def ask_weights(context: Context, notation: str, layer: int) -> Reply:
+    """Ask for the weights of a layer in a notation."""
     request = messages.make("WeightRequest", shard_range=_named(notation, layer))
     return context.grpc.call("GetWeights", request, timeout_s=TIMEOUT_S)
 
@@ -62,7 +63,7 @@ def get_weights(context: Context) -> None:
     """Call GetWeights with usual notations of a layer; the document specifies none."""
     layer = _first_layer(context)
     for notation in NOTATIONS:
-        reply = _ask(context, notation, layer)
+        reply = ask_weights(context, notation, layer)
         named = _named(notation, layer)
         shown = f"{named!r} ends with {reply.code}, {len(reply.body)} bytes"
         context.observe("GR-SILENT-005", shown, reply)
@@ -85,19 +86,22 @@ def weights_absent(context: Context) -> None:
     if not layers.held:
         raise Skipped("the node lists no layers")
     first, last = min(layers.held), max(layers.held)
-    found = next(_served(context, first), None)
+    found = next(served_notations(context, first), None)
     if found is None:
         raise Skipped("no usual notation of a layer is served")
     notation, reply = found
     if context.edition >= NO_LAYER_SINCE:
         _judge_no_layer(context, reply)
-    other = _ask(context, notation, last) if last != first else reply
+    other = ask_weights(context, notation, last) if last != first else reply
     # Two layers of a model differ; where they do not, the notation may mean anything.
     is_read = other.ok and other.body != reply.body
     for layer in _absent(layers):
-        answer = _ask(context, notation, layer)
+        answer = ask_weights(context, notation, layer)
         if answer.code in BUSY:
-            held, again = _ask(context, notation, first), _ask(context, notation, layer)
+            held, again = (
+                ask_weights(context, notation, first),
+                ask_weights(context, notation, layer),
+            )
             if is_read and held.ok and again.code == answer.code:
                 # The peer is neither offline nor overloaded: it serves what it holds.
                 why = f"layer {layer} ends twice with {again.code}, layer {first} is served"
@@ -117,7 +121,7 @@ def weights_number(context: Context) -> None:
     if len(held) < 2:
         raise Skipped("the node lists fewer than two layers")
     for notation in NOTATIONS:
-        replies = [_ask(context, notation, layer) for layer in (held[0], held[-1])]
+        replies = [ask_weights(context, notation, layer) for layer in (held[0], held[-1])]
         if all(reply.ok and reply.body for reply in replies):
             break
     else:
@@ -126,7 +130,7 @@ def weights_number(context: Context) -> None:
         context.holds("GR-WEIGHT-003", *replies)
         context.holds("GR-WEIGHT-004", *replies)
         return
-    absent = _ask(context, notation, FAR)
+    absent = ask_weights(context, notation, FAR)
     if not absent.ok and absent.code not in BUSY:
         why = (
             f"layers {held[0]} and {held[-1]} have the same weights; {FAR} ends with {absent.code}"
@@ -153,9 +157,10 @@ def _judge_no_layer(context: Context, served: Reply) -> None:
         context.judge("GR-CODE-015", reply.code != "INTERNAL", why, served, reply)
 
 
-def _served(context: Context, layer: int) -> Iterator[tuple[str, Reply]]:
+def served_notations(context: Context, layer: int) -> Iterator[tuple[str, Reply]]:
+    """Yield the notations in which the weights of a layer are served, with the answers."""
     for notation in NOTATIONS:
-        reply = _ask(context, notation, layer)
+        reply = ask_weights(context, notation, layer)
         if reply.ok and reply.body:
             yield notation, reply
 

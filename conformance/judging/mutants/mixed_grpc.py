@@ -9,9 +9,11 @@ from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES
 from conformance.judging.hooks import Grpc
 from conformance.judging.mutants.followed_calls import not_found
-from conformance.judging.toy.calls import CHECKPOINT, DATA
+from conformance.judging.toy.calls import CHECKPOINT, DATA, HELD
 
 GIVEN = {**CHECKPOINT, "success": True, "checkpoint_data": DATA, "total_size": len(DATA)}
+# No longer request_id is kept whole.
+KEPT = 100
 # A value of so many characters is refused.
 LONG = 60_000
 LOST = {"success": False, "error_message": "no such pass"}
@@ -35,6 +37,22 @@ class RefusedClears:
             self.cleared.add(request.key)
             return {**answer, "success": False}
         if called == "DHTFindValue" and request.key in self.cleared:
+            return not_found(answer)
+        return answer
+
+
+class EachItsOwn:
+    """A table in which only who has stored a value finds it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[bytes, bytes] = {}
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Remember who stores."""
+        if called == "DHTStore":
+            self.stored[request.key] = request.sender.node_id
+        stranger = called == "DHTFindValue" and answer.get("found")
+        if stranger and self.stored.get(request.key) != request.sender.node_id:
             return not_found(answer)
         return answer
 
@@ -124,6 +142,36 @@ def any_layer(called: str, request: Any, answer: Any) -> Any:
     return _computed(request, b"computed") if below else answer
 
 
+def cut_ids(called: str, request: Any, answer: Any) -> Any:
+    """Name the beginning of a long request_id."""
+    if called != "PipelineForward" or isinstance(answer, str):
+        return answer
+    return {**answer, "request_id": answer["request_id"][:KEPT]}
+
+
+class Late:
+    """A node that answers a pass with the result of the one before."""
+
+    def __init__(self) -> None:
+        self.before: bytes = b""
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Keep each result for the next pass."""
+        if called != "PipelineForward" or isinstance(answer, str) or not answer.get("logits"):
+            return answer
+        before, self.before = self.before, answer["logits"]
+        return {**answer, "logits": before or self.before}
+
+
+def held_part(called: str, request: Any, answer: Any) -> Any:
+    """Read ranges of layers, and serve those of them that are here."""
+    begin, dash, end = request.shard_range.partition("-") if called == "GetWeights" else ("",) * 3
+    if not dash or not begin.isdecimal() or not end.isdecimal():
+        return answer
+    here = [layer for layer in HELD if int(begin) <= layer <= int(end)]
+    return {"weights_data": f"weights of {here}".encode()} if here else "NOT_FOUND"
+
+
 class StrangeDisturbs:
     """A node that forgets its latest pass with the gradients of one that nobody has made."""
 
@@ -164,6 +212,7 @@ def target_at_six(called: str, request: Any, answer: Any) -> Any:
 GRPC: list[tuple[str, Grpc]] = [
     ("DH-031", empty_unfound),
     ("DH-031", RefusedClears()),
+    ("DH-031", EachItsOwn()),
     ("DH-031", NodesUnfound()),
     ("DH-032", SamePlace()),
     ("DH-033", four_bytes),
@@ -173,6 +222,9 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-CKPT-018", other_data),
     ("PL-FWD-011", from_the_end),
     ("PL-FWD-012", any_layer),
+    ("PL-FWD-013", cut_ids),
+    ("PL-FWD-014", Late()),
+    ("GR-WEIGHT-005", held_part),
     ("PL-BWD-006", StrangeDisturbs()),
     ("PL-BWD-007", RefusedDrops()),
     ("PL-BWD-008", target_at_six),

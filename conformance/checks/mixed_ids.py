@@ -1,0 +1,65 @@
+"""Interface 2.3 and 4.3: the IDs of passes, whose length and characters are drawn, and results.
+
+A node may refuse an ID that it does not like. What it accepts, it names as it is.
+"""
+
+from random import Random
+
+from conformance.checks.forms import FORMS, values_for
+from conformance.checks.mixed_dht import parsed
+from conformance.checks.money import TRIES, Comparison
+from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+NAMED, OWN_RESULT = "PL-FWD-013", "PL-FWD-014"
+LETTERS = "aAzZ09 -_./:%\u00e9\u00df\u65e5\U0001f642"
+LENGTHS = (1, 40, 130, 1500)
+
+
+@requirement(NAMED, OWN_RESULT)
+def forward_ids(context: Context) -> None:
+    """Send passes with drawn request_ids, then two tensors by turns."""
+    draw = Random(context.target.seed)  # noqa: S311 - names, no secret
+    for length in LENGTHS:
+        # It begins with what nobody has used.
+        ident = fresh_id() + "".join(draw.choices(LETTERS, k=length))
+        reply = send_forward(context, request_id=ident)
+        answer = parsed("PipelineForwardResponse", reply)
+        if answer is not None and answer.success:
+            why = f"for {brief(ident, 120)} of {len(ident)} characters it is"
+            why += f" {brief(answer.request_id, 120)} of {len(answer.request_id)}"
+            context.judge(NAMED, answer.request_id == ident, why, reply)
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        _note_turns(context, compared)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _note_turns(context: Context, compared: Comparison) -> None:
+    """Note whether the first pass of one tensor gets what the last pass of another one got."""
+    shape = hidden_shape(context)
+    values = values_for(shape)
+    tensors = [FORMS[form_of(context)](each, shape) for each in (values, values[::-1])]
+    if tensors[0] == tensors[1]:
+        raise Skipped("the tensor is too small to be turned round")
+    replies = [send_forward(context, hidden_states=tensors[at]) for at in (0, 0, 1, 1)]
+    outputs = [_output(reply) for reply in replies]
+    if not all(outputs):
+        raise Skipped("a pass of the same tensor, or of the reverse of it, is refused")
+    # One that computes the same for both tensors each time reads no tensor, or sees no difference.
+    late = outputs[2] == outputs[1] != outputs[3]
+    why = "the first pass of a second tensor has the result of the first one, the next one has not"
+    compared.note(OWN_RESULT, not late, why, *replies[1:])
+
+
+def _output(reply: Reply) -> bytes:
+    answer = parsed("PipelineForwardResponse", reply)
+    if answer is None or not answer.success:
+        return b""
+    return bytes(answer.logits or answer.hidden_states)

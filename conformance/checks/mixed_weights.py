@@ -1,0 +1,61 @@
+"""Interface 2.3, 4.3 and 7.3: the weights of ranges of layers, of which the node holds a part.
+
+As in `weights`, the usual notations are tried. A range counts only where ranges of layers that the
+node holds are served and differ, and where the layer that is not here is not found by itself.
+"""
+
+from random import Random
+
+from conformance import messages
+from conformance.checks.passes import layers_of
+from conformance.checks.weights import TIMEOUT_S, ask_weights, served_notations
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+
+PARTLY = "GR-WEIGHT-005"
+RANGES = ("{}-{}", "{}:{}", "{}..{}", "[{}, {}]", "{},{}")
+BEYOND = 3
+
+
+@requirement(PARTLY)
+def weights_partial(context: Context) -> None:
+    """Call GetWeights for ranges that begin, or end, with a layer that the node does not list."""
+    held = layers_of(context).held
+    if len(held) < 2:
+        raise Skipped("the node lists fewer than two layers")
+    first, last = held[0], held[-1]
+    found = next(served_notations(context, last), None)
+    if found is None:
+        raise Skipped("no usual notation of a layer is served")
+    draw = Random(context.target.seed)  # noqa: S311 - numbers of layers, no secret
+    for form in RANGES:
+        whole, part = (_ask_range(context, form, at, last) for at in (first, held[1]))
+        read = whole.ok and whole.body and (not part.ok or part.body != whole.body)
+        if not read:
+            continue
+        # The end may be meant without itself.
+        ends = [(last + 1, first, last + 2 + draw.randrange(BEYOND))]
+        if first > 0:
+            below = draw.randrange(first)
+            ends.append((below, below, draw.choice(held[1:])))
+        for absent, begin, end in ends:
+            _judge_range(context, found[0], absent, form, (begin, end))
+        return
+    raise Skipped("no usual notation of a range is served")
+
+
+def _ask_range(context: Context, form: str, begin: int, end: int) -> Reply:
+    request = messages.make("WeightRequest", shard_range=form.format(begin, end))
+    return context.grpc.call("GetWeights", request, timeout_s=TIMEOUT_S)
+
+
+def _judge_range(
+    context: Context, notation: str, absent: int, form: str, ends: tuple[int, int]
+) -> None:
+    alone, reply = ask_weights(context, notation, absent), _ask_range(context, form, *ends)
+    again = ask_weights(context, notation, absent)
+    if alone.code == again.code == "NOT_FOUND":
+        why = f"layer {absent} is not found, but weights of {form.format(*ends)!r} are served"
+        context.judge(PARTLY, not (reply.ok and reply.body), why, alone, reply)
