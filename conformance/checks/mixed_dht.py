@@ -55,6 +55,8 @@ class Walk:
     context: Context
     draw: Random
     senders: tuple[Any, ...]
+    # IDs of other nodes, about which nothing else is said.
+    foreign: set[bytes] = field(default_factory=set)
     kept: dict[bytes, list[str]] = field(default_factory=dict)
     latest: dict[bytes, Reply] = field(default_factory=dict)
     done: str = ""
@@ -80,6 +82,11 @@ class Walk:
             self.kept.pop(key, None)
         self.done = f"after a store of {len(value)} characters" + ("" if taken else ", refused")
         return taken
+
+    def own_key(self) -> bytes | None:
+        """Draw a key that has a value and is not the ID of another node."""
+        keys = [key for key in self.kept if key not in self.foreign]
+        return self.draw.choice(keys) if keys else None
 
     def look_up(self, key: bytes) -> None:
         """Look up a key, and remember the first one whose value is lost."""
@@ -158,7 +165,9 @@ def _nodes(walk: Walk) -> list[tuple[bytes, str]]:
     answer = parsed("DHTFindNodeResponse", walk.context.grpc.call("DHTFindNode", request))
     known: list[Any] = [_ping(walk, os.urandom(NODE_ID_BYTES))]
     if answer is not None:
-        known += [answer.responder, *answer.nodes[:2]]
+        others = [answer.responder, *answer.nodes[:2]]
+        known += others
+        walk.foreign |= {bytes(node.node_id) for node in others}
     return [
         (bytes(node.node_id), f"{node.ip}:{node.port}")
         for node in known
@@ -175,9 +184,9 @@ def _ping(walk: Walk, ident: bytes) -> Any:
 
 def _step(walk: Walk) -> None:
     """Do something else about a key that has a value, then look up this key and another one."""
-    if not walk.kept:
+    key = walk.own_key()
+    if key is None:
         return
-    key = walk.draw.choice(list(walk.kept))
     kind = walk.draw.randrange(5)
     if kind == 0:
         walk.store(key, f"192.0.2.{walk.draw.randrange(1, 255)}:9000")
@@ -213,9 +222,9 @@ def _store_no_text(walk: Walk, key: bytes) -> None:
 
 def _overwrite_until_refused(walk: Walk) -> None:
     """Store ever longer values under a key that has one, until the node refuses one of them."""
-    if not walk.kept or walk.lost:
+    key = walk.own_key()
+    if key is None or walk.lost:
         return
-    key = walk.draw.choice(list(walk.kept))
     for length in LENGTHS:
         taken = walk.store(key, walk.draw.choice("xyz") * length)
         walk.look_up(key)
