@@ -242,7 +242,7 @@ def openai_refusals(context: Context) -> None:
         why = f"status {answer.status} to a chat with {what}"
         if context.judge(ident, 400 <= answer.status < 500, why, answer):
             context.observe("OA-REFUSE-007", f"status {answer.status}", answer)
-            _judge_error(context, answer)
+            judge_error(context, answer)
 
     refused(
         "OA-REFUSE-001",
@@ -261,7 +261,8 @@ def openai_refusals(context: Context) -> None:
     refused("OA-REFUSE-006", "another model", {**good, "model": UNKNOWN_MODEL})
 
 
-def _judge_error(context: Context, answer: Answer) -> None:
+def judge_error(context: Context, answer: Answer) -> None:
+    """Rule on the body of a refusal."""
     document = answer.json_object()
     if document is None:
         ident = fields_of("openai-error")[0]

@@ -18,7 +18,7 @@ from conformance.sse import read
 from conformance.strictjson import Json, brief, is_int
 
 DONE = "[DONE]"
-_RULES = tuple(f"OA-STREAM-{number:03d}" for number in range(1, 17))
+RULES = tuple(f"OA-STREAM-{number:03d}" for number in range(1, 17))
 Chunks = list[dict[str, Json]]
 
 
@@ -28,10 +28,20 @@ class Asked:
 
     n: int = 1
     usage: bool = False
+    limit: int = MAX_TOKENS
+    # Stop sequences, which may leave nothing of a text.
+    stop: str | tuple[str, ...] = ()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether some text is left for certain if the maximum is reached."""
+        return self.limit >= MAX_TOKENS and not self.stop
 
     def body(self) -> dict[str, Json]:
         """Return the members of the request."""
-        more: dict[str, Json] = {"stream": True, "max_tokens": MAX_TOKENS, "temperature": 0}
+        more: dict[str, Json] = {"stream": True, "max_tokens": self.limit, "temperature": 0}
+        if self.stop:
+            more["stop"] = self.stop
         if self.n > 1:
             more["n"] = self.n
         if self.usage:
@@ -39,7 +49,7 @@ class Asked:
         return more
 
 
-@requirement(*_RULES, *fields_of("openai-chunk"))
+@requirement(*RULES, *fields_of("openai-chunk"))
 def openai_stream(context: Context) -> None:
     """POST /v1/chat/completions with stream true: alone, with usage, and with two choices."""
     body = {"model": openai.model_of(context), **openai.CHAT}
@@ -52,16 +62,16 @@ def openai_stream(context: Context) -> None:
         streamed = not plain and answer.media_type == "text/event-stream"
         if not context.judge("OA-STREAM-001", streamed, why, answer) and plain:
             raise Skipped("the stream is one JSON answer")
-        chunks = _chunks(context, answer)
+        chunks = chunks_of(context, answer)
         if not chunks:
             raise Skipped("the stream has no chunks")
-        _judge_chunks(context, chunks, asked, answer)
+        judge_chunks(context, chunks, asked, answer)
         ids.append(chunks[0].get("id"))
         if len(ids) > 1 and all(isinstance(ident, str) for ident in ids):
             context.judge("OA-STREAM-005", ids[-1] != ids[-2], f"ids {brief(ids)}", answer)
 
 
-def _chunks(context: Context, answer: Answer) -> Chunks:
+def chunks_of(context: Context, answer: Answer) -> Chunks:
     """Rule on the framing; return the chunks before the end."""
     stream = read(answer.body)
     data = [event.data.strip() for event in stream.events]
@@ -75,7 +85,8 @@ def _chunks(context: Context, answer: Answer) -> Chunks:
     return [event.value for event in events if isinstance(event.value, dict)]
 
 
-def _judge_chunks(context: Context, chunks: Chunks, asked: Asked, answer: Answer) -> None:
+def judge_chunks(context: Context, chunks: Chunks, asked: Asked, answer: Answer) -> None:
+    """Rule on the fields of all chunks, their choices and their usage."""
     for chunk in chunks:
         judge_shape(context, "openai-chunk", chunk, answer)
     kinds = {chunk.get("object") for chunk in chunks if isinstance(chunk.get("object"), str)}
@@ -134,11 +145,11 @@ def _judge_usage(context: Context, chunks: Chunks, asked: Asked, answer: Answer)
         given = [usage.get(name) for name in names] if isinstance(usage, dict) else []
         counts = [count for count in given if is_int(count) and count >= 0]
         fits = len(counts) == len(names) and counts[0] + counts[1] == counts[2]
-        fits = fits and counts[1] <= MAX_TOKENS
+        fits = fits and counts[1] <= asked.n * asked.limit
         context.judge("OA-STREAM-014", fits, f"usage {brief(usage)}", answer)
         choices = [choice for chunk in others for choice in choices_of(chunk)]
         shaped = any(isinstance(choice.get("delta"), dict) for choice in choices)
-        if fits and shaped and counts[1] == MAX_TOKENS:
+        if fits and shaped and counts[1] == asked.n * asked.limit and asked.is_long:
             said = any(strings(choices, "delta.content"))
             context.judge("OA-STREAM-016", said, f"{counts[1]} tokens and no text", answer)
         wrong = [chunk.get("usage", "missing") for chunk in others]

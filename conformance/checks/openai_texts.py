@@ -89,6 +89,13 @@ class Asking:
         answer = self._sent(1, limit, more)
         return self._judged(answer, 1, limit) if answer.ok else None
 
+    def tried(self, n: int, limit: int, **more: Json) -> Made | None:
+        """Send a request that a server may refuse, but at which it may not fail."""
+        answer = self._sent(n, limit, more)
+        if answer.status >= 500:
+            openai.judge_route(self.context, self.kind.route, answer, optional=self.kind.optional)
+        return self._judged(answer, n, limit) if answer.ok else None
+
     def _sent(self, n: int, limit: int | None, more: dict[str, Json]) -> Answer:
         body = {**self._body, **more}
         if limit is not None:
@@ -154,7 +161,8 @@ class Asking:
             return
         why += f" with a maximum of {limit} and n {n}"
         context.judge(kind.ident(108), completion <= n * limit, why, shown)
-        if n == 1 and made.reasons == ["length"]:
+        # A longer text may also end where the model has no room for more.
+        if limit <= DEFAULT_TOKENS and n == 1 and made.reasons == ["length"]:
             context.judge(kind.ident(109), completion >= limit, why, shown)
 
 

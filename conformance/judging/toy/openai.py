@@ -13,6 +13,7 @@ RANGES = {
     "temperature": (0, 2), "top_p": (0, 1), "n": (1, 128), "presence_penalty": (-2, 2),
     "frequency_penalty": (-2, 2), "max_tokens": (1, 4096), "max_completion_tokens": (1, 4096),
 }  # fmt: skip
+WHOLE = frozenset({"n", "max_tokens", "max_completion_tokens"})
 
 
 def refused(status: int, message: str, param: str | None = None) -> Response:
@@ -33,8 +34,12 @@ def answer(asked: Asked) -> Response:
     if path in ("/chat/completions", "/completions"):
         if asked.method != "POST":
             return refused(405, "this route takes POST")
-        fault = _fault(asked.body, "messages" if path.startswith("/chat") else "prompt")
-        return fault or _made(asked.body, chat=path.startswith("/chat"))
+        body = asked.body
+        if isinstance(body, dict):
+            # A parameter that is null is one that is left out.
+            body = {key: value for key, value in body.items() if value is not None}
+        fault = _fault(body, "messages" if path.startswith("/chat") else "prompt")
+        return fault or _made(body, chat=path.startswith("/chat"))
     return refused(404, "no such model or path")
 
 
@@ -58,12 +63,15 @@ def _fault(body: Any, asked: str) -> Response | None:
         value = body.get(key, low)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return refused(400, f"{key} is not a number", key)
+        if key in WHOLE and not float(value).is_integer():
+            return refused(400, f"{key} is not an integer", key)
         if not low <= value <= high:
             return refused(400, f"{key} is out of range", key)
     if not isinstance(body.get("stream", False), bool):
         return refused(400, "stream is not a boolean", "stream")
-    if not isinstance(body.get("stop", []), str | list):
-        return refused(400, "stop is neither a string nor an array", "stop")
+    stops = body.get("stop", [])
+    if not isinstance(stops, str | list) or not all(isinstance(stop, str) for stop in stops):
+        return refused(400, "stop is neither a string nor an array of strings", "stop")
     return None
 
 
@@ -88,7 +96,8 @@ def _made(body: dict[str, Any], *, chat: bool) -> Response:
         "model": MODEL,
     }
     if body.get("stream"):
-        return Response(events=_events(heading, cut, reason, n, usage, body))
+        events = _chunks if chat else _completions
+        return Response(events=events(heading, cut, reason, n, usage, body))
     choices = [_choice(index, cut, reason, body, chat=chat) for index in range(n)]
     return Response(json={**heading, "choices": choices, "usage": usage})
 
@@ -105,20 +114,46 @@ def _choice(
     return {**choice, "message": {"role": "assistant", "content": text, "refusal": None}}
 
 
-def _events(
+def _pieces(text: str) -> list[str]:
+    """Cut a text before its spaces."""
+    first, *others = text.split(" ")
+    return [piece for piece in (first, *(f" {word}" for word in others)) if piece]
+
+
+def _with_usage(body: dict[str, Any]) -> bool:
+    return bool((body.get("stream_options") or {}).get("include_usage"))
+
+
+def _chunks(
     heading: dict[str, Any], text: str, reason: str, n: int, usage: Any, body: dict[str, Any]
 ) -> list[Any]:
-    asked = (body.get("stream_options") or {}).get("include_usage")
-    heading = {**heading, "object": "chat.completion.chunk"}
-    extra = {"usage": None} if asked else {}
     deltas: list[tuple[dict[str, Any], str | None]] = [({"role": "assistant", "content": ""}, None)]
-    deltas += [({"content": f"{word} "}, None) for word in text.split()]
+    deltas += [({"content": piece}, None) for piece in _pieces(text)]
     deltas.append(({}, reason))
-    chunks: list[Any] = []
-    for delta, ends in deltas:
-        for index in range(n):
-            choice = {"index": index, "delta": dict(delta), "finish_reason": ends}
-            chunks.append({**heading, "choices": [choice], **extra})
-    if asked:
-        chunks.append({**heading, "choices": [], "usage": usage})
-    return [*chunks, "[DONE]"]
+    heading = {**heading, "object": "chat.completion.chunk"}
+    shown = [
+        {"index": index, "delta": dict(delta), "finish_reason": ends}
+        for delta, ends in deltas
+        for index in range(n)
+    ]
+    return _events(heading, shown, usage if _with_usage(body) else None)
+
+
+def _completions(
+    heading: dict[str, Any], text: str, reason: str, n: int, usage: Any, body: dict[str, Any]
+) -> list[Any]:
+    pieces: list[tuple[str, str | None]] = [(piece, None) for piece in _pieces(text)]
+    shown = [
+        {"index": index, "text": piece, "logprobs": None, "finish_reason": ends}
+        for piece, ends in [*pieces, ("", reason)]
+        for index in range(n)
+    ]
+    return _events(heading, shown, usage if _with_usage(body) else None)
+
+
+def _events(heading: dict[str, Any], choices: list[Any], usage: Any) -> list[Any]:
+    extra = {"usage": None} if usage else {}
+    events = [{**heading, "choices": [choice], **extra} for choice in choices]
+    if usage:
+        events.append({**heading, "choices": [], "usage": usage})
+    return [*events, "[DONE]"]

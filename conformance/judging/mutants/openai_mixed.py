@@ -1,0 +1,236 @@
+"""Mutants of OpenAI's routes that show only where parameters meet; see `followed.py`.
+
+Each breaks a sentence for some choices, some lengths, some routes or the next request only. The
+faults of a fourth stranger's node have shown most of them.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from conformance.judging.hooks import Http
+from conformance.judging.mutants.openai import CHATS, TEXTS, made, streamed
+from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.openai import MODEL, WORDS
+
+SHORTER = 64
+
+
+def in_pieces(path: str, change: Callable[[Any, list[Any]], list[Any] | None]) -> Http:
+    """Change the events of a stream of this route; `change` may return the new ones."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        if asked.path == path and response.events is not None:
+            response.events = change(asked.body, response.events) or response.events
+
+    return hook
+
+
+def serving(when: Callable[[Asked], bool]) -> Http:
+    """Serve some of the requests that are to be refused."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        if asked.path in (CHATS, TEXTS) and 400 <= response.status < 500 and when(asked):
+            response.__dict__.update(Response(200, {"choices": []}).__dict__)
+
+    return hook
+
+
+def refused_without(key: str, when: Callable[[Asked, Response], bool]) -> Http:
+    """Leave a member out of the error of some refusals."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        if asked.path.startswith("/v1/") and when(asked, response):
+            response.json["error"].pop(key)
+
+    return hook
+
+
+def body_of(asked: Asked) -> dict[str, Any]:
+    """Return the object that was sent, if it is one."""
+    return asked.body if isinstance(asked.body, dict) else {}
+
+
+def stops_of(body: Any) -> list[str]:
+    """Return the stop sequences of a request."""
+    given = body.get("stop") or []
+    return [given] if isinstance(given, str) else given
+
+
+def text_of(choice: Any) -> str:
+    """Return the text of a choice."""
+    return str(choice["message"]["content"] if "message" in choice else choice["text"])
+
+
+def say(choice: Any, text: Any) -> None:
+    """Give a choice another text."""
+    if "message" in choice:
+        choice["message"]["content"] = text
+    else:
+        choice["text"] = text
+
+
+def first_choice_only(body: Any, answer: Any) -> None:
+    """Let stop sequences end the first choice only."""
+    for choice in answer["choices"][1:]:
+        say(choice, " ".join(WORDS[: body.get("max_tokens")]))
+
+
+def goes_on(body: Any, answer: Any) -> None:
+    """Take a stop sequence out of the text, and go on."""
+    for choice in answer["choices"]:
+        if text_of(choice) != " ".join(WORDS[: body.get("max_tokens")]):
+            say(choice, f"{text_of(choice)}###")
+
+
+def any_case(body: Any, answer: Any) -> None:
+    """Look for stop sequences without regard to capitals."""
+    for choice in answer["choices"]:
+        text = text_of(choice)
+        places = [text.lower().find(stop.lower()) for stop in stops_of(body)]
+        say(choice, text[: min([at for at in places if at >= 0], default=len(text))])
+
+
+class Kept:
+    """A server whose next text ends where a stop sequence has ended the one before."""
+
+    def __init__(self) -> None:
+        self.end: int | None = None
+
+    def __call__(self, body: Any, answer: Any) -> None:
+        """Remember where a text has ended, once."""
+        if body.get("stop"):
+            self.end = len(text_of(answer["choices"][0]))
+        elif self.end is not None:
+            for choice in answer["choices"]:
+                say(choice, text_of(choice)[: self.end])
+            self.end = None
+
+
+def null_when_empty(body: Any, answer: Any) -> None:
+    """Have null for an empty text."""
+    for choice in answer["choices"]:
+        say(choice, text_of(choice) or None)
+
+
+def read_for_each(body: Any, answer: Any) -> None:
+    """Count the prompt once for each choice."""
+    usage = answer["usage"]
+    usage["prompt_tokens"] *= body.get("n") or 1
+    usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def named_by_body(body: Any, answer: Any) -> None:
+    """Make the id of the body alone."""
+    answer["id"] = hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+def cut_short(asked: Asked, response: Response) -> None:
+    """End longer texts after 64 tokens, as if this were the maximum."""
+    if asked.path != TEXTS or response.status != 200:
+        return
+    if (body_of(asked).get("max_tokens") or 0) <= SHORTER:
+        return
+    answers = [response.json] if response.events is None else response.events[:-1]
+    for answer in answers:
+        usage = answer.get("usage")
+        if usage:
+            usage.update(completion_tokens=SHORTER, total_tokens=usage["prompt_tokens"] + SHORTER)
+        for choice in answer["choices"]:
+            choice["finish_reason"] = choice["finish_reason"] and "length"
+
+
+def counted_less(body: Any, events: list[Any]) -> None:
+    """Leave a token out of the usage of a stream."""
+    usage = events[-2].get("usage")
+    if usage and usage["completion_tokens"]:
+        usage["completion_tokens"] -= 1
+        usage["total_tokens"] -= 1
+
+
+def one_piece_less(body: Any, events: list[Any]) -> list[Any]:
+    """Lose the last piece of a stream that has many."""
+    said = [
+        at
+        for at, event in enumerate(events)
+        if isinstance(event, dict)
+        for choice in event["choices"]
+        if choice.get("text") or choice.get("delta", {}).get("content")
+    ]
+    return events[: said[-1]] + events[said[-1] + 1 :] if len(said) > 8 else events
+
+
+def late(body: Any, events: list[Any]) -> None:
+    """Say the reason of the end together with the first event of a choice, too."""
+    for event in events:
+        if isinstance(event, dict) and event["choices"]:
+            event["choices"][0]["finish_reason"] = "stop"
+            return
+
+
+def told_at_the_end(body: Any, events: list[Any]) -> list[Any] | None:
+    """Send the stop sequence as well, before the end of a stream."""
+    stops = stops_of(body)
+    if not stops:
+        return None
+    first = events[0]
+    choice = {"index": 0, "delta": {"content": stops[0]}, "finish_reason": None}
+    return [first, {**first, "choices": [choice]}, *events[1:]]
+
+
+def refused_nulls(asked: Asked, response: Response) -> None:
+    """Refuse a parameter that is null."""
+    if asked.path == CHATS and None in body_of(asked).values() and response.status == 200:
+        error = {"message": "n", "type": "invalid_request_error", "param": "n", "code": None}
+        response.__dict__.update(Response(400, {"error": error}).__dict__)
+
+
+def shown_to_strangers(asked: Asked, response: Response) -> None:
+    """Show one model to whoever asks."""
+    if asked.path == f"/v1/models/{MODEL}" and response.status == 401:
+        response.__dict__.update(Response(200, {"id": MODEL}).__dict__)
+
+
+def _is_text(asked: Asked) -> bool:
+    return asked.path == TEXTS and asked.authorized
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("OA-MIX-001", in_pieces(TEXTS, lambda body, events: events[:-1])),
+    ("OA-MIX-002", in_pieces(TEXTS, lambda body, events: [
+        {**event, "object": "text_completion.chunk"} if isinstance(event, dict) else event
+        for event in events])),
+    ("OA-MIX-003", in_pieces(TEXTS, lambda body, events: [
+        event for event in events if isinstance(event, str) or not event["choices"]
+        or event["choices"][0]["index"] == 0])),
+    ("OA-MIX-004", in_pieces(TEXTS, late)),
+    ("OA-MIX-005", in_pieces(TEXTS, one_piece_less)),
+    ("OA-MIX-005", streamed(one_piece_less)),
+    ("OA-MIX-006", made(CHATS, read_for_each)),
+    ("OA-MIX-007", streamed(counted_less)),
+    ("OA-MIX-007", in_pieces(TEXTS, counted_less)),
+    ("OA-MIX-008", made(CHATS, goes_on)),
+    ("OA-MIX-009", made(TEXTS, any_case)),
+    ("OA-MIX-010", made(CHATS, Kept())),
+    ("OA-MIX-011", refused_nulls),
+    ("OA-CHAT-102", made(CHATS, named_by_body)),
+    ("OA-CHAT-110", made(CHATS, first_choice_only)),
+    ("OA-CHAT-110", streamed(told_at_the_end)),
+    ("OA-TEXT-018", made(TEXTS, null_when_empty)),
+    ("OA-TEXT-109", cut_short),
+    ("OA-AUTH-003", shown_to_strangers),
+    ("OA-ERROR-005", refused_without("type", lambda asked, response: (
+        response.status == 404 and asked.method == "GET"))),
+    ("OA-ERROR-007", refused_without("param", lambda asked, response: response.status == 401)),
+    ("OA-REFUSE-008", serving(lambda asked: (
+        _is_text(asked) and bool(body_of(asked)) and "model" not in body_of(asked)
+        and not body_of(asked).get("stream")))),
+    ("OA-REFUSE-009", serving(lambda asked: _is_text(asked) and body_of(asked).get("n") == 0
+        and not body_of(asked).get("stream"))),
+    ("OA-REFUSE-010", serving(lambda asked: _is_text(asked) and asked.body is None)),
+    ("OA-REFUSE-011", serving(lambda asked: asked.authorized
+        and body_of(asked).get("stream") is True and "model" not in body_of(asked))),
+    ("OA-REFUSE-012", serving(lambda asked: _is_text(asked)
+        and body_of(asked).get("model", MODEL) != MODEL)),
+]  # fmt: skip
