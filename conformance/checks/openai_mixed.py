@@ -15,7 +15,7 @@ from conformance.checks import openai
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.openai_said import SAID, Said, Speaker, stops_of
 from conformance.checks.openai_stream import Asked
-from conformance.checks.openai_texts import CHAT, TEXT, choices_of
+from conformance.checks.openai_texts import CHAT, FINISHED, TEXT
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
@@ -99,7 +99,7 @@ def _stop(speaker: Speaker, draw: random.Random, asked: Asked, place: str) -> No
     for _ in range(TRIES):
         stopped = speaker.result(replace(asked, stop=drawn))
         after = speaker.result(asked)
-        if stopped is None or after is None:
+        if stopped is None or after is None or not (stopped.formed and after.formed):
             return
         _compare(speaker, compared, Asked(asked.n, stop=drawn), before, stopped, after)
         if compared.clean:
@@ -139,14 +139,16 @@ def _resembling(draw: random.Random, text: str) -> list[str]:
 
 def _judge_ids(speaker: Speaker) -> None:
     """Rule on the ids of all answers, also of those to the same body."""
-    seen: dict[Json, Answer] = {}
-    for _, _, said in speaker.heard:
+    seen: dict[Json, tuple[bool, Answer]] = {}
+    for _, streamed, said in speaker.heard:
         if not isinstance(said.id, str):
             continue
-        first = seen.setdefault(said.id, said.answer)
+        earlier, first = seen.setdefault(said.id, (streamed, said.answer))
+        both = earlier and streamed and speaker.kind.of == "CHAT"
+        ident = "OA-STREAM-005" if both else speaker.kind.ident(102)
         shown = (said.answer,) if first is said.answer else (first, said.answer)
         why = f"two answers have the id {brief(said.id)}"
-        speaker.context.judge(speaker.kind.ident(102), len(shown) == 1, why, *shown)
+        speaker.context.judge(ident, len(shown) == 1, why, *shown)
 
 
 def _compare(
@@ -191,7 +193,7 @@ def _note_reasons(
     for whole, text, reason in zip(before.texts, stopped.texts, stopped.reasons, strict=False):
         ends = [at + len(stop) for stop in stops_of(asked) if (at := whole.find(stop)) >= 0]
         ended = ends and min(ends) <= len(whole) // 2 and text == whole[: len(text)]
-        if ended and len(text) < len(whole) // 2 and reason not in ("stop", None):
+        if ended and len(text) < len(whole) // 2 and reason in FINISHED - {"stop"}:
             wrong.append(f"finish_reason {brief(reason)} after {brief(text)} of {brief(whole)}")
     compared.note(speaker.kind.ident(111), not wrong, "; ".join(wrong), stopped.answer)
 
@@ -207,13 +209,16 @@ def _judge_streamed(speaker: Speaker, asked: Asked) -> None:
         again = speaker.result(asked) if streamed else None
         if streamed is None or again is None or plain.texts != again.texts:
             return
+        if not (streamed.formed and again.formed):
+            return
         shown = (plain.answer, streamed.answer)
         pairs = [*zip(plain.texts, streamed.texts, strict=False)]
         lost = [(whole, text) for whole, text in pairs if _is_put_together_wrongly(whole, text)]
         why = "; ".join(f"{brief(text)} as a stream of {brief(whole)}" for whole, text in lost)
         compared.note(WHOLE, not lost, why, *shown)
         counts = [each.completion_tokens for each in (plain, again, streamed)]
-        if all(_is_same(*pair) for pair in pairs) and counts[0] == counts[1] and all(counts):
+        known = all(counts) and counts[0] == counts[1] and counts[0] <= asked.n * asked.limit
+        if known and all(_is_same(*pair) for pair in pairs):
             why = f"completion_tokens is {counts[2]} in the stream, and {counts[0]} without it"
             compared.note(USED, counts[2] == counts[0], why, *shown)
         if compared.clean:
@@ -276,7 +281,8 @@ def _judge_nulls(speaker: Speaker, limit: int) -> None:
     """Ask with parameters that are null, after the same request without them was served."""
     asked = Asked(limit=min(limit, 2))
     nulls: dict[str, Json] = dict.fromkeys(NULLABLE)
-    if speaker.result(asked) is None:
+    plain = speaker.result(asked)
+    if plain is None:
         return
     body = {"model": openai.model_of(speaker.context), **speaker.kind.asked}
     answer = openai.generate(
@@ -284,9 +290,12 @@ def _judge_nulls(speaker: Speaker, limit: int) -> None:
     )
     if answer.status in openai.NOT_NOW:
         return
-    choices = choices_of(answer.json_object() or {})
-    why = f"status {answer.status} and {len(choices)} choices with null for {brief([*NULLABLE])}"
-    speaker.context.judge(NULLS, answer.ok and len(choices) == 1, why, answer)
+    document = answer.json_object()
+    choices = (document or {}).get("choices")
+    listed = [*choices] if isinstance(choices, list) else [*plain.texts]
+    same = document is not None and len(listed) == len(plain.texts)
+    why = f"status {answer.status} with null for {brief([*NULLABLE])}: {brief(document)}"
+    speaker.context.judge(NULLS, answer.ok and same, why, answer)
 
 
 def _judge_prompt_tokens(speaker: Speaker) -> None:

@@ -12,7 +12,6 @@ from conformance.checks import openai
 from conformance.checks.openai_stream import DONE, RULES, Asked, Chunks, chunks_of, judge_chunks
 from conformance.checks.openai_texts import CHAT, TEXT, Asking, Kind, choices_of, rules
 from conformance.context import Context
-from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.shapes import lookup
 from conformance.sse import read
@@ -37,6 +36,8 @@ class Said:
     id: Json
     prompt_tokens: Json
     completion_tokens: Json
+    # Whether each text has its form; other rules say so where one has not.
+    formed: bool
 
 
 def stops_of(asked: Asked) -> tuple[str, ...]:
@@ -63,57 +64,69 @@ class Speaker:
         made = self._asking.tried(asked.n, asked.limit, **more)
         if made is None:
             return None
-        texts, reasons = dict[int, str](), dict[int, Json]()
+        texts, reasons, formed = dict[int, str](), dict[int, Json](), True
         for at, choice in enumerate(choices_of(made.document)):
             found = lookup(choice, self.kind.text)
-            # An empty text of a chat may be null.
             texts[at] = found[0] if found and isinstance(found[0], str) else ""
+            # An empty text of a chat may be null.
+            null = found == [None] and self.kind.of == "CHAT"
+            formed = formed and (null or found == [texts[at]])
             reasons[at] = choice.get("finish_reason")
-        return self._said(asked, False, made.answer, texts, reasons, made.document)
+        return self._said(asked, False, made.answer, texts, reasons, made.document, formed=formed)
 
     def stream(self, asked: Asked) -> Said | None:
-        """Ask for a stream; None if the server refuses the request."""
+        """Ask for a stream; None if the server refuses the request, or answers in one piece."""
         answer = openai.generate(self.context, self.kind.path, {**self._body, **asked.body()})
         if answer.status >= 500:
             openai.judge_route(self.context, self.kind.route, answer, optional=self.kind.optional)
         if not answer.ok:
             return None
         if self.kind.of == "CHAT":
-            chunks = chunks_of(self.context, answer)
-            judge_chunks(self.context, chunks, asked, answer)
+            chunks = _chunks_of(self.context, asked, answer)
         else:
             chunks = _completions_of(self.context, asked, answer)
+        if not chunks:
+            return None
         return self._put_together(asked, chunks, answer)
 
     def _put_together(self, asked: Asked, chunks: Chunks, answer: Answer) -> Said:
-        texts, reasons = dict[int, str](), dict[int, Json]()
-        late: list[str] = []
+        texts, reasons, formed = dict[int, str](), dict[int, Json](), True
+        late, ends = list[str](), list[float]()
         path = "delta.content" if self.kind.of == "CHAT" else "text"
         for choice in (choice for chunk in chunks for choice in choices_of(chunk)):
             found, index = lookup(choice, path), choice.get("index")
             if not is_int(index):
                 continue
             text = found[0] if found and isinstance(found[0], str) else ""
-            if text and reasons.get(int(index)) is not None:
+            formed = formed and isinstance(choice.get("delta", choice.get("text")), dict | str)
+            formed = formed and found in ([], [None], [text])
+            ends += [index] if isinstance(choice.get("finish_reason"), str) else []
+            if text and isinstance(reasons.get(int(index)), str):
                 late.append(text)
             texts[int(index)] = texts.get(int(index), "") + text
             reasons[int(index)] = choice.get("finish_reason") or reasons.get(int(index))
-        if any(reason is not None for reason in reasons.values()):
+        # One that ends more than once violates another sentence.
+        if ends and len({*ends}) == len(ends):
             why = f"{brief(late[:2])} follows the finish_reason of its choice"
             self.context.judge(QUIET, not late, why, answer)
-        return self._said(asked, True, answer, texts, reasons, chunks[-1] if chunks else {})
+        return self._said(asked, True, answer, texts, reasons, chunks[-1], formed=formed)
 
     def _said(
         self, asked: Asked, streamed: bool, answer: Answer, texts: dict[int, str],
-        reasons: dict[int, Json], document: dict[str, Json],
+        reasons: dict[int, Json], document: dict[str, Json], *, formed: bool,
     ) -> Said:  # fmt: skip
         counts = [lookup(document, f"usage.{name}_tokens") for name in ("prompt", "completion")]
+        if streamed and not asked.usage:
+            counts = [[], []]
+        told = [found[0] if found and is_int(found[0]) else None for found in counts]
         said = Said(
-            answer,
-            tuple(text for _, text in sorted(texts.items())),
-            tuple(reason for _, reason in sorted(reasons.items())),
-            document.get("id"),
-            *(found[0] if found and is_int(found[0]) else None for found in counts),
+            answer=answer,
+            texts=tuple(text for _, text in sorted(texts.items())),
+            reasons=tuple(reason for _, reason in sorted(reasons.items())),
+            id=document.get("id"),
+            prompt_tokens=told[0],
+            completion_tokens=told[1],
+            formed=formed and sorted(texts) == [*range(asked.n)],
         )
         self._judge_stops(asked, said)
         self.heard.append((asked, streamed, said))
@@ -127,6 +140,19 @@ class Speaker:
             self.context.judge(self.kind.ident(110), not there, why, said.answer)
 
 
+def _chunks_of(context: Context, asked: Asked, answer: Answer) -> Chunks:
+    """Rule on the events of a stream of a chat; return those that are objects."""
+    streamed = answer.media_type == "text/event-stream" and answer.json_object() is None
+    begins = answer.body[:60].decode(errors="replace")
+    why = f"Content-Type {answer.header('Content-Type')!r}, the body begins with {begins!r}"
+    if not context.judge("OA-STREAM-001", streamed, why, answer):
+        return []
+    chunks = chunks_of(context, answer)
+    if chunks:
+        judge_chunks(context, chunks, asked, answer)
+    return chunks
+
+
 def _completions_of(context: Context, asked: Asked, answer: Answer) -> Chunks:
     """Rule on the events of a stream of completions; return those that are objects."""
     events = [event for event in read(answer.body).events if event.data.strip()]
@@ -136,7 +162,7 @@ def _completions_of(context: Context, asked: Asked, answer: Answer) -> Chunks:
     why += f", and the last event is {brief([event.data for event in events[-1:]])}"
     ended = last[-1:] == [True] and last.count(True) == 1
     if not context.judge(STREAMED, streamed and ended, why, answer) and not streamed:
-        raise Skipped("the stream of completions is none")
+        return []
     values = [event.value for event in events if event.data.strip() != DONE]
     wrong = [value for value in values if not _is_formed(value)]
     context.judge(FORMED, not wrong and bool(values), f"an event is {brief(wrong[:1])}", answer)

@@ -162,11 +162,13 @@ def one_piece_less(body: Any, events: list[Any]) -> list[Any]:
 
 
 def late(body: Any, events: list[Any]) -> None:
-    """Say the reason of the end together with the first event of a choice, too."""
-    for event in events:
-        if isinstance(event, dict) and event["choices"]:
-            event["choices"][0]["finish_reason"] = "stop"
-            return
+    """Say with the first piece of each choice already why it ends."""
+    listed = [event["choices"] for event in events if isinstance(event, dict)]
+    chosen = [choice for choices in listed for choice in choices]
+    for index in {choice["index"] for choice in chosen}:
+        own = [choice for choice in chosen if choice["index"] == index]
+        reason, own[-1]["finish_reason"] = own[-1]["finish_reason"], None
+        own[0]["finish_reason"] = reason
 
 
 def told_at_the_end(body: Any, events: list[Any]) -> list[Any] | None:
