@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from conformance.catalogue import fields_of
 from conformance.checks.clock import APART, served_at
+from conformance.checks.money import TRIES
 from conformance.checks.reading import ABSENT, UNAVAILABLE, served
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -26,6 +27,8 @@ MODELS, CHATS, TEXTS = "/models", "/chat/completions", "/completions"
 UNKNOWN_MODEL = "no-such-model-of-the-suite"
 NOT_A_KEY = bearer("not-a-key-of-this-server")
 REFUSED_KEY = (401, 403)
+# What a model has in the list as well as by itself.
+SAME = ("created", "owned_by")
 # The server cannot answer this request now, or not for this account.
 NOT_NOW = (402, 429, UNAVAILABLE)
 CHAT: dict[str, Json] = {
@@ -174,6 +177,30 @@ def _retrieve(context: Context, name: str) -> None:
     why = f"status {answer.status}, id {brief(found)} of {brief(name)}"
     if context.judge("OA-ROUTE-002", answer.ok and found == name, why, answer) and document:
         _judge_model(context, document, answer)
+
+
+@requirement("OA-MODEL-105")
+def openai_model_twice(context: Context) -> None:
+    """GET the models, then each of some by its id; compare."""
+    for _ in range(TRIES):
+        listed = ask(context, "GET", MODELS)
+        found = (listed.json_object() or {}).get("data")
+        entries = found if isinstance(found, list) else []
+        models = [each for each in entries if isinstance(each, dict)][:2]
+        unlike: list[tuple[Json, Json, Answer]] = []
+        for model in models:
+            one = ask(context, "GET", f"{MODELS}/{quote(str(model.get('id')), safe='')}")
+            alone = one.json_object() or {}
+            if one.ok and alone.get("id") == model.get("id"):
+                pairs = [(model[key], alone[key]) for key in SAME if key in model and key in alone]
+                unlike += [(*pair, one) for pair in pairs if pair[0] != pair[1]]
+                if not unlike:
+                    context.holds("OA-MODEL-105", listed, one)
+        if not unlike:
+            return
+    inside, outside, one = unlike[0]
+    why = f"{brief(inside)} in the list is {brief(outside)} in the model by itself"
+    context.fails("OA-MODEL-105", why, listed, one)
 
 
 @requirement("OA-AUTH-001")

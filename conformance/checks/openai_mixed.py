@@ -9,6 +9,8 @@ it; a draw that the server refuses shows nothing.
 """
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from conformance.checks import openai
@@ -18,16 +20,14 @@ from conformance.checks.openai_stream import Asked
 from conformance.checks.openai_texts import CHAT, FINISHED, TEXT
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import Answer
+from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
 # The first edition with these requirements; older ones judge nothing more than they did.
 SINCE = 4
-WHOLE, READ, USED, BEHIND, ABSENT_STOP, KEPT, NULLS = (
-    f"OA-MIX-{number:03d}" for number in range(5, 12)
-)
-COMPARED = (WHOLE, READ, USED, BEHIND, ABSENT_STOP, KEPT, NULLS)
+COMPARED = tuple(f"OA-MIX-{number:03d}" for number in range(5, 14))
+WHOLE, READ, USED, BEHIND, ABSENT_STOP, KEPT, NULLS, DEFAULTS, CONVERSATION = COMPARED
 OPENINGS = (
     "Once upon a time there was a little girl",
     "The history of the old town begins with a river",
@@ -42,22 +42,35 @@ INSIDE, BEGINNING, NOWHERE = "inside", "beginning", "nowhere"
 WIDE = (5, 9)
 # At most so many stop sequences are allowed.
 MOST_STOPS = 4
-# What the description says may be null.
-NULLABLE = (
-    "n", "stop", "stream", "temperature", "top_p", "presence_penalty", "frequency_penalty",
-)  # fmt: skip
+# What the description says may be null, and what it says is the same as nothing.
+NULL: dict[str, Json] = dict.fromkeys(
+    ("n", "stop", "stream", "temperature", "top_p", "presence_penalty", "frequency_penalty")
+)
+DEFAULT: dict[str, Json] = {
+    "n": 1, "stream": False, "temperature": 1, "top_p": 1, "presence_penalty": 0,
+    "frequency_penalty": 0,
+}  # fmt: skip
+AT_ONCE = 4
 
 
-@requirement(*SAID, *COMPARED, name="openai-mixed-chats")
+@requirement(*SAID, *COMPARED, "OA-CHAT-114")
 def openai_mixed_chats(context: Context) -> None:
     """POST chats of which the parameters are drawn, in one piece and as streams."""
     draw = _drawing(context)
     said = f"{draw.choice(OPENINGS)}. Please tell me more of this story."
-    prompt: dict[str, Json] = {"messages": [{"role": "user", "content": said}]}
-    _mix(Speaker(context, CHAT, prompt), draw)
+    message: Json = {"role": "user", "content": said}
+    speaker = Speaker(context, CHAT, {"messages": [message]})
+    _mix(speaker, draw)
+    few = Asked(limit=draw.randint(2, 5), usage=True, newer=True)
+    bounded = speaker.stream(few)
+    if bounded is not None and bounded.completion_tokens is not None:
+        count = bounded.completion_tokens
+        why = f"{count} tokens in a stream with max_completion_tokens {few.limit}"
+        context.judge("OA-CHAT-114", count <= few.limit, why, bounded.answer)
+    _judge_conversation(speaker, message)
 
 
-@requirement(*SAID, *COMPARED, name="openai-mixed-completions")
+@requirement(*SAID, *COMPARED)
 def openai_mixed_completions(context: Context) -> None:
     """POST completions of which the parameters are drawn, in one piece and as streams."""
     draw = _drawing(context)
@@ -76,7 +89,7 @@ def _mix(speaker: Speaker, draw: random.Random) -> None:
     alone = speaker.result(Asked(limit=few))
     if alone is None:
         raise Skipped("a plain request is refused")
-    _judge_nulls(speaker, few)
+    _judge_as_left_out(speaker)
     for place in (INSIDE, BEGINNING, NOWHERE):
         asked = Asked(n=draw.randint(2, 3), limit=draw.randint(*FEW))
         _stop(speaker, draw, asked, place)
@@ -85,6 +98,11 @@ def _mix(speaker: Speaker, draw: random.Random) -> None:
     wide = Asked(n=draw.randint(*WIDE), limit=1)
     speaker.result(wide)
     speaker.stream(replace(wide, usage=True))
+    # At the same time, each with something else.
+    each = [Asked(n=draw.randint(1, 3), limit=limit) for limit in draw.sample(range(2, 8), AT_ONCE)]
+    # A server that has no time for so many shows nothing.
+    with suppress(Skipped, Unanswered), ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(speaker.result, each))
     _judge_ids(speaker)
     _judge_prompt_tokens(speaker)
 
@@ -105,7 +123,8 @@ def _stop(speaker: Speaker, draw: random.Random, asked: Asked, place: str) -> No
         if compared.clean:
             break
     compared.conclude()
-    speaker.stream(replace(asked, stop=drawn, usage=draw.random() < 0.5))
+    usage = draw.random() < 0.5
+    speaker.stream(replace(asked, stop=drawn, usage=usage, declined=not usage))
 
 
 def _drawn_stops(draw: random.Random, texts: tuple[str, ...], place: str) -> str | tuple[str, ...]:
@@ -277,25 +296,44 @@ def _lengthened(prompt: dict[str, Json]) -> dict[str, Json]:
     return {"messages": [{**message, "content": f"{' '.join(OPENINGS)} {message['content']}"}]}
 
 
-def _judge_nulls(speaker: Speaker, limit: int) -> None:
-    """Ask with parameters that are null, after the same request without them was served."""
-    asked = Asked(limit=min(limit, 2))
-    nulls: dict[str, Json] = dict.fromkeys(NULLABLE)
+def _judge_as_left_out(speaker: Speaker) -> None:
+    """Ask with parameters that are null, or have their defaults, after the same without them."""
+    asked = Asked(limit=2)
     plain = speaker.result(asked)
     if plain is None:
         return
     body = {"model": openai.model_of(speaker.context), **speaker.kind.asked}
-    answer = openai.generate(
-        speaker.context, speaker.kind.path, {**body, "max_tokens": asked.limit, **nulls}
-    )
-    if answer.status in openai.NOT_NOW:
+    for ident, more in ((NULLS, NULL), (DEFAULTS, DEFAULT)):
+        answer = openai.generate(
+            speaker.context, speaker.kind.path, {**body, "max_tokens": asked.limit, **more}
+        )
+        if answer.status in openai.NOT_NOW:
+            continue
+        document = answer.json_object()
+        choices = (document or {}).get("choices")
+        listed = [*choices] if isinstance(choices, list) else [*plain.texts]
+        same = document is not None and len(listed) == len(plain.texts)
+        why = f"status {answer.status} with {brief(more, 200)}: {brief(document)}"
+        speaker.context.judge(ident, answer.ok and same, why, plain.answer, answer)
+
+
+def _judge_conversation(speaker: Speaker, message: Json) -> None:
+    """Ask once more after two other messages, which are then a part of the prompt."""
+    before: list[Json] = [
+        {"role": "user", "content": f"{OPENINGS[0]}. Do you know this story?"},
+        {"role": "assistant", "content": "Yes, I do."},
+    ]
+    asked = Asked(limit=1)
+    alone = speaker.result(asked)
+    longer = Speaker(speaker.context, speaker.kind, {"messages": [*before, message]})
+    after = longer.result(asked)
+    if alone is None or after is None:
         return
-    document = answer.json_object()
-    choices = (document or {}).get("choices")
-    listed = [*choices] if isinstance(choices, list) else [*plain.texts]
-    same = document is not None and len(listed) == len(plain.texts)
-    why = f"status {answer.status} with null for {brief([*NULLABLE])}: {brief(document)}"
-    speaker.context.judge(NULLS, answer.ok and same, why, answer)
+    counts = (alone.prompt_tokens, after.prompt_tokens)
+    if all(count is not None for count in counts):
+        why = f"prompt_tokens is {counts[0]} for one message, {counts[1]} with two before it"
+        held = counts[1] > counts[0]
+        speaker.context.judge(CONVERSATION, held, why, alone.answer, after.answer)
 
 
 def _judge_prompt_tokens(speaker: Speaker) -> None:

@@ -74,9 +74,10 @@ def _refuse_keys(context: Context, draw: random.Random, name: str) -> None:
             answer = openai.ask(context, "GET", path, credential=credential)
             ident = KEY_OF_A_MODEL if path == known else "OA-AUTH-001"
             _judge_key(context, ident, f"GET {openai.BASE}{path}", answer)
-    for (path, asked), stream in product(ROUTES, (False, True)):
+    for (path, asked), stream, credential in product(
+        ROUTES, (False, True), (ANONYMOUS, openai.NOT_A_KEY)
+    ):
         body = {"model": name, **asked, "max_tokens": draw.randint(1, 3), "stream": stream}
-        credential = draw.choice((ANONYMOUS, openai.NOT_A_KEY))
         answer = openai.ask(context, "POST", path, body, credential=credential)
         what = f"POST {openai.BASE}{path} with stream {brief(stream)}"
         _judge_key(context, "OA-AUTH-002", what, answer)

@@ -169,7 +169,7 @@ ROWS: list[tuple[str, Http]] = [
     ("OA-STREAM-010", chunks(choices(lambda choice: choice.update(index=7)))),
     ("OA-STREAM-011", chunks(lambda body, chunk: "stream_options" in body or chunk.update(_LAST))),
     ("OA-STREAM-012", streamed(
-        lambda body, events: [*events[:-2], "[DONE]"] if "stream_options" in body else None)),
+        lambda body, events: [*events[:-2], "[DONE]"] if "usage" in events[0] else None)),
     ("OA-STREAM-013", chunks(
         lambda body, chunk: chunk.get("usage", 0) is None and chunk.pop("usage"))),
     ("OA-STREAM-014", chunks(lambda body, chunk: chunk.get("usage") and chunk["usage"].update(

@@ -188,6 +188,34 @@ def refused_nulls(asked: Asked, response: Response) -> None:
         response.__dict__.update(Response(400, {"error": error}).__dict__)
 
 
+def refused_defaults(asked: Asked, response: Response) -> None:
+    """Refuse a penalty of nothing."""
+    if asked.path == CHATS and body_of(asked).get("presence_penalty") == 0:
+        error = {"message": "0", "type": "invalid_request_error", "param": None, "code": None}
+        response.__dict__.update(Response(400, {"error": error}).__dict__)
+
+
+def only_the_last(body: Any, answer: Any) -> None:
+    """Count the last message only."""
+    usage = answer["usage"]
+    usage["prompt_tokens"] = len(body["messages"][-1]["content"].split())
+    usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def of_its_own_time(asked: Asked, response: Response) -> None:
+    """Have another time for a model that is read by itself."""
+    if asked.path == f"/v1/models/{MODEL}" and response.status == 200:
+        response.json["created"] += 1
+
+
+def many_in_streams(body: Any, events: list[Any]) -> None:
+    """Count more tokens than the maximum by its newer name allows."""
+    usage = events[-2].get("usage")
+    if usage and "max_completion_tokens" in body:
+        usage["completion_tokens"] += 99
+        usage["total_tokens"] += 99
+
+
 def shown_to_strangers(asked: Asked, response: Response) -> None:
     """Show one model to whoever asks."""
     if asked.path == f"/v1/models/{MODEL}" and response.status == 401:
@@ -216,6 +244,10 @@ HTTP: list[tuple[str, Http]] = [
     ("OA-MIX-009", made(TEXTS, any_case)),
     ("OA-MIX-010", made(CHATS, Kept())),
     ("OA-MIX-011", refused_nulls),
+    ("OA-MIX-012", refused_defaults),
+    ("OA-MIX-013", made(CHATS, only_the_last)),
+    ("OA-MODEL-105", of_its_own_time),
+    ("OA-CHAT-114", streamed(many_in_streams)),
     ("OA-CHAT-102", made(CHATS, named_by_body)),
     ("OA-CHAT-110", made(CHATS, first_choice_only)),
     ("OA-CHAT-110", streamed(told_at_the_end)),
