@@ -9,7 +9,7 @@ from conformance import passive
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
-from conformance.passive import calls, memory, resources
+from conformance.passive import calls, memory, resources, tokens
 from conformance.peer.peer import Peer
 from conformance.strictjson import Json, is_int, is_number
 from conformance.target import Target, documented_grpc_address
@@ -77,6 +77,8 @@ class Service:
         self.unanswered: Any = None
         # Whether another one has been paid since.
         self.paid = False
+        # What has become of the declared tokens.
+        self.tokens = tokens.Tokens()
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
         # What all answers over HTTP have said so far.
@@ -131,7 +133,7 @@ class Context(Findings):
         # Every answer is also judged by the passive checks.
         everywhere = frozenset[str]()
         if target.edition >= resources.SINCE:
-            everywhere = resources.ids() | calls.ids() | memory.IDS
+            everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http
@@ -184,6 +186,8 @@ class Context(Findings):
             operation = (method, prefix + path)
             resources.judge_resource(self, operation, json_body, answer)
             self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
+            if credential.header is not None:
+                self.service.tokens.judge(self, credential, operation, answer)
         return answer
 
     def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:

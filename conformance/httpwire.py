@@ -1,5 +1,7 @@
 """The suite's HTTP client: the standard library's, with one connection for each request.
 
+Only `HttpClient.kept` sends several requests on one.
+
 It shares no parser with Python's common servers (decision 0040). Time-outs, resets and truncated
 bodies raise `Unanswered`, which is never a verdict against the target. After a 429 it waits and
 retries.
@@ -7,15 +9,15 @@ retries.
 
 import http.client
 import json
-import shlex
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from conformance.commands import curl, in_turn
 from conformance.journal import Exchange, Journal, shown
 from conformance.strictjson import Json, NotJson, Parsed, parse
 
@@ -108,15 +110,25 @@ class Request:
     content: bytes | None
     content_type: str | None
     timeout_s: float
+    kept: bool = False
+    """Whether another request may follow on the same connection."""
 
     def headers(self) -> dict[str, str]:
         """Return the headers that the suite sets."""
-        headers = {"Accept": "*/*", "Connection": "close"}
+        headers = {"Accept": "*/*", "Connection": "keep-alive" if self.kept else "close"}
         if self.content_type:
             headers["Content-Type"] = self.content_type
         if self.credential.header is not None:
             headers["Authorization"] = self.credential.header
         return headers
+
+    def command(self, url: str) -> str:
+        """Return a command that sends the request again; tokens are shell variables in it."""
+        credential = self.credential
+        # A token of the target is a shell variable; an invented one is quoted as it is.
+        is_variable = credential.header != credential.shown
+        authorization = None if credential.shown is None else (credential.shown, is_variable)
+        return curl(self.method, url, authorization, self.content_type, self.content)
 
 
 class HttpClient:
@@ -158,7 +170,7 @@ class HttpClient:
     ) -> Answer:
         """Send a request and return its answer; after a 429, wait and retry."""
         if json_body is not None:
-            content = json.dumps(json_body, ensure_ascii=False).encode()
+            content = encoded(json_body)
         request = Request(
             method,
             path + (f"?{urlencode(query)}" if query else ""),
@@ -183,19 +195,45 @@ class HttpClient:
                 return answer
         raise Unanswered("limited: still 429 after the requested waits", answer.exchange)
 
+    def kept(self, asked: Iterable[tuple[str, str, Credential, Json]]) -> list[Answer]:
+        """Send requests on one connection: method, path, credential and body, None for no body.
+
+        Returns fewer answers where the target ends the connection, which it may do at any time,
+        and where it asks to wait.
+        """
+        answers, before = list[Answer](), list[str]()
+        connection = self._connection(self._timeout_s)
+        try:
+            for method, path, credential, body in asked:
+                if answers and connection.sock is None:
+                    break
+                content = encoded(body) if body is not None else None
+                kind = "application/json" if content is not None else None
+                request = Request(method, path, credential, content, kind, self._timeout_s, True)
+                answers.append(self._ask(connection, request, before))
+                before.append(request.command(self.base_url + path))
+                if answers[-1].status == http.client.TOO_MANY_REQUESTS:
+                    return answers[:-1]
+        except Unanswered:
+            if not answers:
+                raise
+        finally:
+            connection.close()
+        return answers
+
     def burst(self, path: str, *, max_requests: int, within_s: float) -> Answer | None:
         """GET a path repeatedly over a few connections until the first 429, and return that answer.
 
         So is an error that calls itself one. Only this answer is recorded, since the others show
         nothing new.
         """
-        request = Request("GET", path, ANONYMOUS, None, None, self._timeout_s)
+        request = Request("GET", path, ANONYMOUS, None, None, self._timeout_s, kept=True)
         ends, left = time.monotonic() + within_s, iter(range(max_requests))
         found: list[tuple[float, int, list[tuple[str, str]], bytes]] = []
 
         def ask_often() -> None:
             connection = self._connection(self._timeout_s)
-            headers = {**request.headers(), "Connection": "keep-alive"}
+            headers = request.headers()
             try:
                 while not found and time.monotonic() < ends and next(left, None) is not None:
                     began = time.monotonic()
@@ -233,12 +271,21 @@ class HttpClient:
         return http.client.HTTPConnection(host, self._parts.port, timeout=timeout_s)
 
     def _once(self, request: Request) -> Answer:
+        connection = self._connection(request.timeout_s)
+        try:
+            return self._ask(connection, request)
+        finally:
+            connection.close()
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, request: Request, before: Iterable[str] = ()
+    ) -> Answer:
+        """Send one request on a connection, on which the commands ``before`` were sent."""
         began = time.monotonic()
         seen: dict[str, Any] = {}
         body = bytearray()
         arrivals: list[float] = []
         fault: str | None = None
-        connection = self._connection(request.timeout_s)
         try:
             connection.request(
                 request.method,
@@ -249,6 +296,8 @@ class HttpClient:
             response = connection.getresponse()
             seen = {"status": response.status, "headers": response.getheaders()}
             fault = _read(response, body, arrivals, began, request)
+            # The connection is free for another request only then.
+            response.close()
         except TimeoutError:
             fault = f"timeout: nothing for {request.timeout_s:g} s"
         except http.client.RemoteDisconnected:
@@ -261,17 +310,16 @@ class HttpClient:
             fault = "unreachable: connection refused"
         except OSError as error:
             fault = f"reset: {error.strerror or type(error).__name__}"
-        finally:
-            connection.close()
-        exchange = self._record(request, seen, bytes(body), fault, began)
+        exchange = self._record(request, seen, bytes(body), fault, began, before)
         if fault:
             raise Unanswered(fault, exchange)
         headers = tuple(seen["headers"])
         return Answer(seen["status"], headers, bytes(body), exchange, tuple(arrivals))
 
     def _record(
-        self, request: Request, seen: dict[str, Any], body: bytes, fault: str | None, began: float
-    ) -> Exchange:
+        self, request: Request, seen: dict[str, Any], body: bytes, fault: str | None, began: float,
+        before: Iterable[str] = (),
+    ) -> Exchange:  # fmt: skip
         url = self.base_url + request.path
         sent: dict[str, Any] = {"method": request.method, "url": url, "headers": request.headers()}
         if request.credential.header is not None:
@@ -285,8 +333,13 @@ class HttpClient:
             request=sent,
             response={**seen, "body": shown(body)} if seen else None,
             fault=fault,
-            reproduce=curl(request, url),
+            reproduce=in_turn([*before, request.command(url)]),
         )
+
+
+def encoded(body: Json) -> bytes:
+    """Return a value as JSON."""
+    return json.dumps(body, ensure_ascii=False).encode()
 
 
 def _read(
@@ -326,30 +379,3 @@ def retry_after_s(answer: Answer) -> float:
         return float(wait_s)
     header = answer.header("Retry-After")
     return float(header) if header.isdecimal() else 1.0
-
-
-def curl(request: Request, url: str) -> str:
-    """Return a command that sends the request again; tokens are shell variables in it."""
-    words = ["curl", "-sS", "-i", "-N"]
-    if request.method != "GET":
-        words += ["-X", request.method]
-    if request.credential.shown is not None:
-        header = f"Authorization: {request.credential.shown}"
-        # A token of the target is a shell variable; an invented one is quoted as it is.
-        is_variable = request.credential.header != request.credential.shown
-        words += ["-H", f'"{header}"' if is_variable else shlex.quote(header)]
-    if request.content_type:
-        words += ["-H", shlex.quote(f"Content-Type: {request.content_type}")]
-    prefix = ""
-    if request.content is not None:
-        try:
-            text = request.content.decode()
-        except UnicodeDecodeError:
-            text = None
-        if text is not None and "\0" not in text:
-            words += ["--data-raw", shlex.quote(text)]
-        else:
-            octal = "".join(f"\\{byte:03o}" for byte in request.content)
-            prefix = f"printf '{octal}' | "
-            words += ["--data-binary", "@-"]
-    return prefix + " ".join([*words, shlex.quote(url)])

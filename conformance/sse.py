@@ -17,6 +17,8 @@ class Event:
     value: Json
     fault: str | None
     repeated_keys: tuple[str, ...]
+    lines: int = 1
+    """How many lines of data it has."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def read(body: bytes) -> Stream:
     for line in lines:
         if not line:
             if data:
-                events.append(_event("\n".join(data)))
+                events.append(_event(data))
             data = []
             continue
         name, colon, value = line.partition(":")
@@ -56,13 +58,14 @@ def read(body: bytes) -> Stream:
             # with ``data``: JSON without that name would be lost.
             fault = fault or f"a line that is not a field of an event: {line[:60]!r}"
     if data:
-        events.append(_event("\n".join(data)))
+        events.append(_event(data))
     return Stream(tuple(events), fault, ended=not data)
 
 
-def _event(data: str) -> Event:
+def _event(lines: list[str]) -> Event:
+    data = "\n".join(lines)
     try:
         parsed = parse(data.encode())
     except NotJson as error:
-        return Event(data, None, str(error), ())
-    return Event(data, parsed.value, None, parsed.repeated_keys)
+        return Event(data, None, str(error), (), len(lines))
+    return Event(data, parsed.value, None, parsed.repeated_keys, len(lines))

@@ -18,7 +18,8 @@ from conformance.strictjson import Json
 _ERRORS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-005")
 
 
-def _bodies(context: Context) -> list[tuple[str, str, dict[str, Json]]]:
+def smallest_bodies(context: Context) -> list[tuple[str, str, dict[str, Json]]]:
+    """Return a good body, of the smallest amounts, for each route that changes something."""
     found: list[tuple[str, str, dict[str, Json]]] = [
         ("POST", "/inference", {"prompt": "Hello", "max_tokens": 1}),
         ("POST", "/wallet/send", {"to": "nobody", "amount": AMOUNT, "memo": MEMO}),
@@ -43,7 +44,7 @@ def _ask(
 @requirement("NA-AUTH-019", *_ERRORS)
 def guards_missing(context: Context) -> None:
     """POST and PATCH every Auth route that changes something without a token."""
-    for method, path, body in _bodies(context):
+    for method, path, body in smallest_bodies(context):
         answer = _ask(context, method, path, body, ANONYMOUS)
         if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):
             why = f"{method} {path} is served without a token"
@@ -53,6 +54,6 @@ def guards_missing(context: Context) -> None:
 @requirement("NA-AUTH-018", *_ERRORS)
 def guards_expired(context: Context) -> None:
     """POST and PATCH every Auth route that changes something with the declared expired token."""
-    for method, path, body in _bodies(context):
+    for method, path, body in smallest_bodies(context):
         answer = _ask(context, method, path, body, context.target.expired)
         judge_refusal(context, "NA-AUTH-018", answer)

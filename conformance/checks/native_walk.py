@@ -41,7 +41,7 @@ def _read(context: Context, path: str, query: dict[str, object]) -> tuple[Answer
     return answer, answer.json_object() if answer.ok else None
 
 
-def _numbers(context: Context, name: str, key: str, document: Json) -> list[int]:
+def numbers_of(context: Context, name: str, key: str, document: Json) -> list[int]:
     """Return the heights or rounds of the entries of a page."""
     paths = context.target.field_map.get(name)
     if paths is not None:
@@ -105,7 +105,7 @@ def native_walk(context: Context) -> None:
 def _judge_oldest(context: Context) -> None:
     """Compare the first blocks of the chain by themselves with the end of the list."""
     answer, document = _read(context, "/api/blocks", {"limit": PAGE, "before": PAGE})
-    heights = _numbers(context, "/api/blocks height", "height", document)
+    heights = numbers_of(context, "/api/blocks height", "height", document)
     for height, entry in _entries(heights, document):
         if height <= PAGE:
             answer, block = _read(context, f"/api/block/{height}", {})
@@ -166,7 +166,7 @@ def _judge_kept(context: Context, blocks: list[int], named: list[str], *, failed
     latest, older = look_up(range(SINGLE)), look_up(KEPT)
     _, document = _read(context, "/api/blocks", {"limit": PAGE})
     # What has been completed meanwhile may have taken the place of something older.
-    moved = _numbers(context, "/api/blocks height", "height", document)[:1] != blocks[:1]
+    moved = numbers_of(context, "/api/blocks height", "height", document)[:1] != blocks[:1]
     if moved or not older or not all(answer.ok for answer in latest):
         return
     again = look_up(KEPT)
@@ -242,7 +242,7 @@ def _walk(
     """
     entries = {} if entries is None else entries
     answer, document = _read(context, path, {"limit": PAGE})
-    whole = page = first_page = _numbers(context, name, key, document)
+    whole = page = first_page = numbers_of(context, name, key, document)
     entries.update(_entries(whole, document))
     seen, shown = list(page), [answer]
     for _ in range(PAGES - 1):
@@ -251,7 +251,7 @@ def _walk(
         bound = min(page)
         answer, document = _read(context, path, {"limit": PAGE, "before": bound})
         # Whether the bound itself is on the page is not said.
-        whole = _numbers(context, name, key, document)
+        whole = numbers_of(context, name, key, document)
         entries.update(_entries(whole, document))
         page = [number for number in whole if number != bound]
         seen += page
@@ -264,7 +264,7 @@ def _walk(
     if seen and context.edition >= KEPT_SINCE:
         # Read last, so that it has what has been made meanwhile too.
         answer, document = _read(context, path, {"limit": 1})
-        single = _numbers(context, name, key, document)
+        single = numbers_of(context, name, key, document)
         why = f"{path} of one entry has {brief(single)}, and of {PAGE} {brief(first_page)}"
         ident = "NT-PAGE-007" if path == "/api/blocks" else "NT-PAGE-008"
         recent = not single or max(single) >= max(first_page)
@@ -285,9 +285,9 @@ def _judge_recent(context: Context, name: str, key: str, seen: list[int], first:
     """Rule on the page without a bound: it has the block that is highest in the list."""
     query: dict[str, object] = {"limit": PAGE, "before": max(seen) + 2 * PAGE}
     answer, document = _read(context, "/api/blocks", query)
-    above = _numbers(context, name, key, document)
+    above = numbers_of(context, name, key, document)
     again, document = _read(context, "/api/blocks", {"limit": PAGE})
-    latest = _numbers(context, name, key, document)
+    latest = numbers_of(context, name, key, document)
     if above and latest:
         # It was read last, so it has what has been made meanwhile too.
         why = f"without `before` the highest block is {max(latest)}, with it {max(above)}"

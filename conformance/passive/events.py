@@ -15,6 +15,8 @@ from conformance.sse import Event, Stream, read
 from conformance.strictjson import Json, brief, is_int
 
 DONE = "[DONE]"
+# The first edition that asks how many lines the JSON of an event has.
+ONE_LINE_SINCE = 4
 
 
 def is_final(value: dict[str, Json]) -> bool:
@@ -33,7 +35,7 @@ def tokens_of(answer: Answer) -> list[Json]:
 
 def stream_ids() -> frozenset[str]:
     """Return the requirements on which :func:`judge_stream` may rule."""
-    own = (f"NA-SSE-{number:03d}" for number in (*range(1, 8), 9, 10, 14, 15))
+    own = (f"NA-SSE-{number:03d}" for number in (*range(1, 8), 9, 10, 14, 15, 19))
     fields = (*fields_of("sse-token"), *fields_of("sse-final"), *ids_for("sse-final"))
     return frozenset((*own, *fields, *FORMAT_IDS))
 
@@ -53,6 +55,10 @@ def _judge_framing(findings: Findings, stream: Stream, answer: Answer) -> bool:
     repeated = sorted({key for event in stream.events for key in event.repeated_keys})
     if stream.events:
         findings.judge("NA-SSE-015", stream.ended, "no blank line after the last event", answer)
+    spread = next((event for event in stream.events if event.lines > 1 and not event.fault), None)
+    if stream.events and findings.edition >= ONE_LINE_SINCE:
+        why = f"{spread.lines} lines of data have one JSON: {spread.data[:60]!r}" if spread else ""
+        findings.judge("NA-SSE-019", spread is None, why, answer)
     findings.judge("NA-SSE-014", not repeated, f"duplicate keys: {repeated}", answer)
     return findings.judge("NA-SSE-001", not fault, fault, answer)
 
