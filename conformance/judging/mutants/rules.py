@@ -316,6 +316,8 @@ TOGETHER = {
     "TR-RULE-010": {"TR-RULE-012"},
     "NA-ERR-004": {"NA-ERR-005"},
     "NA-AUTH-004": {"NA-AUTH-017"},
+    # A token that gets 401 in between is seen wherever that happens.
+    "NA-AUTH-031": {"NA-AUTH-022"},
     "NA-PATCH-105": {"NA-PATCH-109"},
     "GR-CODE-001": {"GR-CODE-010", "GR-CODE-011"},
     "PL-FWD-002": {"PL-FWD-007"},

@@ -33,6 +33,8 @@ class Asked:
     authorized: bool
     query: str = ""
     authorization: str | None = None
+    connection: int = 0
+    """The client's port, by which the requests of one connection are known."""
 
 
 def read_json(body: bytes) -> Any:

@@ -297,7 +297,8 @@ class ToyNode:
         return Response(json=json.loads(json.dumps(self.config)))
 
     def _patch_config(self, asked: Asked, query: Any) -> Response:
-        if not all(isinstance(inner, dict) for inner in asked.body.values()):
+        sections = asked.body.values() if isinstance(asked.body, dict) else [None]
+        if not all(isinstance(inner, dict) for inner in sections):
             return error(400, "INVALID_REQUEST", "a change is a nested object")
         changes = [
             (section, key, value)

@@ -5,7 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -30,6 +30,7 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length") or 0)
             came = Sent(self.command, self.path, self.rfile.read(length), dict(self.headers))
             asked, response = node.answered(node.rewrite(came))
+            asked = replace(asked, connection=self.client_address[1])
             node.http_hook(asked, response)
             self._send(response)
 
@@ -55,7 +56,8 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             with suppress(BrokenPipeError, ConnectionResetError):
                 # A client that does not wait for a slow answer has closed the connection.
                 self.wfile.write(body)
-            self.close_connection = True
+            if response.cut:
+                self.close_connection = True
 
         do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server names them so
 
