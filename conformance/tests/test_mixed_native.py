@@ -78,7 +78,7 @@ def test_a_token_that_gets_401_in_between_is_seen_whichever_check_runs(
     toy: Serving, judge: Judge
 ) -> None:
     toy.node.http_hook = RefusedAfter(402)
-    run = judge("NA-ERR-023", "NA-WALLET-044")
+    run = judge("NA-ERR-023", "NA-WALLET-037")
     found = next(item for item in run.results if item.requirement.id == "NA-AUTH-022")
     assert found.standing is Standing.VIOLATED
     assert "is served again" in found.findings[0].message
