@@ -22,7 +22,8 @@ from conformance.strictjson import Json, brief, is_number
 
 Body = dict[str, Json]
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
-MONEY, PARAMETER, STATUS, CHANGE = "NA-WALLET-050", "NA-INF-043", "NA-INF-044", "NA-PATCH-120"
+MONEY, LACKING = "NA-WALLET-050", "NA-WALLET-051"
+PARAMETER, STATUS, CHANGE = "NA-INF-043", "NA-INF-044", "NA-PATCH-120"
 # The names under which a value is put into an object.
 NAMES = ("value", "text", "item", "0")
 ATOM = 1e-6
@@ -43,7 +44,7 @@ def _refused(answer: Answer) -> bool:
 # -- money -----------------------------------------------------------------------------------------
 
 
-@requirement(MONEY)
+@requirement(MONEY, LACKING)
 def money_wrapped(context: Context) -> None:
     """POST transfers, stakes and unstakes with one value in an array or an object."""
     drawn = random.Random(context.target.seed)  # noqa: S311 - no secret
@@ -56,6 +57,7 @@ def money_wrapped(context: Context) -> None:
     control = _post(context, SEND, {"to": own, "amount": amounts[0], "memo": "a word"}, AMOUNT)
     if not control.ok:
         raise Skipped(f"POST {SEND} was answered with status {control.status}")
+    _judge_lacking(context, {"to": own, "amount": amounts[0], "memo": "a word"})
     large = min(STAKED, context.budget.left / 4, money.available / 4) + amounts[1]
     good: dict[str, Body] = {
         SEND: {"to": own, "amount": amounts[1], "memo": "a word"},
@@ -73,6 +75,16 @@ def money_wrapped(context: Context) -> None:
         refused += _judge_refused(context, MONEY, f"POST {path}", wrong, answer)
     if len(refused) == len(tried):
         _judge_moved(context, money.staked, known, (amounts[1], large), refused)
+
+
+def _judge_lacking(context: Context, good: Body) -> None:
+    """Rule on transfers that lack something, each directly behind one that was accepted."""
+    for key in ("to", "amount"):
+        body = {name: value for name, value in good.items() if name != key}
+        answer = _post(context, SEND, body, AMOUNT)
+        _judge_refused(context, LACKING, f"POST {SEND}", body, answer)
+        if not _post(context, SEND, good, AMOUNT).ok:
+            return
 
 
 def _post(context: Context, path: str, body: Json, cost: float) -> Answer:

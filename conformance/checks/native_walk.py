@@ -106,7 +106,7 @@ def _judge_oldest(context: Context) -> None:
     """Compare the first blocks of the chain by themselves with the end of the list."""
     answer, document = _read(context, "/api/blocks", {"limit": PAGE, "before": PAGE})
     heights = numbers_of(context, "/api/blocks height", "height", document)
-    for height, entry in _entries(heights, document):
+    for height, entry in entries_of(heights, document):
         if height <= PAGE:
             answer, block = _read(context, f"/api/block/{height}", {})
             _judge_listed(context, height, entry, block, answer)
@@ -225,7 +225,7 @@ def _judge_listed(
             context.judge("NT-RULE-035", same, why, answer)
 
 
-def _entries(numbers: list[int], document: Json) -> Iterator[tuple[int, Json]]:
+def entries_of(numbers: list[int], document: Json) -> Iterator[tuple[int, Json]]:
     """Yield the entries of a page with their numbers, where it has one list of as many."""
     lists = [v for v in document.values() if isinstance(v, list)] if document else []
     fitting = [some for some in lists if len(some) == len(numbers)]
@@ -243,7 +243,7 @@ def _walk(
     entries = {} if entries is None else entries
     answer, document = _read(context, path, {"limit": PAGE})
     whole = page = first_page = numbers_of(context, name, key, document)
-    entries.update(_entries(whole, document))
+    entries.update(entries_of(whole, document))
     seen, shown = list(page), [answer]
     for _ in range(PAGES - 1):
         if len(whole) < PAGE or not page or min(page) <= 1:
@@ -252,7 +252,7 @@ def _walk(
         answer, document = _read(context, path, {"limit": PAGE, "before": bound})
         # Whether the bound itself is on the page is not said.
         whole = numbers_of(context, name, key, document)
-        entries.update(_entries(whole, document))
+        entries.update(entries_of(whole, document))
         page = [number for number in whole if number != bound]
         seen += page
         shown.append(answer)
