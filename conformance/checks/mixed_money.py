@@ -284,7 +284,7 @@ def _follow(context: Context, accounts: Accounts, step: Step, compared: Comparis
     eventually(arrived)
     gaps = _gaps(moved, had, seen[-1])
     shown = [*(one.answer for one in had), *moved.answers, *(one.answer for one in seen[-1])]
-    compared.note("NA-WALLET-050", not gaps, f"after {moved.what} {'; '.join(gaps)}", *shown)
+    compared.note("NA-WALLET-052", not gaps, f"after {moved.what} {'; '.join(gaps)}", *shown)
     return True
 
 
@@ -305,7 +305,7 @@ def _judge_history(context: Context, accounts: Accounts) -> None:
                 held = [_is_that(row, sent) for row in listed] == [True]
             why = f"a transfer of {sent.amount:g} to {brief(sent.to)} is listed as"
             why = f"{why} {brief(listed, 160)}"
-            context.judge("NA-WALLET-051", held, why, sent.answer, answer)
+            context.judge("NA-WALLET-053", held, why, sent.answer, answer)
 
 
 def _is_that(row: dict[str, Json], sent: Sent) -> bool:
@@ -317,7 +317,7 @@ def _is_that(row: dict[str, Json], sent: Sent) -> bool:
     return fits and row.get("to") == sent.to and row.get("type") == "send"
 
 
-@requirement("NA-WALLET-050", "NA-WALLET-051", "NA-WALLET-013", "NA-ERR-022")
+@requirement("NA-WALLET-052", "NA-WALLET-053", "NA-WALLET-013", "NA-ERR-022")
 def mixed_money(context: Context) -> None:
     """POST transfers, stakes, generations and bad requests of two accounts in a drawn order."""
     accounts, began = Accounts(context), time.monotonic()

@@ -52,7 +52,7 @@ def _ask(context: Context, resource: Resource, query: Query, reader: Credential)
     return Read(resource, query, reader, answer)
 
 
-@requirement("NA-AUTH-027")
+@requirement("NA-AUTH-032")
 def mixed_reads(context: Context) -> None:
     """GET all routes marked Auth with each token, an invented one and none, in a drawn order."""
     known = tuple(dict.fromkeys((context.target.valid, context.target.second)))
@@ -70,15 +70,15 @@ def mixed_reads(context: Context) -> None:
             reads += pool.map(lambda one: _ask(context, *one), order)
     for read in reads:
         if read.reader not in known and read.answer.ok:
-            context.fails("NA-AUTH-027", f"{read} is served, among others", read.answer)
+            context.fails("NA-AUTH-032", f"{read} is served, among others", read.answer)
         elif read.resource is BALANCE and read.answer.ok and read.address != own[read.reader]:
             why = f"{read}, among others, shows the account {brief(read.address)}"
-            context.fails("NA-AUTH-027", why, read.answer)
+            context.fails("NA-AUTH-032", why, read.answer)
         elif read.answer.status == REFUSED and (read.resource.path, read.reader) in served:
             refused.append(read)
     if len(refused) >= TRIES:
         # A single one may be a token's that has just been replaced.
         why = f"{len(refused)} of {len(reads)} requests are refused, such as {refused[0]}"
-        context.fails("NA-AUTH-027", why, *(read.answer for read in refused[:TRIES]))
-    elif served and "NA-AUTH-027" not in context.ruled_on():
-        context.holds("NA-AUTH-027", *(read.answer for read in reads[:4]))
+        context.fails("NA-AUTH-032", why, *(read.answer for read in refused[:TRIES]))
+    elif served and "NA-AUTH-032" not in context.ruled_on():
+        context.holds("NA-AUTH-032", *(read.answer for read in reads[:4]))

@@ -132,7 +132,7 @@ def fault_of(drawn: Drawn, whole: str, found: str) -> str | None:
     return "has its letters in another order" if turned else None
 
 
-@requirement("NA-INF-043")
+@requirement("NA-INF-045")
 def mixed_texts(context: Context) -> None:
     """POST /inference with drawn parameters beside one another, and compare with the whole text."""
     plain = Drawn(WHOLE, (), stream=False, account=context.target.valid)
@@ -160,12 +160,12 @@ def mixed_texts(context: Context) -> None:
                 raise Skipped("texts with temperature 0 are not always the same")
             wrong.append((fault, found, answer, again))
         if len(wrong) < TRIES:
-            context.holds("NA-INF-043", first, answer)
+            context.holds("NA-INF-045", first, answer)
         elif len({found for _, found, _, _ in wrong}) == 1:
             fault, found, answer, again = wrong[-1]
             asked, former = (_parameters(one) for one in (drawn, before))
             why = f"with {asked}, after {former}, the text {fault}: {brief(found)}"
-            context.fails("NA-INF-043", f"{why} of {brief(whole)}", again, answer)
+            context.fails("NA-INF-045", f"{why} of {brief(whole)}", again, answer)
         before = drawn
 
 

@@ -11,7 +11,7 @@ from conformance.judging.mutants import followed_bodies as bodies
 from conformance.judging.mutants import followed_pairs as pairs
 from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
-from conformance.judging.mutants import mixed
+from conformance.judging.mutants import mixed, mixed_grpc, mixed_native, openai_mixed
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.mutants.followed_more import OF_TOY as MORE_OF_TOY
@@ -329,6 +329,6 @@ GRPC_OF_TOY = (
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (
     *MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY, *situations.HTTP,
-    *mixed.HTTP,
+    *mixed.HTTP, *mixed_native.HTTP, *openai_mixed.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]
