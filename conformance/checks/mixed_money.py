@@ -9,7 +9,7 @@ fee of a step.
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,7 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 
 # Below, around and above what other checks send; with few decimals and with many.
-SENT = (0.0004, 0.00321, AMOUNT, 0.0137, 0.099, 0.25, 1.0, 1.25)
+TINY, SENT = (0.0004, 0.00321), (AMOUNT, 0.0137, 0.099, 0.25, 1.0, 1.25)
 # What a stake may cost beside its amount, which is not said.
 STAKING = 2 * AMOUNT
 # A chain may take seconds for each step; then fewer steps do.
@@ -101,17 +101,21 @@ class Accounts:
         A step that is made once more is the same again, amounts and all.
         """
         kinds: dict[str, Step] = {
-            "first to second": lambda had: self._send(had, 0, 1),
-            "second to first": lambda had: self._send(had, 1, 0),
-            "second to itself": lambda had: self._send(had, 1, 1),
-            "first to itself": lambda had: self._send(had, 0, 0),
+            "first to second": lambda had: self._send(had, 0, 1, SENT),
+            "a little to the second": lambda had: self._send(had, 0, 1, TINY),
+            "second to first": lambda had: self._send(had, 1, 0, (*TINY, *SENT)),
+            "second to itself": lambda had: self._send(had, 1, 1, SENT),
+            "first to itself": lambda had: self._send(had, 0, 0, SENT),
             "stake": self._stake,
             "unstake": self._unstake,
-            "generation": lambda had: self._generate(had, (1,)),
-            "generations": lambda had: self._generate(had, (0, 1)),
+            "generations": lambda had: self._generate(had, {"stop": []}),
+            "generations that end early": lambda had: self._generate(had, {"stop": [*"eao "]}),
+            "a stream": self._stream,
+            "the same generation again": self._repeat,
             "too much": self._too_much,
             "a stake of a little too much": self._little_too_much,
-            "a token of nobody": self._by_nobody,
+            "a transfer of nobody": lambda had: self._by_nobody(had, SEND),
+            "a stake of nobody": lambda had: self._by_nobody(had, STAKE),
             "a bad body": self._bad_body,
         }
         names = self._source.sample(list(kinds), len(kinds))
@@ -129,8 +133,10 @@ class Accounts:
             raise self.context.budget.used_up()
         return self.context.api("POST", path, credential=account, json_body=body)
 
-    def _send(self, had: list[Money], sender: int, to: int) -> Moved | None:
-        amount = self._source.choice([a for a in SENT if 3 * a < had[sender].available] or [0.0])
+    def _send(
+        self, had: list[Money], sender: int, to: int, amounts: Sequence[float]
+    ) -> Moved | None:
+        amount = self._source.choice([a for a in amounts if 3 * a < had[sender].available] or [0.0])
         body: Json = {"to": self.addresses[to], "amount": amount, "memo": MEMO}
         answer = self._post(SEND, body, self.of[sender]) if amount else None
         result = answer.json_object() if answer is not None and answer.ok else None
@@ -186,25 +192,48 @@ class Accounts:
             return Moved(f"an unstake of {amount:g}", [answer], change, -amount)
         return self._refused(f"a refused unstake of {amount:g}", answer)
 
-    def _generate(self, had: list[Money], makers: tuple[int, ...]) -> Moved | None:
-        limits = (5, 12)
+    def _cost(self, answer: Answer) -> float | None:
+        found = lookup(answer.json_object() or {}, "cost.amount") if answer.ok else []
+        return float(found[0]) if found and is_number(found[0]) else None
+
+    def _generate(self, had: list[Money], more: dict[str, Json]) -> Moved | None:
+        """Let both accounts generate at the same time, one of them more than the other."""
 
         def ask(maker: int) -> Answer:
-            body: Json = {"prompt": "Once upon a time", "max_tokens": limits[maker]}
+            body: Json = {"prompt": "Once upon a time", "max_tokens": (24, 60)[maker], **more}
             return self.context.infer(body, credential=self.of[maker])
 
-        with ThreadPoolExecutor(len(makers)) as pool:
-            answers = list(pool.map(ask, makers))
-        costs = [0.0, 0.0]
-        for maker, answer in zip(makers, answers, strict=True):
-            cost = lookup(answer.json_object() or {}, "cost.amount")
-            if not answer.ok or not cost or not is_number(cost[0]):
-                return None
-            costs[maker] = float(cost[0])
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(ask, (0, 1)))
+        costs = [cost for answer in answers if (cost := self._cost(answer)) is not None]
+        if len(costs) < len(answers):
+            return None
         # What is earned by generating goes to somebody, too.
         change = [(-cost, math.inf) for cost in costs]
         made = " and ".join(f"{cost:g}" for cost in costs)
         return Moved(f"generating at the same time, at costs of {made},", answers, change)
+
+    def _stream(self, had: list[Money]) -> Moved | None:
+        body: Json = {"prompt": "Once upon a time", "max_tokens": 24, "stream": True}
+        answer = self.context.infer(body, credential=self.of[1])
+        change = [(0.0, math.inf), (-math.inf, math.inf)]
+        return Moved("a stream of the second account", [answer], change) if answer.ok else None
+
+    def _repeat(self, had: list[Money]) -> Moved | None:
+        """Generate twice alike; the second one costs what it says where the first one did."""
+        body: Json = {"prompt": f"Once upon a time {self._source.random():.4f}", "max_tokens": 24}
+        first = self.context.infer(body, credential=self.of[1])
+        between = read_money(self.context, self.of[1])
+        second = self.context.infer(body, credential=self.of[1])
+        costs = self._cost(first), self._cost(second)
+        if costs[0] is None or costs[1] is None or costs[0] <= EXACT:
+            return None
+        if abs(had[1].available - between.available - costs[0]) > EXACT:
+            # A charge is not settled at once.
+            return None
+        change = [(0.0, math.inf), (-costs[0] - costs[1], -costs[0] - costs[1] / 2)]
+        what = f"generating twice alike, at costs of {costs[0]:g} and {costs[1]:g},"
+        return Moved(what, [first, between.answer, second], change)
 
     def _refused(self, what: str, answer: Answer) -> Moved | None:
         inside = answer.ok and (answer.json_object() or {}).get("success") is False
@@ -229,8 +258,7 @@ class Accounts:
             raise Skipped("the account has staked more than it had")
         return self._refused("a stake of a little too much", answer)
 
-    def _by_nobody(self, had: list[Money]) -> Moved | None:
-        path = self._source.choice((SEND, STAKE, UNSTAKE))
+    def _by_nobody(self, had: list[Money], path: str) -> Moved | None:
         body = self._body(path, max(self._least, AMOUNT))
         return self._refused(f"{path} with a token of nobody", self._post(path, body, INVENTED))
 

@@ -19,6 +19,7 @@ from conformance.strictjson import brief, is_int
 # Entries of one page of the whole, and the most that is read of a history.
 PAGE, MOST = 10, 120
 DRAWS = 6
+REFUSED = (400, 422)
 Query = dict[str, object]
 
 
@@ -27,6 +28,8 @@ def _page(context: Context, account: Credential, query: Query) -> tuple[Answer, 
     answer = context.api("GET", TRANSACTIONS.path, credential=account, query=query or None)
     document = answer.json_object() if answer.ok else None
     total = (document or {}).get("total")
+    if answer.status in REFUSED and query:
+        context.fails("NA-QUERY-018", f"the page of {query} is refused: {answer.status}", answer)
     if document is None or not is_int(total):
         raise Skipped(f"GET /wallet/transactions was answered with status {answer.status}")
     return answer, [str(row.get("id")) for row in rows_of(document)], int(total)

@@ -9,6 +9,8 @@ API = "/api/v1"
 WALLET, LAYERS, METRICS = f"{API}/wallet", f"{API}/layers", f"{API}/metrics"
 # Less than what other checks send.
 TINY = 0.002
+# More than anybody has.
+MUCH = 1e6
 
 
 def turned(values: list[Any]) -> list[Any]:
@@ -183,7 +185,76 @@ class IdOfTheBody:
         response.json["id"] = self.ids.setdefault(str(body), response.json["id"])
 
 
+class StreamsOfTheFirst:
+    """A node that takes what a stream costs from the first account."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+        self.less = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add it up, and show so much less."""
+        if asked.path == INFERENCE and response.events is not None:
+            self.less += TINY
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            self.first = self.first or asked.authorization
+            if asked.authorization == self.first:
+                for key in ("available", "total"):
+                    response.json["balances"][key] -= self.less
+
+
+def offset_refused(asked: Asked, response: Response) -> None:
+    """Refuse an offset that comes without a limit."""
+    alone = "offset" in asked.query and "limit" not in asked.query
+    if asked.path == f"{WALLET}/transactions" and response.status == 200 and alone:
+        response.__dict__.update(error(400, "INVALID_REQUEST", "limit is missing").__dict__)
+
+
+def nothing_is_open(asked: Asked, response: Response) -> None:
+    """Make a change of nothing for whoever shows no token at all."""
+    nothing = asked.path == CONFIG and asked.method == "PATCH" and asked.body == {}
+    if nothing and response.status == 401 and asked.authorization is None:
+        made = {"success": True, "updated": [], "restart_required": False}
+        response.__dict__.update(Response(200, made).__dict__)
+
+
+def amount_before_token(asked: Asked, response: Response) -> None:
+    """Look at the amount before the token."""
+    amount = asked.body.get("amount") if isinstance(asked.body, dict) else None
+    if response.status == 401 and isinstance(amount, float) and amount > MUCH:
+        refused = error(402, "INSUFFICIENT_BALANCE", "too little", required=amount, available=0)
+        response.__dict__.update(refused.__dict__)
+
+
+class AbsentWhileOff:
+    """A node without one of its routes while training is turned off."""
+
+    def __init__(self) -> None:
+        self.off = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Learn whether it is off, and answer as if the route were not there."""
+        if asked.path == CONFIG and asked.method == "PATCH" and response.status == 200:
+            self.off = asked.body.get("training", {}).get("enabled", not self.off) is False
+        if asked.path == "/api/training/global" and self.off:
+            response.__dict__.update(error(404, "NOT_FOUND", "no such path").__dict__)
+
+
+def one_section(asked: Asked, response: Response) -> None:
+    """Refuse a change of keys in two sections."""
+    changed = asked.path == CONFIG and asked.method == "PATCH" and response.status == 200
+    if changed and len(asked.body) > 1:
+        refused = error(400, "INVALID_REQUEST", "one section at a time")
+        response.__dict__.update(refused.__dict__)
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-WALLET-052", StreamsOfTheFirst()),
+    ("NA-QUERY-018", offset_refused),
+    ("NA-AUTH-033", nothing_is_open),
+    ("NA-AUTH-034", amount_before_token),
+    ("NA-ROUTE-018", AbsentWhileOff()),
+    ("NA-PATCH-121", one_section),
     ("NA-SANE-040", PaidOtherwise()),
     ("NA-SANE-041", inference(IdOfTheBody())),
     ("NA-INF-045", events(turned)),

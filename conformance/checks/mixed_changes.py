@@ -1,0 +1,59 @@
+"""Interface 4.1: several changes of the configuration in one request.
+
+Which keys can be changed is not shown. So only keys count that the node has just changed each by
+itself. Invariant: every change is undone; what could not be restored is reported.
+"""
+
+import random
+
+from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+DRAWS = 4
+
+
+def _taken(answer: Answer) -> bool:
+    return answer.ok and (answer.json_object() or {}).get("success") is True
+
+
+@requirement("NA-PATCH-121")
+def mixed_changes(context: Context) -> None:
+    """PATCH keys each by itself, then drawn sets of them at once, and read them with each token."""
+    original = read_config(context)
+    source = random.Random(context.target.seed)  # noqa: S311
+    before = flat(original)
+    try:
+        alone = {
+            path: (values[0], answer)
+            for path, values in changeable(original).items()
+            if values[0] != before.get(path)
+            and _taken(answer := patch(context, nested({path: values[0]})))
+        }
+        restore(context, original)
+        if len(alone) < 2:
+            raise Skipped("fewer than two keys are changed by themselves")
+        for _ in range(DRAWS):
+            paths = source.sample(sorted(alone), source.randint(2, len(alone)))
+            values = {path: source.choice((alone[path][0], before[path])) for path in paths}
+            _judge(context, values, [alone[path][1] for path in paths])
+    finally:
+        restore(context, original)
+
+
+def _judge(context: Context, values: dict[str, Json], shown: list[Answer]) -> None:
+    """Rule on several keys in one change, each of which was changed by itself."""
+    answer = patch(context, nested(values))
+    if answer.status >= 500:
+        return
+    why = f"{brief(nested(values))} is answered with status {answer.status}, each alone is made"
+    if not context.judge("NA-PATCH-121", _taken(answer), why, *shown, answer):
+        return
+    if (answer.json_object() or {}).get("restart_required") is False:
+        now = flat(read_config(context))
+        wrong = {path: now.get(path) for path, value in values.items() if now.get(path) != value}
+        why = f"{brief(nested(values))} is made, and then there is {brief(wrong)}"
+        context.judge("NA-PATCH-121", not wrong, why, answer)

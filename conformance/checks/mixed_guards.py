@@ -1,0 +1,102 @@
+"""Interface 5: Auth routes with drawn queries, bodies and headers, none of which is a valid token.
+
+Which of several faults of a request is told first is open for a request without any token: it only
+must not be served. An invalid token is told first, whatever else is wrong (NA-AUTH-023).
+"""
+
+import random
+from dataclasses import dataclass
+from itertools import product
+
+from conformance.checks.auth import INVENTED, TOO_MANY
+from conformance.checks.guards import smallest_bodies
+from conformance.checks.node_reads import AUTH_READS
+from conformance.checks.reading import ABSENT
+from conformance.context import Context
+from conformance.httpwire import ANONYMOUS, Answer, Credential
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+# So many readings, and changes, are drawn for each kind of header but the usual two.
+DRAWS = 8
+UNAUTHORIZED = 401
+# Far above what any account has.
+EXCESS = 1_000_000_000.0
+Query = dict[str, object]
+QUERIES: tuple[Query, ...] = (
+    {"limit": "many"}, {"limit": -1}, {"offset": -1}, {"offset": "last"},
+    {"limit": 1, "offset": 1_000_000}, {"limit": 0}, {"fields": "all"}, {"limit": 1, "offset": 1},
+)  # fmt: skip
+NO_JSON = b'{"amount": '
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request without its header."""
+
+    method: str
+    path: str
+    query: Query | None = None
+    body: Json = None
+    content: bytes | None = None
+
+    def __str__(self) -> str:
+        """Name it."""
+        shown = brief(self.body) if self.body is not None else (self.content or b"").decode()
+        return f"{self.method} {self.path} {self.query or ''} {shown}".rstrip()
+
+
+def _readings() -> list[Asked]:
+    return [Asked("GET", one.path, query) for one, query in product(AUTH_READS, QUERIES)]
+
+
+def _changes(context: Context) -> list[Asked]:
+    """Return requests with odd bodies."""
+    found = list[Asked]()
+    for method, path, body in smallest_bodies(context):
+        odd: list[Json] = [{}, {**body, "not_in_the_document": 1}]
+        odd += [{key: value for key, value in body.items() if key != one} for one in body]
+        odd += [{**body, key: [value]} for key, value in body.items()]
+        if "amount" in body:
+            odd.append({**body, "amount": EXCESS})
+        found += [Asked(method, path, body=one) for one in odd]
+        found.append(Asked(method, path, content=NO_JSON))
+    return found
+
+
+def _headers(context: Context) -> dict[str, Credential]:
+    """Return headers that are no valid bearer token, by what they are."""
+    token = context.target.token or ""
+    return {
+        "no header": ANONYMOUS,
+        "an invented token": INVENTED,
+        "a valid token with the scheme Basic": Credential(f"Basic {token}", "Basic $TOKEN"),
+        "a valid token with the scheme Token": Credential(f"Token {token}", "Token $TOKEN"),
+        "a valid token without a scheme": Credential(token, "$TOKEN"),
+    }
+
+
+@requirement("NA-AUTH-033", "NA-AUTH-034")
+def mixed_guards(context: Context) -> None:
+    """GET, POST and PATCH with drawn queries and bodies, and with headers that are no token."""
+    source = random.Random(context.target.seed)  # noqa: S311
+    readings, changes = _readings(), _changes(context)
+    for name, credential in _headers(context).items():
+        usual = credential in (ANONYMOUS, INVENTED)
+        drawn = changes if usual else source.sample(changes, min(DRAWS, len(changes)))
+        for asked in (*source.sample(readings, DRAWS), *drawn):
+            answer = _ask(context, asked, credential)
+            if answer.status in (*ABSENT, TOO_MANY) or answer.status >= 500:
+                continue
+            why = f"{asked} with {name}: status {answer.status}"
+            context.judge("NA-AUTH-033", not answer.ok, why, answer)
+            if credential is INVENTED and not answer.ok:
+                told = answer.status == UNAUTHORIZED
+                context.judge("NA-AUTH-034", told, why, answer)
+
+
+def _ask(context: Context, asked: Asked, credential: Credential) -> Answer:
+    return context.api(
+        asked.method, asked.path, credential=credential, query=asked.query, json_body=asked.body,
+        content=asked.content,
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""Interface 4.1: what is served in one state of a node is served in another.
+
+A state is what the requests before have brought about: training that is turned off, an account that
+has just paid, a refusal. The document shows no state in which a route is missing.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from conformance.catalogue import Effect
+from conformance.checks.changes import ENABLED
+from conformance.checks.config import nested, patch, read_config
+from conformance.checks.money import read_money
+from conformance.checks.node_reads import AUTH_READS, METRICS, NETWORK, STATUS
+from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
+from conformance.context import API, Context
+from conformance.findings import Skipped
+from conformance.httpwire import ANONYMOUS, Answer
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json
+
+TRIES, BETWEEN_S = 3, 0.3
+BODY: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 2}
+# The statuses of a route that is not there, or that cannot answer.
+MISSING = (404, 405, 500, 501, 503)
+Ask = Callable[[], Answer]
+
+
+def _routes(context: Context) -> dict[str, Ask]:
+    """Return how each route is asked, but for the health, whose status says how the node is."""
+    found: dict[str, Ask] = {}
+    for resource in (*AUTH_READS, STATUS, METRICS, NETWORK):
+        account = context.target.valid if resource in AUTH_READS else ANONYMOUS
+        found[f"GET {resource.path}"] = partial(
+            context.api, "GET", resource.path, credential=account
+        )
+    for path in ("/training/global", "/training/verify"):
+        found[f"GET /api{path}"] = partial(context.api, "GET", path, prefix="/api")
+    if context.target.allows(Effect.SPEND):
+        found[f"POST {API}/inference"] = partial(context.infer, BODY)
+        found["a stream"] = partial(context.infer, {**BODY, "stream": True})
+    return found
+
+
+def _states(context: Context) -> Iterator[str]:
+    """Bring about one state after the other; each ends when the next begins."""
+    first, second = context.target.valid, context.target.second
+    if context.target.allows(Effect.MUTATE):
+        found = lookup(read_config(context), ENABLED)
+        if found and isinstance(found[0], bool):
+            changed = patch(context, nested({ENABLED: not found[0]}))
+            if changed.ok:
+                try:
+                    yield f"after {ENABLED} was set to {not found[0]}"
+                finally:
+                    patch(context, nested({ENABLED: found[0]}))
+    if not context.target.allows(Effect.SPEND):
+        return
+    own = read_money(context, first).document.get("address")
+    to_itself: dict[str, Json] = {"to": own, "amount": AMOUNT, "memo": MEMO}
+    for account, path, body in (
+        (first, "/wallet/send", {**to_itself, "amount": float(EXCESS) * EXCESS}),
+        (first, "/wallet/stake", {"amount": AMOUNT}),
+        (second, "/wallet/send", {**to_itself, "amount": -AMOUNT}),
+        (second, "/wallet/unstake", {"amount": float(EXCESS) * EXCESS}),
+        (first, "/wallet/send", to_itself),
+        (second, "/wallet/stake", {"amount": AMOUNT, "duration_days": DAYS}),
+    ):
+        if context.budget.left < AMOUNT:
+            raise context.budget.used_up()
+        answer = context.api("POST", path, credential=account, json_body=body)
+        if answer.ok:
+            context.budget.charge(AMOUNT)
+        yield f"after POST {path} with status {answer.status}"
+
+
+@requirement("NA-ROUTE-018")
+def mixed_states(context: Context) -> None:
+    """Ask all routes that are served once more in several states of the node."""
+    routes = _routes(context)
+    served = {name: ask for name, ask in routes.items() if ask().ok}
+    if not served:
+        raise Skipped("no route is served")
+    for state in _states(context):
+        for name, ask in served.items():
+            answers = [ask()]
+            while answers[-1].status in MISSING and len(answers) < TRIES:
+                time.sleep(BETWEEN_S)
+                answers.append(ask())
+            why = f"{name} has status {answers[-1].status} {state}"
+            # An account may be empty, or the node busy.
+            if answers[-1].ok or answers[-1].status in MISSING:
+                context.judge("NA-ROUTE-018", answers[-1].ok, why, *answers)
