@@ -84,8 +84,9 @@ def _refuse_keys(context: Context, draw: random.Random, name: str) -> None:
 
 
 def _judge_key(context: Context, ident: str, what: str, answer: Answer) -> None:
-    """Rule on the refusal of a key, if the route is there."""
-    if answer.status in (*openai.NOT_NOW, *ABSENT):
+    """Rule on the refusal of a key, if the route is there and asks for one."""
+    free = answer.ok and "Authorization" not in answer.exchange.request["headers"]
+    if free or answer.status in (*openai.NOT_NOW, *ABSENT):
         return
     held = answer.status == 401
     if context.judge(ident, held, f"{what}: status {answer.status}", answer):

@@ -79,7 +79,8 @@ class Speaker:
         answer = openai.generate(self.context, self.kind.path, {**self._body, **asked.body()})
         if answer.status >= 500:
             openai.judge_route(self.context, self.kind.route, answer, optional=self.kind.optional)
-        if not answer.ok:
+        # Whoever fails in the middle of a stream says so.
+        if not answer.ok or any("error" in value for value in _objects(answer)):
             return None
         if self.kind.of == "CHAT":
             chunks = _chunks_of(self.context, asked, answer)
@@ -138,6 +139,11 @@ class Speaker:
             there = [stop for stop in stops_of(asked) if stop in text]
             why = f"the text of choice {index} of {asked.n}, {brief(text)}, contains {brief(there)}"
             self.context.judge(self.kind.ident(110), not there, why, said.answer)
+
+
+def _objects(answer: Answer) -> Chunks:
+    """Return the events of a stream that are objects."""
+    return [event.value for event in read(answer.body).events if isinstance(event.value, dict)]
 
 
 def _chunks_of(context: Context, asked: Asked, answer: Answer) -> Chunks:
