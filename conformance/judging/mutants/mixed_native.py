@@ -218,9 +218,10 @@ class Completed:
 
     def __call__(self, asked: Asked, response: Response) -> None:
         """Remember what was answered to a good one."""
+        lacking = isinstance(asked.body, dict) and "to" not in asked.body
         if asked.path == SEND and response.status == 200:
             self.before = response.json
-        elif asked.path == SEND and response.status == 400 and self.before is not None:
+        elif asked.path == SEND and response.status == 400 and lacking and self.before:
             become(response, Response(json=dict(self.before)))
 
 
