@@ -56,6 +56,8 @@ def test_the_curl_lines_really_send_it_again(toy: Serving, tmp_path: Path) -> No
     assert len(log) <= len(first)
     # What is sent at the same time arrives in any order.
     turned = [item for item in log if item["check"] not in AT_ONCE]
+    # A line with several requests sends what came before on the connection, too.
+    turned = [item for item in turned if " --next " not in item["reproduce"]]
     chosen = [item for item in turned if "body" in item["request"]][::4] + turned[::15]
     received.clear()
     for item in chosen:

@@ -15,6 +15,7 @@ from conformance.judging.toy.serving import Serving
 from conformance.secrecy import Redactor
 from conformance.target import Target
 from conformance.tests.conftest import Judge
+from conformance.tests.test_lines_to_paste import has_curl, reproduced
 from conformance.verdict import Standing
 
 CONFIG, STATUS = "/api/v1/config", "/api/v1/status"
@@ -72,6 +73,17 @@ def test_a_connection_is_given_up_where_the_target_asks_to_wait(
 def test_commands_in_turn_are_one_command() -> None:
     commands = [curl("GET", f"http://n/{name}", None, None, None) for name in "ab"]
     assert in_turn(commands) == "curl -sS -i -N http://n/a --next -sS -i -N http://n/b"
+
+
+@pytest.mark.skipif(not has_curl(), reason="there is no curl here")
+def test_the_line_of_a_later_request_sends_those_before_it_on_one_connection(
+    toy: Serving, client: HttpClient
+) -> None:
+    answers = client.kept([("GET", STATUS, ANONYMOUS, None), ("POST", CONFIG, ANONYMOUS, {})])
+    toy.node.http_hook = connections = Connections()
+    reproduced(answers[-1].exchange.reproduce)
+    assert len(connections.seen) == 2
+    assert len(set(connections.seen)) == 1
 
 
 def test_a_token_that_gets_401_in_between_is_seen_whichever_check_runs(
