@@ -166,7 +166,7 @@ def _is(one: Account, other: Account) -> bool:
 LONG, REQUESTS = 12, 16
 # So many hexadecimal digits at the end of an id are drawn anew.
 DIGITS = 16
-EXPIRED = "expired"
+EXPIRED, REFUND_NAMED = "expired", "NT-RULE-062"
 # What the name or the text of a refund may have in it.
 _REFUND = re.compile(r"refund|return|repa|reimburs|restor|restit|releas|credit|back", re.IGNORECASE)
 
@@ -197,7 +197,7 @@ def _record(context: Context, ident: str) -> Record:
     return Record(ident, *_document(answer))
 
 
-@requirement("NT-RULE-061", "NT-RULE-062")
+@requirement("NT-RULE-061", REFUND_NAMED)
 def native_requests_mixed(context: Context) -> None:
     """GET requests that blocks name in turn, and ids that nobody has in between."""
     idents: dict[str, None] = {}
@@ -210,7 +210,9 @@ def native_requests_mixed(context: Context) -> None:
     records = [record for record in records if record.document is not None]
     if not records:
         raise Skipped("the blocks that were read name no request, under request_id")
-    _judge_refunds(context, records)
+    for record in records:
+        if state_of(record.document) == EXPIRED:
+            judge_refund(context, record.ident, record.document, record.answer)
     drawn = random.Random(context.target.seed)  # noqa: S311 - no secret
     for record in drawn.sample(records, min(KNOWN, len(records))):
         if record.prompt and _unused(drawn, record.ident):
@@ -244,12 +246,9 @@ def _unused(drawn: random.Random, ident: str) -> str:
     return f"{ident[:-DIGITS]}{drawn.getrandbits(4 * DIGITS):0{DIGITS}x}"
 
 
-def _judge_refunds(context: Context, records: list[Record]) -> None:
-    """Rule on the records of expired requests: a name or a text of it is about a refund."""
-    for record in records:
-        if state_of(record.document) != EXPIRED:
-            continue
-        words = [name for name, value in members_of(record.document) if value is not None]
-        found = [word for word in (*words, *texts_in(record.document)) if _REFUND.search(word)]
-        why = f"{brief(record.ident)} is expired, and its record has only {brief(sorted(words))}"
-        context.judge("NT-RULE-062", bool(found), f"{why}, nothing of a refund", record.answer)
+def judge_refund(context: Context, ident: str, document: Json, answer: Answer) -> None:
+    """Rule on the record of an expired request: a name or a text in it is about a refund."""
+    words = [name for name, value in members_of(document) if value is not None]
+    found = [word for word in (*words, *texts_in(document)) if _REFUND.search(word)]
+    why = f"{brief(ident)} is expired, and its record has only {brief(sorted(words))}"
+    context.judge(REFUND_NAMED, bool(found), f"{why}, nothing of a refund", answer)

@@ -3,6 +3,7 @@
 It is broadcast as soon as another check has need of the signer, and judged last: blocks take time.
 """
 
+from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
 from conformance.checks.signed import at_rest, begin_unanswered, poll, state_of
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -12,7 +13,7 @@ from conformance.strictjson import brief
 REFUNDED, OVER = "ST-004", "expired"
 
 
-@requirement(REFUNDED)
+@requirement(REFUNDED, REFUND_NAMED)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -22,6 +23,7 @@ def without_answer(context: Context) -> None:
     looked, record = poll(context, made.request_id, lambda seen: state_of(seen) == OVER, within_s)
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
+    judge_refund(context, made.request_id, record, looked)
     if context.service.paid:
         raise Skipped("another request was paid before this one expired")
     after = at_rest(context, made.public_key)

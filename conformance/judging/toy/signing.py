@@ -109,7 +109,8 @@ class SigningToy(ToyNode):
         job = self.jobs.get(ident)
         if job is None or self.fault == "unpolled":
             return Response(404, {"error": "no such request"})
-        return Response(json={"id": ident, "status": job.end or "pending"})
+        refund = {"refund": str(PRICE)} if job.end == "expired" else {}
+        return Response(json={"id": ident, "status": job.end or "pending", **refund})
 
     def _block(self, height: str) -> Response:
         named = int(height) if height.isdecimal() else 0
