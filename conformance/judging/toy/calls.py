@@ -41,10 +41,14 @@ def trained(operation: str, request: Any) -> Any:
 
 
 def _weights(named: str) -> Any:
-    if not named.isdecimal():
+    """Serve one layer, like 2, or all from one to another, like 2-3."""
+    begin, dash, end = named.partition("-")
+    if not begin.isdecimal() or (dash and not end.isdecimal()):
         return "INVALID_ARGUMENT"
-    layer = int(named)
-    return {"weights_data": f"weights of {layer}".encode()} if layer in HELD else "NOT_FOUND"
+    layers = range(int(begin), int(end or begin) + 1)
+    if not layers or not all(layer in HELD for layer in layers):
+        return "NOT_FOUND"
+    return {"weights_data": f"weights of {named}".encode()}
 
 
 def _pass_on(url: str, request: Any) -> None:
