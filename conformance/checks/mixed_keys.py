@@ -168,7 +168,7 @@ LONG, REQUESTS = 12, 16
 DIGITS = 16
 EXPIRED, REFUND_NAMED = "expired", "NT-RULE-062"
 # What the name or the text of a refund may have in it.
-_REFUND = re.compile(r"refund|return|repa|reimburs|restore|restit|release|credit|back", re.IGNORECASE)
+_REFUND = re.compile(r"refund|return|repa|reimburs|restore|release|credit|back", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
