@@ -1,7 +1,8 @@
 """Interface 5: Auth routes with drawn queries, bodies and headers, none of which is a valid token.
 
 Which of several faults of a request is told first is open for a request without any token: it only
-must not be served. An invalid token is told first, whatever else is wrong (NA-AUTH-023).
+must not be served. An invalid token is told before anything that is wrong with the values of a
+body; many servers look at a query, or whether a body can be read at all, before that.
 """
 
 import random
@@ -76,7 +77,7 @@ def _headers(context: Context) -> dict[str, Credential]:
     }
 
 
-@requirement("NA-AUTH-033", "NA-AUTH-034")
+@requirement("NA-AUTH-033", "NA-AUTH-034", "NA-AUTH-023")
 def mixed_guards(context: Context) -> None:
     """GET, POST and PATCH with drawn queries and bodies, and with headers that are no token."""
     source = random.Random(context.target.seed)  # noqa: S311
@@ -91,8 +92,8 @@ def mixed_guards(context: Context) -> None:
             why = f"{asked} with {name}: status {answer.status}"
             context.judge("NA-AUTH-033", not answer.ok, why, answer)
             if credential is INVENTED and not answer.ok:
-                told = answer.status == UNAUTHORIZED
-                context.judge("NA-AUTH-034", told, why, answer)
+                ident = "NA-AUTH-034" if asked.body is None else "NA-AUTH-023"
+                context.judge(ident, answer.status == UNAUTHORIZED, why, answer)
 
 
 def _ask(context: Context, asked: Asked, credential: Credential) -> Answer:

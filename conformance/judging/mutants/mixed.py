@@ -226,6 +226,12 @@ def amount_before_token(asked: Asked, response: Response) -> None:
         response.__dict__.update(refused.__dict__)
 
 
+def query_before_token(asked: Asked, response: Response) -> None:
+    """Look at the query before the token."""
+    if response.status == 401 and "many" in asked.query:
+        response.__dict__.update(error(400, "INVALID_REQUEST", "no number").__dict__)
+
+
 class AbsentWhileOff:
     """A node without one of its routes while training is turned off."""
 
@@ -252,7 +258,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-052", StreamsOfTheFirst()),
     ("NA-QUERY-018", offset_refused),
     ("NA-AUTH-033", nothing_is_open),
-    ("NA-AUTH-034", amount_before_token),
+    ("NA-AUTH-023", amount_before_token),
+    ("NA-AUTH-034", query_before_token),
     ("NA-ROUTE-018", AbsentWhileOff()),
     ("NA-PATCH-121", one_section),
     ("NA-SANE-040", PaidOtherwise()),

@@ -301,6 +301,10 @@ TOGETHER = {
     "NA-SSE-007": {"NA-SSE-003"},
     "NA-INF-037": {"NA-INF-024"},
     "NA-COUNT-001": {"NA-COUNT-003"},
+    # What is so in the answers of one check is so in those of the whole run.
+    "NA-AUTH-026": {"NA-SANE-040"},
+    "NA-AUTH-032": {"NA-AUTH-022"},
+    "NA-WALLET-051": {"NA-SANE-041"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},

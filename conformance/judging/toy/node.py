@@ -142,6 +142,9 @@ class ToyNode:
             return self._training(asked)
         if asked.path.startswith("/v1/"):
             return openai.answer(asked)
+        path = asked.path.removeprefix("/api/v1")
+        if path != asked.path and path in AUTH and token not in self.tokens:
+            return error(401, "UNAUTHORIZED", "the token is not valid")
         if not all(value.isdecimal() for value in query.get("limit", ())):
             return error(400, "INVALID_REQUEST", "limit is no number")
         found = native(asked, {key: values[0] for key, values in query.items()})
@@ -151,11 +154,8 @@ class ToyNode:
             return Response(410, {})
         if asked.path == "/login":
             return Response(302, {}, headers={"Location": "/join?from=login"})
-        path = asked.path.removeprefix("/api/v1")
         if path == asked.path:
             return error(404, "NOT_FOUND", "no such path")
-        if path in AUTH and token not in self.tokens:
-            return error(401, "UNAUTHORIZED", "the token is not valid")
         handler = getattr(
             self, f"_{asked.method.lower()}_{path.strip('/').replace('/', '_')}", None
         )
