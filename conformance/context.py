@@ -143,6 +143,13 @@ class Context(Findings):
         self.service = service
         self._peer = peer
 
+    def beside(self, check: str, proves: frozenset[str]) -> "Context":
+        """Return a context in which another check can run, with the clients of this one."""
+        return Context(
+            check, proves, self.target, self.http, self._grpc, self.budget, self.residue,
+            self.service, self._peer,
+        )  # fmt: skip
+
     @property
     def peer(self) -> Peer:
         """The suite's own node; the check is skipped if the run has none."""

@@ -62,8 +62,12 @@ def subsets(
     return chosen
 
 
-# As many stop sequences as most interfaces take; later editions try it too.
+# Close to the limits, and as many stop sequences as most interfaces take, for later editions.
 MORE_EDGES: tuple[dict[str, Json], ...] = (
+    {"prompt": "Hello", "max_tokens": 2, "temperature": 1e-7},
+    {"prompt": "Hello", "max_tokens": 2, "temperature": 0.02},
+    {"prompt": "Hello", "max_tokens": 2, "temperature": 1.99999},
+    {"prompt": "Hello", "max_tokens": 2, "top_p": 0.001, "top_k": 1, "temperature": 0.7},
     {"prompt": "Hello", "max_tokens": 2, "stop": ["\n", "END", "###", "@@@"]},
 )
 

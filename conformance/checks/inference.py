@@ -212,6 +212,11 @@ def inference_refused(context: Context) -> None:
     if context.edition >= NEARLY_SINCE:
         for content in strategies.NEARLY_JSON:
             send_bytes(content)
+        # Nothing, which is JSON, but no body with a prompt.
+        nothing = context.api(
+            "POST", "/inference", credential=context.target.valid, content=b"null"
+        )
+        refuse("NA-INF-031", nothing, None)
     answer = context.infer({"prompt": "Hello", "max_tokens": 1, "not_in_the_document": 1})
     context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
 
@@ -268,12 +273,27 @@ def inference_prompts(context: Context) -> None:
         *answers,
     )
     if context.edition >= ACROSS_SINCE:
+        _judge_foreign(context)
         # Above what a short buffer holds; how long a prompt may be is not said.
         longer = context.infer({"prompt": sentence * 8, "max_tokens": 1})
         found = lookup(longer.json_object() or {}, "usage.prompt_tokens")
         if longer.ok and found and is_int(found[0]):
             why = f"prompt_tokens {counts[2]} for four sentences, {found[0]} for eight"
             context.judge("NA-INF-032", counts[2] < found[0], why, answers[2], longer)
+
+
+# Letters outside ASCII, which some tokenizers make more tokens of, and none makes nothing of.
+FOREIGN = "日本語 für Größe ελληνικά "
+
+
+def _judge_foreign(context: Context) -> None:
+    """Rule on prompts of which one has many more foreign letters than the other."""
+    answers = [context.infer({"prompt": FOREIGN * n, "max_tokens": 1}) for n in (1, 5)]
+    found = [lookup(each.json_object() or {}, "usage.prompt_tokens") for each in answers]
+    if all(each.ok for each in answers) and all(count and is_int(count[0]) for count in found):
+        fewer, more = (int(count[0]) for count in found)
+        why = f"prompt_tokens {fewer} for foreign letters, {more} for five times as many"
+        context.judge("NA-INF-032", 0 < fewer < more, why, *answers)
 
 
 @requirement("NA-INF-028")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from conformance.checks.history import rows_of
 from conformance.checks.money import TRIES
-from conformance.checks.node_reads import TRANSACTIONS
+from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
@@ -19,7 +19,7 @@ from conformance.strictjson import brief, is_int
 # Entries of one page of the whole, and the most that is read of a history.
 PAGE, MOST = 10, 120
 DRAWS = 6
-REFUSED = (400, 422)
+REFUSED = (400, 404, 422)
 Query = dict[str, object]
 
 
@@ -81,9 +81,10 @@ def _fault(query: Query, whole: list[str], rows: list[str], total: int) -> str |
     return f"it has {len(rows)} entries of {len(whole)}" if len(rows) < least else None
 
 
-@requirement("NA-QUERY-018")
+@requirement("NA-QUERY-018", "NA-QUERY-020")
 def mixed_pages(context: Context) -> None:
     """GET pages of the history with drawn limits and offsets, and compare each with the whole."""
+    _judge_none(context)
     for account in dict.fromkeys((context.target.valid, context.target.second)):
         turned = 0
         for _ in range(TRIES):
@@ -99,6 +100,40 @@ def mixed_pages(context: Context) -> None:
                 raise Skipped("the history is growing")
             why = f"the same {len(whole)} entries change places from one reading to the next"
             context.fails("NA-QUERY-018", why, *(answer for answer, _, _ in shown))
+
+
+@requirement("NA-QUERY-019")
+def mixed_proofs(context: Context) -> None:
+    """GET proofs with long and short limits by turns: a long page is as long as it was before."""
+    source, most = random.Random(context.target.seed), 0  # noqa: S311
+    limits = [PAGE, *source.sample((1, 2, 3, 7), 3), PAGE, 1, PAGE]
+    short: list[tuple[int, int, Answer]] = []
+    for limit in limits * TRIES:
+        answer = context.api(
+            "GET", PROOFS.path, credential=context.target.valid, query={"limit": limit}
+        )
+        listed = (answer.json_object() or {}).get("proofs") if answer.ok else None
+        if not isinstance(listed, list):
+            raise Skipped(f"GET /proofs was answered with status {answer.status}")
+        most = max(most, len(listed))
+        if len(listed) < min(limit, most):
+            short.append((limit, len(listed), answer))
+    if len(short) >= TRIES:
+        limit, length, answer = short[-1]
+        why = f"limit={limit} has {length} proofs, where a page of {most} has been read before"
+        context.fails("NA-QUERY-019", why, *(answer for _, _, answer in short[-TRIES:]))
+    elif not short and most:
+        context.holds("NA-QUERY-019", answer)
+
+
+def _judge_none(context: Context) -> None:
+    """Rule on a page of no entries, which may be refused."""
+    query: Query = {"limit": 0, "offset": 0}
+    answer = context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)
+    rows = rows_of(answer.json_object() if answer.ok else None)
+    why = f"limit=0 has {len(rows)} entries"
+    if answer.ok or answer.status in REFUSED:
+        context.judge("NA-QUERY-020", not rows, why, answer)
 
 
 def _judge(context: Context, whole: list[str], shown: list[tuple[Answer, list[str], int]]) -> None:

@@ -1,11 +1,14 @@
 """Interface 4.1: what is served in one state of a node is served in another.
 
 A state is what the requests before have brought about: training that is turned off, an account that
-has just paid, a refusal. The document shows no state in which a route is missing.
+has just paid, a refusal. The document shows no state in which a route is missing, nor one in which
+what it says of an answer does not hold; so checks that only read run once more in each of them.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from conformance.catalogue import Effect
@@ -17,15 +20,25 @@ from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import API, Context
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer
-from conformance.registry import requirement
+from conformance.registry import registered, requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json
+from conformance.verdict import Ruling
 
 TRIES, BETWEEN_S = 3, 0.3
 BODY: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 2}
 # The statuses of a route that is not there, or that cannot answer.
 MISSING = (404, 405, 500, 501, 503)
 Ask = Callable[[], Answer]
+# What the checks of these names say holds in every state.
+AGAIN = (
+    "shape-status", "shape-metrics", "shape-network", "shape-balance", "shape-transactions",
+    "shape-layers", "shape-config", "shape-proofs", "shape-training-global",
+    "shape-training-verify", "training-relations", "training-local", "status-sane", "metrics-sane",
+    "config-sane", "layers-sane", "pages-whole",
+)  # fmt: skip
+# Of the states, those that change what is read; the others only add to it.
+OF_TRAINING = "training"
 
 
 def _routes(context: Context) -> dict[str, Ask]:
@@ -93,3 +106,21 @@ def mixed_states(context: Context) -> None:
             # An account may be empty, or the node busy.
             if answers[-1].ok or answers[-1].status in MISSING:
                 context.judge("NA-ROUTE-018", answers[-1].ok, why, *answers)
+        if OF_TRAINING in state:
+            _judge_again(context, state)
+
+
+def _judge_again(context: Context, state: str) -> None:
+    """Run the checks that only read once more; keep what they find wrong."""
+    for name in AGAIN:
+        check = registered()[name]
+        if not check.profiles & context.target.profiles:
+            continue
+        beside = context.beside(name, check.proves)
+        with suppress(Skipped):
+            check.run(beside)
+        context.findings += [
+            replace(finding, message=f"{finding.message}, {state}")
+            for finding in beside.findings
+            if finding.ruling is Ruling.FAILS
+        ]

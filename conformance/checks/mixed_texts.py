@@ -6,6 +6,7 @@ that the same prompt has by itself, and only where the node has repeated that te
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from conformance.checks.effects import PROMPT
@@ -20,9 +21,12 @@ from conformance.strictjson import Json, brief
 # Tokens of the text that is taken apart, and of those that are asked for.
 WHOLE = 32
 LIMITS = (6, 17, WHOLE, WHOLE, WHOLE)
-DRAWS = 10
-# The lengths of the pieces of the text that are stop sequences.
-LEAST, PIECE = 2, 7
+DRAWS = 11
+# The lengths of the pieces of the text that are stop sequences; and of one that is long.
+LEAST, PIECE, LONG = 2, 7, 36
+# More than most interfaces take, and what these take.
+MANY, USUAL = 7, 4
+REFUSED = (400, 413, 422)
 # The parameters that are drawn.
 ASKED = ("max_tokens", "stop", "stream")
 # No model says this.
@@ -59,9 +63,17 @@ def letters(text: str) -> str:
     return "".join(text.replace("\ufffd", "").split())
 
 
+class _Refused(Exception):
+    """So many stop sequences, or such long ones, are not taken, which nothing forbids."""
+
+
 def _text(context: Context, drawn: Drawn) -> tuple[Answer, str]:
     """Return the letters of an answer; raise `Skipped` if it has none."""
     answer = context.infer(drawn.body, credential=drawn.account)
+    if answer.status in REFUSED and (
+        len(drawn.stops) > USUAL or max(map(len, drawn.stops)) >= LONG
+    ):
+        raise _Refused
     found = (answer.json_object() or {}).get("text")
     if drawn.stream and answer.json_object() is None:
         found = "".join(map(str, tokens_of(answer)))
@@ -84,12 +96,26 @@ def _draws(context: Context, text: str) -> Iterator[Drawn]:
             piece = text[start : start + source.randint(LEAST, PIECE)]
             if piece.strip():
                 stops.append(piece)
-        if source.random() < 0.4:
+        if at == 1:
+            # The last of many.
+            stops = [f"{number}{NEVER[0]}" for number in range(MANY)] + stops
+        elif at == 2:
+            # A long one, of which a shorter piece would be somewhere else.
+            start = source.randrange(LEAST, max(len(text) - LONG, LEAST + 1))
+            stops = [text[start : start + LONG]]
+        elif at == 3:
+            # Some that begin as the text does, and then are others.
+            stops = [f"{text[start : start + PIECE]}{NEVER[1]}" for start in range(4, len(text), 9)]
+            stops = stops[:MANY]
+        elif at == 4:
+            # One that leaves nothing.
+            stops = [text[: LEAST + 1]]
+        elif source.random() < 0.4:
             stops.insert(source.randint(0, len(stops)), source.choice(NEVER))
         # Few are as long as the default, which costs.
-        limit = None if at % 4 == 3 else source.choice(LIMITS)
-        # Every second one is a stream, and the first of them is of the whole text.
-        stream, account = at % 2 == 0, source.choice(accounts)
+        limit = None if at in (6, 10) else source.choice(LIMITS) if at > 4 else WHOLE
+        # Many are streams, and the first of them is of the whole text.
+        stream, account = at in (0, 3, 5, 7, 8), source.choice(accounts)
         unlike = tuple(dict.fromkeys(stops)) if at else ()
         yield Drawn(limit if at else WHOLE, unlike, stream, account)
 
@@ -127,9 +153,12 @@ def fault_of(drawn: Drawn, whole: str, found: str) -> str | None:
         return "ends too early"
     if found.startswith(longest):
         return "goes on after a stop sequence"
-    # Another text altogether may be meant, but not the same letters in another order.
-    turned = any(sorted(found) == sorted(one[: len(found)]) for one in (longest, letters(whole)))
-    return "has its letters in another order" if turned else None
+    # Another text altogether may be meant, but not the same letters in another order, or fewer.
+    if any(sorted(found) == sorted(one[: len(found)]) for one in (longest, letters(whole))):
+        return "has its letters in another order"
+    every = iter(longest)
+    lacks = len(found) < len(longest) and all(letter in every for letter in found)
+    return "lacks letters within it" if lacks else None
 
 
 @requirement("NA-INF-045")
@@ -143,30 +172,36 @@ def mixed_texts(context: Context) -> None:
     whole = text.removeprefix(PROMPT)
     before = plain
     for drawn in _draws(context, whole):
-        wrong = list[tuple[str, str, Answer, Answer]]()
-        for at in range(TRIES):
-            if at:
-                # What a node keeps of a request shows in the one that follows it.
-                context.infer(before.body, credential=before.account)
-            answer, found = _text(context, drawn)
-            fault = fault_of(drawn, whole, found)
-            if fault is None:
-                break
-            again, now = _text(context, plain)
-            if now != letters(whole):
-                # It may keep something of this one, too.
-                again, now = _text(context, plain)
-            if now != letters(whole):
-                raise Skipped("texts with temperature 0 are not always the same")
-            wrong.append((fault, found, answer, again))
-        if len(wrong) < TRIES:
-            context.holds("NA-INF-045", first, answer)
-        elif len({found for _, found, _, _ in wrong}) == 1:
-            fault, found, answer, again = wrong[-1]
-            asked, former = (_parameters(one) for one in (drawn, before))
-            why = f"with {asked}, after {former}, the text {fault}: {brief(found)}"
-            context.fails("NA-INF-045", f"{why} of {brief(whole)}", again, answer)
+        with suppress(_Refused):
+            _judge(context, whole, (plain, before, drawn), first)
         before = drawn
+
+
+def _judge(context: Context, whole: str, asked: tuple[Drawn, Drawn, Drawn], first: Answer) -> None:
+    """Rule on a drawn request; the plain one and the one before it are sent between its tries."""
+    plain, before, drawn = asked
+    wrong = list[tuple[str, str, Answer, Answer]]()
+    for at in range(TRIES):
+        if at:
+            # What a node keeps of a request shows in the one that follows it.
+            context.infer(before.body, credential=before.account)
+        answer, found = _text(context, drawn)
+        fault = fault_of(drawn, whole, found)
+        if fault is None:
+            context.holds("NA-INF-045", first, answer)
+            return
+        again, now = _text(context, plain)
+        if now != letters(whole):
+            # It may keep something of this one, too.
+            again, now = _text(context, plain)
+        if now != letters(whole):
+            raise Skipped("texts with temperature 0 are not always the same")
+        wrong.append((fault, found, answer, again))
+    if len({found for _, found, _, _ in wrong}) == 1:
+        fault, found, answer, again = wrong[-1]
+        shown, former = (_parameters(one) for one in (drawn, before))
+        why = f"with {shown}, after {former}, the text {fault}: {brief(found)}"
+        context.fails("NA-INF-045", f"{why} of {brief(whole)}", again, answer)
 
 
 def _parameters(drawn: Drawn) -> str:

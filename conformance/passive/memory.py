@@ -13,7 +13,10 @@ from conformance.journal import Exchange
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief
 
-IDS = frozenset({"NA-SANE-040", "NA-SANE-041"})
+IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027"})
+# Two readings so far apart are of two times, in whichever unit these are written.
+APART_S = 2.5
+COUNTED, TAKEN = "inference.requests_total", "timestamp"
 # Names of the node, of the account that asks, and of what is paid in, by their resource.
 NAMES = {"status": "node_id", "balance": "address", "inference": "cost.currency"}
 OF_AN_ACCOUNT = "balance"
@@ -27,6 +30,7 @@ class Memory:
 
     names: dict[tuple[str, Credential | None], tuple[Json, Exchange]] = field(default_factory=dict)
     made: dict[str, dict[str, Exchange]] = field(default_factory=dict)
+    counted: dict[str, tuple[Json, Exchange]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def judge(
@@ -39,6 +43,8 @@ class Memory:
         with self.lock:
             for path in lookup(document, NAMES.get(resource, "")):
                 self._judge_name(findings, resource, credential, path, answer)
+            if resource == "metrics":
+                self._judge_counted(findings, document, answer)
             for ident in lookup(document, MADE.get(resource, "")):
                 self._judge_made(findings, resource, ident, answer)
 
@@ -50,6 +56,16 @@ class Memory:
         if isinstance(name, str) and first is not answer.exchange:
             why = f"{NAMES[resource]} was {brief(known)}, and is {brief(name)}"
             findings.judge("NA-SANE-040", name == known, why, first, answer)
+
+    def _judge_counted(self, findings: Findings, document: dict[str, Json], answer: Answer) -> None:
+        """Rule on metrics with other figures than before: they are of another time."""
+        taken, now = document.get(TAKEN), lookup(document, COUNTED)
+        if not isinstance(taken, str) or not now:
+            return
+        known, first = self.counted.setdefault(taken, (now[0], answer.exchange))
+        if known != now[0] and answer.exchange.at_s - first.at_s > APART_S:
+            why = f"timestamp is still {brief(taken)}, {COUNTED} went from {known} to {now[0]}"
+            findings.fails("NA-SANE-027", why, first, answer)
 
     def _judge_made(self, findings: Findings, resource: str, ident: Json, answer: Answer) -> None:
         if not isinstance(ident, str):

@@ -11,6 +11,7 @@ WALLET, LAYERS, METRICS = f"{API}/wallet", f"{API}/layers", f"{API}/metrics"
 TINY = 0.002
 # More than anybody has.
 MUCH = 1e6
+LONG_PAGE = 100
 
 
 def turned(values: list[Any]) -> list[Any]:
@@ -254,7 +255,31 @@ def one_section(asked: Asked, response: Response) -> None:
         response.__dict__.update(refused.__dict__)
 
 
+class Shortest:
+    """A node that keeps the shortest page of proofs that anybody has asked for."""
+
+    def __init__(self) -> None:
+        self.shortest = LONG_PAGE
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Cut a page as short as the shortest before it."""
+        if asked.path == f"{API}/proofs" and response.status == 200 and asked.query:
+            self.shortest = min(self.shortest, len(response.json["proofs"]))
+            response.json["proofs"] = response.json["proofs"][: self.shortest]
+
+
+def no_limit_at_zero(asked: Asked, response: Response) -> None:
+    """Take a limit of 0 for none."""
+    page = asked.path == f"{WALLET}/transactions" and response.status == 200
+    if page and "limit=0" in asked.query:
+        row = {"id": "t1", "type": "fee", "amount": -0.1, "timestamp": "2026-01-01T00:00:00Z"}
+        response.json["transactions"] = [row]
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-QUERY-019", Shortest()),
+    ("NA-QUERY-020", no_limit_at_zero),
+    ("NA-INF-045", events(lambda values: values[:2] + values[3:])),
     ("NA-WALLET-052", StreamsOfTheFirst()),
     ("NA-QUERY-018", offset_refused),
     ("NA-AUTH-033", nothing_is_open),

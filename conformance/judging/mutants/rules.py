@@ -305,6 +305,7 @@ TOGETHER = {
     "NA-AUTH-026": {"NA-SANE-040"},
     "NA-AUTH-032": {"NA-AUTH-022"},
     "NA-WALLET-051": {"NA-SANE-041"},
+    "NA-ROUTE-018": {"TR-ROUTE-001"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},
