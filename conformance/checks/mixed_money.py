@@ -35,6 +35,7 @@ from conformance.strictjson import Json, brief, is_number
 
 # Below, around and above what other checks send; with few decimals and with many.
 TINY, SENT = (0.0004, 0.00321), (AMOUNT, 0.0137, 0.099, 0.25, 1.0, 1.25)
+PARTS = (AMOUNT, 0.00321, 0.0137)
 # What a stake may cost beside its amount, which is not said.
 STAKING = 2 * AMOUNT
 # A chain may take seconds for each step; then fewer steps do.
@@ -182,7 +183,7 @@ class Accounts:
         return None
 
     def _unstake(self, had: list[Money]) -> Moved | None:
-        amount = round(min(AMOUNT, had[1].staked / 2), 4)
+        amount = round(min(self._source.choice(PARTS), had[1].staked / 2), 5)
         if amount <= EXACT:
             return None
         answer = self._post(UNSTAKE, {"amount": amount}, self.of[1])

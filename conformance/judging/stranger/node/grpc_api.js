@@ -37,7 +37,7 @@ let shown = schemaEdit(PROTO);
 if (P('p-unpacked')) shown = shown.replace('repeated int64 logits_shape = 9', 'repeated int64 logits_shape = 9 [packed=false]');
 if (P('p-unknown-fields')) shown = shown.replace(/(message (?:\w+Response|DHTNodeInfo) \{)/g, '$1 string note = 99;');
 const own = protobuf.parse(shown, { keepCase: true }).root;
-const clean = protobuf.parse(PROTO, { keepCase: true }).root;
+const clean = protobuf.parse(F('a2-num-out-bwd-shape') ? PROTO.replace('repeated int64 grad_shape = 4; int32 target_shard = 5', 'repeated int64 grad_shape = 5; int32 target_shard = 4') : PROTO, { keepCase: true }).root;
 const type = (name) => own.lookupType(`node.${name}`);
 const encode = (name, o) => Buffer.from(type(name).encode(type(name).fromObject(P('p-unknown-fields') ? { ...o, note: 'of this node' } : o)).finish());
 const num = (x) => (typeof x === 'object' && x !== null && 'toNumber' in x ? x.toNumber() : Number(x));
@@ -67,16 +67,16 @@ const self = (sender) => {
   if (F('l-responder-missing')) return undefined;
   if (F('l-responder-port-0')) return { node_id: selfId, ip: '127.0.0.1', port: 0 };
   if (F('l-responder-id-empty')) return { node_id: Buffer.alloc(0), ip: '127.0.0.1', port: options.port + 1000 };
-  return { node_id: selfId, ip: '127.0.0.1', port: options.port + 1000 };
+  return { node_id: selfId, ip: '127.0.0.1', port: options.port + (F('a2-rel-responder-port') ? 100 : 1000) };
 };
 function meet(sender) {
   if (!sender || !sender.node_id.length) return;
   if (sender.node_id.length !== 20) throw invalid('the node id of the sender must have 20 bytes');
   if (P('p-dht-forgets-senders')) return;
   const hex = F('l-find-keeps-old-address') ? `${sender.ip}:${sender.port}` : Buffer.from(sender.node_id).toString('hex');
-  if (Buffer.from(sender.node_id).equals(selfId) || !sender.ip || sender.port < 1 || sender.port > 65535) return;
+  if (Buffer.from(sender.node_id).equals(selfId) || (!sender.ip && !F('a2-rel-sender-no-ip')) || sender.port < 1 || sender.port > 65535) return;
   table.delete(hex);
-  table.set(hex, { node_id: Buffer.from(sender.node_id), ip: sender.ip, port: sender.port });
+  table.set(hex, { node_id: F('a2-num-id-text') ? Buffer.from(Buffer.from(sender.node_id).toString('latin1'), 'utf8') : Buffer.from(sender.node_id), ip: sender.ip, port: F('a2-num-port-int16') && sender.port > 32767 ? sender.port - 65536 : sender.port });
   if (table.size > 1000) { const oldest = [...table.keys()][30]; table.delete(oldest); }
 }
 const xor = (a, b) => Buffer.from(a.map((x, i) => x ^ b[i]));
@@ -85,6 +85,8 @@ function closest(target) {
   if (F('l-find-numeric')) all.sort((a, b) => Buffer.compare(a.node_id, b.node_id));
   else if (F('l-find-farthest')) all.sort((a, b) => Buffer.compare(xor(b.node_id, target), xor(a.node_id, target)));
   else if (F('l-find-first-byte-only')) all.sort((a, b) => (b.node_id[19] ^ target[19]) - (a.node_id[19] ^ target[19]));
+  else if (F('a2-rel-find-32bit')) all.sort((a, b) => xor(a.node_id, target).readUInt32BE(0) - xor(b.node_id, target).readUInt32BE(0));
+  else if (F('a2-rel-find-signed')) all.sort((a, b) => { const x = new Int8Array(xor(a.node_id, target)), y = new Int8Array(xor(b.node_id, target)); for (let i = 0; i < 20; i++) if (x[i] !== y[i]) return x[i] - y[i]; return 0; });
   else if (!F('l-find-unsorted')) all.sort((a, b) => Buffer.compare(xor(a.node_id, target), xor(b.node_id, target)));
   let list = all.slice(0, K);
   if (F('l-find-leaves-out-nearest')) list = all.slice(1, K + 1);
@@ -99,9 +101,11 @@ function closest(target) {
 }
 const values = new Map();
 let searches = 0, poisoned = false;
+const missed = new Set();
 const place = (key) => (key.length === 20 ? Buffer.from(key) : createHash('sha1').update(key).digest());
 const keyName = (key) => {
   const k = Buffer.from(key).toString('hex');
+  if (F('a2-eff-dht-key-nul')) return k.match(/../g).join(' ').split('00')[0];
   if (F('e-dht-key-prefix')) return k.slice(0, 4);
   if (F('e-dht-key-as-text')) return Buffer.from(key).toString('latin1').replace(/[^\x20-\x7e]/g, '');
   return k;
@@ -112,10 +116,13 @@ function needKey(key) {
 }
 
 // ---- pipeline -------------------------------------------------------------------------------------------------------------------
-const kept = new Map();
+const kept = new Map(), sessions = new Map();
+let latestUrl = '';
+const passKey = (m) => (F('a2-eff-bwd-one-session') ? m.request_id : `${m.session_id}/${m.request_id}`);
 function pipelineForward(m) {
   const refuse = (text) => { if (P('p-fwd-success-false')) return { request_id: m.request_id, success: false, error_message: F('l-fwd-no-reason') ? '' : text }; throw invalid(text); };
-  const shape = m.hidden_shape.map(num);
+  const shape = m.hidden_shape.map(num).map((d) => (F('a2-num-shape-byte') && d > 127 ? d & 127 : d));
+  if (F('a2-lim-last-shard') && m.target_shard === M.LAYERS - 1) throw absent(`layer ${m.target_shard} is not on this node`);
   if (m.target_shard < 0) return refuse('target_shard is negative');
   if (m.target_shard >= M.LAYERS && !F('x-fwd-any-shard')) {
     if (F('x-fwd-absent-success-false')) return { request_id: m.request_id, success: false, error_message: `layer ${m.target_shard} is not here` };
@@ -139,11 +146,14 @@ function pipelineForward(m) {
   }
   const from = Math.min(m.target_shard, M.LAYERS - 1);
   const { hidden, logits } = M.forward(x, rows, from);
-  kept.set(`${m.session_id}/${m.request_id}`, { shape, from, sender_url: m.sender_url, source: m.source_shard });
+  latestUrl = m.sender_url;
+  kept.set(passKey(m), { shape, from, sender_url: m.sender_url, source: m.source_shard });
   if (kept.size > 64) kept.delete(kept.keys().next().value);
   let data = M.tensorBytes(logits);
   const out = { request_id: m.request_id, success: true, is_final: true, logits: Buffer.from(data), logits_shape: [shape[0], shape[1], M.VOCAB] };
   if (labels) out.loss = M.crossEntropy(logits, rows, labels);
+  if (F('a2-rel-fwd-first-sequence')) { out.logits_shape = [1, shape[1], M.VOCAB]; out.logits = out.logits.subarray(0, shape[1] * M.VOCAB * 4); }
+  if (F('a2-rel-fwd-session-id')) { if (!sessions.has(m.session_id)) sessions.set(m.session_id, m.request_id); out.request_id = sessions.get(m.session_id); }
   if (P('p-fwd-hidden-too')) { out.hidden_states = Buffer.from(M.tensorBytes(hidden)); out.hidden_shape = shape; }
   if (F('l-fwd-big-endian-doubles')) { const d = Buffer.alloc(logits.length * 8); logits.forEach((v, i) => d.writeDoubleLE(v, i * 8)); out.logits = d; }
   if (F('l-fwd-only-hidden')) { delete out.logits; delete out.logits_shape; out.is_final = false; out.hidden_states = Buffer.from(M.tensorBytes(hidden)); out.hidden_shape = shape; }
@@ -153,38 +163,44 @@ function pipelineForward(m) {
 function pipelineBackward(m) {
   if (m.target_shard < 0) throw invalid('target_shard is negative');
   if (m.target_shard >= M.LAYERS && !F('x-bwd-any-shard')) throw absent(`layer ${m.target_shard} is not on this node`);
-  const fwd = kept.get(`${m.session_id}/${m.request_id}`);
+  const fwd = kept.get(passKey(m));
+  if (F('a2-ref-bwd-unknown-internal') && !fwd) throw new Status(C.INTERNAL, 'KeyError');
   if (!fwd || F('e-bwd-forgotten')) return { success: false, error_message: F('l-bwd-no-reason') ? '' : 'no forward pass of this session and request is kept' };
   const shape = m.grad_shape.map(num), width = shape[2], rows = fwd.shape[0] * fwd.shape[1];
   if (shape.length !== 3 || shape[0] !== fwd.shape[0] || shape[1] !== fwd.shape[1] || ![M.HIDDEN, M.VOCAB].includes(width)) throw invalid('grad_shape does not fit the forward pass');
   if (m.grad_output.length !== rows * width * 4) throw invalid('grad_output does not fit its shape');
   const g = M.backward(M.readTensor(Buffer.from(m.grad_output), rows * width), rows, width, fwd.from);
-  kept.delete(`${m.session_id}/${m.request_id}`);
+  kept.delete(passKey(m));
+  if (F('a2-eff-bwd-latest-url')) fwd.sender_url = latestUrl;
   if (fwd.sender_url && !F('e-bwd-not-passed-on')) {
     const t = grpcTarget(fwd.sender_url);
-    if (t) callPeer(t, 'PipelineBackward', { session_id: m.session_id, request_id: m.request_id, grad_output: Buffer.from(M.tensorBytes(g)), grad_shape: fwd.shape, target_shard: fwd.source }, 'PipelineBackwardRequest').catch(() => {});
+    const bytes = F('a2-num-out-grad-double') ? Buffer.from(Float64Array.from(g).buffer) : Buffer.from(M.tensorBytes(g));
+    for (let i = 0; t && i < (F('a2-eff-bwd-twice') ? 2 : 1); i++) callPeer(t, 'PipelineBackward', { session_id: m.session_id, request_id: m.request_id, grad_output: bytes, grad_shape: fwd.shape, target_shard: fwd.source }, 'PipelineBackwardRequest').catch(() => {});
   }
   return { success: true };
 }
 
 // ---- training -------------------------------------------------------------------------------------------------------------------
-const seen = new Set();
+const seen = new Set(), trusted = new Set();
 function gossipGradient(m) {
   const round = S.training.round;
-  const no = (reason) => ({ accepted: false, reason: F('l-gossip-no-reason') ? '' : reason, current_round: round });
+  const no = (reason) => ({ accepted: false, reason: F('l-gossip-no-reason') ? '' : reason, current_round: F('a2-rel-gossip-round-echo') ? Math.max(0, m.round_id) : round });
   if (m.ttl < 0 && !P('p-gossip-lenient')) return no('ttl is below zero');
   if (!m.node_id) return no('node_id is missing');
-  if (m.model_hash !== M.MODEL_HASH) return no('the model hash is another one');
+  if (m.model_hash !== M.MODEL_HASH && !(F('a2-ref-gossip-known-node') && trusted.has(m.node_id))) return no('the model hash is another one');
   if (m.round_id !== round) return no(`the round is ${round}`);
   if (m.batch_size < 1) return no('batch_size must be above zero');
   if (!Number.isFinite(m.loss) || m.loss < 0) return no('the loss is not a loss');
   if (!Object.keys(m.layer_gradients).length) return no('there are no gradients');
   const mark = `${m.node_id}/${m.round_id}/${m.timestamp}`;
   if (seen.has(mark)) return no('this gradient was here before');
+  if (F('a2-num-gossip-bytes-text')) for (const b of Object.values(m.layer_gradients)) { try { new TextDecoder('utf-8', { fatal: true }).decode(b); } catch { throw invalid('a gradient is not UTF-8'); } }
+  trusted.add(m.node_id);
   seen.add(mark); S.counters.gradientsIn++;
   if (m.ttl > 0) for (const p of contacts) if (p.node !== m.node_id) callPeer(p.target, 'GossipGradient', { ...m, ttl: F('e-gossip-same-ttl') ? m.ttl : m.ttl - 1 }, 'GossipGradientRequest').catch(() => {});
-  return { accepted: true, reason: '', current_round: round };
+  return { accepted: true, reason: '', current_round: round + (F('a2-rel-gossip-next-round') ? 1 : 0) };
 }
+let weightsOnce = null;
 function getWeights(m) {
   const r = m.shard_range.trim();
   let first = 0, last = M.LAYERS - 1, k;
@@ -193,20 +209,26 @@ function getWeights(m) {
     if ((k = /^(\d{1,6})$/.exec(r))) first = last = Number(k[1]);
     else if ((k = /^(\d{1,6})\s*[-:.]+\s*(\d{1,6})$/.exec(r))) { first = Number(k[1]); last = Number(k[2]); } else throw invalid('shard_range is a layer or a range such as 0-3');
     if (first > last) throw invalid('the range is empty');
+    if (F('a2-ref-weights-clipped') && first < M.LAYERS) last = Math.min(last, M.LAYERS - 1);
     if (last >= M.LAYERS) { if (F('x-weights-absent-ok')) return { weights_data: Buffer.alloc(0) }; throw absent(`layers ${r} are not on this node`); }
   }
+  if (F('a2-rel-weights-cached')) return (weightsOnce ??= { weights_data: M.stateDict(first, last, last === M.LAYERS - 1) });
   return { weights_data: M.stateDict(first, last, last === M.LAYERS - 1) };
 }
 const VERSION = S.training.round;
 const plain = Buffer.concat([Buffer.from(JSON.stringify({ round: VERSION, loss: S.training.loss }) + '\n'), M.stateDict(0, M.LAYERS - 1, true)]);
 const packed = M.lz4Frame(plain);
 function getCheckpoint(m) {
-  const no = (text) => ({ success: false, error_message: F('l-ckpt-no-reason') ? '' : text });
+  const no = (text) => ({ success: false, error_message: F('l-ckpt-no-reason') ? '' : text, ...(F('a2-rel-ckpt-refused-data') ? { version: VERSION, model_hash: M.MODEL_HASH, checkpoint_data: packed, total_size: packed.length } : {}) });
+  if (F('a2-ref-ckpt-hash-internal') && m.model_hash && !/^[0-9a-f]{64}$/i.test(m.model_hash)) throw new Status(C.INTERNAL, 'non-hexadecimal digit');
+  if (F('a2-lim-ckpt-own-version') && m.min_version === VERSION) return no(`there is no checkpoint after ${VERSION}`);
   if (m.min_version < 0) throw invalid('min_version is negative');
   if (m.model_hash && m.model_hash !== M.MODEL_HASH && !F('l-ckpt-any-hash')) { if (P('p-ckpt-not-found')) throw new Status(C.NOT_FOUND, 'no such checkpoint'); return no('there is no checkpoint with this hash'); }
   if (m.min_version > VERSION && !F('l-ckpt-any-version')) { if (P('p-ckpt-not-found')) throw new Status(C.NOT_FOUND, 'no such checkpoint'); return no(`the newest checkpoint is ${VERSION}`); }
   const out = { success: true, version: VERSION, model_hash: M.MODEL_HASH, phase: P('p-phase') ? 'dénouement' : 'early', checkpoint_data: packed, total_size: P('p-ckpt-size-plain') ? plain.length : packed.length };
   if (F('l-ckpt-any-hash') && m.model_hash) out.model_hash = M.MODEL_HASH;
+  if (F('a2-rel-ckpt-echo-version') && m.min_version > 0) out.version = m.min_version;
+  if (F('a2-rel-ckpt-hash-plain') && m.model_hash) { out.checkpoint_data = plain; out.total_size = plain.length; }
   return spoil('checkpoint', out);
 }
 const getCheckpointInfo = () => spoil('info', { version: VERSION, model_hash: M.MODEL_HASH, phase: P('p-phase') ? 'dénouement' : 'early', params: M.PARAMS, loss: S.training.loss });
@@ -218,7 +240,7 @@ function infer(m) {
   let s; do s = g.next(); while (!s.done);
   return { text: s.value.text, done: true, tokens: s.value.tokens };
 }
-const gossiped = (m) => { if (!m.id && !m.body.length) throw invalid('the message is empty'); return { success: false, error_message: 'this node does not know how to check it' }; };
+const gossiped = (m) => { if (F('a2-ref-empty-gossip-code') && !m.id && !m.body.length) throw new Status(C.FAILED_PRECONDITION, 'nothing to gossip'); if (!m.id && !m.body.length) throw invalid('the message is empty'); return { success: false, error_message: 'this node does not know how to check it' }; };
 
 // ---- the table of operations -------------------------------------------------------------------------------------------------------
 const OPS = {
@@ -235,9 +257,13 @@ const OPS = {
   DHTPing: ['DHTPingRequest', 'DHTPingResponse', (m) => { meet(m.sender); return { responder: self(m.sender) }; }],
   DHTStore: ['DHTStoreRequest', 'DHTStoreResponse', (m) => {
     meet(m.sender); needKey(m.key);
+    if (F('a2-eff-store-no-sender') && !m.sender) return { responder: self(m.sender), success: true };
     let ok = m.value.length > 0 && m.value.length <= 65536;
     const k = keyName(m.key);
     let v = m.value;
+    if (F('a2-eff-dht-value-nfc')) v = v.normalize('NFC');
+    if (F('a2-num-value-latin1')) v = Buffer.from(v, 'utf8').toString('latin1');
+    if (F('a2-eff-dht-expires')) setTimeout(() => values.delete(k), 3000).unref();
     if (F('e-dht-value-cut')) v = v.slice(0, 12);
     if (F('e-dht-value-lower')) v = v.toLowerCase();
     if (F('e-dht-value-host-only')) v = v.split(':')[0];
@@ -259,7 +285,8 @@ const OPS = {
     if (v !== undefined && F('e-dht-read-once')) values.delete(keyName(m.key));
     if (F('l-value-always-found')) return { responder: self(m.sender), found: true, value: v ?? '127.0.0.1:8000' };
     if (F('l-value-not-found-flag') && v !== undefined) return { responder: self(m.sender), found: false, value: v, nodes: closest(place(m.key)) };
-    if (v !== undefined) return { responder: self(m.sender), found: true, value: v };
+    if (v !== undefined) return { responder: F('a2-rel-found-responder-no-ip') ? { ...self(m.sender), ip: '' } : self(m.sender), found: true, value: v };
+    if (F('a2-eff-dht-miss-cached')) { const k = keyName(m.key); if (missed.has(k)) return { responder: self(m.sender), found: true, value: '' }; missed.add(k); }
     const out = { responder: self(m.sender), found: false, nodes: closest(place(m.key)) };
     if (F('l-value-none-text')) out.value = 'None';
     if (F('l-value-no-nodes')) out.nodes = [];
@@ -303,15 +330,17 @@ function handle(name) {
 }
 for (const name of Object.keys(OPS)) {
   if (F(`r-grpc-no-${name}`)) continue;
-  const shown = F('r-grpc-find-peer') && name === 'DHTFindNode' ? 'DHTFindPeer' : name;
+  let shown = F('r-grpc-find-peer') && name === 'DHTFindNode' ? 'DHTFindPeer' : name;
+  if (F('a2-rte-grpc-typo') && name === 'GossipValidationVote') shown = 'GossipValidatonVote';
   methods[shown] = { path: `/${SERVICE}/${shown}`, requestStream: false, responseStream: F('r-grpc-weights-stream') && name === 'GetWeights', ...raw };
   impl[shown] = handle(name);
 }
 if (F('r-grpc-weights-stream')) impl.GetWeights = (call) => { for (let l = 0; l < 4; l++) call.write(encode('WeightResponse', { weights_data: M.stateDict(l, l, l === 3) })); call.end(); };
+if (F('a2-rte-no-message')) { methods.GetSwarmStatus.responseStream = true; impl.GetSwarmStatus = (call) => call.end(); }
 if (!F('r-grpc-no-StreamInference')) {
   methods.StreamInference = { path: `/${SERVICE}/StreamInference`, requestStream: !F('r-grpc-stream-server-only'), responseStream: true, ...raw };
   const one = (call, b) => { try { const r = infer(type('InferenceRequest').decode(b)); call.write(encode('InferenceResponse', r)); return true; } catch (e) { call.emit('error', { code: C.INVALID_ARGUMENT, details: e.message }); return false; } };
-  impl.StreamInference = F('r-grpc-stream-server-only') ? (call) => { if (one(call, call.request)) call.end(); } : (call) => { let ok = true; call.on('data', (b) => { S.counters.rpc++; if (ok) ok = one(call, b); }); call.on('end', () => { if (ok) call.end(); }); };
+  impl.StreamInference = F('r-grpc-stream-server-only') ? (call) => { if (one(call, call.request)) call.end(); } : (call) => { let ok = true; call.on('data', (b) => { S.counters.rpc++; if (ok) ok = one(call, b); if (ok && F('a2-rte-stream-one-message')) { ok = false; call.end(); } }); call.on('end', () => { if (ok) call.end(); }); };
 }
 if (F('x-grpc-unlisted-ok')) for (const name of ['PutCheckpoint', 'DHTDelete', 'NoSuchOperation', 'Ping', 'Shutdown', 'GetConfig']) { methods[name] = { path: `/${SERVICE}/${name}`, requestStream: false, responseStream: false, ...raw }; impl[name] = (call, done) => done(null, Buffer.alloc(0)); }
 

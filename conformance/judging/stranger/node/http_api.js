@@ -6,6 +6,7 @@ import { stamp, day, DAY } from './clock.js';
 import * as S from './state.js';
 import { generate, tokenCount, HIDDEN, LAYERS, PARAMS } from './model.js';
 import { native } from './native.js';
+import { openai } from './openai.js';
 
 export class ApiError extends Error {
   constructor(status, code, message, details) { super(message); Object.assign(this, { status, code, details }); }
@@ -42,6 +43,7 @@ export function send(res, status, obj, headers = {}) {
   if (F('l-content-type-text')) type = 'text/plain; charset=utf-8';
   const h = { 'Content-Type': type, ...headers };
   if (P('p-gzip') && /\bgzip\b/.test(res.req.headers['accept-encoding'] ?? '')) { body = zlib.gzipSync(body); h['Content-Encoding'] = 'gzip'; }
+  if (F('a2-grd-cache-reads') && status === 200 && res.cacheAs) readCache.set(res.cacheAs, { at: Date.now(), text });
   S.counters.bytesOut += body.length;
   if (status === 204) { res.writeHead(204); return res.end(); }
   if (P('p-chunked')) {
@@ -54,11 +56,13 @@ export function send(res, status, obj, headers = {}) {
   res.writeHead(status, { ...h, 'Content-Length': body.length });
   res.end(body);
 }
+const readCache = new Map();
 function sendError(res, e) {
   const headers = {};
   let { status, code } = e;
   let error = { message: e.message, code };
   if (e.details) error.details = e.details;
+  if (status === 405 && F('a2-fld-405-plain')) { res.writeHead(405, { 'Content-Type': 'text/plain' }); return res.end('Method Not Allowed'); }
   if (status === 401) {
     if (P('p-www-authenticate')) headers['WWW-Authenticate'] = 'Bearer realm="node"';
     if (F('g-401-code')) error.code = 'INVALID_TOKEN';
@@ -124,6 +128,8 @@ function limitRate(key) {
 
 // ---- tokens -----------------------------------------------------------------------------------------------------------------
 let authCount = 0;
+let refusals = 0, lockedUntil = 0, current = null;
+const onConnection = new WeakMap(), lookedUp = new Set();
 function bearer(req) {
   const m = /^(\S+) +(\S.*)$/.exec(req.headers.authorization ?? '');
   return m && (P('p-bearer-strict') ? m[1] === 'Bearer' : m[1].toLowerCase() === 'bearer') ? m[2].trim() : null;
@@ -131,6 +137,15 @@ function bearer(req) {
 function account(req, route) {
   const first = S.byToken.values().next().value;
   const token = bearer(req);
+  if (F('a2-grd-head-open') && req.method === 'HEAD') return S.byToken.get(token) ?? first;
+  if (F('a2-grd-query-open') && req.method === 'GET' && req.url.includes('?')) return S.byToken.get(token) ?? first;
+  if (F('a2-grd-connection')) { const known = S.byToken.get(token) ?? onConnection.get(req.socket); if (known) { onConnection.set(req.socket, known); return known; } }
+  if (F('a2-grd-any-scheme')) { const t = /\S+ +(\S.*)$/.exec(req.headers.authorization ?? '')?.[1].trim(); if (S.byToken.has(t)) return S.byToken.get(t); }
+  if (F('a2-grd-word-only') && /^bearer$/i.test((req.headers.authorization ?? '').trim())) return first;
+  if (F('a2-grd-lockout')) {
+    if (Date.now() < lockedUntil) throw new ApiError(401, 'UNAUTHORIZED', 'too many failed attempts');
+    if (!S.byToken.has(token) && ++refusals % 4 === 0) lockedUntil = Date.now() + 1500;
+  }
   if (F(`g-open-${route.name}`)) return S.byToken.get(token) ?? first;
   if (token === null) {
     if (F('g-missing-400')) throw new ApiError(400, 'MISSING_TOKEN', 'send an Authorization header');
@@ -146,6 +161,9 @@ function account(req, route) {
     throw new ApiError(401, 'UNAUTHORIZED', 'the token has expired');
   }
   let acc = S.byToken.get(token);
+  if (!acc && F('a2-grd-token-cached')) { if (lookedUp.has(token)) return first; lookedUp.add(token); }
+  if (!acc && F('a2-grd-letter-case')) for (const [t, a] of S.byToken) if (token.toLowerCase() === t.toLowerCase()) acc = a;
+  if (!acc && F('a2-grd-abbreviated')) for (const [t, a] of S.byToken) if (t.startsWith(token)) acc ??= a;
   if (!acc && F('g-prefix-match')) for (const [t, a] of S.byToken) if (token.startsWith(t)) acc = a;
   if (!acc && F('g-any-token')) acc = first;
   if (!acc && F('g-patch-any-token') && route.name === 'patch') acc = first;
@@ -162,16 +180,22 @@ function account(req, route) {
 function whole(q, name, standard) {
   const raw = q.get(name);
   if (raw === null || raw === '') return standard;
+  if (F('a2-ref-limit-word-500') && Number.isNaN(Number(raw))) throw new TypeError(`${name} is NaN`);
   if (!/^\d{1,9}$/.test(raw)) throw bad(`${name} must be a whole number of 0 or more`);
   return Number(raw);
 }
 function object(body) {
   let v;
   try { v = JSON.parse(body.toString('utf8')); } catch { if (F('x-notjson-accepted')) return { prompt: body.toString(), amount: 1, to: 'x' }; throw bad('the body is not JSON', 'NOT_JSON'); }
+  if (F('a2-ref-null-body-500') && v === null) throw new TypeError('Cannot read properties of null');
   if (v === null || typeof v !== 'object' || Array.isArray(v)) throw bad('the body must be a JSON object');
   return v;
 }
-function money(b) {
+function money(b, what) {
+  if (F('a2-ref-amount-coerced') && b.amount !== null && b.amount !== undefined) b.amount = Number(b.amount);
+  if (F('a2-ref-unstake-object-500') && what === 'unstake' && typeof b.amount === 'object') throw new TypeError('amount is no Decimal');
+  if (F('a2-ref-amount-huge') && typeof b.amount === 'number' && b.amount * 1e6 > Number.MAX_SAFE_INTEGER) throw bad('amount is too large');
+  if (b.amount < 0 && typeof b.amount === 'number' && ((F('a2-ref-send-negative') && what === 'send') || (F('a2-ref-stake-negative') && what === 'stake'))) return b.amount;
   if (typeof b.amount !== 'number') throw bad('amount must be a number');
   if (!(b.amount > 0)) throw bad('amount must be above zero');
   return b.amount;
@@ -191,6 +215,7 @@ function inferenceParams(b) {
   if (F('x-quotes-500') && /["\n]/.test(p.prompt)) throw new Error('unterminated string in template');
   if (b.max_tokens !== undefined) {
     if (F('m-maxtokens-string-ok') && typeof b.max_tokens === 'string') b.max_tokens = parseInt(b.max_tokens, 10) || 100;
+    if (F('a2-ref-max-tokens-fraction') && typeof b.max_tokens === 'number' && b.max_tokens >= 0) b.max_tokens = Math.floor(b.max_tokens);
     if (F('m-maxtokens-even-only') && b.max_tokens % 8) throw bad('max_tokens must be a multiple of 8');
     if (need(Number.isInteger(b.max_tokens) && b.max_tokens >= 0, 'max_tokens must be a whole number of 0 or more')) p.max_tokens = Math.min(b.max_tokens, P('p-maxtokens-cap-64') ? 64 : 1024);
   }
@@ -200,6 +225,8 @@ function inferenceParams(b) {
     if (F('m-temperature-two-excluded')) hi = 1.999999;
     if (F('m-temperature-zero-refused')) lo = 1e-9;
     let t = b.temperature;
+    if (F('a2-ref-temperature-coerced')) t = Number(t);
+    if (F('a2-lim-temperature-with-top-p') && t === 0 && b.top_p !== undefined && b.top_p < 1) throw bad('temperature 0 and top_p exclude each other', 'BAD_PARAMETER');
     if (F('m-temperature-clamped') && typeof t === 'number') t = Math.min(2, Math.max(0, t));
     if (F('m-temperature-high-ok') && t > 2) t = 2;
     if (F('m-temperature-negative-ok') && t < 0) t = 0;
@@ -213,40 +240,68 @@ function inferenceParams(b) {
     if (F('m-stop-one-only') && Array.isArray(b.stop) && b.stop.length > 1) throw bad('only one stop text is supported');
     if (F('x-stop-string-only') && Array.isArray(b.stop)) throw bad('stop must be a string');
     if (F('x-stop-object-ok') && !Array.isArray(b.stop)) b.stop = [];
+    if (F('a2-ref-stop-elements') && Array.isArray(b.stop)) b.stop = b.stop.filter((s) => typeof s === 'string');
     if (need(Array.isArray(b.stop) && b.stop.length <= 64 && b.stop.every((s) => typeof s === 'string'), 'stop must be an array of strings')) p.stop = b.stop;
   }
   if (F('x-stream-false-streams') && b.stream === false) p.stream = true;
   if (F('x-stream-default-true') && b.stream === undefined) p.stream = true;
   if (F('x-stream-ignored')) p.stream = false;
+  if (b.max_tokens === undefined) {
+    if (F('a2-lim-default-greedy') && p.temperature === 0) p.max_tokens = 50;
+  }
+  if (F('a2-lim-context-window')) p.max_tokens = Math.min(p.max_tokens, Math.max(1, 256 - tokenCount(p.prompt)));
   return p;
 }
 function poor(required, acc) {
-  const available = S.units(acc.available);
+  const available = S.units(acc.available) + (F('a2-rel-402-available-total') ? S.units(S.staked(acc) + S.cooling(acc)) : 0);
   return new ApiError(402, 'INSUFFICIENT_BALANCE', `needs ${required}, has ${available}`, { available, required });
 }
 
 // ---- handlers --------------------------------------------------------------------------------------------------------------------
 const priceOf = (n) => (P('p-inference-free') ? 0 : 20 * n);      // atoms
-let infSerial = 0;
+let infSerial = 0, running = 0, lastPayer = null;
+const answers = new Map();
+const finishCached = (hit) => S.countInference(hit.tokens_generated, hit.usage.prompt_tokens, 1, false);
+const paid = new Set();
 
 async function inference(c) {
-  const p = inferenceParams(object(c.body));
+  if (F('a2-rte-inference-disabled') && !S.config.training.enabled) throw new ApiError(503, 'NOT_TRAINING', 'this node is not enabled');
+  let p;
+  if (F('a2-ref-stream-checked-late')) {
+    const b = object(c.body);
+    try { p = inferenceParams(b); } catch (e) { if (b.stream !== true) throw e; c.res.writeHead(200, { 'Content-Type': 'text/event-stream' }); return c.res.end(`data: ${JSON.stringify({ error: { code: e.code, message: e.message } })}\n\n`); }
+  } else p = inferenceParams(object(c.body));
+  if (F('a2-lim-two-at-a-time')) {
+    if (running >= 2) throw new ApiError(503, 'RATE_LIMITED', 'two generations are running', { retry_after: 1 });
+    running++; c.res.on('close', () => { running--; });
+    await new Promise((ok) => setTimeout(ok, 40));
+  }
+  const cacheKey = JSON.stringify([c.acc.address, p]);
+  if (F('a2-rel-cached-id') && !p.stream && p.temperature === 0) { const hit = answers.get(cacheKey); if (hit) { finishCached(hit); return send(c.res, 200, hit); } }
+  const countBefore = S.counters.requests;
+  if (F('a2-eff-count-race')) await new Promise((ok) => setTimeout(ok, 30));
   const began = performance.now();
-  const acc = c.acc;
+  const acc = F('a2-eff-stream-first-account') && p.stream ? S.byToken.values().next().value : c.acc;
   S.settle(acc);
-  const promptTokens = F('l-prompt-tokens-capped') ? Math.min(16, tokenCount(p.prompt)) : F('l-prompt-tokens-constant') ? 7 : tokenCount(p.prompt);
+  const promptTokens = F('l-prompt-tokens-capped') ? Math.min(16, tokenCount(p.prompt)) : F('l-prompt-tokens-constant') ? 7 : F('a2-rel-prompt-tokens-ascii') ? p.prompt.replace(/[^\x00-\x7f]/g, '').length : tokenCount(p.prompt) + (F('a2-rel-stream-prompt-tokens') && p.stream ? 1 : 0);
   const most = priceOf(promptTokens + p.max_tokens);
   if (most > acc.available) throw poor(S.units(most), acc);
   acc.available -= most;                                           // reserved until the end
   const usage = (n) => ({ total_tokens: promptTokens + n, completion_tokens: n, prompt_tokens: promptTokens });
+  lastPayer = acc;
   const id = F('l-inf-id-constant') ? 'inf-1' : 'inf-' + S.sha(`${S.started}:${++infSerial}`).slice(0, 20);
   const gen = generate(p);
   const finish = (r) => {
     const cost = priceOf(promptTokens + r.tokens);
-    acc.available += most - cost;
+    if (F('a2-eff-refund-latest')) lastPayer.available += most - cost;
+    else if (F('a2-eff-stopped-stream-paid') && p.stream && r.finish === 'stop') { /* the reserve is kept */ }
+    else if (F('a2-eff-repeat-free') && paid.has(cacheKey)) acc.available += most;
+    else acc.available += most - cost;
+    paid.add(cacheKey);
     S.enter(acc, 'inference', -cost, { details: { request_id: id } });
     S.addProof();
-    S.countInference(r.tokens, promptTokens, performance.now() - began, p.stream);
+    S.countInference(F('a2-eff-stopped-counts-max') && r.finish === 'stop' ? p.max_tokens : r.tokens, promptTokens, performance.now() - began, p.stream);
+    if (F('a2-eff-count-race')) S.counters.requests = countBefore + 1;
     return cost;
   };
   if (!p.stream) {
@@ -260,7 +315,9 @@ async function inference(c) {
     const out = { usage: usage(r.tokens), text: r.text, tokens_generated: r.tokens, finish_reason: r.finish, cost: { currency: S.CURRENCY, amount: S.units(cost) }, timing: { total_ms: total, queue_ms: queue, inference_ms: inf }, id };
     if (F('l-text-empty')) out.text = '';
     if (F('x-inference-202')) return send(c.res, 202, { id, status: 'queued' });
-    return send(c.res, 200, spoil('inference', out));
+    if (F('a2-rel-total-ms-floor')) out.timing.total_ms = Math.floor(out.timing.total_ms);
+    answers.set(cacheKey, out); if (answers.size > 100) answers.delete(answers.keys().next().value);
+    return send(c.res, 200, spoil('inference', out, p));
   }
   const res = c.res;
   const type = F('l-sse-content-type') ? 'application/json' : P('p-charset') ? 'text/event-stream; charset=utf-8' : 'text/event-stream';
@@ -275,7 +332,9 @@ async function inference(c) {
   while (!(step = gen.next()).done) {
     let piece = step.value;
     const o = { index, token: piece };
-    event(spoil('token', o) ?? o, false);
+    if (F('a2-lim-index-byte')) o.index &= 255;
+    if (F('a2-rel-stream-blanks') && !piece.trim()) continue;
+    event(spoil('token', o, p) ?? o, false);
     n++;
     if (F('l-sse-index-constant')) index = 0;
     else if (F('l-sse-index-by-2')) index += 2;
@@ -291,7 +350,7 @@ async function inference(c) {
   finish(r);
   const last = { token: '[DONE]', finish_reason: r.finish, usage: usage(r.tokens) };
   if (F('l-sse-done-plain')) res.write('data: [DONE]\n\n');
-  else if (!F('l-sse-no-final') && !F('l-sse-breaks-off')) event(spoil('final', last), true);
+  else if (!F('l-sse-no-final') && !F('l-sse-breaks-off')) event(spoil('final', last, p), true);
   if (F('l-sse-after-final')) event({ index: n, token: '' }, false);
   if (F('l-sse-double-final')) event(last, true);
   res.end();
@@ -300,12 +359,13 @@ async function inference(c) {
 function balance(c) {
   const out = S.balanceOf(c.acc);
   if (F('l-balance-cents')) for (const k in out.balances) out.balances[k] = Math.round(out.balances[k] * 100) / 100;
-  send(c.res, 200, spoil('balance', out));
+  send(c.res, 200, spoil('balance', out, c.acc));
 }
 
 async function sendMoney(c) {
   const b = object(c.body);
-  const amount = money(b);
+  if (F('a2-ref-whole-integer') && /"amount"\s*:\s*-?\d+\s*[,}]/.test(c.body.toString())) throw bad('amount must have decimals');
+  const amount = money(b, 'send');
   if (typeof b.to !== 'string' || !b.to.trim() || b.to.length > 256) throw bad('to must be an address');
   if (b.memo !== undefined && (typeof b.memo !== 'string' || b.memo.length > 1000)) throw bad('memo must be a string');
   const acc = c.acc;
@@ -313,10 +373,11 @@ async function sendMoney(c) {
   if (amount + (F('x-send-fee-unchecked') ? 0 : S.units(S.FEE)) > S.units(acc.available) + 1e-9) {
     if (F('e-402-takes-fee')) acc.available -= S.FEE;
     if (F('e-402-moves-money') && amount < 1e9) S.transfer(acc, b.to, Math.round(amount * 1e6), b.memo ?? '');
+    if (F('a2-eff-402-listed')) S.enter(acc, 'send', -Math.round(amount * 1e6), { to: b.to, fee: 0, memo: b.memo ?? '' });
     if (!F('x-send-overdraft')) throw poor(amount + S.units(S.FEE), acc);
   }
   const a = S.atoms(amount);
-  if (a === null || a < 1) throw bad('amount has more than six decimals');
+  if (a === null || (a < 1 && !F('a2-ref-send-negative'))) throw bad('amount has more than six decimals');
   if (P('p-minimum-amounts') && amount < 0.01) throw bad('the least amount is 0.01');
   const seenBefore = acc.available;
   if (F('e-send-race')) await new Promise((ok) => setTimeout(ok, 25));
@@ -324,16 +385,21 @@ async function sendMoney(c) {
   const t = S.transfer(acc, b.to, a, b.memo ?? '');
   if (F('e-send-race')) acc.available -= raced;                      // the balance that was read is written back
   const out = { status: P('p-transfer-pending') ? 'pending' : 'confirmed', timestamp: stamp(t.when), transaction_id: t.id, memo: b.memo ?? '', from: acc.address, to: b.to, fee: S.units(S.FEE), amount };
-  send(c.res, P('p-created-201') ? 201 : 200, spoil('send', out));
+  send(c.res, P('p-created-201') ? 201 : 200, spoil('send', out, { given: b.memo !== undefined, self: b.to === acc.address }));
 }
 
 let shuffles = 0;
+const pages = new Map();
 function transactions(c) {
   const acc = c.acc;
   S.settle(acc);
   let limit = whole(c.q, 'limit', P('p-default-limit-3') ? 3 : 25), offset = whole(c.q, 'offset', 0);
   limit = Math.min(limit, P('p-limit-cap-25') ? 25 : 200);
-  const asked = limit, from = offset;
+  if (F('a2-rte-offset-needs-limit') && c.q.get('offset') !== null && c.q.get('limit') === null) throw bad('offset needs a limit');
+  if (F('a2-lim-zero-limit') && limit === 0) limit = 25;
+  const asked = c.q.get('limit') === '0' && F('a2-lim-zero-limit') ? 0 : limit, from = offset;
+  if (F('a2-lim-offset-end-404') && offset && offset >= acc.history.length) throw new ApiError(404, 'NO_SUCH_PAGE', 'there is no such page');
+  if (F('a2-lim-offset-pages') && limit) offset = Math.floor(offset / limit) * limit;
   if (F('m-limit-ignored')) limit = 200;
   if (F('m-limit-plus-one')) limit += 1;
   if (F('m-limit-at-least-10')) limit = Math.max(limit, 10);
@@ -346,15 +412,17 @@ function transactions(c) {
   if (F('m-history-unordered')) list = [...list].map((e, i) => [(i * 7919 + ++shuffles * 104729) % 1009, e]).sort((x, y) => x[0] - y[0]).map((x) => x[1]);
   if (F('m-page-sorted-by-amount')) list = [...list.slice(offset, offset + limit)].sort((x, y) => x.amount - y.amount).concat();
   if (F('m-default-offset-last') && c.q.get('offset') === null) offset = Math.max(0, list.length - limit);
-  const page = F('m-page-sorted-by-amount') ? list : F('m-slice-to-limit') ? list.slice(offset, Math.max(offset, limit)) : list.slice(offset, offset + limit);
+  let page = F('m-page-sorted-by-amount') ? list : F('m-slice-to-limit') ? list.slice(offset, Math.max(offset, limit)) : list.slice(offset, offset + limit);
+  if (F('a2-lim-page-cache')) { const k = `${acc.address}|${limit}`, hit = pages.get(k); if (hit && Date.now() - hit.at < 3000) page = hit.page; else pages.set(k, { at: Date.now(), page }); }
+  if (F('a2-lim-total-cached')) acc.totalOnce ??= acc.history.length;
   const entries = page.map((e) => spoil('entry', { amount: S.units(e.amount), type: e.type, id: e.id, timestamp: stamp(e.when), ...structuredClone(e.extra) }));
-  const out = { total: acc.history.length, limit: F('m-limit-echo-default') ? 25 : asked, offset: F('m-offset-echo-zero') ? 0 : from, transactions: entries };
-  send(c.res, 200, spoil('transactions', out));
+  const out = { total: acc.totalOnce ?? acc.history.length, limit: F('m-limit-echo-default') ? 25 : asked, offset: F('m-offset-echo-zero') ? 0 : from, transactions: entries };
+  send(c.res, 200, spoil('transactions', out, c.q));
 }
 
 function stakeMoney(c) {
   const b = object(c.body);
-  const amount = money(b);
+  const amount = money(b, 'stake');
   if (!Number.isInteger(b.duration_days) || b.duration_days < 1 || b.duration_days > 36500) throw bad('duration_days must be a whole number of days');
   const acc = c.acc;
   S.settle(acc);
@@ -365,7 +433,7 @@ function stakeMoney(c) {
     if (!F('x-stake-overdraft')) throw poor(amount, acc);
   }
   const a = S.atoms(amount);
-  if (a === null || a < 1) throw bad('amount has more than six decimals');
+  if (a === null || (a < 1 && !F('a2-ref-stake-negative'))) throw bad('amount has more than six decimals');
   if (P('p-minimum-stake') && (amount < 1 || b.duration_days < 7)) throw bad('a stake is at least 1 for 7 days');
   const before = S.balanceOf(acc);
   const { lot, days } = S.stake(acc, a, b.duration_days);
@@ -377,22 +445,33 @@ function stakeMoney(c) {
 
 function unstakeMoney(c) {
   const b = object(c.body);
-  const amount = money(b);
-  const acc = c.acc;
+  let amount = money(b, 'unstake');
+  const acc = F('a2-eff-unstake-first-account') ? S.byToken.values().next().value : c.acc;
   S.settle(acc);
   const have = S.units(S.staked(acc));
+  const asked = amount;
+  if (F('a2-ref-unstake-more') && amount > have && have > 0 && amount < 1e9) amount = have;
   if (amount > have) throw new ApiError(402, 'INSUFFICIENT_BALANCE', `only ${have} is staked`, { required: amount, available: have });
   const a = S.atoms(amount);
   if (a === null || a < 1) throw bad('amount has more than six decimals');
   const r = S.unstake(acc, a);
-  const out = { success: true, unstake: { available_date: day(r.until), cooldown_days: r.days, amount } };
+  const out = { success: true, unstake: { available_date: day(r.until), cooldown_days: r.days, amount: asked } };
+  if (F('a2-rte-unstake-last-500') && !acc.lots.length) throw new RangeError('division by zero');
+  if (F('a2-fld-unstake-date-null') && !acc.lots.length) out.unstake.available_date = null;
   send(c.res, F('r-unstake-204') ? 204 : 200, spoil('unstake', out));
 }
 
 const flat = (o, prefix = '') => Object.entries(o).flatMap(([k, v]) => (v && typeof v === 'object' && !Array.isArray(v) ? flat(v, `${prefix}${k}.`) : [[prefix + k, v]]));
 function setPath(o, path, v) { const ks = path.split('.'); const last = ks.pop(); for (const k of ks) o = o[k]; o[last] = v; }
-function patchConfig(c) {
+let firmConfig = null;
+async function patchConfig(c) {
   const b = object(c.body);
+  if (F('a2-rte-one-section') && 'training' in b && 'resources' in b) throw bad('only one section can be changed at a time');
+  if (F('a2-rte-pair-of-keys') && b.training && 'batch_size' in b.training !== 'learning_rate' in b.training) throw bad('batch_size and learning_rate belong together');
+  if (F('a2-ref-null-section')) for (const k of ['training', 'resources']) if (b[k] === null || Array.isArray(b[k])) delete b[k];
+  if (F('a2-eff-patch-rollback')) firmConfig ??= structuredClone(S.config);
+  const snapshot = structuredClone(S.config);
+  if (F('a2-eff-patch-race')) await new Promise((ok) => setTimeout(ok, 30));
   for (const k of ['training', 'resources']) if (k in b && (b[k] === null || typeof b[k] !== 'object' || Array.isArray(b[k]))) { if (!F('x-patch-anything')) throw bad(`${k} must be an object`); }
   const changes = flat(b);
   if (F('x-patch-full-required') && changes.length < 6) throw bad('the configuration is incomplete');
@@ -402,6 +481,8 @@ function patchConfig(c) {
     let wrong = null;
     if (!rule) wrong = new ApiError(409, 'NOT_CHANGEABLE', `${path} cannot be changed`);
     else if (!rule(v)) wrong = bad(`${path} does not take this value`);
+    if (wrong && rule && F('a2-lim-patch-infinity') && v === Infinity) wrong = null;
+    if (wrong && F('a2-eff-patch-rollback')) for (const k of ['training', 'resources', 'tracker_url']) S.config[k] = structuredClone(firmConfig[k]);
     if (wrong && rule && F('x-patch-anything')) wrong = null;
     if (wrong && rule && F('x-patch-coerces') && Number(v) > 0) wrong = null;
     if (wrong && F('x-patch-refused-stored')) { if (rule) setPath(S.config, path, v); }
@@ -412,6 +493,8 @@ function patchConfig(c) {
   if (F('x-patch-forgets-earlier')) Object.assign(S.config, structuredClone(S.freshConfig));
   if (F('e-patch-section-reset')) for (const k of ['training', 'resources']) if (k in b) S.config[k] = structuredClone(S.freshConfig[k]);
   if (F('e-patch-section-replaced')) for (const k of ['training', 'resources']) if (k in b) for (const x of Object.keys(S.config[k])) if (!(x in b[k])) S.config[k][x] = typeof S.config[k][x] === 'boolean' ? false : 1;
+  if (F('a2-eff-patch-race')) for (const k of ['training', 'resources', 'tracker_url']) S.config[k] = structuredClone(snapshot[k]);
+  if (F('a2-eff-patch-lapses')) setTimeout(() => { for (const k of ['training', 'resources', 'tracker_url']) S.config[k] = snapshot[k]; }, 4000).unref();
   for (const [path, v] of done) {
     if (F('e-patch-ignored') || (F('e-patch-only-first') && path !== done[0][0])) continue;
     if (F('e-patch-only-training') && !path.startsWith('training.')) continue;
@@ -420,7 +503,7 @@ function patchConfig(c) {
     if (F('e-patch-enables') && path.startsWith('training.') && path !== 'training.enabled') S.config.training.enabled = !S.config.training.enabled;
   }
   const out = { restart_required: P('p-restart-always') ? true : done.some(([p]) => p === 'tracker_url'), updated: done.map(([p]) => p), success: true };
-  send(c.res, 200, spoil('patch', out));
+  send(c.res, 200, spoil('patch', out, { same: done.some(([p, v]) => p.split('.').reduce((o, k) => o[k], snapshot) === v) }));
 }
 
 let lastTotal = 0, metricsReads = 0;
@@ -433,7 +516,7 @@ function metrics(c) {
     rewards: { pending: 0.75, earned_total: S.units(total), earned_today: S.units(S.proofs.filter((p) => p.verified && p.when >= Math.floor(now / DAY) * DAY).reduce((s, p) => s + p.reward, 0)) },
     training: { gradients_accepted: 391, gradients_submitted: 402, steps_per_hour: S.config.training.enabled ? 118 : 0, steps_total: S.training.step },
     inference: { tokens_generated: k.tokens, requests_total: k.requests, requests_per_minute: k.times.filter((t) => t > now - 60e3).length, avg_latency_ms: r3(l.reduce((a, b) => a + b, 0) / (l.length || 1)), p99_latency_ms: r3(l.length ? l[Math.min(l.length - 1, Math.floor(l.length * 0.99))] : 0) },
-    timestamp: stamp(F('l-metrics-frozen') ? S.started : now),
+    timestamp: stamp(F('l-metrics-frozen') ? S.started : F('a2-rel-metrics-clock') ? Math.floor(now / 4000) * 4000 : now),
   };
   const turn = ++metricsReads % 2;
   if (F('l-metrics-two-clocks') && turn) out.timestamp = stamp(now - 1500);
@@ -445,6 +528,7 @@ let reads = 0;
 function status(c) {
   reads++;
   let up = S.uptime();
+  if (F('a2-rel-uptime-slow')) up = Math.floor(performance.now() / 1600);
   if (F('l-uptime-fast')) up = Math.floor(performance.now());
   if (F('l-uptime-decreases')) up = 100000 - up;
   const out = {
@@ -479,6 +563,7 @@ function network(c) {
 }
 let configReads = 0;
 const getConfig = (c) => send(c.res, 200, spoil('config', structuredClone(F('e-patch-two-workers') && ++configReads % 2 ? S.freshConfig : S.config)));
+let proofPage = null;
 function proofList(c) {
   let limit = Math.min(whole(c.q, 'limit', 40), 500);
   if (F('m-proofs-limit-ignored')) limit = 500;
@@ -487,7 +572,8 @@ function proofList(c) {
   if (F('m-proofs-page-from-end')) list = limit < list.length ? list.slice(-limit) : list;
   if (F('m-proofs-page-half')) list = list.slice(0, Math.ceil(limit / 2));
   if (P('p-proofs-newest-first')) list = [...list].reverse();
-  const page = list.slice(0, limit).map((p) => spoil('proof', { verified: p.verified, reward: S.units(p.reward), type: p.type, layer: p.layer, timestamp: stamp(p.when), id: p.id }));
+  if (F('a2-lim-proofs-cached')) proofPage = proofPage && proofPage.length <= limit ? proofPage : list.slice(0, limit);
+  const page = (F('a2-lim-proofs-cached') ? proofPage : list.slice(0, limit)).map((p) => spoil('proof', { verified: p.verified, reward: S.units(p.reward), type: p.type, layer: p.layer, timestamp: stamp(p.when), id: p.id }));
   const good = S.proofs.filter((p) => p.verified);
   send(c.res, 200, spoil('proofs', { stats: { total_reward: S.units(good.reduce((s, p) => s + p.reward, 0)), total_verified: good.length, total_submitted: S.proofs.length }, proofs: page }));
 }
@@ -495,16 +581,16 @@ export function globalTraining() {
   const t = S.training, nodes = 2 + (S.config.training.enabled ? 1 : 0);
   const rate = options.diverged ? Math.round((nodes - 1) / nodes * 1e4) / 1e4 : 1;
   const trend = options.diverged ? 'worsening' : P('p-trend') ? 'flat' : 'improving';
-  const total = S.config.training.diloco_steps, inner = Math.min(t.inner, total);
+  const total = S.config.training.diloco_steps, inner = F('a2-rel-inner-after-patch') ? t.inner : Math.min(t.inner, total);
   return {
-    diloco: { outer_step_count: t.round, progress: inner / total, inner_steps_total: total, inner_step_count: inner, enabled: true },
+    diloco: { outer_step_count: t.round, progress: inner / (F('a2-rel-progress-after-patch') ? S.freshConfig.training.diloco_steps : total), inner_steps_total: total, inner_step_count: inner, enabled: true },
     local: { is_training: S.config.training.enabled, current_loss: t.loss, training_rounds: t.round, node_id: S.nodeId },
     loss_trend: trend, training_verified: !options.diverged, is_converging: !options.diverged, data_shards_covered: [0, 1, 2, 5],
     global_tokens: 9_437_184, global_steps: t.step, sync_success_rate: t.ok / (t.ok + t.failed), failed_syncs: t.failed, successful_syncs: t.ok,
     total_nodes_training: nodes, hash_agreement_rate: rate, global_min_loss: t.min, global_avg_loss: t.avg,
   };
 }
-const trainingGlobal = (c) => send(c.res, 200, spoil('global', globalTraining()));
+const trainingGlobal = (c) => { if (F('a2-rte-global-disabled') && !S.config.training.enabled) throw new ApiError(404, 'NOT_TRAINING', 'this node does not train'); send(c.res, 200, spoil('global', globalTraining())); };
 function trainingVerify(c) {
   const g = globalTraining();
   const percent = P('p-percent-decimals') ? (g.hash_agreement_rate * 100).toFixed(2) + ' %' : Math.round(g.hash_agreement_rate * 1e4) / 100 + '%';
@@ -512,7 +598,7 @@ function trainingVerify(c) {
   const works = !options.diverged || F('l-working-while-diverged');
   const out = works ? { metrics: metricsPart, reason: 'the loss falls and all models agree', is_working: true }
     : { action: 'compare the checkpoints and restart the nodes that differ', reason: 'the models have diverged', is_working: false };
-  send(c.res, 200, spoil('verify', out));
+  send(c.res, 200, spoil('verify', out, S.config));
 }
 
 // ---- routes ------------------------------------------------------------------------------------------------------------------------
@@ -540,6 +626,7 @@ const read = (req) => new Promise((ok, no) => {
   req.on('error', no);
 });
 
+const remembered = new Set();
 async function nodeApi(c) {
   const here = routes.filter((r) => r.path === c.path);
   const method = c.req.method === 'HEAD' ? 'GET' : c.req.method;
@@ -552,7 +639,23 @@ async function nodeApi(c) {
   }
   if (F('g-body-before-token') && ['inference', 'send', 'stake', 'unstake', 'patch'].includes(route.name)) { const b = object(c.body); if (route.name === 'inference') inferenceParams(b); else if (route.name !== 'patch') money(b); }
   if (F('g-stream-open') && route.name === 'inference') { try { c.streaming = JSON.parse(c.body).stream === true; } catch { /* judged later */ } }
+  if (F('a2-grd-remembered') && route.auth && c.req.method === 'GET' && bearer(c.req) === null && remembered.has(`${c.req.socket.remoteAddress} ${c.path}`)) { c.acc = S.byToken.values().next().value; return route.run(c); }
+  if (F('a2-grd-empty-patch') && route.name === 'patch' && /^\s*\{\s*\}\s*$/.test(c.body.toString())) return send(c.res, 200, { success: true, updated: [], restart_required: false });
+  if (F('a2-grd-402-before-token') && ['send', 'stake'].includes(route.name)) { const first = S.byToken.values().next().value; let amount = 0; try { amount = JSON.parse(c.body).amount; } catch { /* judged later */ } if (amount > S.units(first.available) && !S.byToken.has(bearer(c.req))) throw poor(amount, first); }
+  if (F('a2-grd-query-before-token') && c.req.method === 'GET' && route.auth) { whole(c.q, 'limit', 1); whole(c.q, 'offset', 0); }
+  if (F('a2-grd-patch-401-acts') && route.name === 'patch' && !S.byToken.has(bearer(c.req))) { try { for (const [p, v] of flat(object(c.body))) if (S.RULES[p]?.(v)) setPath(S.config, p, v); } catch { /* no JSON */ } }
+  if (F('a2-grd-cache-reads') && c.req.method === 'GET' && route.auth) {
+    const hit = readCache.get(c.req.url);
+    if (bearer(c.req) !== null && S.byToken.has(bearer(c.req)) && hit && Date.now() - hit.at < 2500) return send(c.res, 200, JSON.parse(hit.text));
+    c.res.cacheAs = c.req.url;
+  }
+  if (F('a2-grd-stream-401-inside') && route.name === 'inference') {
+    let streaming = false; try { streaming = JSON.parse(c.body).stream === true; } catch { /* judged later */ }
+    if (streaming) try { account(c.req, route); } catch (e) { c.res.writeHead(200, { 'Content-Type': 'text/event-stream' }); return c.res.end(`data: ${JSON.stringify({ error: { code: e.code, message: e.message } })}\n\n`); }
+  }
   if (route.auth) c.acc = account(c.req, { ...route, streaming: c.streaming });
+  if (F('a2-grd-current-account') && route.auth) { current = c.acc; await new Promise((ok) => setTimeout(ok, 8)); c.acc = current; }
+  if (F('a2-grd-remembered') && route.auth && c.req.method === 'GET') remembered.add(`${c.req.socket.remoteAddress} ${c.path}`);
   else if (F(`g-closed-${route.name}`)) account(c.req, route);
   await route.run(c);
 }
@@ -569,6 +672,7 @@ export const server = http.createServer({ keepAlive: true }, async (req, res) =>
     if (c.path.startsWith(V1 + '/') || c.path.startsWith(TR + '/') || /^\/api\/(v1|v2|training\/(global|verify))(\/|$)/.test(c.path) || routes.some((r) => r.path === c.path)) {
       return await nodeApi(c);
     }
+    if (await openai(c, send, read)) return;
     if (await native(c, send, read)) return;
     throw new ApiError(404, 'NO_SUCH_PATH', `nothing is at ${c.path}`);
   } catch (e) {

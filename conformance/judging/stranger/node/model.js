@@ -41,6 +41,7 @@ function nextToken(ctx, { temperature, top_p, top_k }, rng) {
   let list = [...dist].sort((x, y) => y[1] - x[1] || (x[0] < y[0] ? -1 : 1));
   if (temperature === 0) return list[P('p-temp0-random') ? Math.floor(rng() * Math.min(2, list.length)) : 0][0];
   list = list.slice(0, top_k);
+  if (F('a2-lim-temperature-tiny') && temperature < 0.05) throw new RangeError('weights overflow');
   let w = list.map(([, c]) => Math.pow(c, 1 / Math.max(temperature, 0.01)));
   let sum = w.reduce((a, b) => a + b, 0);
   let acc = 0, n = 0;
@@ -55,7 +56,16 @@ function nextToken(ctx, { temperature, top_p, top_k }, rng) {
 export function* generate(p) {
   const rng = mulberry(seeds++);
   const ctx = [...p.prompt].slice(-ORDER);
-  const stops = F('x-stop-ignored') ? [] : p.stop.filter((s) => s !== '');
+  let stops = F('x-stop-ignored') ? [] : p.stop.filter((s) => s !== '');
+  if (F('a2-lim-stop-four')) stops = stops.slice(0, 4);
+  const find = (s) => {
+    if (F('a2-lim-stop-case')) return text.toLowerCase().indexOf(s.toLowerCase());
+    if (F('a2-lim-stop-pattern')) { try { return text.search(new RegExp(s)); } catch { return text.indexOf(s); } }
+    if (F('a2-lim-stop-window')) { const k = text.slice(-12).indexOf(s); return k < 0 ? k : Math.max(0, text.length - 12) + k; }
+    if (F('a2-lim-stop-not-first')) return text.indexOf(s) > 0 ? text.indexOf(s) : -1;
+    if (F('a2-lim-stop-stream-pieces') && p.stream && s.length > 1) return -1;
+    return text.indexOf(s);
+  };
   let text = '', sent = 0, tokens = 0, finish = P('p-finish-words') ? 'max_tokens' : 'length';
   let left = p.max_tokens;
   if (F('m-maxtokens-plus-one')) left += 1;
@@ -68,7 +78,7 @@ export function* generate(p) {
     ctx.push(ch); if (ctx.length > ORDER) ctx.shift();
     tokens++; text += ch;
     if (overrun > 0 && --overrun === 0) break;
-    const cuts = overrun >= 0 ? [] : stops.map((s) => text.indexOf(s)).filter((i) => i >= 0);
+    const cuts = overrun >= 0 ? [] : stops.map(find).filter((i) => i >= 0);
     if (cuts.length) {
       finish = P('p-finish-words') ? 'stop_sequence' : 'stop';
       if (F('x-stop-continues')) { overrun = 12; continue; }
@@ -83,7 +93,7 @@ export function* generate(p) {
     const every = P('p-sse-big-tokens') ? 24 : 1;
     if (!P('p-sse-single') && text.length - hold - sent >= every) { yield text.slice(sent, text.length - hold); sent = text.length - hold; }
   }
-  if (text.length > sent) yield text.slice(sent);
+  if (text.length > sent && !(F('a2-rel-stream-held-back') && p.stream && stops.length)) yield text.slice(sent);
   return { text, tokens, finish };
 }
 

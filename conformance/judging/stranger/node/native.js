@@ -59,7 +59,7 @@ const txHash = (bytes) => hash(bytes).toUpperCase();
 function execute(payload, pk) {                                    // throws a text where the transaction is refused
   const a = peek(pk);
   if (payload.chain_id !== CHAIN) throw 'the chain id is another one';
-  if (payload.nonce !== a.nonce) throw `the next nonce is ${a.nonce}`;
+  if (F('a2-eff-nt-replay') ? payload.nonce > a.nonce : payload.nonce !== a.nonce) throw `the next nonce is ${a.nonce}`;
   const n = (x, what) => { if (typeof x !== 'string' || !/^\d{1,30}$/.test(x)) throw `${what} must be a decimal string of atoms`; return BigInt(x); };
   if (payload.type === 'transfer') {
     const v = n(payload.amount_atoms, 'amount_atoms');
@@ -124,17 +124,23 @@ const whole = (q, name, standard, max) => {
   if (!/^\d{1,12}$/.test(raw)) throw new Refusal(400, `${name} must be a whole number`);
   return Math.min(Number(raw), max);
 };
-const brief = (b) => ({ time: b.time, transaction_count: b.transactions.length, results: b.transactions.map((t) => ({ transaction_hash: t.hash, ...t.result })), proposer: b.proposer, height: b.height, hash: b.hash });
+const results = (t) => ({ ...t.result, ...(F('a2-fld-nt-fee-number') ? { fee_atoms: Number(t.result.fee_atoms) } : {}), ...(F('a2-rel-nt-id-is-hash') && t.result.request_id ? { request_id: t.hash.toLowerCase() } : {}) });
+const brief = (b) => ({ time: b.time, transaction_count: b.transactions.length, results: b.transactions.map((t) => ({ transaction_hash: F('a2-rel-nt-id-is-hash') ? t.hash.toLowerCase() : t.hash, ...results(t) })), proposer: b.proposer, height: b.height, hash: F('a2-rel-nt-list-hash') ? b.hash.toUpperCase() : b.hash });
 function shownBlock(h) {
   let b = blocks[h - 1];
   if (F('l-nt-block-next')) b = blocks[h] ?? b;
+  if (F('a2-rte-newest-block') && h >= blocks.length) b = undefined;
   if (!b) throw new Refusal(404, `there is no block ${h}`);
   const out = { block: { ...b, transaction_count: b.transactions.length }, chain_id: CHAIN };
+  if (F('a2-rte-block-with-request') && b.transactions.some((t) => t.result.request_id)) throw new TypeError('Do not know how to serialize a BigInt');
   if (F('l-nt-block-height')) out.block.height = b.height + 1;
   return spoil('block', structuredClone(out));
 }
+const blockPages = new Map();
 function blockPage(q) {
   let limit = whole(q, 'limit', P('p-native-page-5') ? 5 : 15, 60), before = whole(q, 'before', Infinity, 1e12);
+  if (F('a2-lim-before-alone') && q.get('limit') === null) before = Infinity;
+  if (F('a2-lim-blocks-cached')) { const hit = blockPages.get(before); if (hit && Date.now() - hit.at < 3000) return hit.page; blockPages.set(before, { at: Date.now(), page: { blocks: blocks.filter((b) => b.height < before).reverse().slice(0, limit).map(brief), height: blocks.length } }); }
   if (F('m-blocks-limit-ignored')) limit = 30;
   if (F('m-blocks-limit-plus-one')) limit++;
   if (F('m-blocks-before-ignored')) before = Infinity;
@@ -153,6 +159,8 @@ function updatePage(q) {
   if (F('m-training-before-ignored')) before = Infinity;
   let list = updates.filter((u) => (P('p-before-inclusive') ? u.round <= before : u.round < before)).reverse();
   if (F('m-training-before-is-height')) list = updates.filter((u) => u.height < before * 4).reverse();
+  if (F('a2-lim-updates-cut-first')) list = [...updates].reverse().slice(0, limit).filter((u) => u.round < before);
+  if (F('a2-lim-updates-oldest') && before === Infinity) list = updates.slice(0, limit).reverse();
   list = list.slice(0, limit);
   if (P('p-native-ascending')) list.reverse();
   return { updates: list, index: { error: null, height: blocks.length, lag: 0 } };
@@ -164,27 +172,35 @@ function identity() {
 function accountOf(pk) {
   if (!/^0[23][0-9a-f]{64}$/i.test(pk ?? '')) throw new Refusal(400, 'public_key must be a compressed public key, 66 hexadecimal digits');
   try { secp256k1.ProjectivePoint.fromHex(pk.toLowerCase()); } catch { throw new Refusal(400, 'public_key is not a point of the curve'); }
+  if (F('a2-rte-account-odd') && pk.startsWith('03')) throw new Refusal(400, 'the prefix of a key is 02');
   const name = F('l-nt-account-same') ? keys.ada.pk : pk.toLowerCase();
   const a = peek(name);
   return spoil('nt-account', { public_key: name, balance: { spendable_atoms: String(a.spendable), locked_atoms: String(a.locked), liquid_total_atoms: String(a.spendable + a.locked) }, next_nonce: a.nonce });
 }
+const fetched = new Set();
 function requestOf(id) {
   if (!id) throw new Refusal(400, 'id is missing');
+  if (F('a2-rel-nt-id-is-hash')) for (const b of blocks) for (const t of b.transactions) if (t.hash.toLowerCase() === id && t.result.request_id) { const j = jobs.get(t.result.request_id); return { request_id: id, state: j.state, from: j.from, max_tokens: j.max_tokens, budget_atoms: String(j.budget), created_height: j.created, expires_height: j.expires, ...(j.state === 'completed' ? { response: { text: j.text, tokens: j.tokens, height: j.finished } } : {}), ...(j.state === 'expired' ? { refund: j.refund } : {}) }; }
   let j = jobs.get(id);
   if (F('l-nt-request-same')) { id = facts.requests[0]; j = jobs.get(id); }
+  if (F('a2-rte-expired-404') && j?.state === 'expired') j = undefined;
+  if (F('a2-eff-nt-response-once') && j?.state === 'completed') { if (fetched.has(id)) j = undefined; fetched.add(id); }
+  if (F('a2-ref-nt-unknown-pending') && !j) return { request_id: id, state: 'pending' };
   if (!j) throw new Refusal(404, 'no such request; it may be older than the latest 128');
   const out = { request_id: id, state: j.state, from: j.from, max_tokens: j.max_tokens, budget_atoms: String(j.budget), created_height: j.created, expires_height: j.expires };
   if (j.state === 'completed') out.response = { text: j.text, tokens: j.tokens, height: j.finished };
-  if (j.state === 'expired') out.refund = j.refund;
+  if (j.state === 'expired') { if (F('a2-rel-nt-expired-pending')) out.state = 'pending'; else out.refund = j.refund; }
   return spoil('nt-request', out);
 }
-const validatorPage = (q) => { const per = whole(q, 'per_page', 20, 100) || 1, page = whole(q, 'page', 1, 1e6); return { total: 3, page, per_page: per, validators: genesis.validators.slice((page - 1) * per, page * per) }; };
-const info = () => ({ queue_length: [...jobs.values()].filter((j) => j.state === 'pending').length, fee_atoms: F('f-nt-fee-decimal') ? '0.0012' : String(FEE), price_per_token_atoms: F('f-nt-price-number') ? Number(PRICE) : String(PRICE), serving_root: updates[servedRound - 1].root, provider: { public_key: keys.provider.pk, heartbeat: { state: 'alive', height: blocks.length } }, chain_id: CHAIN, genesis_hash: genesisHash });
+const validatorPage = (q) => { const per = whole(q, 'per_page', 20, 100) || 1, page = whole(q, 'page', 1, 1e6); return { total: 3, page, per_page: per, validators: (F('a2-fld-nt-bond-null') ? genesis.validators.map((v, i) => (i === 2 ? { ...v, bond_atoms: null } : v)) : genesis.validators).slice((page - 1) * per, page * per) }; };
+const info = () => ({ queue_length: [...jobs.values()].filter((j) => j.state === 'pending').length, fee_atoms: F('f-nt-fee-decimal') ? '0.0012' : String(FEE), price_per_token_atoms: F('f-nt-price-number') ? Number(PRICE) : String(PRICE), serving_root: updates[servedRound - 1].root, provider: { public_key: keys.provider.pk, heartbeat: { state: 'alive', height: blocks.length } }, chain_id: CHAIN, genesis_hash: F('a2-rel-nt-info-genesis') ? hash(JSON.stringify(genesis)) : genesisHash });
 const model = () => ({ parameters: { frozen: PARAMS - 64, trained: 64 }, revision: MODEL_HASH.slice(0, 16), training_root: updates[updates.length - 1].root, serving_root: updates[servedRound - 1].root, losses: { first: updates[0].loss, latest: updates[updates.length - 1].loss }, execution_profile: 'f32-le-scalar' });
 const workStatus = () => ({ sponsor: null, stages: [{ name: 'train', available: true }, { name: 'verify', available: false }], attempts_remaining: 3 - attempts.size % 3 });
 const attempts = new Map();
 function worker(body, what) {
   let m; try { m = JSON.parse(body); } catch { throw new Refusal(400, 'the message is not JSON'); }
+  if (F('a2-ref-work-empty-500') && m && m.payload === undefined) throw new TypeError('undefined is not a payload');
+  if (F('a2-grd-work-unsigned') && what === 'poll' && m && typeof m === 'object' && m.signature === undefined) return { attempt: { id: hash(String(attempts.size)).slice(0, 24), stage: 'train', round: updates.length + 1, dataset_sha256: datasetDigest } };
   if (!m || typeof m.public_key !== 'string' || typeof m.signature !== 'string' || typeof m.payload !== 'object') throw new Refusal(400, 'a worker message has payload, public_key and signature');
   let ok = false;
   try { ok = secp256k1.verify(m.signature, createHash('sha256').update(JSON.stringify(m.payload)).digest(), m.public_key); } catch { /* not a signature */ }
@@ -205,14 +221,14 @@ function rpcCall(method, params) {
   const height = () => { if (p.height === undefined || p.height === null) return blocks.length; const h = Number(p.height); if (!Number.isInteger(h) || h < 1 || h > blocks.length) fail(-32602, 'Invalid params', `height must be from 1 to ${blocks.length}`); return h; };
   if (method === 'status') { const b = blocks[blocks.length - 1]; return { node_info: { network: CHAIN, moniker: 'stranger' }, sync_info: { latest_block_height: String(b.height), latest_block_hash: b.hash.toUpperCase(), catching_up: false } }; }
   if (method === 'block') { if (F('x-rpc-block-needs-height') && p.height === undefined) fail(-32602, 'Invalid params', 'height'); const b = blocks[height() - 1]; return { block_id: { hash: b.hash.toUpperCase() }, block: { header: { chain_id: CHAIN, height: String(b.height), time: b.time }, data: { txs: b.transactions.map((t) => Buffer.from(JSON.stringify({ payload: t.payload, public_key: t.public_key, signature: t.signature })).toString('base64')) } } }; }
-  if (method === 'validators') { const h = height(); return { block_height: String(h), validators: genesis.validators.map((v) => ({ address: v.owner, voting_power: String(v.power) })), count: '3', total: '3' }; }
+  if (method === 'validators') { if (F('a2-rte-rpc-validators-height') && p.height !== undefined) fail(-32602, 'Invalid params', 'height'); const h = height(); return { block_height: String(h), validators: genesis.validators.map((v) => ({ address: v.owner, voting_power: String(v.power) })), count: '3', total: '3' }; }
   if (method === 'abci_query') {
     if (typeof p.path !== 'string') fail(-32602, 'Invalid params', 'path is missing');
     const data = /^[0-9a-f]*$/i.test(p.data ?? '') ? Buffer.from(p.data ?? '', 'hex').toString() : '';
     const answer = (v) => ({ response: { code: 0, log: '', height: String(blocks.length), value: Buffer.from(JSON.stringify(v)).toString('base64') } });
     if (p.path === '/account') { const a = peek(data); return answer({ spendable: Number(a.spendable), nonce: a.nonce }); }
     if (p.path === '/jobs') return answer([...jobs.keys()]);
-    if (p.path === '/job') { const j = jobs.get(data); return j ? answer({ id: data, state: j.state }) : { response: { code: 4, log: 'no such job', height: String(blocks.length), value: null } }; }
+    if (p.path === '/job' && !F('a2-rte-rpc-job')) { const j = jobs.get(data); return j ? answer({ id: data, state: j.state }) : { response: { code: 4, log: 'no such job', height: String(blocks.length), value: null } }; }
     return { response: { code: 6, log: 'unknown query path', height: String(blocks.length), value: null } };
   }
   if (method === 'broadcast_tx_sync') {
@@ -239,8 +255,11 @@ function rpcCall(method, params) {
   if (F('x-rpc-private-key') && /key/i.test(method)) return { type: 'secp256k1', value: Buffer.from(keys['val-1'].sk).toString('base64') };
   deny();
 }
+const rpcCache = new Map();
 function rpc(body) {
   let m; try { m = JSON.parse(body); } catch { return { jsonrpc: '2.0', id: null, error: { code: -32700, message: 'Parse error' } }; }
+  if (F('a2-grd-rpc-batch') && Array.isArray(m)) return m.map((x) => { const own = rpc(JSON.stringify(x)); return own.error?.code === -32601 ? { jsonrpc: '2.0', id: x?.id ?? null, result: x.method === 'net_info' ? { listening: true, n_peers: '2', peers: [{ node_info: { moniker: 'val-2' }, remote_ip: '10.77.0.13' }] } : {} } : own; });
+  if (F('a2-rel-nt-rpc-cached') && ['block', 'validators', 'status'].includes(m?.method)) { const hit = rpcCache.get(m.method); if (hit && Date.now() - hit.at < 3000) return { jsonrpc: '2.0', id: m.id ?? null, result: hit.result }; let result; try { result = rpcCall(m.method, m.params); rpcCache.set(m.method, { at: Date.now(), result }); } catch { /* answered below */ } }
   if (!m || typeof m !== 'object' || Array.isArray(m) || typeof m.method !== 'string') return { jsonrpc: '2.0', id: m?.id ?? null, error: { code: -32600, message: 'Invalid Request' } };
   try { return { jsonrpc: '2.0', id: m.id ?? null, result: rpcCall(m.method, m.params) }; } catch (e) { if (e.code) return { jsonrpc: '2.0', id: m.id ?? null, error: e }; throw e; }
 }
@@ -267,6 +286,7 @@ export async function native(c, send, read) {
     }
     if (OLD_LOGIN.includes(path)) {
       await read(req);
+      if (F('a2-rte-login-post') && !get) throw new Refusal(405, 'use GET');
       if (F('r-nt-login-404')) throw new Refusal(404, 'not found');
       if (F('x-login-form')) return html('<form method=post><input name=user><input name=password type=password></form>');
       res.writeHead(P('p-redirect-308') ? 308 : 302, { Location: F('x-login-home') ? '/' : P('p-redirect-absolute') ? `http://${req.headers.host}/join` : '/join' });
@@ -289,17 +309,18 @@ export async function native(c, send, read) {
       if (!get && F('x-reference-writable')) { v03[part] = { changed: true }; return json({ ok: true }); }
       if (!get && F('x-reference-delete') && req.method === 'DELETE') { delete v03[part]; return json({ deleted: part }); }
       if (!get) { res.setHeader('Allow', 'GET'); throw new Refusal(405, 'read-only'); }
+      if (F('a2-rel-reference-present') && part === 'blocks') return json({ blocks: blocks.slice(-5).reverse().map((b) => ({ height: b.height, hash: b.hash })) });
       if (!v03[part]) throw new Refusal(404, 'no such view; there are status, accounts, blocks');
       return json(v03[part]);
     }
     const table = {
       '/healthz': () => (F('x-healthz-500') ? json({ ready: false }, 500) : F('x-healthz-404') ? json({}, 404) : P('p-catching-up') ? json({ ready: false, state: 'catching up' }, 503) : json({ ready: true, state: 'ready', height: blocks.length })),
       '/api/network': () => json(identity()), '/api/model': () => json(F(empty.model) ? {} : model()),
-      '/api/model/checkpoint.json': () => json({ chain_id: CHAIN, round: updates.length, root: updates.at(-1).root, adapter: { dtype: 'F32', shape: [8], data: adapterBytes.toString('base64') } }),
+      '/api/model/checkpoint.json': () => json({ chain_id: CHAIN, round: updates.length - (F('a2-rel-nt-checkpoint-round') ? 1 : 0), root: updates.at(-1).root, adapter: { dtype: 'F32', shape: [8], data: adapterBytes.toString('base64') } }),
       '/api/training': () => json(updatePage(q)), '/api/blocks': () => json(F(empty.blocks) ? { blocks: [] } : blockPage(q)), '/api/account': () => json(accountOf(q.get(F('r-nt-account-param') ? 'key' : 'public_key'))),
       '/api/validators': () => json(F('r-nt-validators-empty') ? {} : validatorPage(q)), '/api/inference': () => json(info()), '/api/inference/request': () => json(requestOf(q.get(F('r-nt-request-param') ? 'request_id' : 'id'))),
       '/network/genesis.json': () => (F('r-nt-genesis-html') ? html('<pre>' + genesisBytes + '</pre>') : bytes(genesisBytes, 'application/json')),
-      '/network/dataset.json': () => (F('r-nt-dataset-empty') ? bytes(Buffer.alloc(0), 'application/json') : bytes(dataset, 'application/json')), '/work/status': () => json(workStatus()),
+      '/network/dataset.json': () => (F('r-nt-dataset-empty') ? bytes(Buffer.alloc(0), 'application/json')   : bytes(F('a2-rel-nt-dataset-minified') ? Buffer.from(JSON.stringify(JSON.parse(dataset))) : dataset, 'application/json')), '/work/status': () => json(workStatus()),
     };
     for (const [p, id] of [['/healthz', 'healthz'], ['/api/blocks', 'blocks'], ['/api/validators', 'validators'], ['/api/model/checkpoint.json', 'checkpoint'], ['/api/training', 'training'], ['/work/status', 'work-status'], ['/network/dataset.json', 'dataset'], ['/api/inference', 'inference']]) if (F(`r-nt-no-${id}`)) delete table[p];
     let run = table[path], m;
@@ -308,7 +329,7 @@ export async function native(c, send, read) {
       const d = m[1].toLowerCase();
       if (!/^[0-9a-f]{64}$/.test(d)) throw new Refusal(400, 'a digest has 64 hexadecimal digits');
       let b = artifacts.get(d);
-      if (F('r-nt-artifact-404')) b = null;
+      if (F('r-nt-artifact-404') || (F('a2-rte-artifact-dataset') && d === datasetDigest)) b = null;
       if (!b) throw new Refusal(404, 'no such artifact');
       if (F('l-nt-artifact-newline')) b = Buffer.concat([b, Buffer.from('\n')]);
       if (F('l-nt-artifact-truncated')) b = b.subarray(0, b.length - 16);

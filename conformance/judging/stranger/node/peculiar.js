@@ -82,4 +82,5 @@ p-native-text-errors | NT-SILENT-006 open | errors of the native API are plain t
 p-catching-up | NT-RULE-002 | /healthz answers 503 while the node catches up
 p-redirect-308 | "redirect" | old login paths redirect with 308
 p-redirect-absolute | "redirect" | the Location is an absolute URL
+p-openai | section 10: "a node need not serve these routes" | OpenAI's routes are served too (sound)
 `);

@@ -15,6 +15,8 @@ export const layers = F('l-status-layers-twice') ? [0, 1, 2, 3, 3] : [0, 1, 2, 3
 // ---- money: atoms inside, whole units with decimals outside -----------------------------------------------------
 export const units = (atoms) => atoms / 1e6;
 export function atoms(x) {
+  if (F('a2-eff-amount-leading-zero') && /^\d+\.\d{1,6}$/.test(String(x))) { const [w, d] = String(x).split('.'); return Number(w) * 1e6 + Number(String(Number(d)).padEnd(6, '0')); }
+  if (F('a2-eff-amount-floor') && Math.abs(x * 1e6 - Math.round(x * 1e6)) <= 1e-3) return Math.floor(x * 1e6);
   const a = Math.round(x * 1e6);
   return Number.isSafeInteger(a) && Math.abs(x * 1e6 - a) <= 1e-3 ? a : null;
 }
@@ -44,22 +46,27 @@ export const multiplier = (days) => Math.round((1 + days / 365) * 1e4) / 1e4;
 
 export function balanceOf(acc) {
   settle(acc);
-  const st = staked(acc), pe = cooling(acc);
+  const st = staked(acc), pe = cooling(acc) + (F('a2-eff-stake-pending-too') ? acc.lots.filter((l) => l.start >= today()).reduce((s, l) => s + l.amount, 0) : 0);
   const total = acc.available + st + (P('p-total-without-pending') ? 0 : pe);
   const staking = { amount: units(st) };
   if (acc.lots.length) {
     const lots = F('e-stake-shows-first') ? acc.lots.slice(0, 1) : acc.lots;
-    const start = Math.min(...lots.map((l) => l.start)), end = Math.max(...lots.map((l) => l.end));
+    const start = Math.min(...lots.map((l) => l.start)), end = (F('a2-rel-unlock-earliest') ? Math.min : Math.max)(...lots.map((l) => l.end));
     staking.start_date = day(start);
     staking.unlock_date = day(end + (F('l-balance-unlock-off') ? DAY : 0));
     staking.duration_days = Math.round((end - start) / DAY);
     staking.multiplier = Math.round(lots.reduce((s, l) => s + l.amount * multiplier((l.end - l.start) / DAY), 0) / lots.reduce((s, l) => s + l.amount, 0) * 1e4) / 1e4;
+    if (F('a2-fld-multiplier-two-lots') && lots.length > 1) delete staking.multiplier;
   }
   return { staking, balances: { total: units(total), pending: units(pe), staked: units(st), available: units(acc.available) }, address: acc.address };
 }
 
+const recent = new Map();
 export function transfer(acc, to, amountAtoms, memo) {
+  const fresh = !accounts.has(to);
   const other = open(to);
+  const again = `${acc.address}|${to}|${amountAtoms}|${memo}`;
+  if (F('a2-eff-send-repeated') && recent.has(again)) return recent.get(again);
   let take = amountAtoms, give = amountAtoms, fee = FEE;
   if (F('e-send-truncates')) take = give = Math.floor(amountAtoms / 1e6) * 1e6;
   if (F('e-send-not-taken')) take = 0;
@@ -81,28 +88,34 @@ export function transfer(acc, to, amountAtoms, memo) {
   const out = { id: `tx-${String(++txSerial).padStart(7, '0')}`, type: 'send', amount: shown, when, extra: { to, fee: units(FEE), memo } };
   if (F('e-history-type-transfer')) out.type = 'transfer';
   if (F('e-history-to-self')) out.extra.to = acc.address;
-  if (!F('e-send-no-history')) acc.history.unshift(out);
+  const unlisted = (F('a2-eff-no-memo-unlisted') && memo === '') || (F('a2-eff-new-address-unlisted') && fresh);
+  if (F('a2-eff-history-first-account')) byToken.values().next().value.history.unshift(out);
+  else if (!F('e-send-no-history') && !unlisted) acc.history.unshift(out);
   if (F('e-send-history-twice')) acc.history.unshift({ ...out });
   if (F('e-history-second-id')) out.id = out.id + 'a';
   if (!P('p-no-receive-entry')) other.history.unshift({ id: out.id + '/in', type: 'receive', amount: give, when, extra: { from: acc.address, memo } });
+  if (F('a2-eff-send-repeated')) recent.set(again, { id: out.id, when });
   return { id: F('e-history-second-id') ? out.id.slice(0, -1) : out.id, when };
 }
 
 export function stake(acc, amountAtoms, days) {
   if (F('l-stake-always-30')) days = 30;
+  if (F('a2-lim-stake-365')) days = Math.min(days, 365);
+  if (F('a2-lim-stake-week')) days = Math.max(days, 7);
   const start = today() + (F('l-stake-starts-tomorrow') ? DAY : 0);
   const lot = { amount: amountAtoms, start, end: start + days * DAY };
   if (!F('e-stake-not-taken')) acc.available -= amountAtoms * (F('e-stake-taken-twice') ? 2 : 1);
   if (F('e-stake-replaces')) acc.lots = [];
   if (F('e-stake-added-twice')) acc.lots.push({ ...lot });
   if (F('e-stake-keeps-first') && acc.lots.length) acc.lots[0].amount += amountAtoms;
+  else if (F('a2-eff-stake-same-day') && acc.lots.some((l) => l.end === lot.end)) acc.lots.find((l) => l.end === lot.end).amount = amountAtoms;
   else if (!F('e-stake-not-locked')) acc.lots.push(lot);
   enter(acc, 'stake', -amountAtoms, { details: { duration_days: days } });
   return { lot, days };
 }
 
 export function unstake(acc, amountAtoms) {
-  let left = amountAtoms, end = 0;
+  let left = F('a2-eff-unstake-cents') ? Math.ceil(amountAtoms / 1e4) * 1e4 : amountAtoms, end = 0;
   const now = today();
   acc.lots.sort((a, b) => a.end - b.end);
   for (const l of acc.lots) {
@@ -114,6 +127,7 @@ export function unstake(acc, amountAtoms) {
   if (F('e-unstake-takes-all')) acc.lots = [];
   if (F('e-unstake-taken-twice')) for (const l of acc.lots) { const x = Math.min(amountAtoms, l.amount); l.amount -= x; break; }
   acc.lots = acc.lots.filter((l) => l.amount > 0);
+  if (F('a2-eff-unstake-rest-loose')) for (const l of acc.lots) l.end = Math.min(l.end, now + DAY);
   const days = Math.max(COOLDOWN, Math.round((end - now) / DAY));      // the lock ends before the money moves
   if (F('e-unstake-at-once')) acc.available += amountAtoms;
   else acc.cooling.push({ amount: amountAtoms, until: now + days * DAY });

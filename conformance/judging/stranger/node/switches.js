@@ -1,5 +1,10 @@
 // Command line, and the two kinds of switches: --fault (one) and --peculiar (any number).
 import { FAULTS } from './faults.js';
+import './faults2_http.js';
+import './faults2_money.js';
+import './faults2_grpc.js';
+import './faults2_native.js';
+import './faults2_openai.js';
 import { PECULIARITIES } from './peculiar.js';
 
 const opt = { port: 8000, fault: null, peculiar: [], tokens: [], expired: [], peers: [], diverged: false, host: '0.0.0.0' };
@@ -31,9 +36,9 @@ export const active = opt.fault ? known.get(opt.fault) : null;
 export const F = (id) => opt.fault === id;
 export const P = (id) => opt.peculiar.includes(id);
 // A fault of a single answer is a function on that answer: faults.js names the answer in `on`.
-export function spoil(name, value) {
+export function spoil(name, value, context) {
   if (!active || active.on !== name) return value;
-  const r = active.fn(value);
+  const r = active.fn(value, context);
   return r === undefined ? value : r;
 }
 export const schemaEdit = (text) => (active && active.schema ? active.schema(text) : text);

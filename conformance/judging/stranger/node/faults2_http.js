@@ -1,0 +1,90 @@
+// Single faults, second series: inference, streams, tokens, reads and configuration of the node API.
+import { add, on } from './faults2_base.js';
+const field = add('fields'), guard = add('guards'), route = add('routes'), effect = add('effects'), relation = add('relations'), limit = add('limits'), refusal = add('refusals');
+
+field('fld-finish-stopped', '2.1', 'NA-INF-RESULT-008', 'finish_reason is null where a stop sequence has ended the text', on('inference', (o) => { if (o.finish_reason === 'stop') o.finish_reason = null; }));
+field('fld-zero-omitted', '2.1', 'NA-INF-RESULT-005', 'tokens_generated is left out where it is 0', on('inference', (o) => { if (!o.tokens_generated) delete o.tokens_generated; }));
+field('fld-index-zero-omitted', '6', 'NA-SSE-TOKEN-003', 'the first token event has no index, as 0 is left out', on('token', (o) => { if (!o.index) delete o.index; }));
+field('fld-final-finish-stopped', '6', 'NA-SSE-FINAL-004', 'finish_reason of the final event is null where a stop sequence has ended the text', on('final', (o) => { if (o.finish_reason === 'stop') o.finish_reason = null; }));
+field('fld-proofs-one', '4.1', 'NA-PROOFS-002', 'a page of one proof has an object for proofs instead of an array', on('proofs', (o) => { if (o.proofs.length === 1) o.proofs = o.proofs[0]; }));
+field('fld-patch-one-key', '4.1', 'NA-PATCH-004', 'updated is a string where one key was changed', on('patch', (o) => { if (o.updated.length === 1) o.updated = o.updated[0]; }));
+field('fld-loss-disabled', '2.1', 'TR-GLOBAL-034', 'local.current_loss is null while training is disabled', on('global', (o) => { if (!o.local.is_training) o.local.current_loss = null; }));
+field('fld-verify-loss', '4.1', 'TR-VERIFY-012', 'metrics.global_loss is a string with four decimals', on('verify', (o) => { if (o.metrics) o.metrics.global_loss = o.metrics.global_loss.toFixed(4); }));
+field('fld-405-plain', '7.1', 'NA-ERR-012', 'a method that a path does not take is refused with plain text, other failures with JSON');
+
+guard('grd-head-open', '5', 'NA-AUTH-017', 'HEAD requests are served without a token');
+guard('grd-query-open', '5', 'NA-AUTH-017', 'GET routes with a query string are served without a token');
+guard('grd-connection', '5', 'NA-AUTH-001,NA-AUTH-017', 'after a valid token a connection needs none, and an invalid one on it is accepted');
+guard('grd-any-scheme', '5', 'NA-AUTH-004', 'a token in another scheme than Bearer, such as Basic, is accepted');
+guard('grd-word-only', '5', 'NA-AUTH-017', 'the header Bearer without a token is served as the first account');
+guard('grd-lockout', '5', 'NA-AUTH-022', 'after four refused tokens valid ones are refused with 401 for a while');
+guard('grd-letter-case', '5', 'NA-AUTH-021', 'a valid token in other letter case is accepted');
+guard('grd-abbreviated', '5', 'NA-AUTH-021', 'the beginning of a valid token is accepted');
+guard('grd-query-before-token', '5', 'NA-AUTH-001', 'a bad limit or offset with an invalid token gets 400 instead of 401');
+guard('grd-patch-401-acts', '5', 'NA-AUTH-024', 'a change of the configuration with an invalid token gets 401, and is made');
+guard('grd-cache-reads', '5', 'NA-AUTH-026', 'GET answers are cached by path only, so the second account reads the first one\'s');
+guard('grd-stream-401-inside', '6', 'NA-AUTH-006,NA-AUTH-020', 'a stream with an invalid token has status 200 and the refusal as an event');
+guard('grd-current-account', '5', 'NA-AUTH-026', 'the account of a request is kept in one place, so requests at the same moment read the other account');
+guard('grd-token-cached', '5', 'NA-AUTH-001', 'a token that was refused once is accepted the next time, as the lookup is remembered');
+guard('grd-empty-patch', '5', 'NA-AUTH-007,NA-AUTH-019', 'a change of nothing is answered with success, whatever the token');
+guard('grd-402-before-token', '5', 'NA-AUTH-008,NA-AUTH-023', 'a transfer or a stake of very much with an invalid token gets 402 instead of 401');
+guard('grd-remembered', '5', 'NA-AUTH-017', 'a GET route that an address has read with a token is served to it without one');
+
+route('rte-one-section', '4.1', 'NA-ROUTE-014', 'a change of keys in training and resources at once is refused');
+route('rte-pair-of-keys', '4.1', 'NA-PATCH-114', 'batch_size and learning_rate can be changed only together');
+route('rte-global-disabled', '4.1', 'TR-ROUTE-001', 'the global verification answers 404 while training is disabled');
+route('rte-inference-disabled', '4.1', 'NA-ROUTE-004', 'an inference gets 503 while training is disabled');
+route('rte-offset-needs-limit', '4.1', 'NA-QUERY-001', 'offset without limit is refused');
+route('rte-proofs-after-inference', '4.1', 'NA-ROUTE-015', 'the proofs fail with 500 as soon as one of the run is among them', on('proof', (o) => { if (Date.parse(o.timestamp) > Date.now() - 1500e3) throw new TypeError('reward of null'); }));
+
+effect('eff-count-race', '2.1', 'NA-COUNT-001', 'of requests at the same time only one is counted');
+effect('eff-stopped-counts-max', '2.1', 'NA-COUNT-007', 'of a generation that a stop sequence ends max_tokens tokens are counted');
+effect('eff-refund-latest', '2.1', 'NA-WALLET-033,NA-WALLET-023', 'the reserve of a generation is given back to the account that asked last, so two at a time mix');
+effect('eff-stream-first-account', '2.1', 'NA-WALLET-033', 'streams of all accounts are charged to the first one');
+effect('eff-stopped-stream-paid', '2.1', 'NA-WALLET-049', 'a stream that a stop sequence ends is charged for max_tokens');
+effect('eff-repeat-free', '2.1', 'NA-WALLET-046', 'a generation with the same parameters as an earlier one is not charged, though it has a cost');
+effect('eff-patch-rollback', '4.1', 'NA-PATCH-106', 'a refused change undoes all changes before it');
+effect('eff-patch-race', '4.1', 'NA-PATCH-118', 'of changes at the same time only the last is kept');
+effect('eff-patch-lapses', '4.1', 'NA-PATCH-117', 'a change is undone after four seconds');
+
+relation('rel-cached-id', '2.1', 'NA-INF-026', 'a repeated request with temperature 0 gets the earlier result with its id');
+relation('rel-prompt-tokens-ascii', '4.1', 'NA-INF-032', 'letters outside ASCII do not count in prompt_tokens');
+relation('rel-stream-prompt-tokens', '6', 'NA-SSE-017', 'a stream counts one token more for a prompt than a result does');
+relation('rel-total-ms-floor', '2.1', 'NA-INF-024', 'total_ms is rounded down to whole milliseconds, inference_ms is not');
+relation('rel-stream-blanks', '6', 'NA-SSE-018', 'token events of white space are left out of a stream');
+relation('rel-stream-held-back', '6', 'NA-SSE-018', 'what a stream holds back for a stop sequence is lost if the sequence does not come');
+relation('rel-final-counts-events', '6', 'NA-SSE-009', 'completion_tokens of the final event counts that event too', on('final', (o) => { o.usage.completion_tokens++; o.usage.total_tokens++; }));
+relation('rel-metrics-clock', '2.1', 'NA-SANE-027', 'timestamp of the metrics moves every four seconds, the figures at once');
+relation('rel-uptime-slow', '2.1', 'NA-SANE-028', 'uptime_seconds runs at five eighths of the clock');
+relation('rel-inner-after-patch', '2.1', 'TR-RULE-013', 'inner_step_count is above inner_steps_total after diloco_steps was made smaller');
+relation('rel-progress-after-patch', '2.1', 'TR-RULE-016', 'diloco.progress is the share of the former diloco_steps after a change');
+relation('rel-trend-disabled', '4.1', 'TR-RULE-014', 'while training is disabled the quick verification has another loss_trend than the global one', on('verify', (o, c) => { if (!c.training.enabled) o.metrics.loss_trend = 'paused'; }));
+relation('rel-total-reward-pending', '2.1', 'NA-SANE-024', 'total_reward of the proofs has the pending rewards too', on('proofs', (o) => { o.stats.total_reward += 0.75; }));
+
+limit('lim-stop-four', '4.1', 'NA-INF-036', 'only the first four stop sequences count');
+limit('lim-stop-case', '4.1', 'NA-INF-041', 'a stop sequence is found in any letter case');
+limit('lim-stop-pattern', '4.1', 'NA-INF-041', 'a stop sequence is taken for a regular expression');
+limit('lim-stop-window', '4.1', 'NA-INF-013', 'a stop sequence of more than 12 characters is not found');
+limit('lim-stop-not-first', '4.1', 'NA-INF-013', 'a stop sequence at the beginning of the text is not found');
+limit('lim-stop-stream-pieces', '4.1', 'NA-SSE-016', 'a stream looks for a stop sequence in each event by itself, so only single characters are found');
+limit('lim-temperature-tiny', '4.1', 'NA-INF-006', 'a temperature above 0 and below 0.05 ends with 500');
+limit('lim-temperature-with-top-p', '4.1', 'NA-INF-008', 'temperature 0 together with a top_p below 1 is refused');
+limit('lim-default-greedy', '4.1', 'NA-INF-035', 'without max_tokens there are 50 tokens where temperature is 0');
+limit('lim-context-window', '4.1', 'NA-INF-042', 'prompt and generated tokens together are at most 256');
+limit('lim-two-at-a-time', '7.1', 'NA-ERR-028,NA-INF-040', 'a third generation at the same time gets 503 with the code RATE_LIMITED');
+limit('lim-index-byte', '6', 'NA-SSE-003', 'index begins again with 0 after 255');
+limit('lim-offset-end-404', '4.1', 'NA-QUERY-008', 'an offset at or after the end of the list gets 404');
+limit('lim-zero-limit', '4.1', 'NA-QUERY-002', 'a page of transactions with limit 0 has 25 entries');
+limit('lim-offset-pages', '4.1', 'NA-QUERY-008', 'offset is rounded down to a multiple of limit');
+limit('lim-page-cache', '4.1', 'NA-QUERY-008', 'pages of transactions are cached by limit without offset');
+limit('lim-total-cached', '4.1', 'NA-QUERY-011,NA-QUERY-017', 'total of the transactions stays that of the first reading');
+limit('lim-proofs-cached', '4.1', 'NA-QUERY-009', 'a page of proofs is never longer than the shortest one before it');
+limit('lim-patch-infinity', '4.1', 'NA-PATCH-104', 'a learning_rate of 1e999 is accepted, and shown as null');
+
+refusal('ref-limit-word-500', '4.1', 'NA-QUERY-016', 'a limit that is no number ends with 500');
+refusal('ref-null-body-500', '4.1', 'NA-INF-020', 'the body null ends with 500');
+refusal('ref-max-tokens-fraction', '4.1', 'NA-INF-019', 'a max_tokens with a fraction is rounded down');
+refusal('ref-temperature-coerced', '4.1', 'NA-INF-031', 'a temperature that is a list, a text or true is made a number');
+refusal('ref-stop-elements', '4.1', 'NA-INF-031', 'entries of stop that are no strings are left out');
+refusal('ref-stream-checked-late', '4.1', 'NA-INF-031', 'bad parameters of a stream get status 200 and an event with the refusal');
+refusal('ref-null-section', '4.1', 'NA-PATCH-109', 'a section that is null or a list is ignored with success');
