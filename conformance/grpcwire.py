@@ -59,6 +59,10 @@ class Reply:
         return self.code == "OK"
 
 
+# The details of a unary call that ends with OK and has no answer.
+NO_MESSAGE = "the call ended with OK and without a message"
+
+
 class GrpcClient:
     """Calls the operations of one target and records every exchange."""
 
@@ -118,7 +122,8 @@ class GrpcClient:
     ) -> Reply:
         began = time.monotonic()
         path = operation if operation.startswith("/") else f"/{SERVICE}/{operation}"
-        code, details, answer, more = "OK", "", b"", 0
+        code, details, more = "OK", "", 0
+        answer: bytes | None = b""
         try:
             if stream:
                 call = self._channel.stream_stream(path)(iter(stream), timeout=timeout_s)
@@ -128,13 +133,16 @@ class GrpcClient:
                 call.cancel()
             elif answers:
                 call = self._channel.unary_stream(path)(body, timeout=timeout_s)
-                answer = next(call, b"")
+                answer = next(call, None)
                 more = sum(1 for _ in islice(call, MOST_ANSWERS))
                 call.cancel()
             else:
                 answer = self._channel.unary_unary(path)(body, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             code, details = error.code().name, error.details() or ""
+        if answer is None:
+            # Clients of other libraries make this status of it.
+            code, details, answer = "INTERNAL", NO_MESSAGE, b""
         fault = _fault(code, details, time.monotonic() - began, timeout_s)
         exchange = self._journal.write(
             check=self.check,

@@ -314,6 +314,8 @@ def unary_answers(context: Context) -> None:
         if reply.ok:
             why = f"{operation} answers with {reply.more + 1} messages or more"
             context.judge("GR-OP-023", reply.more == 0, why, reply)
+        elif reply.details == NO_MESSAGE:
+            context.fails("GR-OP-023", f"{operation}: {NO_MESSAGE}", reply)
 
 
 @requirement("GR-CODE-002", "GR-CODE-003")
