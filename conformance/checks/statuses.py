@@ -33,7 +33,7 @@ from conformance.checks.passes import (
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.grpcwire import Metadata, Reply
+from conformance.grpcwire import NO_MESSAGE, Metadata, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Unanswered, bearer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
