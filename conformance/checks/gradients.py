@@ -124,7 +124,8 @@ def gossip_made(context: Context) -> None:
     """Gossip gradients of zeros until one is accepted, then one of another model."""
     fields = gradient_of(context)
     refused_reply, refused = send(context, fresh(fields, layer_gradients={}, model_hash="0" * 64))
-    reply, answer = send(context, fresh(fields))
+    known = fresh(fields)
+    reply, answer = send(context, known)
     if answer is None or not answer.accepted:
         raise Skipped("a gradient like the one that was accepted is refused now")
     if refused is not None and not refused.accepted and refused.current_round:
@@ -139,7 +140,12 @@ def gossip_made(context: Context) -> None:
     turned = fields["model_hash"][::-1]
     if turned == fields["model_hash"]:
         turned = "0" * len(turned)
-    reply, answer = send(context, fresh(fields, model_hash=turned))
-    if answer is not None or not reply.ok:
-        taken = answer is not None and answer.accepted
-        context.judge(HASH, not taken, "a gradient of another model is accepted", reply)
+    others = [fresh(fields, model_hash=turned)]
+    if context.edition >= DRAFT:
+        # And one of a node whose last gradient was accepted.
+        others.append({**known, "timestamp": time.time(), "model_hash": turned})
+    for other in others:
+        reply, answer = send(context, other)
+        if answer is not None or not reply.ok:
+            taken = answer is not None and answer.accepted
+            context.judge(HASH, not taken, "a gradient of another model is accepted", reply)

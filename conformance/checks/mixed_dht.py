@@ -55,6 +55,7 @@ class Walk:
     context: Context
     draw: Random
     senders: tuple[Any, ...]
+    """Who stores and looks up; None is nobody."""
     # IDs of other nodes, about which nothing else is said.
     foreign: set[bytes] = field(default_factory=set)
     kept: dict[bytes, list[str]] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Walk:
         """Look up a key, and remember the first one whose value is lost."""
         if key not in self.kept or self.lost:
             return
-        sender = self.draw.choice(self.senders)
+        sender = self.draw.choice([one for one in self.senders if one is not None])
         request = messages.make("DHTFindValueRequest", sender=sender, key=key)
         reply = self.context.grpc.call("DHTFindValue", request)
         answer = parsed("DHTFindValueResponse", reply)
@@ -114,7 +115,7 @@ def dht_walk(context: Context) -> None:
     )
     for _ in range(TRIES):
         draw = Random(context.target.seed)  # noqa: S311 - an order, no secret
-        walk = Walk(context, draw, (SENDER, other))
+        walk = Walk(context, draw, (SENDER, other, SENDER, None))
         _begin(walk)
         if not walk.kept:
             raise Skipped("no store succeeds")

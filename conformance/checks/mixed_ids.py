@@ -33,12 +33,26 @@ def forward_ids(context: Context) -> None:
             why = f"for {brief(ident, 120)} of {len(ident)} characters it is"
             why += f" {brief(answer.request_id, 120)} of {len(answer.request_id)}"
             context.judge(NAMED, answer.request_id == ident, why, reply)
+    _judge_session(context, draw)
     compared = Comparison(context)
     for _ in range(TRIES):
         _note_turns(context, compared)
         if compared.clean:
             break
     compared.conclude()
+
+
+def _judge_session(context: Context, draw: Random) -> None:
+    """Rule on the request_ids of passes of one session; the later ones may be refused."""
+    session = fresh_id()
+    for length in draw.sample(LENGTHS, 2):
+        ident = fresh_id() + "".join(draw.choices(LETTERS[:8], k=length))
+        reply = send_forward(context, session_id=session, request_id=ident)
+        answer = parsed("PipelineForwardResponse", reply)
+        if answer is not None and answer.success:
+            why = f"for {brief(ident, 120)}, in a session with others, it is"
+            why = f"{why} {brief(answer.request_id, 120)}"
+            context.judge(NAMED, answer.request_id == ident, why, reply)
 
 
 def _note_turns(context: Context, compared: Comparison) -> None:

@@ -22,6 +22,8 @@ from conformance.strictjson import brief
 CLOSEST, READABLE = "DH-032", "DH-033"
 SEARCHES = {"DHTFindNode": "target_id", "DHTFindValue": "key"}
 SENDERS, TARGETS, ELSEWHERE = 30, 3, 2
+# Low and high ones, on which nobody answers.
+PORTS = (SENDER.port, 19, 33_019, 49_019, 65_019)
 # So many of the first bits may an ID have in common with a target.
 ALIKE_BITS = 32
 
@@ -50,14 +52,14 @@ def _search(context: Context, operation: str, target: bytes) -> Listing | None:
     return Listing(reply, {bytes(node.node_id): node for node in answer.nodes})
 
 
-@requirement(CLOSEST, READABLE)
+@requirement(CLOSEST, READABLE, "DH-013")
 def dht_crowd(context: Context) -> None:
     """Call DHTPing as many senders, and compare both searches for drawn targets among them."""
     draw = Random(context.target.seed)  # noqa: S311 - IDs of senders, no secret
     targets = [draw.randbytes(NODE_ID_BYTES) for _ in range(TARGETS)]
     for ident in _senders(draw, targets):
         host = f"127.0.0.{draw.randrange(2, 128)}"
-        sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=SENDER.port)
+        sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=draw.choice(PORTS))
         context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
     targets += [draw.randbytes(NODE_ID_BYTES) for _ in range(ELSEWHERE)]
     listings = {
@@ -81,6 +83,11 @@ def _judge_ips(context: Context, operation: str, listings: list[Listing]) -> Non
         why = f"none of the {len(ips)} ips that {operation} lists is readable: {brief(ips, 120)}"
         held = any(ip.strip() and ip.isprintable() for ip in ips)
         context.judge(READABLE, held, why, *(listing.reply for listing in listings[:2]))
+    for listing in listings:
+        ports = [node.port for node in listing.nodes.values()]
+        if ports:
+            held = all(0 < port < 65536 for port in ports)
+            context.judge("DH-013", held, f"ports {brief(ports)}", listing.reply)
 
 
 def _senders(draw: Random, targets: list[bytes]) -> Iterator[bytes]:

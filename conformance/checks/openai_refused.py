@@ -121,6 +121,11 @@ def _refuse_bodies(context: Context, draw: random.Random, path: str, good: dict[
             bad = {**good, key: value}
             _refuse(context, BAD_VALUE, path, f"{key} {brief(value)}", bad)
     _refuse(context, STREAMED, path, "no model and a stream", {**without, **stream})
+    if path == openai.CHATS:
+        nothing: dict[str, Json] = {**good, "messages": []}
+        one = openai.ask(context, "POST", path, nothing)
+        if 400 <= one.status < 500 and one.status not in openai.NOT_NOW:
+            _refuse(context, STREAMED, path, "no message and a stream", {**nothing, **stream})
     values = [(key, value) for key, value in BAD_VALUES if key != "stream"]
     for key, value in draw.sample(values, DRAWN):
         bad = {**good, **stream, key: value}
