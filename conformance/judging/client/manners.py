@@ -46,6 +46,7 @@ class Manners:
     sender_url: str = "own"
     passes_gradients: bool = True
     passes_twice: bool = False
+    passes_to_latest: bool = False
     back_shape: tuple[int, ...] = ()
     # A tenth of what is seen: the toy waits ten times as long.
     back_deadline_s: float = 1.0

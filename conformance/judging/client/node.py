@@ -70,7 +70,9 @@ class ToyClient:
         self._next_beat = self.world.now()
         self._line: PingingConnection | None = None
         self._pinged: list[float] = []
-        self._sender_url = ""
+        # Where passes came from, by their request_id, and where the latest one did.
+        self._sender_urls: dict[str, str] = {}
+        self._latest_url = ""
         self._going: list[dict[str, Any]] = []
         self.answers_pings: Callable[[], bool] = lambda: True
         self._beats = 0
@@ -271,7 +273,7 @@ class ToyClient:
         if operation == "GossipGradient":
             return self._take_gradient(request)
         if operation == "PipelineForward":
-            self._sender_url = request.sender_url
+            self._sender_urls[request.request_id] = self._latest_url = request.sender_url
             return {
                 "request_id": request.request_id, "success": True,
                 "hidden_states": request.hidden_states, "hidden_shape": list(request.hidden_shape),
@@ -295,7 +297,7 @@ class ToyClient:
         return {"accepted": True, "current_round": 3}
 
     def _take_gradients_back(self, request: Any) -> dict[str, Any]:
-        if not self._sender_url:
+        if not self._sender_urls.get(request.request_id):
             return {"success": False, "error_message": "no such session"}
         if self.manners.passes_gradients:
             fields = {item.name: value for item, value in request.ListFields()}
@@ -305,9 +307,11 @@ class ToyClient:
     def _pass_back(self) -> None:
         """Send gradients on to where their passes came from."""
         going, self._going = self._going, []
-        scheme, _, address = self._sender_url.rpartition("//")
-        host, _, port = address.rpartition(":")
         for fields in going:
+            own = self._sender_urls[fields["request_id"]]
+            url = self._latest_url if self.manners.passes_to_latest else own
+            scheme, _, address = url.rpartition("//")
+            host, _, port = address.rpartition(":")
             if self.manners.back_shape:
                 fields = {**fields, "grad_shape": list(self.manners.back_shape)}
             offset = 0 if scheme else GRPC_PORT_OFFSET

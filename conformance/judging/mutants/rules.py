@@ -305,6 +305,14 @@ TOGETHER = {
     "NA-AUTH-026": {"NA-SANE-040"},
     "NA-AUTH-032": {"NA-AUTH-022"},
     "NA-WALLET-051": {"NA-SANE-041"},
+    "NA-ERR-024": {"NA-SANE-041"},
+    "NA-WALLET-048": {"NA-SANE-041"},
+    "NA-INF-026": {"NA-SANE-041"},
+    "NA-SANE-002": {"NA-SANE-040"},
+    # Every refusal has the mutant's error, also those of OpenAI's routes.
+    "NA-ERR-001": {"OA-ERROR-002"},
+    "NA-ERR-002": {"OA-ERROR-010"},
+    "NA-ERR-003": {"OA-ERROR-004"},
     "NA-ROUTE-018": {"TR-ROUTE-001"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
