@@ -38,7 +38,10 @@ def has_curl() -> bool:
     return True
 
 
-AT_ONCE = {"config-at-once", "guards-steady", "inference-at-once", "money-at-once"}
+AT_ONCE = {
+    "config-at-once", "guards-steady", "inference-at-once", "inference-counted-at-once",
+    "mixed-reads", "money-at-once",
+}  # fmt: skip
 
 
 @pytest.mark.skipif(not has_curl(), reason="there is no curl here")

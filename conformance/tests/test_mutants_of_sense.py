@@ -3,6 +3,7 @@
 import pytest
 
 from conformance.judging.hooks import Grpc, Http
+from conformance.judging.mutants.rules import TOGETHER
 from conformance.judging.mutants.sense import ROWS
 from conformance.tests.conftest import Noticed
 
@@ -15,4 +16,4 @@ from conformance.tests.conftest import Noticed
 def test_a_broken_sentence_is_noticed_by_the_requirement_that_says_it(
     ident: str, http_hook: Http, grpc_hook: Grpc, noticed: Noticed
 ) -> None:
-    noticed(ident, http_hook, grpc_hook)
+    noticed(ident, http_hook, grpc_hook, TOGETHER.get(ident, ()))

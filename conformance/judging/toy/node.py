@@ -235,6 +235,8 @@ class ToyNode:
     def _post_wallet_stake(self, asked: Asked, query: Any) -> Response:
         if fault := body_fault(asked.body):
             return error(400, "INVALID_REQUEST", fault)
+        if "duration_days" not in asked.body:
+            return error(400, "INVALID_REQUEST", "duration_days is required")
         amount, days = asked.body["amount"], asked.body["duration_days"]
         account = self._account(asked)
         if amount > account.available:
