@@ -37,7 +37,8 @@ A_WHILE_S = 4.5
 BAD = ("resources.cpu_threads", "many")
 
 
-def _taken(answer: Answer) -> bool:
+def taken(answer: Answer) -> bool:
+    """Return whether a change of the configuration is made."""
     return answer.ok and (answer.json_object() or {}).get("success") is True
 
 
@@ -67,12 +68,12 @@ def _judge_single(
 ) -> None:
     """Rule on a change of one key; one that is refused may be taken together with others."""
     single = patch(context, nested({one: values[one]}))
-    if _taken(single):
+    if taken(single):
         context.holds("NA-PATCH-114", single)
         context.holds("NA-PATCH-119", single)
         return
     dotted = patch(context, {one: values[one]})
-    if _taken(dotted) and _refused(single):
+    if taken(dotted) and _refused(single):
         why = f"{one} is taken as a dotted key, and refused with status {single.status} as nested"
         context.fails("NA-PATCH-119", why, single, dotted)
     if not _refused(single):
@@ -80,7 +81,7 @@ def _judge_single(
     pairs = [{one: values[one], key: values[key]} for key in others]
     for together in (dict(values), *(pairs if context.edition >= SHOWN_SINCE else ())):
         whole = patch(context, nested(together))
-        if _taken(whole):
+        if taken(whole):
             with_others = f"with {len(together) - 1} others: {whole.status}"
             why = f"{one} alone: status {single.status}; {with_others}"
             context.fails("NA-PATCH-114", why, single, whole)
@@ -102,7 +103,7 @@ def config_mixed(context: Context) -> None:
         for pair in ((near[0], BAD), (BAD, near[0])):
             before = flat(read_config(context))
             answer = patch(context, nested(dict(pair)))
-            if context.edition >= SHOWN_SINCE and _taken(answer):
+            if context.edition >= SHOWN_SINCE and taken(answer):
                 # It may take a part of a change, if it says which one.
                 updated = (answer.json_object() or {}).get("updated")
                 told = isinstance(updated, list) and BAD[0] not in updated
@@ -128,7 +129,7 @@ def config_enabled(context: Context) -> None:
     changed = patch(context, nested({ENABLED: not found[0]}))
     try:
         result = changed.json_object() or {}
-        if not _taken(changed) or result.get("restart_required") is not False:
+        if not taken(changed) or result.get("restart_required") is not False:
             raise Skipped(f"training.enabled is not changed at once, status {changed.status}")
         if context.edition >= SHOWN_SINCE and result.get("updated") == [ENABLED]:
             shown = lookup(read_config(context), ENABLED)
@@ -150,7 +151,7 @@ def config_enabled(context: Context) -> None:
 def _is_made_at_once(context: Context, path: str, value: Json) -> bool:
     answer = patch(context, nested({path: value}))
     made = (answer.json_object() or {}).get("restart_required") is False
-    return _taken(answer) and made
+    return taken(answer) and made
 
 
 @requirement("NA-PATCH-118")
@@ -172,7 +173,7 @@ def config_at_once(context: Context) -> None:
             with ThreadPoolExecutor(len(bodies)) as pool:
                 answers = list(pool.map(partial(patch, context), bodies))
             results = [answer.json_object() or {} for answer in answers]
-            if not all(map(_taken, answers)) or any(one.get("restart_required") for one in results):
+            if not all(map(taken, answers)) or any(one.get("restart_required") for one in results):
                 raise Skipped("not each of these changes is made at once")
             now = flat(read_config(context))
             lost.append(([path for path, value in near.items() if now.get(path) != value], answers))
@@ -217,7 +218,7 @@ def config_kept(context: Context) -> None:
     other = int(found[0]) + 1
     try:
         answer = patch(context, nested({BATCH: other}))
-        if not _taken(answer) or lookup(read_config(context), BATCH) != [other]:
+        if not taken(answer) or lookup(read_config(context), BATCH) != [other]:
             raise Skipped(f"a change of {BATCH} is not in force at once")
         time.sleep(A_WHILE_S)
         after = lookup(read_config(context), BATCH)

@@ -122,26 +122,26 @@ def stream_whole(context: Context) -> None:
         text = (result.json_object() or {}).get("text")
         if not result.ok or not isinstance(text, str):
             raise Skipped(f"POST /inference was answered with status {result.status}")
-        plain.add(_letters(text.removeprefix(PROMPT)))
-        streamed.add(_letters("".join(map(str, tokens))))
+        plain.add(letters(text.removeprefix(PROMPT)))
+        streamed.add(letters("".join(map(str, tokens))))
         fewer = fewer and len(tokens) < made
         shown += [answer, result]
     if len(plain) > 1 or len(streamed) > 1:
         raise Skipped("texts with temperature 0 are not always the same")
     whole, found = plain.pop(), streamed.pop()
-    letters = iter(whole)
-    lacks = len(found) < len(whole) and all(letter in letters for letter in found)
+    every = iter(whole)
+    lacks = len(found) < len(whole) and all(letter in every for letter in found)
     why = f"the stream has {brief(found)}, the result {brief(whole)}"
     context.judge("NA-SSE-018", not (lacks and fewer), why, *shown[-2:])
     if context.edition >= STREAMED_SINCE:
-        texts = [_letters(str(token)) for token in tokens]
+        texts = [letters(str(token)) for token in tokens]
         grows = all(later.startswith(earlier) for earlier, later in pairwise(texts))
         again = grows and len({*texts}) >= REPEATED and texts[-1] == whole
         why = f"each token of the stream is the text so far: {brief(tokens[:3])}"
         context.judge("NA-SSE-018", not again, why, *shown[-2:])
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
     """Return what a text and a stream of it have in common.
 
     Spaces between tokens may be left to the reader, and the bytes of half a letter to nobody.

@@ -6,6 +6,7 @@ itself. Invariant: every change is undone; what could not be restored is reporte
 
 import random
 
+from conformance.checks.changes import taken
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -14,10 +15,6 @@ from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
 DRAWS = 4
-
-
-def _taken(answer: Answer) -> bool:
-    return answer.ok and (answer.json_object() or {}).get("success") is True
 
 
 @requirement("NA-PATCH-121")
@@ -31,7 +28,7 @@ def mixed_changes(context: Context) -> None:
             path: (values[0], answer)
             for path, values in changeable(original).items()
             if values[0] != before.get(path)
-            and _taken(answer := patch(context, nested({path: values[0]})))
+            and taken(answer := patch(context, nested({path: values[0]})))
         }
         restore(context, original)
         if len(alone) < 2:
@@ -50,7 +47,7 @@ def _judge(context: Context, values: dict[str, Json], shown: list[Answer]) -> No
     if answer.status >= 500:
         return
     why = f"{brief(nested(values))} is answered with status {answer.status}, each alone is made"
-    if not context.judge("NA-PATCH-121", _taken(answer), why, *shown, answer):
+    if not context.judge("NA-PATCH-121", taken(answer), why, *shown, answer):
         return
     if (answer.json_object() or {}).get("restart_required") is False:
         now = flat(read_config(context))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from conformance.checks.effects import PROMPT
+from conformance.checks.effects import PROMPT, letters
 from conformance.checks.money import TRIES
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -55,14 +55,6 @@ class Drawn:
         if self.stream:
             body["stream"] = True
         return body
-
-
-def letters(text: str) -> str:
-    """Return what a text and a stream of it have in common.
-
-    Spaces between tokens may be left to the reader, and the bytes of half a letter to nobody.
-    """
-    return "".join(text.replace("\ufffd", "").split())
 
 
 class _Refused(Exception):

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from conformance.checks import openai
+from conformance.checks.effects import letters
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.openai_said import SAID, Said, Speaker, stops_of
 from conformance.checks.openai_stream import Asked
@@ -258,22 +259,17 @@ def _note_streamed(compared: Comparison, asked: Asked, plain: Said, streamed: Sa
     return equal and not lost
 
 
-def _letters(text: str) -> str:
-    """Return a text without spaces, which may be taken off, and without parts of letters."""
-    return "".join(text.replace("\ufffd", "").split())
-
-
 def _is_put_together_wrongly(whole: str, text: str) -> bool:
     """Return whether two texts differ by pieces that are lost, doubled or in another place.
 
     Other texts may be another computation, which nothing forbids.
     """
-    one, other = _letters(whole), _letters(text)
+    one, other = letters(whole), letters(text)
     if one == other:
         return False
     longer, shorter = (one, other) if len(one) > len(other) else (other, one)
-    letters = iter(longer)
-    return sorted(one) == sorted(other) or all(letter in letters for letter in shorter)
+    every = iter(longer)
+    return sorted(one) == sorted(other) or all(letter in every for letter in shorter)
 
 
 def _judge_length(speaker: Speaker, asked: Asked, said: Said) -> None:
