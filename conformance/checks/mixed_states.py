@@ -6,8 +6,8 @@ what it says of an answer does not hold; so checks that only read run once more 
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -57,7 +57,7 @@ def _routes(context: Context) -> dict[str, Ask]:
     return found
 
 
-def _states(context: Context) -> Iterator[str]:
+def _states(context: Context) -> Generator[str]:
     """Bring about one state after the other; each ends when the next begins."""
     first, second = context.target.valid, context.target.second
     if context.target.allows(Effect.MUTATE):
@@ -69,6 +69,8 @@ def _states(context: Context) -> Iterator[str]:
                     yield f"after {ENABLED} was set to {not found[0]}"
                 finally:
                     patch(context, nested({ENABLED: found[0]}))
+                    if lookup(read_config(context), ENABLED) != found:
+                        context.residue.append(f"configuration: {ENABLED} is not {found[0]} again")
     if not context.target.allows(Effect.SPEND):
         return
     own = read_money(context, first).document.get("address")
@@ -96,18 +98,25 @@ def mixed_states(context: Context) -> None:
     served = {name: ask for name, ask in routes.items() if ask().ok}
     if not served:
         raise Skipped("no route is served")
-    for state in _states(context):
-        for name, ask in served.items():
-            answers = [ask()]
-            while answers[-1].status in MISSING and len(answers) < TRIES:
-                time.sleep(BETWEEN_S)
-                answers.append(ask())
-            why = f"{name} has status {answers[-1].status} {state}"
-            # An account may be empty, or the node busy.
-            if answers[-1].ok or answers[-1].status in MISSING:
-                context.judge("NA-ROUTE-018", answers[-1].ok, why, *answers)
-        if OF_TRAINING in state:
-            _judge_again(context, state)
+    # Closed at once if something ends it, so that no state stays.
+    with closing(_states(context)) as states:
+        for state in states:
+            _judge_served(context, served, state)
+            if OF_TRAINING in state:
+                _judge_again(context, state)
+
+
+def _judge_served(context: Context, served: dict[str, Ask], state: str) -> None:
+    """Rule on each route that was served before."""
+    for name, ask in served.items():
+        answers = [ask()]
+        while answers[-1].status in MISSING and len(answers) < TRIES:
+            time.sleep(BETWEEN_S)
+            answers.append(ask())
+        why = f"{name} has status {answers[-1].status} {state}"
+        # An account may be empty, or the node busy.
+        if answers[-1].ok or answers[-1].status in MISSING:
+            context.judge("NA-ROUTE-018", answers[-1].ok, why, *answers)
 
 
 def _judge_again(context: Context, state: str) -> None:
