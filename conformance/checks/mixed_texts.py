@@ -14,8 +14,9 @@ from conformance.checks.money import TRIES
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
-from conformance.passive.events import stream_ids, tokens_of
+from conformance.passive.events import is_final, stream_ids, tokens_of
 from conformance.registry import requirement
+from conformance.sse import read
 from conformance.strictjson import Json, brief
 
 # Tokens of the text that is taken apart, and of those that are asked for.
@@ -70,10 +71,21 @@ def _text(context: Context, drawn: Drawn) -> tuple[Answer, str]:
         raise _Refused
     found = (answer.json_object() or {}).get("text")
     if drawn.stream and answer.json_object() is None:
+        _require_form(answer)
         found = "".join(map(str, tokens_of(answer)))
     if not answer.ok or not isinstance(found, str):
         raise Skipped(f"POST /inference was answered with status {answer.status}")
     return answer, letters(found.removeprefix(PROMPT))
+
+
+def _require_form(answer: Answer) -> None:
+    """Raise `Skipped` for a stream without the documented form, which others judge."""
+    stream = read(answer.body)
+    values = [event.value for event in stream.events]
+    *tokens, last = values if values else [None]
+    formed = all(isinstance(one, dict) and isinstance(one.get("token"), str) for one in tokens)
+    if not formed or not isinstance(last, dict) or not is_final(last) or any(map(is_final, tokens)):
+        raise Skipped("a stream has not the documented form")
 
 
 def _draws(context: Context, text: str) -> Iterator[Drawn]:
