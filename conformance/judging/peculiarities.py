@@ -213,7 +213,8 @@ class Unused:
             asked = json.loads(sent.body) if (sent.method, sent.target) == ("POST", SEND) else {}
         except ValueError:
             asked = {}
-        if not 0 < asked.get("amount", 0) < SMALL:
+        amount = asked.get("amount") if isinstance(asked, dict) else None
+        if not isinstance(amount, int | float) or not 0 < amount < SMALL:
             return sent
         return replace(sent, body=json.dumps({**asked, "amount": 10**9}).encode())
 
@@ -224,7 +225,7 @@ class Unused:
         if (asked.path, response.status) == (SEND, 402):
             details = response.json["error"]["details"]
             wanted = asked.body.get("amount", 0) if isinstance(asked.body, dict) else 0
-            if wanted < min(SMALL, details["available"]):
+            if isinstance(wanted, int | float) and wanted < min(SMALL, details["available"]):
                 response.__dict__.update(error(409, "LOCKED", "not yet").__dict__)
 
 
