@@ -7,11 +7,11 @@ from random import Random
 
 from conformance.checks.forms import FORMS, values_for
 from conformance.checks.mixed_dht import parsed
+from conformance.checks.mixed_passes import output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
@@ -63,17 +63,10 @@ def _note_turns(context: Context, compared: Comparison) -> None:
     if tensors[0] == tensors[1]:
         raise Skipped("the tensor is too small to be turned round")
     replies = [send_forward(context, hidden_states=tensors[at]) for at in (0, 0, 1, 1)]
-    outputs = [_output(reply) for reply in replies]
+    outputs = [output_of(reply) for reply in replies]
     if not all(outputs):
         raise Skipped("a pass of the same tensor, or of the reverse of it, is refused")
     # One that computes the same for both tensors each time reads no tensor, or sees no difference.
     late = outputs[2] == outputs[1] != outputs[3]
     why = "the first pass of a second tensor has the result of the first one, the next one has not"
     compared.note(OWN_RESULT, not late, why, *replies[1:])
-
-
-def _output(reply: Reply) -> bytes:
-    answer = parsed("PipelineForwardResponse", reply)
-    if answer is None or not answer.success:
-        return b""
-    return bytes(answer.logits or answer.hidden_states)

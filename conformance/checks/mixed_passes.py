@@ -206,7 +206,7 @@ def forward_negative(context: Context) -> None:
     compared = Comparison(context)
     for _ in range(TRIES):
         control, far = send_forward(context), send_forward(context, target_shard=absent)
-        if not _output(control) or _output(far) or far.code in BUSY:
+        if not output_of(control) or output_of(far) or far.code in BUSY:
             raise Skipped(f"shard {absent} ends with {far.code}: the node may read no number")
         replies = {at: send_forward(context, target_shard=at) for at in numbers}
         again = {at: send_forward(context, target_shard=at) for at in numbers}
@@ -221,12 +221,12 @@ def _note_negative(
 ) -> None:
     if any(reply.code in BUSY for reply in replies.values()):
         return
-    served = {at: out for at, reply in replies.items() if (out := _output(reply))}
+    served = {at: out for at, reply in replies.items() if (out := output_of(reply))}
     shown = [replies[at] for at in served] or list(replies.values())
     why = f"passes to the layers {brief(sorted(served))} are computed"
     compared.note(NEGATIVE, not served, why, *shown[:3])
     # What is computed alike each time, but not alike for all of them, depends on the number.
-    same = {at: out for at, out in served.items() if out == _output(again[at])}
+    same = {at: out for at, out in served.items() if out == output_of(again[at])}
     lacking = [at for at, reply in replies.items() if reply.code == "NOT_FOUND"]
     read = len(set(same.values())) > 1 or (lacking and set(served) - {NO_LAYER})
     others = f", and {brief(sorted(lacking))} are not found" if lacking else ""
@@ -234,7 +234,7 @@ def _note_negative(
     compared.note(DIFFERENT, not read, why, *shown[:3])
 
 
-def _output(reply: Reply) -> bytes:
+def output_of(reply: Reply) -> bytes:
     """Return what a pass has computed; nothing if it was refused."""
     answer = parsed("PipelineForwardResponse", reply)
     if answer is None or not answer.success:
