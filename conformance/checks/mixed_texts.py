@@ -73,6 +73,8 @@ def _text(context: Context, drawn: Drawn) -> tuple[Answer, str]:
     if drawn.stream and answer.json_object() is None:
         _require_form(answer)
         found = "".join(map(str, tokens_of(answer)))
+        if not drawn.stops and not letters(found):
+            raise Skipped("a stream says nothing, which is allowed")
     if not answer.ok or not isinstance(found, str):
         raise Skipped(f"POST /inference was answered with status {answer.status}")
     return answer, letters(found.removeprefix(PROMPT))
