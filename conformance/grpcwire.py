@@ -20,7 +20,7 @@ from conformance.compiled import grpc
 from conformance.httpwire import Unanswered
 from conformance.journal import Exchange, Journal
 from conformance.messagefile import MAX_MESSAGE_BYTES, MessageFile
-from conformance.messages import OPERATIONS, SERVICE
+from conformance.messages import OPERATIONS, SERVICE, BadMessage, parse
 
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -57,6 +57,14 @@ class Reply:
     def ok(self) -> bool:
         """Return whether the status is OK."""
         return self.code == "OK"
+
+    @property
+    def message(self) -> Any | None:
+        """Return the answer, or None if there is none; bytes that are no message others judge."""
+        try:
+            return parse(OPERATIONS[self.operation][1], self.body) if self.ok else None
+        except BadMessage:
+            return None
 
 
 # The details of a unary call that ends with OK and has no answer.

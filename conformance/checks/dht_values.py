@@ -5,7 +5,6 @@ A node may refuse any store; nothing is judged of a value that it refused. All k
 
 import os
 import time
-from typing import Any
 
 from conformance import messages
 from conformance.checks.addresses import ports_of
@@ -49,18 +48,11 @@ _OTHER_NUMBERS = (4, 5, 6, 7, 8)
 OTHER_PORT = 19
 
 
-def _parsed(name: str, reply: Reply) -> Any | None:
-    try:
-        return messages.parse(name, reply.body) if reply.ok else None
-    except messages.BadMessage:
-        return None
-
-
 def _stored(context: Context, key: bytes, value: str) -> Reply | None:
     """Store a value, and return the answer if the node has taken it."""
     request = messages.make("DHTStoreRequest", sender=SENDER, key=key, value=value)
     reply = context.grpc.call("DHTStore", request)
-    answer = _parsed("DHTStoreResponse", reply)
+    answer = reply.message
     return reply if answer is not None and answer.success else None
 
 
@@ -68,7 +60,7 @@ def _found(context: Context, key: bytes) -> tuple[Reply, str | None]:
     """Look a key up; None means that it was not found."""
     request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
     reply = context.grpc.call("DHTFindValue", request)
-    answer = _parsed("DHTFindValueResponse", reply)
+    answer = reply.message
     if answer is None:
         raise Skipped(f"DHTFindValue ended with {reply.code}")
     return reply, answer.value if answer.found else None
@@ -137,7 +129,7 @@ def dht_moved(context: Context) -> None:
     ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=moved))
     request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=SENDER.node_id)
     reply = context.grpc.call("DHTFindNode", request)
-    answer = _parsed("DHTFindNodeResponse", reply)
+    answer = reply.message
     if not ping.ok or answer is None:
         raise Skipped(f"DHTPing ended with {ping.code}, DHTFindNode with {reply.code}")
     times = [node.node_id for node in answer.nodes].count(SENDER.node_id)
@@ -185,7 +177,7 @@ def dht_unreachable(context: Context) -> None:
     ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=nowhere))
     request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=ident)
     reply = context.grpc.call("DHTFindNode", request)
-    answer = _parsed("DHTFindNodeResponse", reply)
+    answer = reply.message
     if answer is None:
         raise Skipped(f"DHTPing ended with {ping.code}, DHTFindNode with {reply.code}")
     bare = [node for node in answer.nodes if node.node_id == ident and not (node.ip and node.port)]
@@ -207,7 +199,7 @@ def _judge_odd_senders(context: Context) -> None:
         request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=os.urandom(
             NODE_ID_BYTES))  # fmt: skip
         reply = context.grpc.call("DHTFindNode", request)
-        answer = _parsed("DHTFindNodeResponse", reply)
+        answer = reply.message
         if answer is not None and answer.nodes:
             odd = [node.node_id for node in answer.nodes if len(node.node_id) != NODE_ID_BYTES]
             why = f"after a ping by a sender with an ID of {length} bytes, {brief(odd)} is listed"
@@ -221,7 +213,7 @@ def _judge_odd_port(context: Context) -> None:
     ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
     request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=ident)
     reply = context.grpc.call("DHTFindNode", request)
-    answer = _parsed("DHTFindNodeResponse", reply)
+    answer = reply.message
     if answer is not None and answer.nodes:
         ports = [node.port for node in answer.nodes if node.node_id == ident]
         why = f"a sender with the port {NO_PORT} is listed with {brief(ports)}"
@@ -241,7 +233,7 @@ def dht_store_number(context: Context) -> None:
     for number in _OTHER_NUMBERS:
         content = bytes([number << 3 | messages.LENGTH, len(value)]) + value.encode()
         other = context.grpc.call("DHTStore", bare + content)
-        answer = _parsed("DHTStoreResponse", other)
+        answer = other.message
         if answer is not None and answer.success:
             reply, found = _found(context, key)
             why = f"a value in field {number} is stored, one in field 3 is refused"
@@ -271,7 +263,7 @@ def _judge_length(context: Context, operation: str, length: int, reply: Reply) -
 def dht_responder(context: Context) -> None:
     """Call DHTPing, and look for the address of the responder."""
     reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
-    answer = _parsed("DHTPingResponse", reply)
+    answer = reply.message
     if answer is None or not answer.HasField("responder"):
         raise Skipped(f"DHTPing ended with {reply.code}, or names no responder")
     port = answer.responder.port

@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 from conformance import messages
-from conformance.checks.mixed_dht import parsed
 from conformance.checks.money import TRIES, Comparison
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -76,13 +75,13 @@ def _ask(context: Context, wish: Wish) -> Given:
     named: dict[str, Any] = {"model_hash": wish.model_hash, "min_version": wish.min_version}
     request = messages.make("GetCheckpointRequest", **named)
     reply = context.grpc.call("GetCheckpoint", request, timeout_s=TIMEOUT_S)
-    return Given(reply, parsed("GetCheckpointResponse", reply))
+    return Given(reply, reply.message)
 
 
 def _info(context: Context) -> tuple[Reply, Any | None]:
     request = messages.make("GetCheckpointInfoRequest")
     reply = context.grpc.call("GetCheckpointInfo", request)
-    return reply, parsed("GetCheckpointInfoResponse", reply)
+    return reply, reply.message
 
 
 class Try:

@@ -40,14 +40,6 @@ VALUE_NUMBER = 3
 OTHER_IP = "127.0.0.2"
 
 
-def parsed(name: str, reply: Reply) -> Any | None:
-    """Return the message of an answer, or None: other checks judge its bytes."""
-    try:
-        return messages.parse(name, reply.body) if reply.ok else None
-    except messages.BadMessage:
-        return None
-
-
 @dataclass
 class Walk:
     """What one try has stored, and the first value that it did not find again."""
@@ -71,7 +63,7 @@ class Walk:
         reply = self.context.grpc.call(
             "DHTStore", request.SerializeToString() if hidden else request
         )
-        answer = parsed("DHTStoreResponse", reply)
+        answer = reply.message
         taken = bool(answer.success) if answer is not None else None
         if answer is None and reply.code in REFUSED:
             taken = False
@@ -96,7 +88,7 @@ class Walk:
         sender = self.draw.choice([one for one in self.senders if one is not None])
         request = messages.make("DHTFindValueRequest", sender=sender, key=key)
         reply = self.context.grpc.call("DHTFindValue", request)
-        answer = parsed("DHTFindValueResponse", reply)
+        answer = reply.message
         if answer is None and reply.code != "NOT_FOUND":
             raise Skipped(f"DHTFindValue ended with {reply.code}")
         found = answer.value if answer is not None and answer.found else None
@@ -163,7 +155,7 @@ def _nodes(walk: Walk) -> list[tuple[bytes, str]]:
     """Return the IDs of nodes with their own addresses: of the responder, listed ones, a sender."""
     near = walk.draw.randbytes(NODE_ID_BYTES)
     request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=near)
-    answer = parsed("DHTFindNodeResponse", walk.context.grpc.call("DHTFindNode", request))
+    answer = walk.context.grpc.call("DHTFindNode", request).message
     known: list[Any] = [_ping(walk, os.urandom(NODE_ID_BYTES))]
     if answer is not None:
         others = [answer.responder, *answer.nodes[:2]]
@@ -215,7 +207,7 @@ def _store_no_text(walk: Walk, key: bytes) -> None:
     bare = messages.make("DHTStoreRequest", sender=SENDER, key=key).SerializeToString()
     content = bytes([VALUE_NUMBER << 3 | messages.LENGTH, len(NO_TEXT)]) + NO_TEXT
     reply = walk.context.grpc.call("DHTStore", bare + content)
-    answer = parsed("DHTStoreResponse", reply)
+    answer = reply.message
     if reply.code not in REFUSED and (answer is None or answer.success):
         walk.kept.pop(key, None)
     walk.done = "after a store of bytes that are no text, refused"

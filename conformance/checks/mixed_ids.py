@@ -6,7 +6,6 @@ A node may refuse an ID that it does not like. What it accepts, it names as it i
 from random import Random
 
 from conformance.checks.forms import FORMS, values_for
-from conformance.checks.mixed_dht import parsed
 from conformance.checks.mixed_passes import output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
@@ -28,7 +27,7 @@ def forward_ids(context: Context) -> None:
         # It begins with what nobody has used.
         ident = fresh_id() + "".join(draw.choices(LETTERS, k=length))
         reply = send_forward(context, request_id=ident)
-        answer = parsed("PipelineForwardResponse", reply)
+        answer = reply.message
         if answer is not None and answer.success:
             why = f"for {brief(ident, 120)} of {len(ident)} characters it is"
             why += f" {brief(answer.request_id, 120)} of {len(answer.request_id)}"
@@ -48,7 +47,7 @@ def _judge_session(context: Context, draw: Random) -> None:
     for length in draw.sample(LENGTHS, 2):
         ident = fresh_id() + "".join(draw.choices(LETTERS[:8], k=length))
         reply = send_forward(context, session_id=session, request_id=ident)
-        answer = parsed("PipelineForwardResponse", reply)
+        answer = reply.message
         if answer is not None and answer.success:
             why = f"for {brief(ident, 120)}, in a session with others, it is"
             why = f"{why} {brief(answer.request_id, 120)}"

@@ -13,7 +13,6 @@ from typing import Any
 
 from conformance import messages
 from conformance.checks.forms import encode
-from conformance.checks.mixed_dht import parsed
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import (
     FAR,
@@ -71,7 +70,7 @@ def send_kept(context: Context, way: Fields) -> Kept | None:
     """Send a forward pass; None if it is refused, or returns nothing that has a gradient."""
     ids = {"session_id": fresh_id(), "request_id": fresh_id()}
     reply = send_forward(context, metadata_of(context), **ids, **way)
-    answer = parsed("PipelineForwardResponse", reply)
+    answer = reply.message
     shape = gradient_shape(answer) if answer is not None and answer.success else []
     if not shape:
         return None
@@ -94,7 +93,7 @@ def send_bytes_back(context: Context, message: bytes) -> Reply:
 
 def is_taken(reply: Reply) -> bool:
     """Whether gradients were accepted."""
-    answer = parsed(f"{BACKWARD}Response", reply)
+    answer = reply.message
     return answer is not None and bool(answer.success)
 
 
@@ -144,8 +143,7 @@ def _judge_interlude(
     if kept is None:
         return False
     refused = interlude.send(kept.fields)
-    response = messages.OPERATIONS[refused.operation][1]
-    answer = parsed(response, refused)
+    answer = refused.message
     if refused.code not in REFUSED and (answer is None or answer.success):
         return False
     back = send_back(context, kept.fields)
@@ -155,7 +153,7 @@ def _judge_interlude(
     control = send_kept(context, way)
     if back.code in BUSY or control is None or not is_taken(send_back(context, control.fields)):
         return False
-    found = parsed(f"{BACKWARD}Response", back)
+    found = back.message
     ended = f"{back.code} {back.details}" if found is None else found.error_message
     why = f"after {interlude.name}, which is refused, the gradients of a pass are not accepted"
     compared.note(interlude.ident, False, f"{why}: {brief(ended, 120)}", kept.reply, refused, back)
@@ -236,7 +234,7 @@ def _note_negative(
 
 def output_of(reply: Reply) -> bytes:
     """Return what a pass has computed; nothing if it was refused."""
-    answer = parsed("PipelineForwardResponse", reply)
+    answer = reply.message
     if answer is None or not answer.success:
         return b""
     return bytes(answer.logits or answer.hidden_states)

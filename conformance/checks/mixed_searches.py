@@ -11,7 +11,6 @@ from typing import Any
 
 from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance
-from conformance.checks.mixed_dht import parsed
 from conformance.checks.money import TRIES
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -46,7 +45,7 @@ def _search(context: Context, operation: str, target: bytes) -> Listing | None:
     fields: dict[str, Any] = {SEARCHES[operation]: target}
     request = messages.make(f"{operation}Request", sender=SENDER, **fields)
     reply = context.grpc.call(operation, request)
-    answer = parsed(f"{operation}Response", reply)
+    answer = reply.message
     if answer is None or getattr(answer, "found", False):
         return None
     return Listing(reply, {bytes(node.node_id): node for node in answer.nodes})
@@ -101,7 +100,7 @@ def _senders(draw: Random, targets: list[bytes]) -> Iterator[bytes]:
 def _judge_closest(context: Context, targets: list[bytes], known: set[bytes]) -> None:
     """Rule on each search for each target: what it leaves out in every try, and lists elsewhere."""
     own = messages.make("DHTPingRequest", sender=SENDER)
-    responder = parsed("DHTPingResponse", context.grpc.call("DHTPing", own))
+    responder = context.grpc.call("DHTPing", own).message
     # Itself, and who asks, a node may list in one search and not in the other.
     known -= {SENDER.node_id, bytes(responder.responder.node_id) if responder else b""}
     for target in targets:

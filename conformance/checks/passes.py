@@ -258,7 +258,7 @@ def _look(context: Context) -> None:
             return
         if reply.code == "NOT_FOUND":
             lacking.add(shard)
-        answer = _parsed(reply)
+        answer = reply.message
         if answer is not None and answer.success:
             known.found_pass = _described(layers, form, shape, shard, more)
             return
@@ -276,13 +276,6 @@ def _look(context: Context) -> None:
 def _positions(count: int) -> dict[str, bytes]:
     numbers = b"".join(number.to_bytes(8, "little") for number in range(count))
     return {"position_ids": numbers, "attention_mask": (1).to_bytes(8, "little") * count}
-
-
-def _parsed(reply: Reply) -> Any | None:
-    try:
-        return messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
-    except messages.BadMessage:
-        return None
 
 
 def _named_in(text: str) -> list[int]:

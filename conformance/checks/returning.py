@@ -58,14 +58,6 @@ def _is_back(call: Call) -> bool:
     return call.operation == BACKWARD and call.post == PEER
 
 
-def _parsed(name: str, reply: Reply) -> Any:
-    """Return the message of an answer, or None: other checks judge its bytes."""
-    try:
-        return messages.parse(name, reply.body) if reply.ok else None
-    except messages.BadMessage:
-        return None
-
-
 def send_from(
     context: Context, url: str, request_id: str | None = None
 ) -> tuple[dict[str, str], Any]:
@@ -73,7 +65,7 @@ def send_from(
     metadata = tuple(context.target.pipeline.get("backward_metadata", {}).items())
     named = {"session_id": passes.fresh_id(), "request_id": request_id or passes.fresh_id()}
     reply = passes.send_forward(context, metadata, sender_url=url, **named)
-    passed: Any = _parsed("PipelineForwardResponse", reply)
+    passed: Any = reply.message
     why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
     if passed is None or not passed.success:
         raise Skipped(f"the pass whose gradients would go back was not made: {why}")
@@ -93,7 +85,7 @@ def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Repl
     )
     timeout_s = context.target.inference_timeout_s
     reply = context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata)
-    done: Any = _parsed("PipelineBackwardResponse", reply)
+    done: Any = reply.message
     why = f"{reply.code} {reply.details}" if done is None else done.error_message
     if done is None or not done.success:
         raise Skipped(f"the gradients were refused: {why}")

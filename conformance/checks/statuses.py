@@ -182,7 +182,7 @@ def backward_absent(context: Context) -> None:
     if back.code in ELSEWHERE:
         _judge_elsewhere(context, request, back)
         return
-    answer = _parsed("PipelineBackwardResponse", back)
+    answer = back.message
     if answer is None and back.ok:
         return
     # Interface 7.3 has both: the status for a layer, and success false for a failure.
@@ -203,7 +203,7 @@ def _judge_gradients(context: Context, metadata: Metadata, own: int, absent: int
         for shard, found in ends.items():
             ids = {"session_id": fresh_id(), "request_id": fresh_id()}
             ahead = send_forward(context, metadata, **ids)
-            answer = _parsed("PipelineForwardResponse", ahead)
+            answer = ahead.message
             shape = [] if answer is None else gradient_shape(answer)
             if not shape:
                 return
@@ -232,15 +232,8 @@ class _End:
     @property
     def served(self) -> bool:
         """Whether the gradient was taken."""
-        answer = _parsed("PipelineBackwardResponse", self.back)
+        answer = self.back.message
         return answer is not None and bool(answer.success)
-
-
-def _parsed(message: str, reply: Reply) -> Any | None:
-    try:
-        return messages.parse(message, reply.body) if reply.ok else None
-    except messages.BadMessage:
-        return None
 
 
 def _judge_elsewhere(context: Context, request: Any, back: Reply) -> None:
