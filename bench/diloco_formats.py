@@ -23,6 +23,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -165,6 +166,19 @@ def write_default_model(directory: Path, text: Path, steps: int) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
+def starting_point(
+    options: argparse.Namespace, folder: Path, write: Callable[[Path, Path, int], None]
+) -> tuple[Path, Path]:
+    """Return the text and the model that the options name, or write them into the folder."""
+    text: Path = options.text or folder / "text"
+    if options.text is None:
+        write_text(text, options.documents)
+    model: Path = options.model or folder / "model"
+    if options.model is None:
+        write(model, text, options.warm_up)
+    return text, model
+
+
 def print_table(curves: dict[str, list[float]]) -> None:
     """Print losses and lags behind synchronous training."""
     others = curves[SYNCHRONOUS]
@@ -224,13 +238,9 @@ def main() -> None:
     plan = Plan(options.steps, options.rounds, options.batch, options.rate, options.final)
     names = [*options.formats, SYNCHRONOUS, *([ALONE] if options.alone else [])]
     with tempfile.TemporaryDirectory() as folder:
-        text: Path = options.text or Path(folder) / "text"
-        if options.text is None:
-            write_text(text, options.documents)
-        model: Path = options.model or Path(folder) / "model"
-        if options.model is None:
-            write = write_small_model if options.small else write_default_model
-            write(model, text, options.warm_up)
+        text, model = starting_point(
+            options, Path(folder), write_small_model if options.small else write_default_model
+        )
         sequences = len(read_text(model, text).train)
         processes = ProcessPoolExecutor(options.at_once, multiprocessing.get_context("spawn"))
         with processes:

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from bench.diloco import read_text
-from bench.diloco_formats import write_default_model
-from bench.training_nodes import NODES, Plan, write_text
+from bench.diloco_formats import starting_point, write_default_model
+from bench.training_nodes import NODES, Plan
 from meshnode.model.data import TokenData, shards_of
 from meshnode.model.loading import load_model
 from meshnode.model.training import Batch, InnerTrainer, Recipe, evaluate
@@ -141,12 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     plan = Plan(options.steps, max(2, options.rounds), options.batch, options.rate, 1.0)
     with tempfile.TemporaryDirectory() as folder:
-        text: Path = options.text or Path(folder) / "text"
-        if options.text is None:
-            write_text(text, options.documents)
-        model: Path = options.model or Path(folder) / "model"
-        if options.model is None:
-            write_default_model(model, text, options.warm_up)
+        text, model = starting_point(options, Path(folder), write_default_model)
         compare(model, read_text(model, text), plan, options.times)
 
 
