@@ -45,6 +45,12 @@ def read_text(directory: Path, text: Path) -> TokenData:
     return TokenData.of_folder(text, model.tokenizer, length, end)
 
 
+def joined(batches: list[Batch]) -> Batch:
+    """Make one batch of several."""
+    inputs = torch.cat([one.inputs for one in batches])
+    return Batch(inputs, torch.cat([one.targets for one in batches]))
+
+
 def in_one_process(directory: Path, data: TokenData, plan: Plan, shares: int) -> list[float]:
     """Return the held-out loss of one model, before the first round and after each round.
 
@@ -60,9 +66,7 @@ def in_one_process(directory: Path, data: TokenData, plan: Plan, shares: int) ->
     for number in range(plan.rounds):
         trainer.recipe = Recipe(learning_rate=plan.rate_of(number))
         for _ in range(plan.inner_steps):
-            batches = [next(part).batch for part in parts]
-            inputs = torch.cat([one.inputs for one in batches])
-            trainer.step(Batch(inputs, torch.cat([one.targets for one in batches])))
+            trainer.step(joined([next(part).batch for part in parts]))
         losses.append(evaluate(model.decoder, held_out).loss)
         print(f"{shares} as one, round {number + 1}: {losses[-1]:.4f}", file=sys.stderr)
     return losses

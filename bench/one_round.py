@@ -1,4 +1,4 @@
-"""One round beside synchronous training: ``python -m bench.one_round`` (decision 0248).
+"""One round beside synchronous training: ``python -m bench.one_round`` (decision 0262).
 
 What is lost where four replicas average what their inner steps led to, instead of averaging each
 step? Every round begins with the weights that synchronous training has then; the optimizers keep
@@ -22,7 +22,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from bench.diloco import read_text
+from bench.diloco import joined, read_text
 from bench.diloco_formats import starting_point, write_default_model
 from bench.training_nodes import NODES, Plan
 from meshnode.model.data import TokenData, shards_of
@@ -64,12 +64,6 @@ class Replica:
         """Return the held-out loss of these weights, which it keeps."""
         self.set(weights)
         return evaluate(self._decoder, held_out).loss
-
-
-def joined(batches: list[Batch]) -> Batch:
-    """Make one batch of several."""
-    inputs = torch.cat([one.inputs for one in batches])
-    return Batch(inputs, torch.cat([one.targets for one in batches]))
 
 
 def added(anchor: Weights, ways: Weights, multiple: float, kept: str = "") -> Weights:
@@ -139,7 +133,7 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=1.0, help="the replicas' multiple of it")
     parser.add_argument("--documents", type=int, default=40_000, help="of about 100 tokens each")
     options = parser.parse_args()
-    plan = Plan(options.steps, max(2, options.rounds), options.batch, options.rate, 1.0)
+    plan = Plan(options.steps, options.rounds, options.batch, options.rate, 1.0)
     with tempfile.TemporaryDirectory() as folder:
         text, model = starting_point(options, Path(folder), write_default_model)
         compare(model, read_text(model, text), plan, options.times)

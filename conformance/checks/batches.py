@@ -1,6 +1,5 @@
 """Interface 2.3: a pass of several sequences, of which each has its part of the answer."""
 
-from conformance import messages
 from conformance.checks.forms import encode
 from conformance.checks.passes import form_of, hidden_shape, send_forward
 from conformance.context import Context
@@ -15,10 +14,7 @@ def pipeline_batch(context: Context) -> None:
     shape = [2 * batch, *rest]
     plain = send_forward(context)
     reply = send_forward(context, hidden_states=encode(form_of(context), shape), hidden_shape=shape)
-    try:
-        answer = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
-    except messages.BadMessage:
-        answer = None
+    answer = reply.message
     if not plain.ok or answer is None or not answer.success:
         raise Skipped(f"a pass of {shape} ends with {reply.code}: how many may go together is open")
     found = list(answer.logits_shape if answer.logits else answer.hidden_shape)

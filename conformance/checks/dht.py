@@ -60,10 +60,7 @@ def _own_id(context: Context) -> bytes:
     """Return the ID that the node gives itself in DHTPing, or nothing; asks once in a run."""
     if context.service.node_id is None:
         reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
-        try:
-            answer = messages.parse("DHTPingResponse", reply.body) if reply.ok else None
-        except messages.BadMessage:
-            answer = None
+        answer = reply.message
         context.service.node_id = answer.responder.node_id if answer is not None else b""
     return context.service.node_id
 
@@ -199,10 +196,7 @@ def found_nodes(context: Context, target: bytes) -> tuple[Reply, list[bytes]]:
     """Call DHTFindNode; return the reply, and the IDs that it lists."""
     request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=target)
     reply = context.grpc.call("DHTFindNode", request)
-    try:
-        answer = messages.parse("DHTFindNodeResponse", reply.body) if reply.ok else None
-    except messages.BadMessage:
-        answer = None
+    answer = reply.message
     return reply, [node.node_id for node in answer.nodes] if answer is not None else []
 
 

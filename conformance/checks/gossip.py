@@ -78,10 +78,7 @@ def _judge_gossip(context: Context, reply: Reply) -> Any | None:
 def _has_rounds(context: Context) -> bool:
     """Return whether the node has a checkpoint of a later round than the first."""
     info = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
-    try:
-        known = messages.parse("GetCheckpointInfoResponse", info.body) if info.ok else None
-    except messages.BadMessage:
-        known = None
+    known = info.message
     return known is not None and known.version > 0
 
 
@@ -99,10 +96,7 @@ def gossip_rounds(context: Context) -> None:
             round_id=asked[-1],
         )
         reply = context.grpc.call("GossipGradient", request)
-        try:
-            answer = messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
-        except messages.BadMessage:
-            answer = None
+        answer = reply.message
         if answer is None or answer.accepted:
             raise Skipped(f"a useless gradient is answered with {reply.code}, not refused")
         rounds.append(answer.current_round)

@@ -36,10 +36,7 @@ def send(context: Context, fields: dict[str, Any]) -> tuple[Reply, Any | None]:
     """Gossip a gradient; return the reply, and its message if it is one."""
     message = messages.make("GossipGradientRequest", **fields)
     reply = context.grpc.call("GossipGradient", message, timeout_s=60)
-    try:
-        return reply, messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
-    except messages.BadMessage:
-        return reply, None
+    return reply, reply.message
 
 
 def fresh(fields: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -377,18 +377,12 @@ def _judge_far(context: Context, shard: int, reply: Reply, others: list[Reply]) 
 
 def _served(reply: Reply) -> bool:
     """Return whether a forward pass was answered with success."""
-    try:
-        answer = messages.parse("PipelineForwardResponse", reply.body) if reply.ok else None
-    except messages.BadMessage:
-        return False
+    answer = reply.message
     return answer is not None and bool(answer.success)
 
 
 def _ended(reply: Reply) -> str:
     if not reply.ok:
         return f"status {reply.code}"
-    try:
-        answer = messages.parse("PipelineForwardResponse", reply.body)
-    except messages.BadMessage:
-        return "OK and no answer"
-    return f"OK and success {answer.success}"
+    answer = reply.message
+    return "OK and no answer" if answer is None else f"OK and success {answer.success}"
