@@ -9,6 +9,7 @@ guessing must not cost anything.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -34,15 +35,25 @@ ROUNDS = 2
 JOINED_WITHIN_S = 120.0
 
 
-def run(model: str = "", layers: tuple[str, ...] = ("0-2", "3-5", "6-7")) -> list[BenchRow]:
-    """Measure with the delay and without."""
+DEFAULT_LAYERS = ("0-2", "3-5", "6-7")
+
+
+def run(
+    model: str = "",
+    layers: tuple[str, ...] = DEFAULT_LAYERS,
+    dtype: str = "auto",
+    draft: str = "",
+    rounds: int = ROUNDS,
+) -> list[BenchRow]:
+    """Measure with the delay and without. Only the driver that guesses has the draft."""
     rows = []
+    guesses = {"MESHNODE_DRAFT": draft}
     for name, delay_ms, mbit, target in (
         (f"{DELAY_MS:.0f} ms a way, {MBIT:.0f} Mbit/s", DELAY_MS, MBIT, 2.5),
         ("no delay", 0.0, 0.0, 0.95),
     ):
-        with network(model, layers, delay_ms, mbit) as (host, urls):
-            guessing, plain = rates(host, urls)
+        with network(model, layers, delay_ms, mbit, (guesses, PLAIN), dtype) as (host, urls):
+            guessing, plain = rates(host, urls, rounds=rounds)
         row = BenchRow(f"3 nodes, {name}", guessing, plain, guessing / plain, target, "token/s")
         rows.append(row)
     return rows
@@ -58,23 +69,27 @@ def network(
     delay_ms: float,
     mbit: float,
     settings: tuple[dict[str, str], dict[str, str]] = ({}, PLAIN),
+    dtype: str = "auto",
 ) -> Iterator[tuple[Host, tuple[str, str]]]:
     """Two drivers with these settings, and their holders; the host and URLs of both drivers.
 
     By default the first one guesses and the second one does not.
     """
+    kept = {"MESHNODE_DTYPE": dtype}
     with ExitStack() as stack:
         made = stack.enter_context(hosts(len(layers), delay_ms, mbit))
         first = made[0]
         urls = f"http://{first.address}:{PORT}", f"http://{first.address}:{PORT + 10}"
-        first_half = ("--layers", layers[0])
-        nodes = [stack.enter_context(node(first, model, PORT, *first_half, **settings[0]))]
         joining = ("--tracker", urls[0])
-        nodes.append(
-            stack.enter_context(node(first, model, PORT + 10, *first_half, *joining, **settings[1]))
-        )
-        for host, held in zip(made[1:], layers[1:], strict=True):
-            nodes.append(stack.enter_context(node(host, model, PORT, "--layers", held, *joining)))
+        begun = [
+            node(first, model, PORT, "--layers", layers[0], **settings[0], **kept),
+            node(first, model, PORT + 10, "--layers", layers[0], *joining, **settings[1], **kept),
+            *(
+                node(host, model, PORT, "--layers", held, *joining, **kept)
+                for host, held in zip(made[1:], layers[1:], strict=True)
+            ),
+        ]
+        nodes = [stack.enter_context(one) for one in begun]
         for process in nodes:
             if process.stdout is None or "ready in" not in process.stdout.readline():
                 raise RuntimeError("a node did not start")
@@ -109,10 +124,12 @@ def node(
             process.wait()
 
 
-def rates(host: Host, urls: tuple[str, str], most: int = TOKENS) -> tuple[float, float]:
+def rates(
+    host: Host, urls: tuple[str, str], most: int = TOKENS, rounds: int = ROUNDS
+) -> tuple[float, float]:
     """Tokens a second of each driver, in turn, for texts of so many; raises if a text differs."""
     seconds: dict[str, list[float]] = {url: [] for url in urls}
-    for round_ in range(ROUNDS + 1):
+    for round_ in range(rounds + 1):
         for prompt in PROMPTS:
             body = {"prompt": prompt, "max_tokens": most, "temperature": 0}
             answers = {url: ask(host, url, body) for url in urls}
@@ -153,11 +170,16 @@ def main() -> None:
     """Measure and print."""
     from bench.__main__ import print_table
 
-    model = sys.argv[1:2]
-    if model:
-        print_table({"speculation": run(model[0], tuple(sys.argv[2:]))})
-    else:
-        print_table({"speculation": run()})
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?", default="", help="as --model of a node has it")
+    parser.add_argument("layers", nargs="*", default=DEFAULT_LAYERS, help="of each host")
+    parser.add_argument("--dtype", default="auto", help="of all nodes")
+    parser.add_argument("--draft", default="", help="of the driver that guesses")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of three texts for a figure")
+    options = parser.parse_args()
+    layers = tuple(options.layers)
+    rows = run(options.model, layers, options.dtype, options.draft, options.rounds)
+    print_table({"speculation": rows})
 
 
 if __name__ == "__main__":

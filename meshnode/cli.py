@@ -42,7 +42,11 @@ FLAGS = {
     "token": ("TOKEN", "operator token to accept instead of a generated one"),
     "model": ("DIR", "Hugging Face directory or GGUF file, 'smollm2', or 'network'"),
     "chain-model": ("DIR", "the chain's own model (default: the small one that ships)"),
-    "draft": ("DIR", "model that guesses tokens for a pipeline, or 'none' (default: it ships)"),
+    "draft": (
+        "DIR",
+        "model that guesses tokens for a pipeline, 'int4' or 'int8' for a copy of the model "
+        "itself, or 'none' (default: it ships)",
+    ),
     "layers": ("LAYERS", "layers to hold: 'all', 'auto', N or FIRST-LAST (default all)"),
     "dtype": (
         "FORMAT",

@@ -244,7 +244,7 @@ class Config:
     """The hash of the only model to accept, fetched or in a directory, if not empty."""
     draft: str
     """The model that guesses tokens ahead (decision 0231); empty: the default model's own one;
-    ``none``: there is none."""
+    ``int4`` or ``int8``: a copy of the model itself in this format; ``none``: there is none."""
     layers: str
     """The layers to hold: ``all``, ``auto``, one, or FIRST-LAST."""
     dtype: str

@@ -116,7 +116,7 @@ async def live(machine: Machine, wanted: range | None = None) -> range | None:
         cache_bytes = await trio.to_thread.run_sync(provide_cache, engine)
         taken = PROCESS_BYTES + (model.weight_bytes if where is None else 0)
         if draft is not None:
-            taken += draft.weight_bytes
+            taken += draft.weight_bytes + draft.caches_bytes
         settings = machine.settings
         settings.require_memory(taken)
         await machine.begin_chain(source.directory, model.weight_bytes)

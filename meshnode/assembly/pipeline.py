@@ -84,7 +84,9 @@ def own_draft(config: Config, model: ModelFacts, directory: Path) -> DraftModel 
     drives = 0 in model.card.layers and not model.card.complete
     if not (drives and config.pipeline.speculate):
         return None
-    return load_draft(config.draft, model, directory, config.dtype)
+    return load_draft(
+        config.draft, model, directory, config.dtype, sessions=config.limits.max_batch
+    )
 
 
 def pipeline_limits(config: Config) -> PipelineLimits:

@@ -154,7 +154,11 @@ class _Drive:
         prompt, generated = generation.prompt, progress.generated
         draft = None if driver.draft is None else driver.draft.session(generation.positions)
         self._guesses = Guesses(
-            driver.figures, [*prompt, *generated], draft, driver.executor.compute
+            driver.figures,
+            [*prompt, *generated],
+            draft,
+            driver.executor.compute,
+            driver.context.spawn,
         )
         chunk = driver.context.prefill_chunk
         self._inputs = deque(
@@ -175,6 +179,7 @@ class _Drive:
         try:
             await self._run()
         finally:
+            self._guesses.close()
             self._driver.context.convoys.leave(self._traveller)
 
     async def _run(self) -> None:

@@ -42,6 +42,7 @@ DRAFT_MS = 1.0
 """What the draft takes for a token, until it has been measured."""
 
 Compute = Callable[[Callable[[], list[int]]], Awaitable[list[int]]]
+Spawn = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 @dataclass(slots=True)
@@ -76,8 +77,12 @@ class Guesses:
         tokens: Sequence[int],
         draft: DraftSession | None,
         compute: Compute,
+        spawn: Spawn = lambda work: None,
     ) -> None:
-        """``tokens`` are the prompt's, and those generated before; ``compute`` runs the draft."""
+        """``tokens`` are the prompt's, and those generated before; ``compute`` runs the draft.
+
+        ``spawn`` begins the task in which the draft reads a text that it does not know.
+        """
         self._shared = shared
         self._lookup = Lookup()
         self._text = list(tokens)
@@ -85,6 +90,8 @@ class Guesses:
             self._lookup.add(token)
         self._draft = draft
         self._compute = compute
+        self._spawn = spawn
+        self._reading = self._closed = False
         self._quotes = Acceptance(shared.lookup.rate)
         self._drafts = Acceptance(shared.draft.rate)
         self._passes = 0
@@ -95,6 +102,12 @@ class Guesses:
         """Of each guess in flight, whether it is the draft's."""
         self.ahead: deque[int] = deque()
         """Guesses in flight, the earliest first."""
+
+    def close(self) -> None:
+        """Free what the draft keeps of this text."""
+        self._closed = True
+        if self._draft is not None:
+            self._draft.close()
 
     async def propose(self, room: int) -> list[int]:
         """Guesses to send behind those in flight, at most ``room``."""
@@ -157,10 +170,22 @@ class Guesses:
         count = self._count(depth, room)
         if not count:
             return []
-        began = trio.current_time()
         text = [*self._text, *self.ahead]
+        if self._reading:
+            return []
+        if draft.behind(text):
+            self._reading = True
+            self._spawn(partial(self._read, draft))
+            return []
+        began = trio.current_time()
         found = await self._compute(partial(draft.propose, text, count))
         if found:
             took_ms = (trio.current_time() - began) * 1e3 / len(found)
             shared.draft_ms += 0.2 * (took_ms - shared.draft_ms)
         return found
+
+    async def _read(self, draft: DraftSession) -> None:
+        """Let the draft read the text, piece by piece, while it goes on without guesses."""
+        while draft.behind(self._text) and not self._closed:
+            await self._compute(partial(draft.read, list(self._text)))
+        self._reading = False

@@ -62,7 +62,7 @@ class PipelineLimits:
     max_queue: int = 64
     """Generations that wait. The next one is refused with a time to retry after."""
     kept_bytes: int = 1 << 28
-    """Memory for the hidden states that a failover would replay, and for the draft's cache."""
+    """Memory for the hidden states that a failover would replay."""
     call_s: float = 5.0
     """Deadline of one call to a holder, the holders that it relays to included (interface 8)."""
     relay: bool = True
@@ -149,8 +149,6 @@ class Pipeline:
         self._executor = executor
         self.card = card = executor.card
         self._kept_position = card.hidden_dim * BYTES_PER_NUMBER
-        if draft is not None:
-            self._kept_position += draft.kv_bytes
         context = min(card.context_length, limits.kept_bytes // self._kept_position)
         self._meter = GenerationMeter(executor.meter, limits.max_sessions, executor.observer)
         self._admission = Admission(model, context, self, self._meter)

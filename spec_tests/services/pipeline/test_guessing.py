@@ -39,10 +39,15 @@ class Prophet:
     """The prompt and the whole completion."""
     wrong: float
     random: Random = field(default_factory=lambda: Random(0))
-    kv_bytes: int = 0
 
     def session(self, positions: int) -> Prophet:
         return self
+
+    def behind(self, text: Sequence[int]) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         known = list(self.text[len(text) : len(text) + count])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import pytest
@@ -19,6 +19,19 @@ ROOM = 100
 
 class AlwaysRight:
     """A draft for a text that counts."""
+
+    unread = 0
+    """Pieces of the text that it has not read."""
+
+    def behind(self, text: Sequence[int]) -> bool:
+        return self.unread > 0
+
+    def read(self, text: Sequence[int]) -> list[int]:
+        self.unread -= 1
+        return []
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         return [text[-1] + 1 + number for number in range(count)]
@@ -70,3 +83,32 @@ async def test_they_are_tried_ever_more_rarely_where_they_never_pay() -> None:
         shared.costs.measured(5, 1000.0)
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(FORGOTTEN_LATEST, abs=2)
+
+
+async def test_a_draft_that_does_not_know_the_text_reads_it_meanwhile() -> None:
+    shared = SharedFigures()
+    shared.costs.measured(1, ONE_MS)
+    draft, tasks = AlwaysRight(), list[Callable[[], Awaitable[None]]]()
+    draft.unread = 3
+    guesses = Guesses(shared, [1000], cast(DraftSession, draft), at_once, tasks.append)
+    for token in range(2):
+        # One task reads, and no pass waits for it.
+        assert await guesses.propose(ROOM) == []
+        guesses.settle(1001 + token)
+    (reading,) = tasks
+    await reading()
+    assert draft.unread == 0
+    assert (await guesses.propose(ROOM))[:2] == [1003, 1004]
+
+
+async def test_a_text_that_has_ended_is_read_no_further() -> None:
+    shared = SharedFigures()
+    shared.costs.measured(1, ONE_MS)
+    draft, tasks = AlwaysRight(), list[Callable[[], Awaitable[None]]]()
+    draft.unread = 3
+    guesses = Guesses(shared, [1000], cast(DraftSession, draft), at_once, tasks.append)
+    await guesses.propose(ROOM)
+    guesses.close()
+    (reading,) = tasks
+    await reading()
+    assert draft.unread == 3
