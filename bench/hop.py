@@ -2,8 +2,9 @@
 
 ``python -m bench.hop`` takes a minute. A *hop* is one ``PipelineForward`` of the hidden state of
 one token, [1, 1, 768] in float32, minus the time that it waits for the holder's four layers and
-spends in them. In ``bench.grpc`` there are no layers and calls follow one another at once; here, as
-in a pipeline, each call comes after a computation that has emptied the caches. The peer
+spends in them. It goes over a line (decision 0263), as in a pipeline, and as a call by itself, as
+to nodes without lines. In ``bench.grpc`` there are no layers and calls follow one another at once;
+here, as in a pipeline, each call comes after a computation that has emptied the caches. The peer
 (``bench.grpcio_holder``) has the same layers, engine and threads behind grpcio's asyncio server,
 and grpcio's blocking client.
 """
@@ -14,6 +15,7 @@ import secrets
 import statistics
 import time
 from contextlib import ExitStack
+from functools import partial
 from urllib.parse import urlsplit
 
 import grpc
@@ -24,7 +26,7 @@ from bench.grpc import CALL_S, METHOD
 from bench.grpcio_holder import COMPUTE_MS, grpcio_holder
 from bench.node_process import RunningNode, running_node
 from bench.random_model import CONFIG, THREADS, random_model
-from bench.table import BenchRow, in_turn
+from bench.table import BenchRow, in_turn, latency_row
 from meshnode.domain.addresses import GRPC_PORT_OFFSET
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.pool import ChannelPool, serve_pool
@@ -34,6 +36,8 @@ from meshnode.wire.tensors import pack_floats
 ROUNDS = 5
 HOPS = 100
 FIRST, LAST = 4, 7
+MOST_MS = 1.5
+MOST_BYTES = 64 * 1024
 
 
 def run() -> list[BenchRow]:
@@ -42,12 +46,21 @@ def run() -> list[BenchRow]:
         model = str(directory)
         holder = stack.enter_context(running_node(model, THREADS, "--layers", f"{FIRST}-{LAST}"))
         port = stack.enter_context(grpcio_holder(model, range(FIRST, LAST + 1)))
-        ours, theirs = in_turn(ROUNDS, lambda: trio.run(hop_ms, holder), lambda: peer_hop_ms(port))
-    mine, its = statistics.median(ours), statistics.median(theirs)
-    return [BenchRow("one hop between computations, vs grpcio", mine, its, its / mine, None, "ms")]
+        *ours, theirs = in_turn(
+            ROUNDS,
+            lambda: trio.run(partial(hop_ms, holder, line=True)),
+            lambda: trio.run(partial(hop_ms, holder, line=False)),
+            lambda: peer_hop_ms(port),
+        )
+    (mine, alone), its = map(statistics.median, ours), statistics.median(theirs)
+    return [
+        BenchRow("one hop between computations, vs grpcio", mine, its, its / mine, None, "ms"),
+        latency_row("the same, against its limit", ours[0], MOST_MS, "ms"),
+        BenchRow("the same by itself, vs grpcio", alone, its, its / alone, None, "ms"),
+    ]
 
 
-async def hop_ms(holder: RunningNode) -> float:
+async def hop_ms(holder: RunningNode, *, line: bool) -> float:
     """Return the median of ``HOPS`` hops, from our client to our node."""
     parts = urlsplit(holder.url)
     request, samples = _request(), []
@@ -56,7 +69,7 @@ async def hop_ms(holder: RunningNode) -> float:
         stub = await pool.stub(parts.hostname or "", (parts.port or 0) + GRPC_PORT_OFFSET)
         for _ in range(HOPS):
             began = time.perf_counter()
-            answer = await stub.PipelineForward.ask(request)
+            answer = await stub.PipelineForward.ask(request, most_bytes=MOST_BYTES, line=line)
             elapsed_ms = (time.perf_counter() - began) * 1e3
             inside = (float(answer.metadata[key]) for key in ("queue-ms", COMPUTE_MS))
             samples.append(elapsed_ms - sum(inside))

@@ -68,7 +68,7 @@ def measured() -> Costs:
         middle, end = (_steps(engine, range(a, b)) for a, b in ((4, 8), (last - 4, last)))
         del engine, model
         with running_node(str(directory), THREADS, "--layers", "4-7") as holder:
-            hop_s = trio.run(hop_ms, holder) / 1e3
+            hop_s = trio.run(partial(hop_ms, holder, line=True)) / 1e3
     layer = tuple(each / 4 for each in middle)
     head = tuple(max(0.0, b - a) for a, b in zip(middle, end, strict=True))
     print(f"ms of a layer for {ROWS} sessions: {_ms(layer)}; of the head: {_ms(head)}")

@@ -64,6 +64,7 @@ class Source:
 
 SOURCES = (
     Source("abci.proto", "abci", has_service=False),
+    Source("line.proto", "line"),
     Source("node.proto", "node"),
     Source("grpc/health/v1/health.proto", "health"),
     Source("grpc/reflection/v1/reflection.proto", "reflection"),

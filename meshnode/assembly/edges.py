@@ -63,6 +63,7 @@ from meshnode.http.site_guard import SiteGuard
 from meshnode.http.websocket import Websocket
 from meshnode.logs import recent_records
 from meshnode.model.files import PACKAGED
+from meshnode.rpc.line_server import line_service
 from meshnode.rpc.stubs import Service
 from meshnode.services.chat import ChatPrompts
 from meshnode.services.events.feed import Audience
@@ -160,7 +161,8 @@ def grpc_services(needs: EdgeDependencies) -> list[Service]:
         from meshnode.services.tracing import trace_calls
 
         trace_calls(services, needs.tracing)
-    return services
+    # Last, since it takes the operations as they are now.
+    return [*services, line_service(services[:1], needs.traffic)]
 
 
 def http_app(needs: EdgeDependencies) -> Dispatcher:

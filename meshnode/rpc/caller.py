@@ -28,13 +28,15 @@ class Caller:
     """The address of this node at which the caller reached it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exchange:
     """The caller and the answer metadata of one call."""
 
     caller: Caller
     answer: dict[str, str]
     """Metadata to send with the status."""
+    inside: int = 0
+    """Calls that are being served inside this one (``line_server``)."""
 
 
 _exchange: ContextVar[Exchange] = ContextVar("exchange")
@@ -47,7 +49,7 @@ def enter(exchange: Exchange) -> None:
 
 def caller() -> Caller:
     """The caller of the call that is being served."""
-    return _current().caller
+    return current().caller
 
 
 def answer_metadata(key: str, value: str) -> None:
@@ -55,12 +57,13 @@ def answer_metadata(key: str, value: str) -> None:
 
     Raises ValueError if the key or value is not valid metadata.
     """
-    answer = _current().answer
+    answer = current().answer
     sent_metadata({**answer, key: value})
     answer[key] = value
 
 
-def _current() -> Exchange:
+def current() -> Exchange:
+    """The call that is being served."""
     try:
         return _exchange.get()
     except LookupError:

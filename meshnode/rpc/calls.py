@@ -11,28 +11,27 @@ unexpected error is logged here, and the caller sees INTERNAL.
 from __future__ import annotations
 
 import inspect
-import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 from google.protobuf.message import Message
 from h2.exceptions import ProtocolError
 
-from meshnode.domain.errors import MeshnodeError
 from meshnode.rpc._purerpc import status
 from meshnode.rpc.caller import Caller, Exchange, enter
 from meshnode.rpc.decoding import decode
-from meshnode.rpc.errors import NOT_IMPLEMENTED, CallRefused, Code, status_of
-from meshnode.rpc.stubs import NotOffered, Operation
+from meshnode.rpc.errors import NOT_IMPLEMENTED, CallRefused, Code
+from meshnode.rpc.outcomes import outcome
+from meshnode.rpc.stubs import Operation
 
 if TYPE_CHECKING:
     from meshnode.rpc.connection import Connection
     from meshnode.rpc.limits import RpcLimits
     from meshnode.rpc.streams import MessageStream
-
-log = logging.getLogger(__name__)
 
 STOPPING = (Code.UNAVAILABLE, "the node is stopping")
 GIVES_WAY = (Code.RESOURCE_EXHAUSTED, "the node is full, and this call has waited for its caller")
@@ -133,6 +132,8 @@ class ServerCall:
         """Since when it waits for its caller; infinite while it does not."""
         if self._operation is not None and not self._operation.ends:
             return self._began
+        if self._exchange.inside:
+            return math.inf
         return self.stream.pace.behind_since
 
     def drop(self) -> None:
@@ -156,37 +157,37 @@ class ServerCall:
         enter(self._exchange)
         code = Code.CANCELLED
         try:
-            code, message = await self._guarded()
-            self._end(code, message)
+            found, message = await self._guarded()
+            if not self.stream.was_reset:
+                code = found
+                self._end(code, message)
         finally:
             if self._operation is not None:
-                name = Code.CANCELLED.name if self.stream.was_reset else code.name
-                self._connection.transport.traffic.served[self._operation.name, name] += 1
+                served = self._connection.transport.traffic.served
+                served[self._operation.name, code.name] += 1
             self.stream.close()
 
     async def _guarded(self) -> tuple[Code, str]:
-        try:
-            # Inside the ``try``, since a nursery may raise other errors besides its cancellation.
-            with self._scope:
-                if self._operation is None:
-                    return NOT_IMPLEMENTED
-                await self._serve(self._operation)
-                return Code.OK, ""
-        except NotOffered:
+        operation = self._operation
+        if operation is None:
             return NOT_IMPLEMENTED
-        except Exception as error:
-            code, message = status_of(error)
-            if not isinstance(error, MeshnodeError) and code is Code.INTERNAL:
-                name = self._operation.name if self._operation else "?"
-                log.error("operation %s failed", name, exc_info=error)
-            return code, message
-        return self._ended_early
+        found = await outcome(operation.name, partial(self._within_scope, operation))
+        cut_short = self._scope.cancelled_caught and found[0] is Code.OK
+        return self._ended_early if cut_short else found
+
+    async def _within_scope(self, operation: Operation) -> None:
+        # A nursery may raise other errors besides its cancellation, which leave the scope.
+        with self._scope:
+            await self._serve(operation)
 
     async def _serve(self, operation: Operation) -> None:
         requests = Requests(self.stream, operation.request_type, self._connection.limits)
         argument: Any = requests
         if not operation.takes_stream:
             argument = await requests.only()
+        if operation.carries:
+            await operation.handler(argument, self)
+            return
         answer = operation.handler(argument)
         # A message may be 100 MiB, so none is kept longer than it is used.
         del argument
@@ -199,6 +200,18 @@ class ServerCall:
         async with aclosing(answers) as each:  # type: ignore[type-var]
             async for answer in each:
                 await self._send(answer.SerializeToString(), more=False)
+
+    async def send_message(self, message: Message) -> None:
+        """Send one of many answers; for operations that carry calls."""
+        await self._send(message.SerializeToString(), more=False)
+
+    def hold(self, size: int) -> bool:
+        """Count bytes that the calls inside need; False if there is no room for them."""
+        return self._connection.hold(self.stream.id, size)
+
+    def release(self, size: int) -> None:
+        """Count ``size`` bytes as held no longer."""
+        self._connection.release(self.stream.id, size)
 
     async def _send(self, data: bytes, *, more: bool) -> None:
         if not self._responded:
@@ -214,8 +227,6 @@ class ServerCall:
                 self.stream.was_reset = True
 
     def _end(self, code: Code, message: str) -> None:
-        if self.stream.was_reset:
-            return
         answer, metadata = status(code, message), self._exchange.answer.items()
         grpc = self._connection.grpc
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
@@ -27,9 +27,11 @@ from meshnode.rpc.decoding import decode
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.headers import sent_timeout
 from meshnode.rpc.limits import ByteCount, RpcLimits
+from meshnode.rpc.line import LIFE_S, Line, unusable_answer
 from meshnode.rpc.metadata import NONE, sent_metadata
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.transport import Transport
+from meshnode.wire import line_pb2
 
 Takes = TypeVar("Takes", bound=Message)
 Gives = TypeVar("Gives", bound=Message)
@@ -80,6 +82,14 @@ class ClientCall(Generic[Takes, Gives]):
         """Send a message; ``last`` ends our side with it. Raises CallFailed at the deadline."""
         await self._in_time(self._open.send(request.SerializeToString(), last=last))
 
+    def fits(self, size: int) -> bool:
+        """Whether a message of about this size would be sent at once."""
+        return self._open.fits(size)
+
+    def send_at_once(self, request: Takes) -> None:
+        """Send a message that fits."""
+        self._open.send_at_once(request.SerializeToString())
+
     @property
     def answer_metadata(self) -> Mapping[str, str]:
         """The metadata that the peer has sent so far; complete once it has ended the call."""
@@ -118,7 +128,7 @@ class ClientCall(Generic[Takes, Gives]):
         data = await stream.receive()
         if data is None:
             return None
-        return await decode(self._response_type, data, _unusable_answer)
+        return await decode(self._response_type, data, unusable_answer)
 
     async def _only(self, stream: ClientStream) -> Gives:
         message = await self._next(stream)
@@ -170,9 +180,16 @@ class ClientCall(Generic[Takes, Gives]):
 class Channel:
     """A connection to a peer, and its calls. Made by :func:`open_channel`."""
 
-    def __init__(self, connection: ClientConnection, authority: str, traffic: TrafficMeter) -> None:
-        """``authority`` is the peer's ``host:port``."""
+    def __init__(
+        self,
+        connection: ClientConnection,
+        authority: str,
+        traffic: TrafficMeter,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> None:
+        """``authority`` is the peer's ``host:port``; ``spawn`` starts tasks of the connection."""
         self.connection = connection
+        self.line = Line(self, spawn)
         self.limits = connection.limits
         self._authority = authority
         self._traffic = traffic
@@ -185,7 +202,21 @@ class Channel:
     @property
     def calls(self) -> int:
         """Calls in flight."""
-        return len(self.connection.streams)
+        return len(self.connection.streams) - self.line.quiet
+
+    def line_stream(self) -> ClientCall[line_pb2.LineCall, line_pb2.LineAnswer]:
+        """A call that carries a line, not begun."""
+        return self.call(
+            "meshnode.Line",
+            "Calls",
+            request_type=line_pb2.LineCall,
+            response_type=line_pb2.LineAnswer,
+            default_s=LIFE_S,
+        )
+
+    def count_call(self) -> None:
+        """Note a call that goes over the line."""
+        self._traffic.rpc_calls += 1
 
     async def wait_ended(self) -> None:
         """Wait until no call is left and none can be made."""
@@ -274,7 +305,11 @@ async def open_channel(
             try:
                 await connection.wait_known()
                 authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-                yield Channel(connection, authority, traffic)
+
+                def spawn(work: Callable[[], Awaitable[None]]) -> None:
+                    nursery.start_soon(work)
+
+                yield Channel(connection, authority, traffic, spawn)
             except Exception as error:  # noqa: BLE001 - raised again below, outside of the nursery
                 # The nursery would wrap the error in a group; callers should see it unwrapped.
                 failure = error
@@ -284,11 +319,6 @@ async def open_channel(
         transport.close()
     if failure is not None:
         raise failure
-
-
-def _unusable_answer(_: Code, message: str) -> CallFailed:
-    # Another code would say that this node's own request was wrong.
-    return CallFailed(Code.INTERNAL, f"the peer's answer cannot be read: {message}")
 
 
 MAX_CALL_S = 30 * 24 * 3600.0

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from google.protobuf.message import Message
 
 from meshnode.rpc.limits import MAX_MESSAGE_BYTES
-from meshnode.wire import health_pb2, node_pb2, reflection_pb2, reflection_v1alpha_pb2
+from meshnode.wire import health_pb2, line_pb2, node_pb2, reflection_pb2, reflection_v1alpha_pb2
 from meshnode.wire.scan import MessageLimits
 
 KIB = 1024
@@ -37,6 +37,9 @@ GRADIENTS = MessageLimits(MAX_MESSAGE_BYTES, 8192, MIB)
 """2700 tensors with names of 300 characters."""
 PEERS = MessageLimits(MIB, 65_536, MIB)
 """256 peers that hold 200 layers each, and the contributions of as many nodes."""
+
+LINE = MessageLimits(MIB + 64 * KIB, 4096, 64 * KIB)
+"""A message of another kind, which has limits of its own, with its metadata."""
 
 _NODE_LIMITS: Mapping[type[Message], MessageLimits] = {
     node_pb2.InferenceRequest: GENERATION,
@@ -82,7 +85,9 @@ _NODE_LIMITS: Mapping[type[Message], MessageLimits] = {
     node_pb2.UpdatePeerCapacityRequest: SMALL,
     node_pb2.UpdatePeerCapacityResponse: SMALL,
 }
-_STANDARD_LIMITS: Mapping[type[Message], MessageLimits] = {
+_OTHER_LIMITS: Mapping[type[Message], MessageLimits] = {
+    line_pb2.LineCall: LINE,
+    line_pb2.LineAnswer: LINE,
     health_pb2.HealthCheckRequest: NAMED,
     health_pb2.HealthCheckResponse: NAMED,
     reflection_pb2.ServerReflectionRequest: NAMED,
@@ -90,7 +95,7 @@ _STANDARD_LIMITS: Mapping[type[Message], MessageLimits] = {
     reflection_v1alpha_pb2.ServerReflectionRequest: NAMED,
     reflection_v1alpha_pb2.ServerReflectionResponse: SMALL,
 }
-LIMITS: Mapping[type[Message], MessageLimits] = {**_NODE_LIMITS, **_STANDARD_LIMITS}
+LIMITS: Mapping[type[Message], MessageLimits] = {**_NODE_LIMITS, **_OTHER_LIMITS}
 
 
 def limits_of(kind: type[Message]) -> MessageLimits:

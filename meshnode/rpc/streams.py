@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 256 * 1024
 """Bytes to write before other tasks get a turn."""
+FITS_BYTES = 48 * 1024
+"""Beside a message: its prefix, and metadata that may be inside it (``line``)."""
 UNSENT_BYTES = 1024 * 1024
 """A writer waits while more bytes than this are pending for the kernel."""
 
@@ -258,6 +260,18 @@ class MessageStream:
             await self._send_in_pieces(prefix(message), message, last=last)
         finally:
             self._connection.release(self.id, len(message))
+
+    def fits(self, size: int) -> bool:
+        """Whether a message of about this size would be sent at once, as a whole."""
+        room = min(self._window(), BATCH_BYTES) - size - FITS_BYTES
+        return room >= 0 and self._connection.transport.pending <= UNSENT_BYTES
+
+    def send_at_once(self, message: bytes) -> None:
+        """Send a message that fits; it is never cut off."""
+        self._count(len(message), sent=True)
+        self.pace.work()
+        self._write(prefix(message) + message, last=False)
+        self._connection.transmit()
 
     async def send_body(self, body: bytes) -> None:
         """Send the body of an answer that is not gRPC, as the peer's windows allow; end our side.

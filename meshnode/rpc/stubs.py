@@ -49,13 +49,16 @@ class Operation:
     """One operation of a service, with what a server needs to run it."""
 
     name: str
-    handler: Callable[[Any], Any]
+    handler: Callable[..., Any]
     request_type: type[Message]
     response_type: type[Message]
     takes_stream: bool
     gives_stream: bool
     ends: bool = True
     """Whether a call ends by itself; a closing server waits only for such calls."""
+    carries: bool = False
+    """Whether its messages are calls and answers (``line_server``): its handler also takes the
+    ``ServerCall``, by which it answers."""
 
 
 class Service:
@@ -126,12 +129,14 @@ class UnaryUnary(_Stub, Generic[Takes, Gives]):
         *,
         metadata: Mapping[str, str] = NONE,
         most_bytes: int | None = None,
+        line: bool = False,
     ) -> Gives:
         """Make the call within the caller's deadline. Raises CallFailed.
 
-        ``metadata`` is sent with the request; an answer above ``most_bytes`` is refused.
+        ``metadata`` is sent with the request; an answer above ``most_bytes`` is refused. With
+        ``line`` a small call goes over the channel's line, once that is open.
         """
-        answer = await self.ask(request, metadata=metadata, most_bytes=most_bytes)
+        answer = await self.ask(request, metadata=metadata, most_bytes=most_bytes, line=line)
         return answer.message
 
     async def ask(
@@ -140,8 +145,15 @@ class UnaryUnary(_Stub, Generic[Takes, Gives]):
         *,
         metadata: Mapping[str, str] = NONE,
         most_bytes: int | None = None,
+        line: bool = False,
     ) -> Answer[Gives]:
         """Make the call, and return the answer's metadata too."""
+        if line and most_bytes is not None:
+            data = request.SerializeToString()
+            if self._channel.line.takes(len(data), most_bytes):
+                kind: type[Gives] = self._signature.response_type
+                answer = await self._channel.line.ask(self._name, data, metadata, kind, most_bytes)
+                return Answer(*answer)
         call: ClientCall[Takes, Gives] = self._call()
         call.first = request
         call.metadata = metadata

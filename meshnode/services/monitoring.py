@@ -46,6 +46,7 @@ KINDS: Mapping[str, str] = {
     "UnaryInference": "inference",
     "PipelineForward": "activations",
     "SwarmForward": "activations",
+    "Calls": "activations",
     "PipelineBackward": "gradients",
     "GossipGradient": "gradients",
     "GetCheckpoint": "weights",

@@ -65,6 +65,24 @@ async def test_a_reset_cancels_only_its_call() -> None:
         assert await peer.status(second) == "0"
 
 
+async def test_calls_are_counted_under_the_status_with_which_they_end() -> None:
+    probe, traffic = Probe(), TrafficMeter()
+    async with running(probe, traffic=traffic) as port:
+        with grpcio_peer(port) as peer:
+            assert (await in_thread(peer.forward)).success
+            failure = await in_thread(peer.failure, "not held")
+            assert failure.code() is grpc.StatusCode.NOT_FOUND
+        async with raw_peer(port) as raw:
+            probe.ended = trio.Event()
+            stream_id = await raw.request(body=WAIT_BODY)
+            await until(lambda: probe.running == 1, "a call waits")
+            raw.h2.reset_stream(stream_id, 8)
+            await raw.flush()
+            await until(lambda: sum(traffic.served.values()) == 3, "it has ended")
+    names = ("OK", "NOT_FOUND", "CANCELLED")
+    assert traffic.served == {("PipelineForward", name): 1 for name in names}
+
+
 async def test_a_reset_ends_a_stream_that_nobody_reads() -> None:
     probe = Probe()
     request = pb.InferenceRequest(prompt="endless").SerializeToString()

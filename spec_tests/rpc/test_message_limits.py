@@ -16,7 +16,7 @@ from meshnode.rpc.errors import CallFailed, CallRefused, Code
 from meshnode.rpc.framing import FIRST_LOOK, PREFIX, prefix
 from meshnode.rpc.message_limits import LIMITS, limits_of
 from meshnode.rpc.node_grpc import NodeServiceStub
-from meshnode.wire import health_pb2, reflection_pb2, reflection_v1alpha_pb2
+from meshnode.wire import health_pb2, line_pb2, reflection_pb2, reflection_v1alpha_pb2
 from meshnode.wire import node_pb2 as pb
 from spec_tests.rpc.scripted_service import SERVICE, Probe, grpcio_server, raw_peer, running
 
@@ -28,7 +28,7 @@ REFUSED, INVALID = str(int(Code.RESOURCE_EXHAUSTED)), str(int(Code.INVALID_ARGUM
 
 
 def test_every_message_of_every_operation_has_limits() -> None:
-    files = (pb, health_pb2, reflection_pb2, reflection_v1alpha_pb2)
+    files = (pb, health_pb2, line_pb2, reflection_pb2, reflection_v1alpha_pb2)
     used = {
         getattr(file, message.name)
         for file in files

@@ -311,7 +311,10 @@ class RemotePath:
         with trio.move_on_after(deadline_s):
             try:
                 stub = await self._pool.stub(hop.host, hop.grpc_port)
-                return await operation(stub).ask(request, metadata=metadata, most_bytes=most_bytes)
+                # Holders that take messages ahead may also take calls on a line (decision 0263).
+                return await operation(stub).ask(
+                    request, metadata=metadata, most_bytes=most_bytes, line=hop.messages > 0
+                )
             except CallFailed as error:
                 if error.code is Code.DEADLINE_EXCEEDED:
                     self._pool.distrust(hop.host, hop.grpc_port)

@@ -145,10 +145,11 @@ class _Ordering(UnaryUnary[Takes, Gives]):
         *,
         metadata: Mapping[str, str] = NONE,
         most_bytes: int | None = None,
+        line: bool = False,
     ) -> Answer[Gives]:
         """Call the operation, with the order and the credential beside the message."""
         metadata = {**metadata, **await self._extra(request, metadata.get(MODEL, ""))}
-        return await self._inner.ask(request, metadata=metadata, most_bytes=most_bytes)
+        return await self._inner.ask(request, metadata=metadata, most_bytes=most_bytes, line=line)
 
 
 def begins(position_ids: bytes) -> bool:

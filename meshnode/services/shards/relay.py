@@ -173,7 +173,10 @@ class ShardRelay:
         with trio.move_on_after(time_for_next_hop()):
             try:
                 stub = await self._pool.stub(to.host, to.grpc_port)
-                return await stub.SwarmForward(message, metadata=metadata, most_bytes=most_bytes)
+                # A flight is given only if all holders of a path know it.
+                return await stub.SwarmForward(
+                    message, metadata=metadata, most_bytes=most_bytes, line=FLIGHT in metadata
+                )
             except CallFailed as error:
                 if error.code is Code.DEADLINE_EXCEEDED:
                     self._pool.distrust(to.host, to.grpc_port)

@@ -60,7 +60,7 @@ class Deliveries:
         with trio.move_on_after(min(DELIVERY_S, left_s / 2)):
             try:
                 stub = await self._pool.stub(peer.host, peer.grpc_port)
-                taken = await stub.SwarmForward(message, most_bytes=ACK_BYTES)
+                taken = await stub.SwarmForward(message, most_bytes=ACK_BYTES, line=True)
             except CallFailed:
                 return None
             return taken.success
