@@ -37,6 +37,28 @@ def money_charged(context: Context) -> None:
     _judge_charge(context, early(context))
     if context.edition >= LONG_SINCE:
         _judge_charge(context, {"prompt": "Hello", "max_tokens": LONG})
+        _judge_repeated(context)
+
+
+def _judge_repeated(context: Context) -> None:
+    """Generate the same once more: where the first one was charged, so is the second."""
+    account, free = context.target.second, list[tuple[str, Answer, Answer]]()
+    for turn in range(TRIES + 2):
+        body: dict[str, Json] = {"prompt": "Hello once more", "max_tokens": 3 + turn}
+        first, again = (_taken(context, body, account) for _ in range(2))
+        if first is None or again is None:
+            continue
+        cost = lookup(again[0].json_object() or {}, "cost.amount")
+        if not cost or not is_number(cost[0]) or min(first[1], cost[0]) <= EXACT:
+            # Free, or not settled at once.
+            return
+        if again[1] > EXACT:
+            context.holds("NA-WALLET-046", first[0], again[0])
+            return
+        why = f"the second time the cost is {cost[0]:g}, and nothing is taken"
+        free.append((why, first[0], again[0]))
+    if len(free) >= TRIES:
+        context.fails("NA-WALLET-046", *free[-1])
 
 
 def _judge_charge(context: Context, body: dict[str, Json]) -> None:
@@ -134,6 +156,27 @@ def money_charged_to(context: Context) -> None:
         why = f"{len(instead)} different costs to the second account were taken from the first one"
         context.fails("NA-WALLET-033", why, *list(instead.values())[-1])
     compared.conclude()
+    if later:
+        _judge_streams_charged_to(context)
+
+
+def _judge_streams_charged_to(context: Context) -> None:
+    """Stream with the second account's token: what is taken is not the first account's."""
+    first, second = context.target.valid, context.target.second
+    instead: list[tuple[Answer, ...]] = []
+    for turn in range(TRIES):
+        before = still(context, first, second)
+        if before is None or before[0].document == before[1].document:
+            return
+        body: Json = {"prompt": "Hello", "max_tokens": 3 + 2 * turn, "stream": True}
+        answer = context.infer(body, credential=second)
+        after = [read_money(context, one) for one in (first, second)]
+        lost = [b.available - a.available for b, a in zip(before, after, strict=True)]
+        if not answer.ok or lost[0] <= EXACT or lost[1] > EXACT:
+            return
+        instead.append((before[0].answer, answer, after[0].answer, after[1].answer))
+    why = f"each of {TRIES} streams of the second account was paid by the first one"
+    context.fails("NA-WALLET-033", why, *instead[-1])
 
 
 @requirement("NA-WALLET-024")

@@ -247,6 +247,8 @@ LENIENT: tuple[tuple[str, Json], ...] = (
 )
 
 
+SECTIONS = (b"training", b"resources")
+NO_SECTIONS = (b"[1]", b'"many"')
 # No reader can take these for their types.
 IMPOSSIBLE = {"many", "fast"}
 
@@ -284,5 +286,30 @@ def config_patch_refused(context: Context) -> None:
                 context.judge(
                     "NA-PATCH-106", not other, f"changed: {brief(other)}", answer, after_answer
                 )
+        if context.edition >= LENIENT_SINCE:
+            _judge_sections(context, original)
     finally:
         restore(context, original)
+
+
+def _judge_sections(context: Context, original: dict[str, Json]) -> None:
+    """PATCH what is no section, and a number beyond all others, which no JSON can show again."""
+    named = flat(original)
+    bodies = [b'{"%s": %s}' % (section, value) for section in SECTIONS for value in NO_SECTIONS]
+    if "training.learning_rate" in named:
+        bodies.append(b'{"training": {"learning_rate": 1e999}}')
+    for body in bodies:
+        section = body.split(b'"')[1].decode()
+        if not any(path.startswith(f"{section}.") for path in named):
+            continue
+        answer = context.api("PATCH", "/config", credential=context.target.valid, content=body)
+        if answer.status in (*ABSENT, 401):
+            return
+        result = answer.json_object() or {}
+        refused = 400 <= answer.status < 500 or result.get("success") is False
+        after_answer, after = fetch(context, CONFIG)
+        shown = flat(after or {})
+        # Who takes it for the largest number there is, or for none, still shows a number.
+        taken = body.endswith(b"1e999}}") and is_number(shown.get("training.learning_rate"))
+        why = f"{body.decode()} was answered with {answer.status} {brief(result)}"
+        context.judge("NA-PATCH-109", refused or taken, why, answer, after_answer)

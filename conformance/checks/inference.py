@@ -119,6 +119,10 @@ def inference_parameters(context: Context) -> None:
         idents = [ACCEPTED[key] for key in body if key in ACCEPTED]
         if answer.status in (400, 422):
             idents = _blamed(context, body)
+        elif answer.status == 500 and _always_fails(context, body):
+            for blamed in _blamed(context, body):
+                context.fails(blamed, f"always status 500 to {brief(body)}", answer)
+            return
         result = result_of(context, answer, idents)
         if result is None:
             return
@@ -147,6 +151,15 @@ def inference_parameters(context: Context) -> None:
     explore(
         context, strategies.any_prompts, ask_prompt, examples=max(3, context.target.examples // 3)
     )
+
+
+def _always_fails(context: Context, body: dict[str, Json]) -> bool:
+    """Whether a body ends with 500 twice more, and its prompt alone does not."""
+    if context.edition < EVERYWHERE_SINCE:
+        return False
+    again = [context.infer(body).status for _ in range(2)]
+    plain = {key: value for key, value in body.items() if key not in ACCEPTED}
+    return again == [500, 500] and context.infer({**plain, "max_tokens": 2}).ok
 
 
 def _blamed(context: Context, body: dict[str, Json]) -> list[str]:

@@ -205,6 +205,12 @@ class ServerCall:
         """Send one of many answers; for operations that carry calls."""
         await self._send(message.SerializeToString(), more=False)
 
+    @property
+    def most_inside(self) -> int:
+        """How many calls the caller's address may have inside its lines."""
+        limits = self._connection.limits
+        return limits.of_one(limits.calls, self.ip)
+
     def hold(self, size: int) -> bool:
         """Count bytes that the calls inside need; False if there is no room for them."""
         return self._connection.hold(self.stream.id, size)

@@ -4,12 +4,15 @@ Terms: a *line* is a call whose messages are calls and answers; the calls *insid
 of the other services, and each is served by a task of its own, as if it had come by itself.
 
 Invariants: a number is answered once, or never if its call was abandoned; what is held for the
-calls inside is counted for the line; a line with calls inside is not idle.
+calls inside is counted for the line; a line with calls inside is not idle; no address has more
+calls inside its lines than it may have calls. What is refused is answered before the next call is
+read, so that a peer that reads no answers is not read either.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -40,8 +43,10 @@ def line_service(services: Iterable[Service], traffic: TrafficMeter) -> Service:
         if not (operation.takes_stream or operation.gives_stream)
     }
 
+    inside = Counter[str]()
+
     async def serve(calls: AsyncIterator[pb.LineCall], line: ServerCall) -> None:
-        await _Line(unary, traffic, line).run(calls)
+        await _Line(unary, traffic, inside, line).run(calls)
 
     service = LineServicer().service
     calls = service.operations["Calls"]
@@ -53,32 +58,65 @@ class _Line:
     """One line, while it is open."""
 
     def __init__(
-        self, operations: Mapping[str, Operation], traffic: TrafficMeter, line: ServerCall
+        self,
+        operations: Mapping[str, Operation],
+        traffic: TrafficMeter,
+        inside: Counter[str],
+        line: ServerCall,
     ) -> None:
         self._operations = operations
         self._traffic = traffic
+        self._inside = inside
+        """Calls inside all lines, by the address of the caller."""
         self._line = line
         self._outer = current()
         self._scopes: dict[int, trio.CancelScope] = {}
         """Of the calls inside, by number."""
         self._answering = trio.Lock()
+        self._refused: CallRefused | None = None
+        """Why the line ends, if its caller has not ended it."""
+        self._ending = trio.CancelScope()
+        """Of all calls inside."""
 
     async def run(self, calls: AsyncIterator[pb.LineCall]) -> None:
         """Serve until the peer ends the line, and all calls inside have ended."""
         await self._line.send_message(pb.LineAnswer())
-        refused: CallRefused | None = None
         async with trio.open_nursery() as nursery:
+            self._ending = nursery.cancel_scope
             try:
                 async for call in calls:
                     if not call.operation:
                         self._abandon(call.number)
                     elif call.number not in self._scopes:
-                        nursery.start_soon(self._serve, call, self._admit(call))
+                        await self._begin(nursery, call)
             except CallRefused as error:
                 # The calls inside still end, for instance when the node stops.
-                refused = error
-        if refused is not None:
-            raise refused
+                self._refused = error
+        if self._refused is not None:
+            raise self._refused
+
+    async def _begin(self, nursery: trio.Nursery, call: pb.LineCall) -> None:
+        operation = self._operations.get(call.operation)
+        if operation is None:
+            await self._refuse(call, *NOT_IMPLEMENTED)
+            return
+        scope = self._admit(call)
+        if scope is None:
+            await self._refuse(call, Code.RESOURCE_EXHAUSTED, "too much at once on this line")
+            return
+        nursery.start_soon(self._serve, call, operation, scope)
+
+    async def _refuse(self, call: pb.LineCall, code: Code, message: str) -> None:
+        await self._send(pb.LineAnswer(number=call.number, code=code, message=message))
+
+    async def _send(self, answer: pb.LineAnswer) -> None:
+        async with self._answering:
+            try:
+                await self._line.send_message(answer)
+            except CallRefused as error:
+                # The peer takes no answers, so none has to be computed.
+                self._refused = error
+                self._ending.cancel()
 
     def _abandon(self, number: int) -> None:
         scope = self._scopes.get(number)
@@ -87,9 +125,11 @@ class _Line:
 
     def _admit(self, call: pb.LineCall) -> trio.CancelScope | None:
         """Count a call; its scope, or None if there are too many, or too many bytes."""
-        size = len(call.request)
-        if len(self._scopes) >= CALLS or size > REQUEST_BYTES or not self._line.hold(size):
+        size, ip = len(call.request), self._line.ip
+        full = len(self._scopes) >= CALLS or self._inside[ip] >= self._line.most_inside
+        if full or size > REQUEST_BYTES or not self._line.hold(size):
             return None
+        self._inside[ip] += 1
         self._outer.inside += 1
         self._traffic.rpc_calls += 1
         seconds = call.timeout_s if call.timeout_s > 0 else math.inf
@@ -97,27 +137,24 @@ class _Line:
         self._scopes[call.number] = scope
         return scope
 
-    async def _serve(self, call: pb.LineCall, scope: trio.CancelScope | None) -> None:
+    async def _serve(
+        self, call: pb.LineCall, operation: Operation, scope: trio.CancelScope
+    ) -> None:
         answer = pb.LineAnswer(number=call.number)
-        if scope is None:
-            answer.code, answer.message = Code.RESOURCE_EXHAUSTED, "too much at once on this line"
-        elif (operation := self._operations.get(call.operation)) is None:
-            answer.code, answer.message = NOT_IMPLEMENTED
+        try:
+            code = await self._fill(answer, call, operation, scope)
+        finally:
             self._left(call)
-        else:
-            try:
-                code = await self._fill(answer, call, operation, scope)
-            finally:
-                self._left(call)
-            self._traffic.served[operation.name, code.name] += 1
-            if code is Code.CANCELLED:
-                return
-        async with self._answering:
-            await self._line.send_message(answer)
+        self._traffic.served[operation.name, code.name] += 1
+        if code is not Code.CANCELLED:
+            await self._send(answer)
 
     def _left(self, call: pb.LineCall) -> None:
         del self._scopes[call.number]
         self._outer.inside -= 1
+        self._inside[self._line.ip] -= 1
+        if not self._inside[self._line.ip]:
+            del self._inside[self._line.ip]
         self._line.release(len(call.request))
 
     async def _fill(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 import trio
+from h2.exceptions import FlowControlError, StreamClosedError
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc import line
 from meshnode.rpc.caller import answer_metadata, caller
 from meshnode.rpc.channel import Channel, open_channel
 from meshnode.rpc.errors import CallFailed, Code
+from meshnode.rpc.framing import prefix
 from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.line import ANSWER_BYTES, CALLS, REQUEST_BYTES
 from meshnode.rpc.line_grpc import LineStub
@@ -29,6 +31,7 @@ from spec_tests.rpc.scripted_service import (
     LONG_S,
     Probe,
     grpcio_server,
+    raw_peer,
     running,
     until,
 )
@@ -330,6 +333,53 @@ async def test_numbers_that_are_in_use_or_unknown_change_nothing() -> None:
         answers = [answer async for answer in call]
         assert sorted(answer.number for answer in answers) == list(range(1, CALLS + 1))
         assert {answer.code for answer in answers} == {0}
+
+
+async def test_an_address_has_no_more_calls_on_lines_than_without() -> None:
+    probe, most = Probe(), 5
+    async with node(probe, limits=RpcLimits(calls=most)) as channel:
+        stub = LineStub(channel)
+        async with stub.Calls() as one, stub.Calls() as other:
+            for call in (one, other):
+                assert await call.receive() == line_pb2.LineAnswer()
+            for number in range(1, 4):
+                await one.send(line_call(number, "wait"))
+                await other.send(line_call(number, "wait"))
+            await until(lambda: probe.running == most, "as many as allowed are served")
+            refused = await other.receive()
+            assert refused is not None
+            assert (refused.number, refused.code) == (3, Code.RESOURCE_EXHAUSTED)
+            probe.release.set()
+            for call, count in ((one, 3), (other, 2)):
+                answers = [await call.receive() for _ in range(count)]
+                assert {answer.code for answer in answers if answer is not None} == {0}
+
+
+async def test_a_peer_that_takes_no_answers_is_not_read_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probe = Probe()
+    limits = RpcLimits(stall_s=0.5, stream_window=64 * 1024)
+    lines = SimpleNamespace(service=line_service([probe.service], TrafficMeter()))
+    async with running(probe, lines, limits=limits) as port, raw_peer(port) as peer:
+        # Its windows stay closed once they are full.
+        monkeypatch.setattr(peer.h2, "acknowledge_received_data", lambda size, stream: None)
+        path = {":path": "/meshnode.Line/Calls"}
+        stream_id = await peer.request(body=b"", end=False, **path)
+        request = pb.PipelineForwardRequest(hidden_states=bytes(10_000)).SerializeToString()
+        sent = 0
+        # The line ends, or its window stays closed, while the peer still sends.
+        with suppress(StreamClosedError, FlowControlError):
+            for number in range(1, 2000):
+                message = line_call(number, request=request).SerializeToString()
+                peer.h2.send_data(stream_id, prefix(message) + message)
+                await peer.flush()
+                await trio.sleep(0.01)
+                sent = number
+        # It reads no more than its window and what has room; then the line ends.
+        assert sent < 1000
+        assert probe.most_running <= CALLS
+        assert await peer.status(stream_id) == str(int(Code.DEADLINE_EXCEEDED))
 
 
 async def test_a_line_that_cannot_be_read_ends() -> None:

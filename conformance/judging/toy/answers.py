@@ -1,6 +1,7 @@
 """Requests and answers of the toy before they are encoded, and the hooks that change them."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -38,12 +39,15 @@ class Asked:
 
 
 def read_json(body: bytes) -> Any:
-    """Parse a body. Raises ValueError, also for NaN and Infinity."""
+    """Parse a body. Raises ValueError, also for NaN and what is infinite."""
 
     def refuse(name: str) -> Any:
         raise ValueError(name)
 
-    return json.loads(body, parse_constant=refuse)
+    def finite(number: str) -> float:
+        return float(number) if math.isfinite(float(number)) else refuse(number)
+
+    return json.loads(body, parse_constant=refuse, parse_float=finite)
 
 
 def data_of(event: Any) -> str:

@@ -1,0 +1,77 @@
+"""Mutants of rules that are broken for odd values, for streams or the second time.
+
+A second list of faults for the first stranger's node has shown them; see `followed.py`.
+"""
+
+import json
+
+from conformance.judging.hooks import CONFIG, INFERENCE, Http
+from conformance.judging.mutants.followed_situations import WALLET, served
+from conformance.judging.toy.answers import Asked, Response, error
+
+COLD = 0.05
+# What the toy takes for a generation, or less.
+COST = 0.001
+
+
+def cold_fails(asked: Asked, response: Response) -> None:
+    """Fail at temperatures near to zero."""
+    body = asked.body if isinstance(asked.body, dict) else {}
+    temperature = body.get("temperature")
+    if asked.path == INFERENCE and isinstance(temperature, float) and 0 < temperature < COLD:
+        failed = error(500, "INTERNAL_ERROR", "overflow")
+        response.__dict__.update(failed.__dict__)
+
+
+def no_section(asked: Asked, response: Response) -> None:
+    """Take a list for a section of the configuration, and change nothing."""
+    listed = asked.path == CONFIG and isinstance((asked.body or {}).get("training"), list)
+    told = {"success": True, "updated": [], "restart_required": False}
+    served(400, response, asked.method == "PATCH" and listed, told)
+
+
+class StreamsOfOthers:
+    """A node where the account that was seen first pays for all streams."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+        self.charged = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up what streams cost, and show so much less."""
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            self.first = self.first or asked.authorization
+            if asked.authorization == self.first:
+                for key in ("available", "total"):
+                    response.json["balances"][key] -= self.charged
+        if asked.path == INFERENCE and response.events is not None:
+            self.charged += COST
+
+
+class RepeatsFree:
+    """A node that takes nothing for what it has generated before."""
+
+    def __init__(self) -> None:
+        self.seen = set[str]()
+        self.given: dict[str | None, float] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Give the cost of a repetition back, and show so much more."""
+        account = asked.authorization
+        if asked.path == INFERENCE and response.status == 200 and response.json is not None:
+            body = json.dumps(asked.body, sort_keys=True)
+            if body in self.seen:
+                cost = response.json["cost"]["amount"]
+                self.given[account] = self.given.get(account, 0.0) + cost
+            self.seen.add(body)
+        if asked.path == f"{WALLET}/balance" and response.status == 200:
+            for key in ("available", "total"):
+                response.json["balances"][key] += self.given.get(account, 0.0)
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NA-INF-006", cold_fails),
+    ("NA-PATCH-109", no_section),
+    ("NA-WALLET-033", StreamsOfOthers()),
+    ("NA-WALLET-046", RepeatsFree()),
+]
