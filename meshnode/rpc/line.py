@@ -14,6 +14,8 @@ open       no call for IDLE_S                          closed
 any        the stream or the connection ends           closed; its calls fail
 =========  ==========================================  ==========================
 
+One that ended with a failure is not opened again for ``AGAIN_S``.
+
 Invariants: only calls whose messages are small, and fit what the peer reads now, go over it, so
 none is cut off in the middle; each has a deadline, which the peer is told; a call that is left
 before its answer is abandoned at the peer.
@@ -43,6 +45,7 @@ CALLS = 64
 """The most calls on a line at a time."""
 IDLE_S = 30.0
 """Less than the pause after which a server ends a stream."""
+AGAIN_S = 10.0
 LIFE_S = 24 * 3600.0
 """The deadline of a line. One that is older than half of it takes no more calls."""
 
@@ -55,7 +58,7 @@ class _Waiting:
 
     came: trio.Event = field(default_factory=trio.Event)
     answer: pb.LineAnswer | None = None
-    failure: CallFailed | None = None
+    failure: tuple[Code, str] | None = None
 
 
 class LineStream(Protocol):
@@ -113,7 +116,7 @@ class Line:
         self._waiting: dict[int, _Waiting] = {}
         self._last = 0
         """The number of the latest call."""
-        self._old_at = 0.0
+        self._old_at = self._again_at = -math.inf
 
     @property
     def quiet(self) -> bool:
@@ -129,7 +132,8 @@ class Line:
             return False
         call = self._call
         if call is None:
-            if not (self._begun or self._refused):
+            again = trio.current_time() >= self._again_at
+            if again and not (self._begun or self._refused):
                 self._begun = True
                 self._spawn(self._run)
             return False
@@ -180,19 +184,20 @@ class Line:
             if not self._waiting:
                 self._idle.deadline = trio.current_time() + IDLE_S
         if waiting.failure is not None:
-            raise waiting.failure
+            raise CallFailed(*waiting.failure)
         if waiting.answer is None:
             raise CallFailed(Code.DEADLINE_EXCEEDED, "the peer did not answer in time")
         return await _read(waiting.answer, response_type, most_bytes)
 
     async def _run(self) -> None:
-        failure = CallFailed(Code.UNAVAILABLE, "the line has ended")
+        failure = (Code.UNAVAILABLE, "the line has ended")
         self._idle = trio.CancelScope()
         try:
             with self._idle:
                 await self._hold()
         except CallFailed as error:
-            failure = CallFailed(error.code, error.message)
+            failure = (error.code, error.message)
+            self._again_at = trio.current_time() + AGAIN_S
             self._refused = error.code is Code.UNIMPLEMENTED
         finally:
             self._call, self._begun = None, False

@@ -264,6 +264,22 @@ async def test_a_node_that_stops_ends_what_is_on_the_line() -> None:
             await channel.wait_ended()
 
 
+async def test_a_line_that_failed_is_not_tried_at_once() -> None:
+    async with (
+        node(Probe(), limits=RpcLimits(calls=1)) as channel,
+        LineStub(channel).Calls() as busy,
+    ):
+        assert await busy.receive() == line_pb2.LineAnswer()
+        await busy.send(line_call(1, "wait"))
+        assert not channel.line.takes(0, SMALL)
+        await until(lambda: streams(channel) == 2, "it tries to open a line")
+        await until(lambda: len(channel.connection.streams) == 1, "the node is full")
+        for _ in range(3):
+            assert not channel.line.takes(0, SMALL)
+            await trio.sleep(0.01)
+        assert streams(channel) == 2
+
+
 async def test_a_line_with_calls_is_not_idle() -> None:
     """Idle calls give way on a full server, and one that serves others is not idle."""
     probe = Probe()

@@ -8,6 +8,7 @@ Invariant: guesses change no token, only the time at which it comes.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from meshnode.domain.speculation import (
 
 if TYPE_CHECKING:
     from meshnode.model.draft import DraftSession
+
+log = logging.getLogger(__name__)
 
 BLOCK = 8
 """Proposals that are sent as one message, so that the next ones are made while it is on its way."""
@@ -186,6 +189,12 @@ class Guesses:
 
     async def _read(self, draft: DraftSession) -> None:
         """Let the draft read the text, piece by piece, while it goes on without guesses."""
-        while draft.behind(self._text) and not self._closed:
-            await self._compute(partial(draft.read, list(self._text)))
-        self._reading = False
+        try:
+            while draft.behind(self._text) and not self._closed:
+                await self._compute(partial(draft.read, list(self._text)))
+        except (RuntimeError, MemoryError) as error:
+            # What torch raises without memory. The text goes on without this draft.
+            log.warning("the draft cannot read a text: %s", error)
+            draft.close()
+        finally:
+            self._reading = False

@@ -26,12 +26,16 @@ class AlwaysRight:
     def behind(self, text: Sequence[int]) -> bool:
         return self.unread > 0
 
+    out_of_memory = closed = False
+
     def read(self, text: Sequence[int]) -> list[int]:
+        if self.out_of_memory:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         self.unread -= 1
         return []
 
     def close(self) -> None:
-        """Nothing is kept."""
+        self.closed = True
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         return [text[-1] + 1 + number for number in range(count)]
@@ -112,3 +116,15 @@ async def test_a_text_that_has_ended_is_read_no_further() -> None:
     (reading,) = tasks
     await reading()
     assert draft.unread == 3
+
+
+async def test_a_draft_that_fails_to_read_is_given_up() -> None:
+    shared = SharedFigures()
+    shared.costs.measured(1, ONE_MS)
+    draft, tasks = AlwaysRight(), list[Callable[[], Awaitable[None]]]()
+    draft.unread, draft.out_of_memory = 3, True
+    guesses = Guesses(shared, [1000], cast(DraftSession, draft), at_once, tasks.append)
+    await guesses.propose(ROOM)
+    (reading,) = tasks
+    await reading()
+    assert draft.closed
