@@ -73,6 +73,8 @@ def network(
 ) -> Iterator[tuple[Host, tuple[str, str]]]:
     """Two drivers with these settings, and their holders; the host and URLs of both drivers.
 
+    All keep their weights in the format ``dtype``.
+
     By default the first one guesses and the second one does not.
     """
     kept = {"MESHNODE_DTYPE": dtype}

@@ -23,11 +23,11 @@ from h2.exceptions import ProtocolError
 
 from meshnode.domain.metering import TrafficMeter
 from meshnode.rpc.client import CANCEL, ClientConnection, ClientStream
-from meshnode.rpc.decoding import decode
+from meshnode.rpc.decoding import decode, unusable_answer
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.headers import sent_timeout
 from meshnode.rpc.limits import ByteCount, RpcLimits
-from meshnode.rpc.line import LIFE_S, Line, unusable_answer
+from meshnode.rpc.line import LIFE_S, Line
 from meshnode.rpc.metadata import NONE, sent_metadata
 from meshnode.rpc.peer_log import PeerLog
 from meshnode.rpc.transport import Transport

@@ -16,7 +16,7 @@ from typing import TypeVar
 import trio
 from google.protobuf.message import DecodeError, Message
 
-from meshnode.rpc.errors import Code, RpcError
+from meshnode.rpc.errors import CallFailed, Code, RpcError
 from meshnode.rpc.message_limits import limits_of
 from meshnode.turns import counted
 from meshnode.wire.scan import Malformed, TooMany, scan
@@ -49,6 +49,14 @@ async def decode(kind: type[M], data: bytearray, error: Callable[[Code, str], Rp
     except (Malformed, DecodeError):
         text = f"the message is not {kind.DESCRIPTOR.name}"
         raise error(Code.INVALID_ARGUMENT, text) from None
+
+
+def unusable_answer(_: Code, message: str) -> CallFailed:
+    """The failure of a call whose answer cannot be read.
+
+    Another code would say that this node's own request was wrong.
+    """
+    return CallFailed(Code.INTERNAL, f"the peer's answer cannot be read: {message}")
 
 
 def _parse(kind: type[M], data: bytearray) -> M:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import trio
 from google.protobuf.message import Message
 
-from meshnode.rpc.decoding import decode
+from meshnode.rpc.decoding import decode, unusable_answer
 from meshnode.rpc.errors import CallFailed, Code
 from meshnode.rpc.metadata import received_metadata, sent_metadata
 from meshnode.wire import line_pb2 as pb
@@ -237,11 +237,3 @@ async def _read(
         raise CallFailed(Code.RESOURCE_EXHAUSTED, text)
     message = await decode(response_type, bytearray(answer.response), unusable_answer)
     return message, received_metadata(answer.metadata.items())
-
-
-def unusable_answer(_: Code, message: str) -> CallFailed:
-    """The failure of a call whose answer cannot be read.
-
-    Another code would say that this node's own request was wrong.
-    """
-    return CallFailed(Code.INTERNAL, f"the peer's answer cannot be read: {message}")

@@ -80,7 +80,7 @@ class Guesses:
         tokens: Sequence[int],
         draft: DraftSession | None,
         compute: Compute,
-        spawn: Spawn = lambda work: None,
+        spawn: Spawn,
     ) -> None:
         """``tokens`` are the prompt's, and those generated before; ``compute`` runs the draft.
 

@@ -45,11 +45,16 @@ async def at_once(compute: Callable[[], list[int]]) -> list[int]:
     return compute()
 
 
+def never(work: Callable[[], Awaitable[None]]) -> None:
+    raise AssertionError("there is nothing to read")
+
+
 async def passes_until_guessed(shared: SharedFigures, most: int) -> int:
     """Generate short texts, and count passes until one has guesses."""
     passes = 0
     while passes < most:
-        guesses = Guesses(shared, [1000 * passes], cast(DraftSession, AlwaysRight()), at_once)
+        draft = cast(DraftSession, AlwaysRight())
+        guesses = Guesses(shared, [1000 * passes], draft, at_once, never)
         for token in range(LENGTH):
             passes += 1
             if await guesses.propose(ROOM):
