@@ -9,7 +9,7 @@ from meshnode.model.kernels.fused import PackedEmbedding, PackedMatrix, packed
 from meshnode.model.kernels.library import Library
 from meshnode.model.kernels.rows import TensorRows
 
-SHAPES = [(7, 24), (16, 32), (50, 100), (96, 600)]
+SHAPES = [(7, 24), (16, 32), (50, 100), (40, 512), (96, 600)]
 ROWS = 29
 
 

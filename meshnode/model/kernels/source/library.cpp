@@ -76,14 +76,18 @@ void for_rows(Threads& threads, int rows, const Each& each) {
 // the first cache.
 int64_t spaced(int width) { return width % 512 == 0 ? width + PANEL : width; }
 
+// The same for bytes of quants.
+int64_t spaced_quants(int groups) { return groups % 16 == 0 ? (groups + 2) * GROUP : groups * GROUP; }
+
 // The rows as the matrix reads them, normalised first if there is a norm.
 Rows prepare(Engine& engine, const Matrix& m, const float* x, int64_t stride, int rows, const float* norm, float eps) {
     Scratch& s = engine.scratch;
     const int width = m.inputs, groups = m.groups();
     const int64_t apart = spaced(width);
     if (norm) s.normed.resize(size_t(rows) * size_t(apart));
+    const int64_t quants_apart = spaced_quants(groups);
     if (m.integers()) {
-        s.quants.resize(size_t(rows) * size_t(groups) * GROUP);
+        s.quants.resize(size_t(rows) * size_t(quants_apart));
         s.scales.resize(size_t(rows) * size_t(groups));
         s.totals.resize(size_t(rows) * size_t(groups));
     }
@@ -96,12 +100,13 @@ Rows prepare(Engine& engine, const Matrix& m, const float* x, int64_t stride, in
                 from = s.normed.data() + row * apart;
             }
             if (m.integers()) {
-                quantise_row(from, width, s.quants.data() + block * GROUP, s.scales.data() + block,
+                quantise_row(from, width, s.quants.data() + row * quants_apart, s.scales.data() + block,
                              s.totals.data() + block);
             }
         });
     }
-    return {norm ? s.normed.data() : x, norm ? apart : stride, s.quants.data(), s.scales.data(), s.totals.data()};
+    return {norm ? s.normed.data() : x, norm ? apart : stride, s.quants.data(), quants_apart, s.scales.data(),
+            s.totals.data()};
 }
 
 constexpr int ROW_BLOCK = 96;
