@@ -59,6 +59,8 @@ class _Link:
         self.address = address
         self.settled = trio.Event()
         self.channel: Channel | None = None
+        self.stub: NodeServiceStub | None = None
+        """The operations over the channel; one object, since a pass calls one each millisecond."""
         self.failure = f"cannot connect to {address[0]}:{address[1]}"
         self.used_at = now
         self.scope = trio.CancelScope()
@@ -108,7 +110,7 @@ class ChannelPool:
         return len(self._all)
 
     async def stub(self, host: str, grpc_port: int) -> NodeServiceStub:
-        """A connected stub for the node at an address.
+        """A connected stub for the node at an address, which other callers use, too.
 
         Waits for a connection at most CONNECT_S, within the caller's deadline. Raises CallFailed:
         UNAVAILABLE when nobody answers, RESOURCE_EXHAUSTED when too many connections are in use.
@@ -119,9 +121,9 @@ class ChannelPool:
             link = self._open(address)
         link.used_at = trio.current_time()
         await link.settled.wait()
-        if link.channel is None or not link.channel.usable:
+        if link.stub is None or not link.usable:
             raise CallFailed(Code.UNAVAILABLE, link.failure)
-        return NodeServiceStub(link.channel)
+        return link.stub
 
     def distrust(self, host: str, grpc_port: int) -> None:
         """Drop a connection on which a call got no answer in time; the next call opens another.
@@ -185,7 +187,7 @@ class ChannelPool:
             source=self._source(host),
         ) as channel:
             link.scope.deadline = float("inf")
-            link.channel = channel
+            link.channel, link.stub = channel, NodeServiceStub(channel)
             # The idle time starts now, since the waiters have had no chance to call yet.
             link.used_at = trio.current_time()
             link.failure = "connection lost"

@@ -12,6 +12,7 @@ import copy
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 from google.protobuf.message import Message
 
@@ -19,6 +20,7 @@ from meshnode.domain.errors import Unavailable
 from meshnode.domain.peer_session import Credentials
 from meshnode.domain.proofs.statements import MAX_REQUEST_ID, WorkOrder, sign_order, tensor_hash
 from meshnode.rpc.metadata import MAX_VALUE_CHARS, NONE
+from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.rpc.stubs import Answer, UnaryUnary
 from meshnode.services.shards.decoding import CREDENTIAL, MODEL, ORDER
 from meshnode.services.shards.messages import off_loop
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from meshnode.domain.identity import NodeKey
     from meshnode.domain.peers import Peer
-    from meshnode.rpc.node_grpc import NodeServiceStub
     from meshnode.services.stub_pool import StubPool
 
 Takes = TypeVar("Takes", bound=Message)
@@ -58,10 +59,17 @@ class OrderingPool:
         self._chain_id = chain_id
         self._peers = peers
         self._credentials = Credentials(key, time.time)
+        self._ordering = WeakKeyDictionary[NodeServiceStub, NodeServiceStub]()
 
     async def stub(self, host: str, grpc_port: int) -> NodeServiceStub:
         """A stub of the pool; its forward calls that begin a session carry an order."""
-        stub = copy.copy(await self._pool.stub(host, grpc_port))
+        plain = await self._pool.stub(host, grpc_port)
+        if plain not in self._ordering:
+            self._ordering[plain] = self._with_orders(plain, host, grpc_port)
+        return self._ordering[plain]
+
+    def _with_orders(self, plain: NodeServiceStub, host: str, grpc_port: int) -> NodeServiceStub:
+        stub = copy.copy(plain)
 
         def holder() -> str:
             at = (p.node_id for p in self._peers() if (p.host, p.grpc_port) == (host, grpc_port))
