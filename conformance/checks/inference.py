@@ -66,7 +66,10 @@ def result_of(context: Context, answer: Answer, idents: list[str]) -> dict[str, 
 
 @requirement(ROUTE, *resource_ids("inference"), "NA-INF-001", "NA-INF-004", "NA-INF-017")
 def inference_result(context: Context) -> None:
-    """POST /inference with only a prompt, and judge the defaults and every field."""
+    """POST /inference with only a prompt, and judge the defaults and every field.
+
+    In later editions, with a prompt and a stop sequence, too: the default length is the same.
+    """
     answer = served(lambda: context.infer({"prompt": "Hello"}))
     if answer.status in ABSENT:
         context.fails(ROUTE, f"the route does not exist: status {answer.status}", answer)
@@ -100,6 +103,9 @@ def inference_result(context: Context) -> None:
             f"tokens_generated is {generated} without max_tokens",
             answer,
         )
+    if context.edition >= ACROSS_SINCE:
+        # What is generated without max_tokens is judged in every answer.
+        context.infer({"prompt": "Hello", "stop": [UNLIKELY]})
 
 
 _PARAMETER_IDS = (
@@ -177,6 +183,8 @@ def _blamed(context: Context, body: dict[str, Json]) -> list[str]:
 
 # Editions before looked for fewer pieces of the text.
 ACROSS_SINCE = 4
+# With which no text ends.
+UNLIKELY = "\u2603\u2603\u2603"
 # Editions before did not ask whether NaN is refused.
 NEARLY_SINCE = 4
 _REFUSED_IDS = ("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029",

@@ -17,6 +17,8 @@ from conformance.strictjson import Json, brief, is_int
 # As long as the whole of what is compared; every node with pages has some of this length.
 WHOLE = 8
 TRIES = 3
+# Limits that a list of some dozens of proofs reaches at one of them.
+RISING = (15, 20, 25, 30, 40, 50)
 # The first edition that compares the totals of the first page and the last, pages with one that is
 # cut short, and proofs with those that come without a limit.
 LATER_SINCE = 4
@@ -92,6 +94,7 @@ def pages_whole(context: Context) -> None:
         _compare(context, "NA-QUERY-009", PROOFS, "proofs", limit, None)
     if context.edition >= LATER_SINCE:
         _judge_beginning(context)
+        _judge_rising(context)
     _judge_total(context)
     _judge_default(context)
 
@@ -111,6 +114,21 @@ def _judge_beginning(context: Context) -> None:
             why = f"{why} {brief(before.entries)}"
             context.judge("NA-QUERY-009", held, why, before.answer, page.answer)
             return
+
+
+def _judge_rising(context: Context) -> None:
+    """Read more and more proofs: a page with a larger limit is not shorter than one before it."""
+    for _ in range(TRIES):
+        pages = [_page(context, PROOFS, "proofs", limit=limit) for limit in RISING]
+        found = [page for page in pages if page is not None]
+        if len(found) < len(RISING):
+            return
+        lengths = [len(page.entries) for page in found]
+        if lengths == sorted(lengths):
+            context.holds("NA-QUERY-009", *(page.answer for page in found))
+            return
+    why = f"limits of {brief(RISING)} have so many proofs: {lengths}"
+    context.fails("NA-QUERY-009", why, *(page.answer for page in found))
 
 
 def _judge_total(context: Context) -> None:

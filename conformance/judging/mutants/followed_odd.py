@@ -12,6 +12,8 @@ from conformance.judging.toy.answers import Asked, Response, error
 COLD = 0.05
 # What the toy takes for a generation, or less.
 COST = 0.001
+# Above the default, and a limit that not all pages of the suite have.
+MANY, FAR = 150, "limit=30"
 
 
 def cold_fails(asked: Asked, response: Response) -> None:
@@ -28,6 +30,22 @@ def no_section(asked: Asked, response: Response) -> None:
     listed = asked.path == CONFIG and isinstance((asked.body or {}).get("training"), list)
     told = {"success": True, "updated": [], "restart_required": False}
     served(400, response, asked.method == "PATCH" and listed, told)
+
+
+def longer_with_stop(asked: Asked, response: Response) -> None:
+    """Generate more than by default where a stop sequence and no length is given."""
+    body = asked.body if isinstance(asked.body, dict) else {}
+    made = asked.path == INFERENCE and "tokens_generated" in (response.json or {})
+    if made and body.get("stop") and "max_tokens" not in body:
+        usage = response.json["usage"]
+        response.json["tokens_generated"] = usage["completion_tokens"] = MANY
+        usage["total_tokens"] = usage["prompt_tokens"] + MANY
+
+
+def fewer_at_thirty(asked: Asked, response: Response) -> None:
+    """Give a page of proofs with one limit the length of a shorter one."""
+    if asked.path == "/api/v1/proofs" and FAR in asked.query and response.json is not None:
+        del response.json["proofs"][1:]
 
 
 class StreamsOfOthers:
@@ -72,6 +90,8 @@ class RepeatsFree:
 HTTP: list[tuple[str, Http]] = [
     ("NA-INF-006", cold_fails),
     ("NA-PATCH-109", no_section),
+    ("NA-INF-004", longer_with_stop),
+    ("NA-QUERY-009", fewer_at_thirty),
     ("NA-WALLET-033", StreamsOfOthers()),
     ("NA-WALLET-046", RepeatsFree()),
 ]
