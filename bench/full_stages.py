@@ -13,7 +13,9 @@ token until the first of them ends. Beside a load on the machine a step takes lo
 is too high; tokens for each second of processor time, which are printed too, are right even then.
 
 With fewer cores than nodes only the processor time says something. The busiest stage should
-compute for 0.85 of the time, and two nodes reach 0.9 of the rate of one.
+compute for 0.85 of the time, and two nodes reach 0.9 of the rate of one. Tokens for each second in
+which a core computes for the engine say what of that the smaller steps of a pipeline allow, whose
+streams go in groups by turns, if nothing else cost anything.
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ class Sample:
     """Of each node, the part of the time in which it computed."""
     per_cpu_s: float
     """Tokens for each second of processor time of all nodes."""
+    per_computing_s: float
+    """Tokens for each second in which a core of a node computes for its engine."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class Stages:
     """The nodes of a path, the driver first."""
 
     nodes: tuple[RunningNode, ...]
+    threads: int = 1
+    """With which each computes."""
 
     def computing_s(self) -> list[float]:
         """The seconds in which each has computed."""
@@ -149,7 +155,8 @@ async def sample(where: Stages, streams: int) -> Sample:
     elapsed = stopped - began
     tokens = sum(began < at <= stopped for some in times for at in some)
     shares = tuple((b - a) / elapsed for a, b in zip(computed, after, strict=True))
-    return Sample(tokens / elapsed, shares, tokens / (cpu_after - cpu_s))
+    computing_s = sum(shares) * elapsed * where.threads
+    return Sample(tokens / elapsed, shares, tokens / (cpu_after - cpu_s), tokens / computing_s)
 
 
 async def texts(where: Stages, streams: int) -> list[str]:
@@ -180,7 +187,7 @@ def run(
         for count in nodes:
             with ExitStack() as stack:
                 whole = running_node(held[0], THREADS, *held[1:], **PLACES)
-                one = Stages((stack.enter_context(whole),))
+                one = Stages((stack.enter_context(whole),), THREADS)
                 ours, plain = stack.enter_context(stages(held, layers[count]))
                 for streams in counts:
                     name = f"{model}, {dtype}: {count} nodes, {streams} streams"
@@ -201,6 +208,7 @@ def _compare(name: str, streams: int, one: Stages, ours: Stages, plain: Stages) 
     busiest = [statistics.median(max(each.shares) for each in some) for some in (mine, theirs)]
     rate = [statistics.median(each.rate for each in some) for some in (mine, theirs, alone)]
     per_cpu = [statistics.median(each.per_cpu_s for each in some) for some in (mine, theirs, alone)]
+    computing = [statistics.median(each.per_computing_s for each in some) for some in (mine, alone)]
     note = f"load {os.getloadavg()[0]:.1f}; shares " + ", ".join(
         f"{statistics.median(each.shares[stage] for each in mine):.2f}"
         for stage in range(len(ours.nodes))
@@ -232,6 +240,14 @@ def _compare(name: str, streams: int, one: Stages, ours: Stages, plain: Stages) 
             per_cpu[0],
             per_cpu[2],
             per_cpu[0] / per_cpu[2],
+            None,
+            "token/CPUs",
+        ),
+        BenchRow(
+            f"{name}: vs one node, computing",
+            computing[0],
+            computing[1],
+            computing[0] / computing[1],
             None,
             "token/CPUs",
         ),

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from meshnode.model.diloco import Contribution, Gradients, SparseTensor, is_sparse, tolerated
+from meshnode.model.diloco import (
+    Contribution,
+    Gradients,
+    SparseTensor,
+    is_sparse,
+    norm,
+    tolerated,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +31,22 @@ class OuterStep:
 
     learning_rate: float = 0.7
     momentum: float = 0.9
+    longest: float = math.inf
+    """The most that a combined tensor is long, in parts of the contributions' lower median."""
 
     def apply(
-        self, anchor: Gradients, velocity: Gradients, gradient: Gradients
+        self,
+        anchor: Gradients,
+        velocity: Gradients,
+        gradient: Gradients,
+        contributions: Sequence[Contribution],
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the new anchor and the new velocity. The arguments are not modified.
 
-        An empty velocity is zero, and without momentum the new one is empty.
+        ``gradient`` combines the contributions. An empty velocity is zero, and without momentum the
+        new one is empty.
         """
+        gradient = self._bounded(gradient, contributions)
         if not self.momentum:
             return {n: v.sub(gradient[n] * self.learning_rate) for n, v in anchor.items()}, {}
         weights, velocities = {}, {}
@@ -44,14 +59,29 @@ class OuterStep:
             weights[name] = value.sub(ahead.mul(self.learning_rate))
         return weights, velocities
 
+    def _bounded(self, gradient: Gradients, contributions: Sequence[Contribution]) -> Gradients:
+        """The combined gradient with no tensor above ``longest``.
+
+        A tensor's bound follows from what the set says of that tensor alone, so that holders of
+        some layers come to the same as nodes with all.
+        """
+        if math.isinf(self.longest):
+            return gradient
+        return {
+            name: _shortened(tensor, self.longest * _length(name, contributions))
+            for name, tensor in gradient.items()
+        }
+
 
 DENSE_STEP = OuterStep()
 SPARSE_STEP = OuterStep(learning_rate=1.0, momentum=0.0)
 """For sparse contributions that are mostly feedback, which does what momentum would do."""
 HALF_STEP = OuterStep(learning_rate=0.5, momentum=0.9)
 """For sparse contributions that send half of their values, or more."""
-APART_STEP = OuterStep(learning_rate=0.5, momentum=0.8)
-"""For contributions that agree little, whose noise a longer momentum would add up."""
+APART_STEP = OuterStep(learning_rate=1.0, momentum=0.7, longest=0.5)
+"""For contributions that agree little, whose noise a longer momentum would add up. Where some
+tensors agree more than others, their mean is longer: their bound is what four that have nothing in
+common come to."""
 STEPS = (DENSE_STEP, SPARSE_STEP, HALF_STEP, APART_STEP)
 """In the order of their numbers in commands to the holders of a pipeline."""
 MOST_SENT = 0.5
@@ -66,8 +96,8 @@ def step_of(contributions: Sequence[Contribution]) -> OuterStep:
     """The outer step for a set (decision 0248), one of ``STEPS``.
 
     A sparse set whose contributions send less than half of their values takes that of SparseLoCo,
-    and one that agrees little a calm one. Otherwise it is that of the DiLoCo paper, or a shorter
-    one of its kind for sparse sets.
+    and one that agrees little one with bounds. Otherwise it is that of the DiLoCo paper, or a
+    shorter one of its kind for sparse sets.
     """
     sparse = is_sparse(contributions)
     if sparse:
@@ -108,6 +138,17 @@ def agreement(contributions: Sequence[Contribution]) -> float:
 def _compared(contribution: Contribution, pace: int) -> Tensor:
     """One of ``pace`` elements of each tensor, in float64, with zeros for what was not sent."""
     return torch.cat([_every(pace, contribution[name]) for name in sorted(contribution)])
+
+
+def _length(name: str, contributions: Sequence[Contribution]) -> float:
+    """The lower median of the lengths of one tensor."""
+    lengths = sorted(norm({name: contribution[name]}) for contribution in contributions)
+    return lengths[(len(lengths) - 1) // 2]
+
+
+def _shortened(tensor: Tensor, longest: float) -> Tensor:
+    length = norm({"": tensor})
+    return tensor * (longest / length) if length > longest else tensor
 
 
 def _every(pace: int, tensor: Tensor | SparseTensor) -> Tensor:

@@ -28,6 +28,7 @@ from meshnode.model.training import (
     Recipe,
     StepReport,
     evaluate,
+    inner_recipe,
 )
 from meshnode.model.weights import (
     checkpoint_tensors,
@@ -125,7 +126,7 @@ class TrainedModel:
     def inner_step(self, batch: Batch, learning_rate: float) -> StepReport:
         """One step of AdamW. Raises FloatingPointError for a gradient that is not finite."""
         trainer = self._loaded().trainer
-        trainer.recipe = Recipe(learning_rate=learning_rate)
+        trainer.recipe = inner_recipe(learning_rate)
         return trainer.step(batch)
 
     def pseudo_gradient(self) -> Tensors:
@@ -144,8 +145,8 @@ class TrainedModel:
         ``weights`` say what each counts; all equally without them.
         """
         gradient = aggregate(rule, contributions, weights=weights)
-        step = step_of(contributions)
-        return Anchor.of(*step.apply(self.anchor.weights, self.anchor.velocity, gradient))
+        before, velocity = self.anchor.weights, self.anchor.velocity
+        return Anchor.of(*step_of(contributions).apply(before, velocity, gradient, contributions))
 
     def validate(
         self, batches: Sequence[Batch], weights: Mapping[str, Tensor] | None = None

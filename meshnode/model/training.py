@@ -102,6 +102,15 @@ class Recipe:
         return self.learning_rate * share
 
 
+WARM_UP_STEPS = 25
+"""Steps in which a node's learning rate rises, wherever the moments of its optimizer begin."""
+
+
+def inner_recipe(learning_rate: float) -> Recipe:
+    """The recipe of a node's inner steps (decision 0262)."""
+    return Recipe(learning_rate=learning_rate, warmup_steps=WARM_UP_STEPS)
+
+
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """Measurements of one update. ``loss`` is the mean cross-entropy in nats before it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from meshnode.domain.training.weighting import weights_of
 from meshnode.model.diloco import (
+    Contribution,
     Rule,
     SparseTensor,
     aggregate,
@@ -36,7 +39,7 @@ def gradients(*rows: list[float]) -> list[dict[str, torch.Tensor]]:
 
 def test_the_outer_step_is_nesterov_s() -> None:
     anchor, velocity = {"w": torch.tensor([1.0])}, {"w": torch.tensor([0.5])}
-    weights, moved = OuterStep().apply(anchor, velocity, {"w": torch.tensor([0.2])})
+    weights, moved = OuterStep().apply(anchor, velocity, {"w": torch.tensor([0.2])}, [])
     assert moved["w"].item() == pytest.approx(0.9 * 0.5 + 0.2)
     assert weights["w"].item() == pytest.approx(1.0 - 0.7 * (0.2 + 0.9 * (0.9 * 0.5 + 0.2)))
     assert anchor["w"].item() == 1.0
@@ -47,7 +50,7 @@ def test_the_outer_step_is_nesterov_s() -> None:
     for value in (0.2, -0.1, 0.4):
         parameter.grad = torch.tensor([value])
         library.step()
-        own = OuterStep().apply(*own, {"w": torch.tensor([value])})
+        own = OuterStep().apply(*own, {"w": torch.tensor([value])}, [])
     assert own[0]["w"].item() == pytest.approx(parameter.item(), rel=1e-6)
 
 
@@ -86,6 +89,31 @@ def test_contributions_that_agree_little_take_a_calm_step() -> None:
     assert step_of([{"w": first}, {"w": second}]) == APART_STEP
     third = SparseTensor((8,), torch.arange(4, 7), torch.ones(3))
     assert step_of([{"w": first}, {"w": third}]) == SPARSE_STEP
+
+
+def test_no_tensor_goes_further_than_the_bound() -> None:
+    contributions: list[Contribution] = [
+        {"w": torch.full((100,), length), "v": torch.ones(4)} for length in (1.0, 2.0, 9.0)
+    ]
+    anchor = {"w": torch.zeros(100), "v": torch.zeros(4)}
+    combined = {"w": torch.full((100,), 5.0), "v": torch.full((4,), 0.25)}
+
+    def way(step: OuterStep, sets: Sequence[Contribution]) -> dict[str, torch.Tensor]:
+        return {n: -t for n, t in step.apply(anchor, {}, combined, sets)[0].items()}
+
+    bound = OuterStep(1.0, 0.0, longest=0.5)
+    found = way(bound, contributions)
+    # The median of the lengths is that of the second; a liar's alone does not move it.
+    assert found["w"].norm().item() == pytest.approx(0.5 * 2 * 10)
+    assert torch.equal(found["v"], combined["v"])
+    free = way(OuterStep(1.0, 0.0), contributions)
+    assert all(torch.equal(free[name], combined[name]) for name in combined)
+    sent: Contribution = {
+        name: SparseTensor((len(t),), torch.arange(2), t[:2]) for name, t in combined.items()
+    }
+    assert way(bound, [sent])["w"].norm().item() == pytest.approx(0.5 * 5 * 2**0.5)
+    nothing: Contribution = {name: torch.zeros_like(t) for name, t in combined.items()}
+    assert not any(t.any() for t in way(bound, [nothing]).values())
 
 
 @given(st.integers(3, 10), st.integers(0, 1000))
@@ -161,7 +189,7 @@ def test_the_bits_do_not_depend_on_threads(rule: Rule) -> None:
         results = []
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            results.append(OuterStep().apply(anchor, velocity, aggregate(rule, five))[0]["w"])
+            results.append(OuterStep().apply(anchor, velocity, aggregate(rule, five), five)[0]["w"])
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(result, results[0]) for result in results)

@@ -64,7 +64,7 @@ def outer_step(model: Path, messages: list[pb.GossipGradientRequest]) -> Anchor:
     sets = [PackedGradients(message.layer_gradients, shapes) for message in ordered]
     counts = weights_of([message.batch_size for message in ordered])
     combined = aggregate(Rule.TRIMMED_MEAN, sets, weights=counts)
-    return Anchor.of(*step_of(sets).apply(weights, {}, combined))
+    return Anchor.of(*step_of(sets).apply(weights, {}, combined, sets))
 
 
 def kept_layers(node: Node, anchor: Anchor) -> set[str]:

@@ -212,7 +212,7 @@ class LayerExchange:
         offers = [PackedGradients(self._offers[digest], self.shapes) for digest in command.digests]
         weighing = list(command.weights) or None
         gradient = aggregate(Rule.TRIMMED_MEAN, offers, list(command.scales), weighing)
-        weights, velocity = STEPS[command.step].apply(anchor, momentum, gradient)
+        weights, velocity = STEPS[command.step].apply(anchor, momentum, gradient, offers)
         return self._save(command.name, weights, velocity)
 
     def _save(self, name: str, weights: Tensors, velocity: Tensors) -> Mapping[str, TensorFacts]:

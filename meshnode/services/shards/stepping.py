@@ -12,7 +12,7 @@ from torch import Tensor
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.model.decoder import Decoder
-from meshnode.model.training import InnerTrainer, Recipe
+from meshnode.model.training import InnerTrainer, Recipe, inner_recipe
 from meshnode.services.shards.graphs import Gradients, by_local_name
 
 GRADIENT_SQUARE = "gradient-square"
@@ -38,7 +38,7 @@ class Stepper:
         """One step of AdamW. ``square`` is the sum of the squares of all holders' gradients."""
         if self._trainer is None:
             self._trainer = InnerTrainer(decoder, Recipe())
-        self._trainer.recipe = Recipe(learning_rate=learning_rate)
+        self._trainer.recipe = inner_recipe(learning_rate)
         self._trainer.update(by_local_name(decoder, gradients), math.sqrt(square))
         self.steps += 1
         self.changed = True

@@ -219,7 +219,8 @@ def expected(
         frames, feedback = contribute(learned, feedback, encode)  # type: ignore[arg-type]
         sets = [PackedGradients(frames, shapes), PackedGradients(other, shapes)]
         combined = aggregate(Rule.TRIMMED_MEAN, sets, weights=WEIGHTS)
-        anchor = Anchor.of(*step_of(sets).apply(anchor.weights, anchor.velocity, combined))
+        moved = step_of(sets).apply(anchor.weights, anchor.velocity, combined, sets)
+        anchor = Anchor.of(*moved)
     return anchor
 
 
