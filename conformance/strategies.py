@@ -24,6 +24,7 @@ any_prompts = st.text(
 
 # What programs that put texts together by hand get wrong.
 PROMPTS = ('He said "yes",\nand left.\t{0} %s \\n', "Größe 日本語 🙂")
+LINES = ("One line,\r\nand another.",)
 
 _OPTIONAL: dict[str, st.SearchStrategy[Json]] = {
     "temperature": st.one_of(

@@ -28,6 +28,8 @@ VALUES = (
     "before\0after",
     "0123456789" * 7000,
 )
+# And one whose line breaks a text would change, since the same edition as below.
+LINES = "one\r\ntwo\rthree\n"
 MANY, TIMES = 18, 4
 # So many senders whose IDs begin alike.
 ALIKE = 16
@@ -69,7 +71,8 @@ def _found(context: Context, key: bytes) -> tuple[Reply, str | None]:
 @requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011", "DH-019")
 def dht_values(context: Context) -> None:
     """Store long, foreign and many values, under keys that resemble one another; look each up."""
-    for value in VALUES:
+    later = context.edition >= STORED_SINCE
+    for value in (*VALUES, LINES) if later else VALUES:
         key = os.urandom(NODE_ID_BYTES)
         stored = _stored(context, key, value)
         if stored:
@@ -77,7 +80,10 @@ def dht_values(context: Context) -> None:
             why = f"stored {len(value)} characters, {brief(value)}; found {brief(found)}"
             context.judge("DH-021", found == value, why, stored, reply)
     kept: dict[bytes, tuple[str, Reply]] = {}
-    for number, key in enumerate(alike(os.urandom(NODE_ID_BYTES))):
+    base = os.urandom(NODE_ID_BYTES)
+    # Longer keys may be refused; two that are kept are two.
+    longer = [base[::-1] + end for end in (b"one", b"two")] if later else []
+    for number, key in enumerate((*alike(base), *longer)):
         value = f"192.0.2.{number + 1}:{9000 + number}"
         stored = _stored(context, key, value)
         if stored:

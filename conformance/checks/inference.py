@@ -152,7 +152,8 @@ def inference_parameters(context: Context) -> None:
         answer = context.infer({"prompt": prompt, "max_tokens": 1})
         result_of(context, answer, ["NA-INF-030"])
 
-    for prompt in strategies.PROMPTS:
+    lines = strategies.LINES if context.edition >= EVERYWHERE_SINCE else ()
+    for prompt in (*strategies.PROMPTS, *lines):
         ask_prompt(prompt)
     explore(
         context, strategies.any_prompts, ask_prompt, examples=max(3, context.target.examples // 3)

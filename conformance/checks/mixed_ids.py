@@ -23,9 +23,9 @@ LENGTHS = (1, 40, 130, 1500)
 def forward_ids(context: Context) -> None:
     """Send passes with drawn request_ids, then two tensors by turns."""
     draw = Random(context.target.seed)  # noqa: S311 - names, no secret
-    for length in LENGTHS:
-        # It begins with what nobody has used.
-        ident = fresh_id() + "".join(draw.choices(LETTERS, k=length))
+    # They begin with what nobody has used; one has white space at its ends.
+    idents = [fresh_id() + "".join(draw.choices(LETTERS, k=length)) for length in LENGTHS]
+    for ident in (*idents, f" {fresh_id()} "):
         reply = send_forward(context, request_id=ident)
         answer = reply.message
         if answer is not None and answer.success:

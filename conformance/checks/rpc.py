@@ -172,8 +172,9 @@ def get_checkpoint(context: Context) -> None:
             why = f"the checkpoint of version {checkpoint.version} is returned as {far.version}"
             context.fails("GR-CKPT-001", why, reply, far_reply)
     if context.edition >= ODD_SINCE:
-        # A number that a reader of another type takes for a negative one.
+        # A number that a reader of another type takes for a negative one, and a negative one.
         _by_version(context, FAR_ROUND + 1)
+        _by_version(context, -1)
 
 
 def _checkpoint(context: Context, **fields: object) -> tuple[Reply, Any | None]:

@@ -42,6 +42,14 @@ def longer_with_stop(asked: Asked, response: Response) -> None:
         usage["total_tokens"] = usage["prompt_tokens"] + MANY
 
 
+def returns_refused(asked: Asked, response: Response) -> None:
+    """Refuse a prompt with a carriage return."""
+    body = asked.body if isinstance(asked.body, dict) else {}
+    if asked.path == INFERENCE and "\r" in str(body.get("prompt")) and response.status == 200:
+        refused = error(400, "INVALID_PROMPT", "the prompt has a control character")
+        response.__dict__.update(refused.__dict__)
+
+
 def fewer_at_thirty(asked: Asked, response: Response) -> None:
     """Give a page of proofs with one limit the length of a shorter one."""
     if asked.path == "/api/v1/proofs" and FAR in asked.query and response.json is not None:
@@ -91,6 +99,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-INF-006", cold_fails),
     ("NA-PATCH-109", no_section),
     ("NA-INF-004", longer_with_stop),
+    ("NA-INF-030", returns_refused),
     ("NA-QUERY-009", fewer_at_thirty),
     ("NA-WALLET-033", StreamsOfOthers()),
     ("NA-WALLET-046", RepeatsFree()),

@@ -149,6 +149,18 @@ def cut_ids(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "request_id": answer["request_id"][:KEPT]}
 
 
+def trimmed_ids(called: str, request: Any, answer: Any) -> Any:
+    """Name a request_id without the white space at its ends."""
+    if called != "PipelineForward" or isinstance(answer, str):
+        return answer
+    return {**answer, "request_id": answer["request_id"].strip()}
+
+
+def below_zero(called: str, request: Any, answer: Any) -> Any:
+    """Fail at a version below zero."""
+    return "INTERNAL" if called == "GetCheckpoint" and request.min_version < 0 else answer
+
+
 class Late:
     """A node that answers a pass with the result of the one before."""
 
@@ -223,6 +235,8 @@ GRPC: list[tuple[str, Grpc]] = [
     ("PL-FWD-011", from_the_end),
     ("PL-FWD-012", any_layer),
     ("PL-FWD-013", cut_ids),
+    ("PL-FWD-013", trimmed_ids),
+    ("GR-CODE-015", below_zero),
     ("PL-FWD-014", Late()),
     ("GR-WEIGHT-005", held_part),
     ("PL-BWD-006", StrangeDisturbs()),
