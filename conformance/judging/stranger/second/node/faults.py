@@ -3,6 +3,7 @@
 import core
 from f_sections import OF
 import f_effects1, f_effects2, f_relations, f_refusals, f_limits, f_fields, f_guards, f_routes, f_numbers, f_more
+import g_money, g_text, g_lists, g_access, g_chain, g_peer, g_wire, g_extra
 
 f_numbers.install(core.ORIGINAL)
 KIND = {
@@ -17,7 +18,9 @@ KIND = {
 }
 LINES = [l.split("|") for m in (f_effects1, f_effects2) for l in m.TEXT.strip().splitlines()]
 MADE = {}
-for _m in (f_relations, f_refusals, f_limits, f_fields, f_guards, f_routes, f_numbers, f_more):
+for _m in (f_relations, f_refusals, f_limits, f_fields, f_guards, f_routes, f_numbers, f_more) + (
+    g_money, g_text, g_lists, g_access, g_chain, g_peer, g_wire, g_extra,
+):
     LINES += _m.LINES
     MADE.update(getattr(_m, "MADE", {}))
 FAULTS = [
@@ -43,3 +46,12 @@ def activate(i):
     if "schema" in m:
         core.SCHEMA_IN["DHTNodeInfo"] = core.ORIGINAL["DHTNodeInfo"]
         m["schema"](core.SCHEMA)
+
+
+def late(i):
+    """What a fault of the modules g_* changes after all modules are loaded."""
+    fn = MADE.get(i, {}).get("late")
+    if fn:
+        from g_base import N
+
+        fn(N())

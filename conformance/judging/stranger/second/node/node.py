@@ -21,6 +21,9 @@ import state, http_api
 http_api.PORT = args.port if not core.fault("rou-port-option-ignored") else args.port
 state.seed()
 import native, grpc_api
+
+if args.fault:
+    faults.late(args.fault)
 from aiohttp import web
 
 logging.basicConfig(level=logging.CRITICAL)
