@@ -20,7 +20,7 @@ from meshnode.domain.errors import (
     Unavailable,
 )
 from meshnode.model.loading import load_model
-from meshnode.model.training import Batch, InnerTrainer, Recipe, cross_entropy
+from meshnode.model.training import Batch, InnerTrainer, cross_entropy, inner_recipe
 from meshnode.rpc.errors import CallRefused, Code
 from meshnode.services.pipeline.routes import Routes
 from meshnode.services.pipeline.training import TrainingDriver
@@ -137,14 +137,12 @@ async def test_layers_without_a_holder(directory: Path) -> None:
             await driver.step(SESSION, TOKENS, LABELS)
 
 
-STEPS, RATE = 20, 3e-3
+STEPS, RATE = 30, 3e-3
 
 
 def curve_of_one_process(directory: Path, steps: int) -> list[float]:
     """Return the losses of ``steps`` AdamW steps on the same batch."""
-    trainer = InnerTrainer(
-        load_model(directory, trainable=True).decoder, Recipe(learning_rate=RATE)
-    )
+    trainer = InnerTrainer(load_model(directory, trainable=True).decoder, inner_recipe(RATE))
     return [trainer.step(Batch(TOKENS, LABELS)).loss for _ in range(steps)]
 
 
@@ -169,7 +167,7 @@ async def test_steps_over_three_nodes_lower_the_loss_as_one_process_does(directo
 
 async def test_an_update_uses_what_the_steps_before_it_added_up(directory: Path) -> None:
     decoder = load_model(directory, trainable=True).decoder
-    trainer = InnerTrainer(decoder, Recipe(learning_rate=RATE))
+    trainer = InnerTrainer(decoder, inner_recipe(RATE))
     gradients = []
     for _ in range(2):
         loss = cross_entropy(decoder(TOKENS), LABELS)

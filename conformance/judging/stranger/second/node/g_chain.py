@@ -1,7 +1,6 @@
 """Faults of the native API."""
 
 import asyncio, base64, json, re
-from aiohttp import web
 from g_base import table, nroute, swap
 
 LINES, MADE, F, H = table()
@@ -354,6 +353,8 @@ def _(N):
 
     def routes(app):
         async def reg(r):
+            from aiohttp import web
+
             return web.json_response({"account": "acc-1", "api_key": "k-1"}, status=201)
 
         app.router.add_post("/api/accounts/register", reg)

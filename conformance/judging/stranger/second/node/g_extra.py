@@ -1,7 +1,6 @@
 """More faults, of several areas."""
 
 import json
-from aiohttp import web
 from g_base import table, route, after, before, nroute, op, swap
 
 LINES, MADE, F, H = table()
@@ -48,6 +47,8 @@ def more_routes(i, q, w, fn):
 
 def login(N, app):
     async def f(r):
+        from aiohttp import web
+
         return web.Response(status=302, headers={"Location": r.query.get("next", "/join")})
 
     app.router.add_get("/login", f)
