@@ -50,8 +50,8 @@ MAX_BLOCK = 4096
 """An index in a block has 12 bits."""
 BLOCK, KEPT = 4096, 64
 """What this node sends of a large model: 0.028 bytes for each parameter."""
-MOST_KEPT = 3072
-"""What it sends of a small one: 1.3 bytes for each parameter."""
+MOST_KEPT = 2048
+"""What it sends of a small one: 0.88 bytes for each parameter."""
 BUDGET = 4 * 1024 * 1024
 """Bytes of a contribution up to which more than ``KEPT`` values of a block are sent."""
 AUTO = "auto"

@@ -10,7 +10,7 @@ import pytest
 from meshnode.assembly.training import ROW_TOKENS
 from meshnode.model.data import TokenData
 from meshnode.model.loading import load_model
-from meshnode.model.training import InnerTrainer, Recipe
+from meshnode.model.training import InnerTrainer, inner_recipe
 from spec_tests.processes.nodes import wait_until
 from spec_tests.processes.training import SETTINGS, WITHIN_S, TrainingProcesses
 
@@ -27,7 +27,7 @@ def curve_of_one_process(model: Path, text: Path, node_id: str, steps: int) -> l
     size = int(SETTINGS["MESHNODE_TRAINING_BATCH_SIZE"])
     batches = data.batches(range(data.shards), size, int(node_id[:8], 16))
     rate = float(SETTINGS["MESHNODE_TRAINING_LEARNING_RATE"])
-    trainer = InnerTrainer(loaded.decoder, Recipe(learning_rate=rate))
+    trainer = InnerTrainer(loaded.decoder, inner_recipe(rate))
     return [trainer.step(next(batches).batch).loss for _ in range(steps)]
 
 
