@@ -174,6 +174,7 @@ class Context(Findings):
         timeout_s: float | None = None,
         prefix: str = API,
         stream: bool = False,
+        accept: str = "*/*",
     ) -> Answer:
         """Send a request to the node API; the passive checks judge its answer.
 
@@ -187,6 +188,7 @@ class Context(Findings):
             content=content,
             query=query,
             timeout_s=timeout_s,
+            accept=accept,
         )
         passive.judge_answer(self, answer, stream=stream)
         if self.edition >= resources.SINCE and self._is_known(credential, prefix + path):

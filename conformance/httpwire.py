@@ -112,10 +112,11 @@ class Request:
     timeout_s: float
     kept: bool = False
     """Whether another request may follow on the same connection."""
+    accept: str = "*/*"
 
     def headers(self) -> dict[str, str]:
         """Return the headers that the suite sets."""
-        headers = {"Accept": "*/*", "Connection": "keep-alive" if self.kept else "close"}
+        headers = {"Accept": self.accept, "Connection": "keep-alive" if self.kept else "close"}
         if self.content_type:
             headers["Content-Type"] = self.content_type
         if self.credential.header is not None:
@@ -167,6 +168,7 @@ class HttpClient:
         content: bytes | None = None,
         query: Mapping[str, object] | None = None,
         timeout_s: float | None = None,
+        accept: str = "*/*",
     ) -> Answer:
         """Send a request and return its answer; after a 429, wait and retry."""
         if json_body is not None:
@@ -178,6 +180,7 @@ class HttpClient:
             content,
             "application/json" if content is not None else None,
             timeout_s or self._timeout_s,
+            accept=accept,
         )
         for _ in range(MAX_ATTEMPTS - 1):
             answer = self._once(request)

@@ -152,12 +152,27 @@ def inference_parameters(context: Context) -> None:
         answer = context.infer({"prompt": prompt, "max_tokens": 1})
         result_of(context, answer, ["NA-INF-030"])
 
+    if context.edition >= EVERYWHERE_SINCE:
+        _judge_accept(context)
     lines = strategies.LINES if context.edition >= EVERYWHERE_SINCE else ()
     for prompt in (*strategies.PROMPTS, *lines):
         ask_prompt(prompt)
     explore(
         context, strategies.any_prompts, ask_prompt, examples=max(3, context.target.examples // 3)
     )
+
+
+def _judge_accept(context: Context) -> None:
+    """Rule on a request without a stream whose client would take one too; it may be refused."""
+    body: Json = {"prompt": "Hello", "max_tokens": 2, "stream": False}
+    answer = context.api(
+        "POST", "/inference", credential=context.target.valid, json_body=body,
+        accept="text/event-stream, application/json",
+    )  # fmt: skip
+    if answer.ok:
+        context.budget.charge_stream(2)
+        why = f"with the header Accept {brief(body)} is answered with {answer.media_type}"
+        context.judge("NA-INF-010", answer.media_type != "text/event-stream", why, answer)
 
 
 def _always_fails(context: Context, body: dict[str, Json]) -> bool:

@@ -17,7 +17,7 @@ from conformance.strictjson import Json, brief
 DRAWS = 4
 
 
-@requirement("NA-PATCH-121")
+@requirement("NA-PATCH-121", "NA-PATCH-106")
 def mixed_changes(context: Context) -> None:
     """PATCH keys each by itself, then drawn sets of them at once, and read them with each token."""
     original = read_config(context)
@@ -33,12 +33,27 @@ def mixed_changes(context: Context) -> None:
         restore(context, original)
         if len(alone) < 2:
             raise Skipped("fewer than two keys are changed by themselves")
+        _judge_kept(context, before, [(path, alone[path][0]) for path in sorted(alone)[:2]])
+        restore(context, original)
         for _ in range(DRAWS):
             paths = source.sample(sorted(alone), source.randint(2, len(alone)))
             values = {path: source.choice((alone[path][0], before[path])) for path in paths}
             _judge(context, values, [alone[path][1] for path in paths])
     finally:
         restore(context, original)
+
+
+def _judge_kept(context: Context, before: dict[str, Json], near: list[tuple[str, Json]]) -> None:
+    """Rule on the good key of a refused change, after the next one, which does not name it."""
+    (path, value), (other, good) = near
+    refused = patch(context, nested({path: value, other: [good]}))
+    if taken(refused) or flat(read_config(context)).get(path) != before.get(path):
+        # Whether it is refused, and changes nothing at once, is said by other checks.
+        return
+    made = patch(context, nested({other: good}))
+    found = flat(read_config(context)).get(path)
+    why = f"{path} = {brief(value)} was refused beside another key, and is {brief(found)} after"
+    context.judge("NA-PATCH-106", found != value, f"{why} the next change", refused, made)
 
 
 def _judge(context: Context, values: dict[str, Json], shown: list[Answer]) -> None:

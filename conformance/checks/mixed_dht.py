@@ -32,6 +32,8 @@ LENGTHS = (300, 5000, (1 << 20) + 1)
 SHOWN = 10_000
 # So many keys of each kind, and steps after they have got their first values.
 FRESH, STEPS = 4, 8
+# So many keys of nobody are looked up, more than a run has stored before.
+NOTHING = 64
 LETTERS = " \t\nab:9/-_\u00e9\u00df\u65e5\U0001f642"
 # No text in UTF-8, as a string has to be.
 NO_TEXT = b"\xff\xfe\xfd"
@@ -113,6 +115,7 @@ def dht_walk(context: Context) -> None:
             raise Skipped("no store succeeds")
         for _ in range(STEPS):
             _step(walk)
+        _search_for_nothing(walk)
         _overwrite_until_refused(walk)
         for key in walk.draw.sample(list(walk.kept), len(walk.kept)):
             walk.look_up(key)
@@ -211,6 +214,16 @@ def _store_no_text(walk: Walk, key: bytes) -> None:
     if reply.code not in REFUSED and (answer is None or answer.success):
         walk.kept.pop(key, None)
     walk.done = "after a store of bytes that are no text, refused"
+
+
+def _search_for_nothing(walk: Walk) -> None:
+    """Look up keys under which nothing is stored; nothing is lost by that."""
+    for _ in range(NOTHING):
+        request = messages.make("DHTFindValueRequest", sender=SENDER, key=os.urandom(NODE_ID_BYTES))
+        walk.context.grpc.call("DHTFindValue", request)
+    walk.done = f"after {NOTHING} look-ups of keys that nobody has stored"
+    for key in list(walk.kept)[:2]:
+        walk.look_up(key)
 
 
 def _overwrite_until_refused(walk: Walk) -> None:

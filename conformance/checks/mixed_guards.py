@@ -68,9 +68,11 @@ def _changes(context: Context) -> list[Asked]:
 def _headers(context: Context) -> dict[str, Credential]:
     """Return headers that are no valid bearer token, by what they are."""
     token = context.target.token or ""
+    expired = {"an expired token": context.target.expired} if context.target.expired_token else {}
     return {
         "no header": ANONYMOUS,
         "an invented token": INVENTED,
+        **expired,
         "a valid token with the scheme Basic": Credential(f"Basic {token}", "Basic $TOKEN"),
         "a valid token with the scheme Token": Credential(f"Token {token}", "Token $TOKEN"),
         "a valid token without a scheme": Credential(token, "$TOKEN"),
@@ -85,7 +87,8 @@ def mixed_guards(context: Context) -> None:
     for name, credential in _headers(context).items():
         usual = credential in (ANONYMOUS, INVENTED)
         drawn = changes if usual else source.sample(changes, min(DRAWS, len(changes)))
-        for asked in (*source.sample(readings, DRAWS), *drawn):
+        asks = readings if credential == context.target.expired else source.sample(readings, DRAWS)
+        for asked in (*asks, *drawn):
             answer = _ask(context, asked, credential)
             if answer.status in (*ABSENT, TOO_MANY) or answer.status >= 500:
                 continue

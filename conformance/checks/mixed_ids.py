@@ -33,12 +33,23 @@ def forward_ids(context: Context) -> None:
             why += f" {brief(answer.request_id, 120)} of {len(answer.request_id)}"
             context.judge(NAMED, answer.request_id == ident, why, reply)
     _judge_session(context, draw)
-    compared = Comparison(context)
-    for _ in range(TRIES):
-        _note_turns(context, compared)
-        if compared.clean:
-            break
-    compared.conclude()
+    for note in (_note_turns, _note_sessions):
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            note(context, compared)
+            if compared.clean:
+                break
+        compared.conclude()
+
+
+def _tensors(context: Context) -> list[bytes]:
+    """Return a tensor and its reverse."""
+    shape = hidden_shape(context)
+    values = values_for(shape)
+    found = [FORMS[form_of(context)](each, shape) for each in (values, values[::-1])]
+    if found[0] == found[1]:
+        raise Skipped("the tensor is too small to be turned round")
+    return found
 
 
 def _judge_session(context: Context, draw: Random) -> None:
@@ -54,13 +65,26 @@ def _judge_session(context: Context, draw: Random) -> None:
             context.judge(NAMED, answer.request_id == ident, why, reply)
 
 
+def _note_sessions(context: Context, compared: Comparison) -> None:
+    """Note whether a pass gets the result of another session that has the same request_id."""
+    first, second = _tensors(context)
+    ident = fresh_id()
+    known = [send_forward(context, hidden_states=each) for each in (first, second)]
+    named = [
+        send_forward(context, hidden_states=each, session_id=fresh_id(), request_id=ident)
+        for each in (first, second)
+    ]
+    outputs = [output_of(reply) for reply in (*known, *named)]
+    if not all(outputs):
+        raise Skipped("a pass is refused, or one of another session with the same request_id")
+    late = outputs[3] == outputs[0] != outputs[1]
+    why = "a pass has the result of the pass of another session with the same request_id"
+    compared.note(OWN_RESULT, not late, why, *known, *named)
+
+
 def _note_turns(context: Context, compared: Comparison) -> None:
     """Note whether the first pass of one tensor gets what the last pass of another one got."""
-    shape = hidden_shape(context)
-    values = values_for(shape)
-    tensors = [FORMS[form_of(context)](each, shape) for each in (values, values[::-1])]
-    if tensors[0] == tensors[1]:
-        raise Skipped("the tensor is too small to be turned round")
+    tensors = _tensors(context)
     replies = [send_forward(context, hidden_states=tensors[at]) for at in (0, 0, 1, 1)]
     outputs = [output_of(reply) for reply in replies]
     if not all(outputs):

@@ -107,6 +107,7 @@ class Accounts:
             "second to first": lambda had: self._send(had, 1, 0, (*TINY, *SENT)),
             "second to itself": lambda had: self._send(had, 1, 1, SENT),
             "first to itself": lambda had: self._send(had, 0, 0, SENT),
+            "two transfers at the same time": self._send_two,
             "stake": self._stake,
             "unstake": self._unstake,
             "generations": lambda had: self._generate(had, {"stop": []}),
@@ -134,14 +135,45 @@ class Accounts:
             raise self.context.budget.used_up()
         return self.context.api("POST", path, credential=account, json_body=body)
 
+    def _send_two(self, had: list[Money]) -> Moved | None:
+        """Send to the first account and to the sender itself at the same moment."""
+        first, second = self._source.sample(PARTS, 2)
+        if 3 * (first + second) >= had[1].available:
+            return None
+        asked = ((0, first), (1, second))
+        with ThreadPoolExecutor(len(asked)) as pool:
+            answers = list(pool.map(lambda one: self._transfer(1, *one), asked))
+        made = [
+            self._sent(1, to, amount, answer)
+            for (to, amount), answer in zip(asked, answers, strict=True)
+        ]
+        if None in made:
+            # A node may have room for one at a time.
+            return None
+        changes = [one.available for one in made if one is not None]
+        # The fees of both, and the amount of the one that leaves the account.
+        change = [
+            (sum(one[at][0] for one in changes), sum(one[at][1] for one in changes))
+            for at in range(len(self.of))
+        ]
+        what = f"transfers of {first:g} to the first account and {second:g} to itself at once"
+        return Moved(f"{what} of the second account", answers, change)
+
+    def _transfer(self, sender: int, to: int, amount: float) -> Answer:
+        body: Json = {"to": self.addresses[to], "amount": amount, "memo": MEMO}
+        return self._post(SEND, body, self.of[sender])
+
     def _send(
         self, had: list[Money], sender: int, to: int, amounts: Sequence[float]
     ) -> Moved | None:
         amount = self._source.choice([a for a in amounts if 3 * a < had[sender].available] or [0.0])
-        body: Json = {"to": self.addresses[to], "amount": amount, "memo": MEMO}
-        answer = self._post(SEND, body, self.of[sender]) if amount else None
-        result = answer.json_object() if answer is not None and answer.ok else None
-        if answer is None or result is None or result.get("success") is False:
+        answer = self._transfer(sender, to, amount) if amount else None
+        return None if answer is None else self._sent(sender, to, amount, answer)
+
+    def _sent(self, sender: int, to: int, amount: float, answer: Answer) -> Moved | None:
+        """Return what a transfer may have changed; None if it was not made."""
+        result = answer.json_object() if answer.ok else None
+        if result is None or result.get("success") is False:
             return None
         named = result.get("from")
         why = f"from is {brief(named)} for a transfer of {brief(self.addresses[sender])}"
@@ -329,7 +361,7 @@ def _judge_history(context: Context, accounts: Accounts) -> None:
                 continue
             if sent.to == accounts.addresses[at]:
                 # What goes to the account itself may be listed as it comes and as it goes.
-                held = bool(listed)
+                held = bool(listed) and all(row.get("to") in (sent.to, None) for row in listed)
             else:
                 held = [_is_that(row, sent) for row in listed] == [True]
             why = f"a transfer of {sent.amount:g} to {brief(sent.to)} is listed as"

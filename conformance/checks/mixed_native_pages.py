@@ -25,8 +25,8 @@ WITHIN, COMPLETE, ALIKE = "NT-PAGE-009", "NT-PAGE-010", "NT-PAGE-011"
 TRIES, DRAWS, WALKED, LONG, STEP = 3, 8, 3, 100, 20
 # Statuses with which a query is refused.
 REFUSED = (400, 404, 422)
-# Limits that any node takes, and that are drawn.
-LIMITS = range(1, 10)
+# Limits that any node takes, and that are drawn; and longer ones, where a page is often cut.
+LIMITS, LONGER = range(1, 10), (20, 25, 26, 32, 33, 50, 51, 64, 65, LONG)
 # What an entry calls a digest of itself.
 _NAMED = re.compile(r"hash|root", re.IGNORECASE)
 # As many pages at most are followed where they are shorter than their limit.
@@ -132,9 +132,11 @@ Query = tuple[int | None, int]
 def _draw(drawn: random.Random, stretch: Stretch) -> Iterator[Query]:
     """Yield limits, or none, and bounds: at both ends of a stretch, and anywhere in it."""
     numbers = stretch.below(stretch.highest + 1)
-    ends = [numbers[-1], *numbers[-2:], numbers[0], numbers[0] + drawn.choice(LIMITS)]
+    ends = [1, numbers[-1], *numbers[-2:], numbers[0], numbers[0] + drawn.choice(LIMITS)]
     for bound in (*ends, *(drawn.choice(numbers) for _ in range(DRAWS))):
         yield drawn.choice((*LIMITS, None)), bound
+    for limit in LONGER:
+        yield limit, numbers[0] + drawn.choice(LIMITS)
     # Fewer entries are left than the limit is.
     few = drawn.choice(LIMITS[2:])
     for limit, at in ((few, few // 2), (few, few - 1)):

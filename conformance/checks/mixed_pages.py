@@ -126,7 +126,11 @@ def mixed_pages(context: Context) -> None:
 def mixed_proofs(context: Context) -> None:
     """GET proofs with long and short limits by turns: a long page is as long as it was before."""
     source, most = random.Random(context.target.seed), 0  # noqa: S311
-    limits = [PAGE, *source.sample((1, 2, 3, 7), 3), PAGE, 1, PAGE]
+    answer = context.api("GET", PROOFS.path, credential=context.target.valid, query={"limit": MOST})
+    every = (answer.json_object() or {}).get("proofs") if answer.ok else None
+    # A limit that is just the number of all of them, and one that is above it.
+    whole = len(every) if isinstance(every, list) and every else PAGE
+    limits = [PAGE, *source.sample((1, 2, 3, 7), 3), whole, PAGE, 1, whole + 1, whole, PAGE]
     short: list[tuple[int, int, Answer]] = []
     for limit in limits * TRIES:
         answer = context.api(

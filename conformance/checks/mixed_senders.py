@@ -1,9 +1,10 @@
 """Interface 2.3 and 4.3: gradients of passes from two senders go back to the sender of each.
 
 The suite listens at a second address besides that of its own node, and sends passes from both.
-Their IDs differ in the last letter, which is a capital or not. A node need not pass anything on to
-an address that it does not know: what does not come to the second one is no fault, and what comes
-to the first one in its place only if the node sends to the second one at all.
+Their request_ids are of two sessions, and differ in the case of their last letter, or not. A node
+need not pass anything on to an address that it does not know: what does not come to the second one
+is no fault, and what comes to the first one in its place only if the node sends to the second one
+at all.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from conformance.registry import requirement
 OWN_SENDER = "PL-BWD-009"
 # So long is a gradient waited for that need not come.
 PERHAPS_S = 1.5
+# With which the request_ids of the two passes end: in letters that differ in their case, or in one.
+ENDS = ("aA", "aa")
 
 
 @requirement(OWN_SENDER, *requests.PROVES)
@@ -54,21 +57,22 @@ def _compare(context: Context, peers: tuple[Peer, Peer], urls: tuple[str, str]) 
     send_gradients(context, named, passed)
     reaches = peers[1].wait(lambda: bool(_came(peers[1], named)), PERHAPS_S)
     draw = Random(context.target.seed)  # noqa: S311 - an order, no secret
-    compared = Comparison(context)
-    for _ in range(TRIES):
-        _send_both(context, compared, peers, urls, draw, reaches=reaches)
-        if compared.clean:
-            break
-    compared.conclude()
+    for ends in ENDS:
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            _send_both(context, compared, peers, urls, draw, ends, reaches=reaches)
+            if compared.clean:
+                break
+        compared.conclude()
 
 
 def _send_both(
     context: Context, compared: Comparison, peers: tuple[Peer, Peer], urls: tuple[str, str],
-    draw: Random, *, reaches: bool,
+    draw: Random, ends: str, *, reaches: bool,
 ) -> None:  # fmt: skip
     """Send one pass from each, then the gradients of each, and see where they come."""
     alike = fresh_id()
-    passed = {at: send_from(context, urls[at], alike + "aA"[at]) for at in draw.sample((0, 1), 2)}
+    passed = {at: send_from(context, urls[at], alike + ends[at]) for at in draw.sample((0, 1), 2)}
     taken = [send_gradients(context, *passed[at]) for at in draw.sample((0, 1), 2)]
     names = passed[0][0], passed[1][0]
 
@@ -96,4 +100,5 @@ def _came(peer: Peer, named: dict[str, str]) -> list[Call]:
         if call.operation == BACKWARD
         and call.message is not None
         and call.message.request_id == named["request_id"]
+        and call.message.session_id == named["session_id"]
     ]

@@ -13,7 +13,7 @@ from functools import partial
 
 from conformance.catalogue import Effect
 from conformance.checks.changes import ENABLED
-from conformance.checks.config import nested, patch, read_config
+from conformance.checks.config import changeable, nested, patch, read_config, restore
 from conformance.checks.money import read_money
 from conformance.checks.node_reads import AUTH_READS, METRICS, NETWORK, STATUS
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
@@ -61,6 +61,14 @@ def _states(context: Context) -> Generator[str]:
     """Bring about one state after the other; each ends when the next begins."""
     first, second = context.target.valid, context.target.second
     if context.target.allows(Effect.MUTATE):
+        original = read_config(context)
+        try:
+            near = {path: values[0] for path, values in changeable(original).items()}
+            for path, value in near.items():
+                patch(context, nested({path: value}))
+            yield f"after {OF_TRAINING} and resources have been changed"
+        finally:
+            restore(context, original)
         found = lookup(read_config(context), ENABLED)
         if found and isinstance(found[0], bool):
             changed = patch(context, nested({ENABLED: not found[0]}))

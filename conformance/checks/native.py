@@ -236,6 +236,11 @@ def native_artifact(context: Context) -> None:
     answer = native_get(context, f"/artifacts/sha256/{digest}")
     if judge_route(context, "NT-ROUTE-014", answer, auth=False):
         _judge_digest(context, digest.lower(), answer)
+        if context.edition >= NULL_SINCE:
+            # What is not there does not take away what is.
+            native_get(context, f"/artifacts/sha256/{digest[::-1]}")
+            again = native_get(context, f"/artifacts/sha256/{digest}")
+            judge_route(context, "NT-ROUTE-014", again, auth=False)
     for other in _named_digests(context, digest.lower()):
         try:
             answer = native_get(context, f"/artifacts/sha256/{other}")

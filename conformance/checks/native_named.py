@@ -46,6 +46,18 @@ def native_account(context: Context) -> None:
                 judge_strict(context, one)
         same = other.ok and other.json_object() == answer.json_object()
         context.judge("NT-RULE-027", not same, "another key has the same account", answer, other)
+        if context.edition >= AGAIN_SINCE and _KEY.match(key):
+            _judge_sign(context, key, values, answer)
+
+
+def _judge_sign(context: Context, key: str, money: list[Json], answer: Answer) -> None:
+    """Rule on the key that differs from this one in its sign alone, whose point is the inverse."""
+    inverse = {"02": "03", "03": "02"}[key[:2]] + key[2:]
+    other = native_get(context, "/api/account", {"public_key": inverse})
+    paths = context.target.field_map.get("/api/account money", ())
+    found = [value for path in paths for value in lookup(other.json_object() or {}, path)]
+    why = f"{inverse} has {brief(found)}, the same as {key}"
+    context.judge("NT-RULE-027", not other.ok or found != money, why, answer, other)
 
 
 def _any_account(context: Context) -> None:

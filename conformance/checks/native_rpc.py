@@ -4,16 +4,22 @@ The envelope and the parameters are not specified. The checks send JSON-RPC 2.0,
 that does not speak it only if the target declares that it does.
 """
 
+import base64
+import binascii
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 
+from conformance.checks.native import members_of
+from conformance.checks.native_named import texts_in
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, NotJson, brief
 
 PARAMETERS: tuple[dict[str, Json], ...] = ({}, {"height": "1"}, {"height": 1})
 # Methods of consensus engines and others that would change a node or reveal its keys.
@@ -21,13 +27,23 @@ ADMINISTRATIVE = (
     "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
     "export_private_key", "private_key", "priv_validator_key", "priv_validator", "stop", "shutdown",
 )  # fmt: skip
-# What consensus engines serve of their own inside, since this edition.
+# What consensus engines serve of their own inside, since this edition; and since then what is
+# refused is refused in an array of calls too, and queries lead to no key.
 INNER, INNER_SINCE = ("dump_consensus_state",), 4
+KEY_PATHS = (
+    "/node/key", "/node_key", "/key", "/keys", "/private_key", "/priv_validator_key", "/wallet/key",
+    "/validator/key", "/config",
+)  # fmt: skip
+_PRIVATE = re.compile(rb"priv(ate)?_?(validator_?)?key|BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
+
+
+def _call(method: str, params: Json, ident: int = 1) -> dict[str, Json]:
+    return {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
 
 
 def _rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    answer = context.http.call("POST", "/rpc", content=json.dumps(body).encode())
+    content = json.dumps(_call(method, params)).encode()
+    answer = context.http.call("POST", "/rpc", content=content)
     document = answer.json_object()
     # A null result beside an error is a refusal.
     served = answer.ok and document is not None and not document.get("error")
@@ -46,8 +62,7 @@ def _is_absent(context: Context, answer: Answer) -> bool:
     """Return whether the answer is that to a path that does not exist, or refuses any POST."""
     if context.edition < FOUND_SINCE or answer.status in (405, 501):
         return context.edition >= FOUND_SINCE
-    body = {"jsonrpc": "2.0", "id": 1, "method": "status", "params": {}}
-    content = json.dumps(body).encode()
+    content = json.dumps(_call("status", {})).encode()
     control = context.http.call("POST", "/no-such-route-of-the-document", content=content)
     return (control.status, control.body) == (answer.status, answer.body)
 
@@ -92,6 +107,37 @@ def native_rpc_closed(context: Context) -> None:
             context.fails("NT-RULE-005", f"{method} returns {brief(result)}", control, answer)
         elif served:
             context.holds("NT-RULE-005", control, answer)
+    if context.edition >= INNER_SINCE:
+        _judge_array(context, (*ADMINISTRATIVE, *INNER))
+        for path in KEY_PATHS:
+            answer, result = _rpc(context, "abci_query", {"path": path})
+            shown = [text for text in _said(result) if _PRIVATE.search(text)]
+            if shown:
+                why = f"abci_query of {path} returns {brief(result)}"
+                context.fails("NT-RULE-005", why, control, answer)
+
+
+def _judge_array(context: Context, methods: tuple[str, ...]) -> None:
+    """Rule on calls of these methods in an array, which need not be taken."""
+    calls = [_call(method, {}, ident) for ident, method in enumerate(methods)]
+    answer = context.http.call("POST", "/rpc", content=json.dumps(calls).encode())
+    try:
+        found = answer.json() if answer.ok else None
+    except NotJson:
+        return
+    replies = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    served = [one for one in replies if one.get("result") is not None and not one.get("error")]
+    if served:
+        why = f"calls of {brief(methods)} in an array return {brief(served)}"
+        context.fails("NT-RULE-005", why, answer)
+
+
+def _said(result: Json) -> Iterator[bytes]:
+    """Yield the names in a result, and what is written in base64 in it."""
+    yield from (name.encode() for name, _ in members_of(result))
+    for text in texts_in(result):
+        with contextlib.suppress(binascii.Error, ValueError):
+            yield base64.b64decode(text, validate=True)
 
 
 # "Method not found" of JSON-RPC 2.0.

@@ -192,7 +192,7 @@ def _send_unit(context: Context, address: str, amount: float) -> Answer:
 # Far above what the suite sends elsewhere; an account that has less sends a part of what it has.
 LARGE, PART = 25, 4
 # As many decimals as an account shows at least.
-ODD = 0.0125
+ODD, HALF_ATOM = 0.0125, 5e-7
 # The first edition that sends a whole unit without a memo, and follows an amount below zero in the
 # result.
 FORMS_SINCE = 4
@@ -247,6 +247,7 @@ def _move(
     why = f"a transfer of {amount:g} has the amount {brief(told)} in the result"
     same = not is_number(told) or near(context, float(told), amount)
     if context.edition >= FORMS_SINCE:
+        same = not is_number(told) or math.isclose(told, amount, rel_tol=1e-9, abs_tol=HALF_ATOM)
         # The result is of this transfer, whatever else happens.
         context.judge("NA-WALLET-001", same, why, sent)
     else:

@@ -20,7 +20,7 @@ from conformance.strictjson import Json, brief, is_int
 POLLED, COMPLETED = "ST-001", "ST-002"
 TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
-WORKER = "NT-RULE-053"
+WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
 PENDING, DONE, OVER = "pending", "completed", "expired"
 ATOMS = 1_000_000
 # Until the next block, and between two looks.
@@ -301,12 +301,29 @@ def _begin(context: Context) -> Unanswered | str:
 REFUSING = ("error", "errors", "problem", "reason", "message", "detail")
 
 
-@requirement(WORKER)
+@requirement(WORKER, UNSIGNED)
 def work_forged(context: Context) -> None:
-    """POST a message of the worker protocol whose signature is that of another content."""
+    """POST worker messages whose signature is that of other content, or that have none."""
     made = sign(context, Kind.FORGED_WORK)
     answer = _post(context, made)
     document = answer.json_object() or {}
     refuses = any(document.get(name) for name in REFUSING) or False in document.values()
     why = f"status {answer.status}: {brief(answer.body)}"
     context.judge(WORKER, not answer.ok or refuses, why, answer)
+    for bare in (_unsigned(made.body, ""), _unsigned(made.body, None)):
+        if bare != made.body:
+            answer = context.http.call("POST", made.path, json_body=bare)
+            why = f"POST {made.path} without a signature: status {answer.status}"
+            context.judge(UNSIGNED, not answer.ok, why, answer)
+
+
+def _unsigned(body: Json, instead: Json) -> Json:
+    """Return a message with something else in the place of its signatures."""
+    if isinstance(body, list):
+        return [_unsigned(each, instead) for each in body]
+    if not isinstance(body, dict):
+        return body
+    return {
+        name: instead if "sig" in name.lower() and isinstance(value, str)
+        else _unsigned(value, instead) for name, value in body.items()
+    }  # fmt: skip

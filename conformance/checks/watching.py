@@ -31,6 +31,11 @@ MOST = 1000
 ENOUGH = 3
 # Between two readings of the proofs.
 BETWEEN_S = 0.15
+# Bodies of generations that are refused.
+REFUSED: tuple[dict[str, Json], ...] = (
+    {"prompt": "Hello", "max_tokens": 0}, {"max_tokens": 1},
+    {"prompt": "Hello", "max_tokens": 1, "temperature": 2.5},
+)  # fmt: skip
 # Longer than the smallest step of a time that is written in seconds.
 LATER_S = 2.1
 
@@ -47,7 +52,12 @@ def metrics_watched(context: Context) -> None:
     """POST /inference, and GET the metrics several times: neither figure nor time goes back."""
     # A number of requests that is zero does not show of which process it is.
     context.infer({"prompt": "Hello", "max_tokens": 1})
-    looks = [_metrics(context) for _ in range(TIMES)]
+    looks = []
+    for at in range(TIMES):
+        looks.append(_metrics(context))
+        if context.edition >= OTHERS_SINCE:
+            # What is refused takes nothing back.
+            context.infer(REFUSED[at % len(REFUSED)])
     answers = [answer for answer, _ in looks]
     totals = [found for _, look in looks for found in lookup(look, "inference.requests_total")]
     stamps = [look.get("timestamp") for _, look in looks]

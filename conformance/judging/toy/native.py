@@ -79,6 +79,8 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
         return Response(json={"height": height, "hash": f"hash{height}", "jobs": jobs})
     if asked.path in ("/work/poll", "/work/result"):
         return Response(400, {"error": "not signed"})
+    if asked.path == "/rpc" and not isinstance(asked.body, dict):
+        return Response(400, {"error": "not a call"})
     if asked.path == "/rpc":
         method = asked.body["method"]
         if method in ("status", "block", "validators"):
