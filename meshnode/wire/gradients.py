@@ -49,11 +49,13 @@ MAX_DIMENSIONS = 8
 MAX_BLOCK = 4096
 """An index in a block has 12 bits."""
 BLOCK, KEPT = 4096, 64
-"""What this node sends of a large model: 0.028 bytes for each parameter."""
+"""What this node sends of a large model: 0.028 bytes for each parameter, up to 3.6 billion."""
 MOST_KEPT = 2048
 """What it sends of a small one: 0.88 bytes for each parameter."""
 BUDGET = 4 * 1024 * 1024
 """Bytes of a contribution up to which more than ``KEPT`` values of a block are sent."""
+LARGEST = 98 * 1024 * 1024
+"""Bytes of a contribution at most, since it travels in one message (interface 8)."""
 AUTO = "auto"
 _HEADER = struct.Struct("<4sBBHHH")
 _SLICE = 256
@@ -114,21 +116,19 @@ def packing_of(setting: str, parameters: int, most_bytes: float = math.inf) -> P
     """The packing that ``training.gradients`` means for a model of so many parameters.
 
     ``auto`` is int8 where that fits the budget, and sparse otherwise. A contribution has about
-    ``most_bytes`` at most, unless the setting is another format than sparse, or one value of
-    each block is too much.
+    ``most_bytes`` at most, and never more than fits in a message, unless the setting is another
+    format than sparse, or one value of each block is too much.
     """
     budget = min(BUDGET, most_bytes)
     kind = Format.INT8 if BYTES[Format.INT8] * parameters <= budget else Format.SPARSE
     if setting != AUTO:
         kind = Format[setting.upper()]
     kept = max(KEPT, min(MOST_KEPT, _fitting(BUDGET, parameters)))
-    return Packing(kind, max(1, min(kept, _fitting(most_bytes, parameters))))
+    return Packing(kind, max(1, min(kept, _fitting(min(most_bytes, LARGEST), parameters))))
 
 
 def _fitting(most_bytes: float, parameters: int) -> int:
     """How many values of each block fit."""
-    if math.isinf(most_bytes):
-        return BLOCK
     # Four bytes of magnitudes, and 14 bits for each value.
     return int((most_bytes * BLOCK / max(1, parameters) - 4) * 8 / 14)
 

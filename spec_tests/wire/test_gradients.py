@@ -14,6 +14,7 @@ from meshnode.domain.errors import InvalidRequest
 from meshnode.wire.gradients import (
     BYTES,
     KEPT,
+    LARGEST,
     MOST_KEPT,
     Format,
     SparseValues,
@@ -104,6 +105,13 @@ def test_a_bound_holds_unless_it_is_below_one_value_of_each_block(
     if packing.kind is Format.SPARSE:
         sent = len(pack_sparse(values, kept=packing.kept))
         assert sent == pytest.approx(packing.bytes_of(values.size), rel=0.02, abs=16)
+
+
+@pytest.mark.parametrize("parameters", [3_600_000_000, 3_800_000_000, 70_000_000_000])
+def test_a_model_of_any_size_fits_one_message(parameters: int) -> None:
+    packing = packing_of("auto", parameters)
+    assert 0.9 * LARGEST < packing.bytes_of(parameters) <= LARGEST
+    assert packing.kept == {3_600_000_000: 64, 3_800_000_000: 61, 70_000_000_000: 1}[parameters]
 
 
 def test_a_format_that_was_asked_for_is_kept_beyond_a_bound() -> None:

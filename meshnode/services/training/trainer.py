@@ -40,12 +40,10 @@ from meshnode.services.training.timings import TRAINING_TIMINGS, TrainingTimings
 from meshnode.services.training.trainable import Load, PipelineRounds, Trainable, WholeModel
 from meshnode.services.wakeup import Wakeup
 from meshnode.wire import node_pb2 as pb
-from meshnode.wire.gradients import packing_of
+from meshnode.wire.gradients import LARGEST, packing_of
 
 log = logging.getLogger(__name__)
 
-MAX_CONTRIBUTION = 98 * 1024 * 1024
-"""A contribution travels in one message (interface 8), which bounds the size of the model."""
 HOUR_S = 3600.0
 
 
@@ -301,7 +299,7 @@ class TrainingService:
         begun = await self._trainable.begin(thread)
         model, saved, disk = begun.learner.model, begun.saved, begun.disk
         packing = packing_of(self._settings.current.training.gradients, model.parameters)
-        if packing.bytes_of(model.parameters) > MAX_CONTRIBUTION:
+        if packing.bytes_of(model.parameters) > LARGEST:
             kind = packing.kind.name.lower()
             raise StartupError(
                 f"training: the model is too large for one message a round as {kind}"
