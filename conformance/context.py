@@ -8,7 +8,15 @@ from typing import Any
 from conformance import passive
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
-from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
+from conformance.httpwire import (
+    ANONYMOUS,
+    USUAL,
+    Answer,
+    Credential,
+    HttpClient,
+    Unanswered,
+    Written,
+)
 from conformance.passive import calls, memory, resources, tokens
 from conformance.peer.peer import Peer
 from conformance.strictjson import Json, is_int, is_number
@@ -174,7 +182,7 @@ class Context(Findings):
         timeout_s: float | None = None,
         prefix: str = API,
         stream: bool = False,
-        accept: str = "*/*",
+        written: Written = USUAL,
     ) -> Answer:
         """Send a request to the node API; the passive checks judge its answer.
 
@@ -188,7 +196,7 @@ class Context(Findings):
             content=content,
             query=query,
             timeout_s=timeout_s,
-            accept=accept,
+            written=written,
         )
         passive.judge_answer(self, answer, stream=stream)
         if self.edition >= resources.SINCE and self._is_known(credential, prefix + path):

@@ -18,11 +18,10 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from conformance.commands import curl, in_turn
+from conformance.httpbody import read_body
 from conformance.journal import Exchange, Journal, shown
 from conformance.strictjson import Json, NotJson, Parsed, parse
 
-# No answer of a node API is longer; a mirror of model data may be, and is then cut off.
-MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ATTEMPTS = 5
 # How an error says that it is a 429, whatever its status.
 LIMITED = b"RATE_LIMITED"
@@ -101,6 +100,21 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Written:
+    """How a request is written, where HTTP leaves a choice."""
+
+    accept: str = "*/*"
+    content_type: str = "application/json"
+    lower: bool = False
+    """Whether the names of the headers are in lower case."""
+    chunked: bool = False
+    """Whether the body comes in chunks, without a length."""
+
+
+USUAL = Written()
+
+
+@dataclass(frozen=True)
 class Request:
     """What is sent. `content` is the body as bytes; a JSON body is already encoded."""
 
@@ -112,16 +126,28 @@ class Request:
     timeout_s: float
     kept: bool = False
     """Whether another request may follow on the same connection."""
-    accept: str = "*/*"
+    written: Written = USUAL
 
     def headers(self) -> dict[str, str]:
         """Return the headers that the suite sets."""
-        headers = {"Accept": self.accept, "Connection": "keep-alive" if self.kept else "close"}
+        headers = {
+            "Accept": self.written.accept, "Connection": "keep-alive" if self.kept else "close",
+        }  # fmt: skip
         if self.content_type:
             headers["Content-Type"] = self.content_type
         if self.credential.header is not None:
             headers["Authorization"] = self.credential.header
-        return headers
+        if self.written.chunked:
+            headers["Transfer-Encoding"] = "chunked"
+        return {k.lower(): v for k, v in headers.items()} if self.written.lower else headers
+
+    @property
+    def body(self) -> bytes | Iterable[bytes] | None:
+        """The body as it is sent: a part after the other, if it is chunked."""
+        if self.content is None or not self.written.chunked:
+            return self.content
+        half = len(self.content) // 2
+        return [part for part in (self.content[:half], self.content[half:]) if part]
 
     def command(self, url: str) -> str:
         """Return a command that sends the request again; tokens are shell variables in it."""
@@ -168,7 +194,7 @@ class HttpClient:
         content: bytes | None = None,
         query: Mapping[str, object] | None = None,
         timeout_s: float | None = None,
-        accept: str = "*/*",
+        written: Written = USUAL,
     ) -> Answer:
         """Send a request and return its answer; after a 429, wait and retry."""
         if json_body is not None:
@@ -178,9 +204,9 @@ class HttpClient:
             path + (f"?{urlencode(query)}" if query else ""),
             credential,
             content,
-            "application/json" if content is not None else None,
+            written.content_type if content is not None else None,
             timeout_s or self._timeout_s,
-            accept=accept,
+            written=written,
         )
         for _ in range(MAX_ATTEMPTS - 1):
             answer = self._once(request)
@@ -293,12 +319,13 @@ class HttpClient:
             connection.request(
                 request.method,
                 self._parts.path + request.path,
-                body=request.content,
+                body=request.body,
                 headers=request.headers(),
+                encode_chunked=request.written.chunked,
             )
             response = connection.getresponse()
             seen = {"status": response.status, "headers": response.getheaders()}
-            fault = _read(response, body, arrivals, began, request)
+            fault = read_body(response, body, arrivals, began, request.timeout_s)
             # The connection is free for another request only then.
             response.close()
         except TimeoutError:
@@ -326,7 +353,8 @@ class HttpClient:
         url = self.base_url + request.path
         sent: dict[str, Any] = {"method": request.method, "url": url, "headers": request.headers()}
         if request.credential.header is not None:
-            sent["headers"]["Authorization"] = request.credential.shown
+            name = "authorization" if request.written.lower else "Authorization"
+            sent["headers"][name] = request.credential.shown
         if request.content is not None:
             sent["body"] = shown(request.content)
         return self._journal.write(
@@ -343,34 +371,6 @@ class HttpClient:
 def encoded(body: Json) -> bytes:
     """Return a value as JSON."""
     return json.dumps(body, ensure_ascii=False).encode()
-
-
-def _read(
-    response: http.client.HTTPResponse,
-    body: bytearray,
-    arrivals: list[float],
-    began: float,
-    request: Request,
-) -> str | None:
-    """Read the body piece by piece; return what went wrong, or None."""
-    # http.client takes the end of the connection for the end of the headers.
-    if response.msg.defects:
-        return "garbage: malformed headers"
-    announced = response.length is not None or response.chunked
-    while True:
-        piece = response.read1(64 * 1024)
-        arrivals.append(time.monotonic() - began)
-        body += piece
-        if not piece:
-            # http.client does not detect a truncated body when it is read in pieces.
-            if response.length or not (body or announced):
-                return "cut: the body ended too early"
-            return None
-        if len(body) > MAX_BODY_BYTES:
-            return f"cut: longer than {MAX_BODY_BYTES} bytes"
-        # The socket's time-out restarts with every piece, so a trickle would never end.
-        if arrivals[-1] > request.timeout_s:
-            return f"timeout: not finished after {request.timeout_s:g} s"
 
 
 def retry_after_s(answer: Answer) -> float:

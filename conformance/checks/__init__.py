@@ -77,6 +77,8 @@ from conformance.checks import (
     watching,
     weights,
     without_answer,
+    written,
+    written_messages,
 )
 
 __all__ = [
@@ -156,4 +158,6 @@ __all__ = [
     "watching",
     "weights",
     "without_answer",
+    "written",
+    "written_messages",
 ]

@@ -20,7 +20,7 @@ from conformance.checks.reading import (
 from conformance.context import Context
 from conformance.exploration import explore
 from conformance.findings import Skipped
-from conformance.httpwire import Answer
+from conformance.httpwire import Answer, Written
 from conformance.passive.events import tokens_of
 from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
 from conformance.passive.results import DEFAULT_MAX_TOKENS, judge_result
@@ -167,7 +167,7 @@ def _judge_accept(context: Context) -> None:
     body: Json = {"prompt": "Hello", "max_tokens": 2, "stream": False}
     answer = context.api(
         "POST", "/inference", credential=context.target.valid, json_body=body,
-        accept="text/event-stream, application/json",
+        written=Written(accept="text/event-stream, application/json"),
     )  # fmt: skip
     if answer.ok:
         context.budget.charge_stream(2)

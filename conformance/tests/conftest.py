@@ -13,7 +13,7 @@ from conformance.checks import node_sanity, wallet
 from conformance.editions import DRAFT
 from conformance.ended import Run
 from conformance.judging.hooks import Grpc, Http
-from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
+from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_call, same_request
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Runner
@@ -48,6 +48,7 @@ def toy(served: Serving) -> Iterator[Serving]:
     served.node.http_hook = no_http_hook
     served.node.grpc_hook = no_grpc_hook
     served.node.rewrite = same_request
+    served.node.rewrite_call = same_call
 
 
 @pytest.fixture

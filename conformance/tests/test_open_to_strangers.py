@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from conformance import httpwire
+from conformance import httpbody
 from conformance.ended import Run
 from conformance.judging.hooks import INFERENCE, grpc_status, on
 from conformance.judging.toy.answers import Asked, Response, error
@@ -32,7 +32,7 @@ def test_a_worker_that_serves_nobody_is_left_open(toy: Serving, judge: Judge) ->
 def test_a_checkpoint_too_long_to_be_read_is_there(
     toy: Serving, judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(httpwire, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(httpbody, "MAX_BODY_BYTES", 1000)
     toy.node.http_hook = on(
         "/api/model/checkpoint.json", lambda r: r.__dict__.update(raw=b"[" + b"0," * 5000 + b"0]")
     )

@@ -67,6 +67,10 @@ class Sent:
     body: bytes
     headers: dict[str, str]
 
+    def header(self, name: str) -> str:
+        """Return the value of a header, whatever the case of its name, or an empty string."""
+        return next((v for k, v in self.headers.items() if k.lower() == name.lower()), "")
+
 
 HttpHook = Callable[[Asked, Response], None]
 GrpcHook = Callable[[str, Any, Any], Any]

@@ -101,7 +101,7 @@ class ToyNode:
     def answered(self, sent: Sent) -> tuple[Asked, Response]:
         """Serve one request without any hook, and return it parsed, with its answer."""
         parts = urlsplit(sent.target)
-        scheme, _, token = (sent.headers.get("Authorization") or "").partition(" ")
+        scheme, _, token = sent.header("Authorization").partition(" ")
         given = token if scheme.lower() == "bearer" else None
         try:
             body = read_json(sent.body) if sent.body else None
@@ -109,7 +109,7 @@ class ToyNode:
             body, broken = None, True
         else:
             broken = False
-        header = sent.headers.get("Authorization")
+        header = sent.header("Authorization") or None
         let_in = given in self.tokens
         asked = Asked(sent.method, parts.path, body, let_in, parts.query, header)
         if self.upstream is not None:

@@ -27,12 +27,21 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             """Log nothing."""
 
         def _serve(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            came = Sent(self.command, self.path, self.rfile.read(length), dict(self.headers))
+            came = Sent(self.command, self.path, self._body(), dict(self.headers))
             asked, response = node.answered(node.rewrite(came))
             asked = replace(asked, connection=self.client_address[1])
             node.http_hook(asked, response)
             self._send(response)
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
 
         def _send(self, response: Response) -> None:
             time.sleep(response.delay_s)

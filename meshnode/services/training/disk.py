@@ -97,7 +97,10 @@ class TrainingDisk:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise StartupError(f"{path.name} is damaged; {BEGIN_ANEW}") from None
         if origin != initial.model_hash:
-            raise StartupError(f"{path.name} is of another model's training; {BEGIN_ANEW}")
+            raise StartupError(
+                f"{path.name} is of another model's training: name that model with --model, or "
+                f"{BEGIN_ANEW}"
+            )
         return Saved(persisted, losses, replace(counts, shards=tuple(counts.shards)), judging)
 
     def anchor(

@@ -1,0 +1,152 @@
+"""Interface 2.3 and 4.3: messages that say the same and are written in another way.
+
+A writer of protobuf may put the fields in any order, write out a value that is the default, and
+pack repeated numbers or not; and a message of a later version has fields that a reader skips.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from conformance import messages
+from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.checks.mixed_passes import output_of
+from conformance.checks.passes import forward_request
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.messages import FIXED32, FIXED64, LENGTH, VARINT, WireField
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+FORM, PACKED = "GR-FORM-001", "GR-FORM-002"
+# No documented message has a field with one of these numbers.
+UNUSED = range(1990, 1994)
+SHAPE_NUMBERS = "hidden_shape"
+# Statuses of a node that cannot serve the call now.
+BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _written(field: WireField) -> bytes:
+    """Return a field as bytes."""
+    key = _varint(field.number << 3 | field.wire_type)
+    if isinstance(field.value, int):
+        return key + _varint(field.value)
+    return key + (_varint(len(field.value)) if field.wire_type == LENGTH else b"") + field.value
+
+
+def _forms(message: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield the forms of a message, by what is unusual about them."""
+    fields = messages.wire_fields(message.SerializeToString())
+    yield "its fields in another order", b"".join(map(_written, _turned(fields)))
+    more = b"".join(map(_written, (
+        WireField(UNUSED[0], VARINT, 300), WireField(UNUSED[1], LENGTH, b"later"),
+        WireField(UNUSED[2], FIXED32, b"late"), WireField(UNUSED[3], FIXED64, b"muchlate"),
+    )))  # fmt: skip
+    plain = b"".join(map(_written, fields))
+    yield "unknown fields before and after the others", more + plain + more
+    defaults = b"".join(map(_written, _defaults(message)))
+    if defaults:
+        yield "its default values written out", defaults + plain
+
+
+def _turned(fields: list[WireField]) -> list[WireField]:
+    """Return the fields with the highest numbers first; what is repeated keeps its own order."""
+    return sorted(fields, key=lambda field: -field.number)
+
+
+def _defaults(message: Any) -> Iterator[WireField]:
+    """Yield what a message leaves out because it is the default."""
+    there = {found.name for found, _ in message.ListFields()}
+    for field in message.DESCRIPTOR.fields:
+        if field.name in there or field.message_type or field.is_repeated:
+            continue
+        if field.cpp_type == field.CPPTYPE_DOUBLE:
+            yield WireField(field.number, FIXED64, bytes(8))
+        elif field.cpp_type == field.CPPTYPE_STRING:
+            yield WireField(field.number, LENGTH, b"")
+        else:
+            yield WireField(field.number, VARINT, 0)
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operation with a message, and what its answer has to say whatever form that has."""
+
+    operation: str
+    message: Any
+    says: Callable[[Any], Any]
+
+
+def _calls(context: Context) -> Iterator[Call]:
+    key = os.urandom(NODE_ID_BYTES)
+    known = {"sender": SENDER, "key": key}
+    yield Call("DHTStore", messages.make("DHTStoreRequest", value="192.0.2.9:9000", **known),
+               lambda answer: answer.success)  # fmt: skip
+    yield Call("DHTFindValue", messages.make("DHTFindValueRequest", **known),
+               lambda answer: (answer.found, answer.value))  # fmt: skip
+    yield Call("DHTFindNode", messages.make("DHTFindNodeRequest", sender=SENDER, target_id=key),
+               lambda answer: bytes(answer.responder.node_id))  # fmt: skip
+    yield Call("GetCheckpoint", messages.make("GetCheckpointRequest", min_version=1),
+               lambda answer: answer.success)  # fmt: skip
+    try:
+        request = forward_request(context)
+    except Skipped:
+        return
+    yield Call("PipelineForward", request, lambda answer: (answer.request_id, answer.success))
+
+
+@requirement(FORM)
+def message_forms(context: Context) -> None:
+    """Call operations with the same messages in several forms."""
+    for call in _calls(context):
+        control = context.grpc.call(call.operation, call.message)
+        if not control.ok or control.message is None:
+            continue
+        expected = call.says(control.message)
+        for name, content in _forms(call.message):
+            reply = _again(context, call.operation, content)
+            answer = reply.message
+            found = call.says(answer) if answer is not None else None
+            why = f"{call.operation} with {name}: {reply.code} {brief(repr(found))}"
+            why += f", in the usual form {brief(repr(expected))}"
+            if reply.code not in BUSY:
+                context.judge(FORM, found == expected, why, control, reply)
+
+
+def _again(context: Context, operation: str, content: bytes) -> Reply:
+    timeout_s = context.target.inference_timeout_s
+    return context.grpc.call(operation, content, timeout_s=timeout_s)
+
+
+@requirement(PACKED)
+def message_packed(context: Context) -> None:
+    """Send a pass whose shape is packed, and one whose shape is not."""
+    request = forward_request(context)
+    shape = list(request.hidden_shape)
+    field = request.DESCRIPTOR.fields_by_name[SHAPE_NUMBERS].number
+    bare = messages.make("PipelineForwardRequest")
+    bare.CopyFrom(request)
+    bare.ClearField(SHAPE_NUMBERS)
+    plain = bare.SerializeToString()
+    forms = {
+        "packed": _written(WireField(field, LENGTH, b"".join(map(_varint, shape)))),
+        "not packed": b"".join(_written(WireField(field, VARINT, size)) for size in shape),
+    }
+    replies = {
+        name: _again(context, "PipelineForward", plain + content) for name, content in forms.items()
+    }
+    taken = [name for name, reply in replies.items() if output_of(reply)]
+    if any(reply.code in BUSY for reply in replies.values()) or not taken:
+        raise Skipped(f"a pass ends with {replies['packed'].code}")
+    why = f"a pass is made if its hidden_shape is {taken[0]}, and not otherwise"
+    context.judge(PACKED, len(taken) == len(forms), why, *replies.values())
