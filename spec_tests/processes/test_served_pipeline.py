@@ -26,11 +26,9 @@ from spec_tests.processes.test_trained_answers import (
     TOKENS,
     WITHIN_S,
     answer_of,
-    state_of,
-    switch,
-    text_by_transformers,
     write_text,
 )
+from spec_tests.processes.trained import state_of, switch, text_by_transformers
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -154,7 +152,7 @@ def test_a_pipeline_serves_what_it_learns(tmp_path: Path) -> None:
     chosen = ["--version", str(states[0]["version"]), "--out", str(out)]
     done = run("model", "export", "--data-dir", str(tmp_path / "a"), *joined, *chosen)
     assert done.returncode == 0, done.stderr
-    assert text_by_transformers(out) == learned[0]
+    assert text_by_transformers(out, PROMPT, TOKENS) == learned[0]
 
 
 def answers_alike(node: Node, learned: tuple[str, str]) -> bool:

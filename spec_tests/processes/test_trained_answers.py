@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import random
 import signal
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from meshnode.services.keystore import Keystore
 from spec_tests.processes.nodes import Node, run, running_node, wait_until
+from spec_tests.processes.trained import (
+    newest_is_served,
+    state_of,
+    switch,
+    text_by_transformers,
+)
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -55,25 +59,6 @@ def answer_of(node: Node) -> tuple[str, str]:
     answer = node.ask("POST", "/v1/completions", body)
     assert answer.status == 200, answer.body
     return answer.json["choices"][0]["text"], answer.json["system_fingerprint"]
-
-
-def state_of(node: Node) -> dict[str, Any]:
-    found: dict[str, Any] = node.ask("GET", "/api/training/status").json
-    return found
-
-
-def switch(nodes: list[Node], *, enabled: bool) -> None:
-    for node in nodes:
-        change = {"training": {"enabled": enabled}}
-        assert node.ask("PATCH", "/api/v1/config", change).status == 200
-
-
-def newest_is_served(node: Node) -> dict[str, Any]:
-    """The state of a node that serves the newest weights that it has kept."""
-    state = state_of(node)
-    kept = [line for line in node.log().splitlines() if " kept, " in line][-1:]
-    version = state["served"]["version"]
-    return state if version and any(f"version {version} kept" in line for line in kept) else {}
 
 
 @pytest.fixture
@@ -151,26 +136,7 @@ def test_what_nodes_learn_reaches_those_who_ask(started: list[Node], tmp_path: P
     done = run("model", "export", "--data-dir", str(first.data_dir), "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert f"version {states[0]['served']['version']}," in done.stdout
-    assert text_by_transformers(out) == learned[0][0]
-
-
-def text_by_transformers(directory: Path) -> str:
-    """What the library makes of the prompt with an exported directory."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import transformers
-
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            directory, dtype=torch.float32
-        )
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(directory)
-    inputs = tokenizer(PROMPT, return_tensors="pt")["input_ids"]
-    mask = torch.ones_like(inputs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = model.generate(inputs, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False)
-    text: str = tokenizer.decode(found[0, inputs.shape[1] :], skip_special_tokens=True)
-    return text
+    assert text_by_transformers(out, PROMPT, TOKENS) == learned[0][0]
 
 
 SHARDS = {"a": "0-2", "b": "3-5", "c": "6-7"}
@@ -222,4 +188,4 @@ def test_what_a_pipeline_learns_survives_and_can_be_served(tmp_path: Path) -> No
         answer = node.ask("POST", "/v1/completions", body)
         found = answer.json["choices"][0]["text"]
     assert any(name in found for name in NAMES)
-    assert text_by_transformers(out) == found
+    assert text_by_transformers(out, PROMPT, TOKENS) == found
