@@ -45,6 +45,20 @@ def peer_gossip(context: Context) -> None:
                 context.judge(LOWERED, lower, f"ttl {ttl} after {sent.ttl}", *shown([call]))
                 back = call.post == PEER and peer.ident.hex() == sent.node_id
                 context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
+        if context.edition >= DRAFT and context.target.gradient is None:
+            _judge_own(context, scene)
+
+
+def _judge_own(context: Context, scene: Scene) -> None:
+    """Rule on a gradient that the peer itself has made, if the node accepts it."""
+    peer = context.peer
+    fields = gradients.fresh(gradients.gradient_of(context), ttl=gradients.TTL)
+    sent: Any = messages.make("GossipGradientRequest", **{**fields, "node_id": peer.ident.hex()})
+    reply = context.grpc.call("GossipGradient", sent, timeout_s=60)
+    answer = reply.message
+    if answer is not None and answer.accepted:
+        back = [call for call in _passed(context, scene, sent) if call.post == PEER]
+        context.judge(NOT_BACK, not back, "it came back to its sender", reply, *shown(back))
 
 
 def _introduce(context: Context) -> None:
