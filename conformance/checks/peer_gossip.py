@@ -42,11 +42,25 @@ def peer_gossip(context: Context) -> None:
             for call in passed:
                 ttl: int = getattr(call.message, "ttl")  # noqa: B009 - the type is not known
                 lower = 0 <= ttl < sent.ttl
-                context.judge(LOWERED, lower, f"ttl {ttl} after {sent.ttl}", *shown([call]))
+                why = f"ttl {ttl} after {sent.ttl}"
+                if context.edition >= DRAFT and sent.ttl > 1 and not ttl and (odd := _odd(call)):
+                    # It is elsewhere.
+                    lower, why = False, f"{why}, and the fields {brief(odd)}, which are not named"
+                context.judge(LOWERED, lower, why, *shown([call]))
                 back = call.post == PEER and peer.ident.hex() == sent.node_id
                 context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
         if context.edition >= DRAFT and context.target.gradient is None:
             _judge_own(context, scene)
+
+
+def _odd(call: Call) -> list[int]:
+    """Return the numbers of the fields of a gradient that no gradient has."""
+    known = messages.MESSAGES["GossipGradientRequest"].DESCRIPTOR.fields_by_number
+    try:
+        found = messages.wire_fields(call.body)
+    except messages.BadMessage:
+        return []
+    return sorted({field.number for field in found} - set(known))
 
 
 def _judge_own(context: Context, scene: Scene) -> None:
