@@ -5,6 +5,7 @@ must not be served. An invalid token is told before anything that is wrong with 
 body; many servers look at a query, or whether a body can be read at all, before that.
 """
 
+import base64
 import random
 from dataclasses import dataclass
 from itertools import product
@@ -28,6 +29,8 @@ QUERIES: tuple[Query, ...] = (
     {"limit": "many"}, {"limit": -1}, {"offset": -1}, {"offset": "last"},
     {"limit": 1, "offset": 1_000_000}, {"limit": 0}, {"fields": "all"}, {"limit": 1, "offset": 1},
 )  # fmt: skip
+# A token as a password, for a shell.
+PAIR = "$(printf %s conformance:$TOKEN | base64 -w0)"
 NO_JSON = b'{"amount": '
 
 
@@ -68,12 +71,14 @@ def _changes(context: Context) -> list[Asked]:
 def _headers(context: Context) -> dict[str, Credential]:
     """Return headers that are no valid bearer token, by what they are."""
     token = context.target.token or ""
+    pair = base64.b64encode(f"conformance:{token}".encode()).decode()
     expired = {"an expired token": context.target.expired} if context.target.expired_token else {}
     return {
         "no header": ANONYMOUS,
         "an invented token": INVENTED,
         **expired,
         "a valid token with the scheme Basic": Credential(f"Basic {token}", "Basic $TOKEN"),
+        "a valid token as a password": Credential(f"Basic {pair}", f"Basic {PAIR}"),
         "a valid token with the scheme Token": Credential(f"Token {token}", "Token $TOKEN"),
         "a valid token without a scheme": Credential(token, "$TOKEN"),
     }

@@ -31,6 +31,8 @@ class Memory:
     names: dict[tuple[str, Credential | None], tuple[Json, Exchange]] = field(default_factory=dict)
     made: dict[str, dict[str, Exchange]] = field(default_factory=dict)
     counted: dict[str, tuple[Json, Exchange]] = field(default_factory=dict)
+    proofs: dict[Credential, int] = field(default_factory=dict)
+    """How many proofs the longest page of an account had."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def judge(
@@ -43,6 +45,9 @@ class Memory:
         with self.lock:
             for path in lookup(document, NAMES.get(resource, "")):
                 self._judge_name(findings, resource, credential, path, answer)
+            listed = document.get("proofs") if resource == "proofs" else None
+            if isinstance(listed, list):
+                self.proofs[credential] = max(len(listed), self.proofs.get(credential, 0))
             if resource == "metrics":
                 self._judge_counted(findings, document, answer)
             for ident in lookup(document, MADE.get(resource, "")):
