@@ -83,6 +83,9 @@ def dht_values(context: Context) -> None:
     base = os.urandom(NODE_ID_BYTES)
     # Longer keys may be refused; two that are kept are two.
     longer = [base[::-1] + end for end in (b"one", b"two")] if later else []
+    if later:
+        # So may shorter ones, and one that is filled up with zeros is another one.
+        longer += [bytes(2) + base[2:], base[2:], base[:-2] + bytes(2), base[:-2]]
     for number, key in enumerate((*alike(base), *longer)):
         value = f"192.0.2.{number + 1}:{9000 + number}"
         stored = _stored(context, key, value)

@@ -7,6 +7,7 @@ Amounts have drawn digits, by which a transfer or a stake is recognised that was
 
 import random
 from collections.abc import Iterator
+from itertools import product
 
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.history import newest
@@ -148,9 +149,9 @@ def _good_body(drawn: random.Random) -> Body:
 def _bad_bodies(drawn: random.Random) -> Iterator[tuple[Body, Json]]:
     """Yield bodies with one value that no reader can take, and what is wrong in each."""
     for key in ("prompt", "max_tokens", "temperature", "top_p", "top_k"):
-        for stream in drawn.sample([False, True], 2):
+        for stream, form in drawn.sample(list(product((False, True), (0, 1))), 4):
             body = _good_body(drawn)
-            value = drawn.choice(wrapped(drawn, body[key]))
+            value = wrapped(drawn, body[key])[form]
             others = [name for name in body if name != key and drawn.random() < 0.5]
             kept = {name: body[name] for name in ("prompt", "max_tokens", *others)}
             yield {**kept, key: value, "stream": stream}, {key: value, "stream": stream}

@@ -12,12 +12,13 @@ from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, brief, is_number
 
 DRAWS = 4
+MEMORY, FINE, ROUNDED = "resources.max_memory_gb", 0.37, 0.005
 
 
-@requirement("NA-PATCH-121", "NA-PATCH-106")
+@requirement("NA-PATCH-121", "NA-PATCH-106", "NA-PATCH-104")
 def mixed_changes(context: Context) -> None:
     """PATCH keys each by itself, then drawn sets of them at once, and read them with each token."""
     original = read_config(context)
@@ -33,6 +34,7 @@ def mixed_changes(context: Context) -> None:
         restore(context, original)
         if len(alone) < 2:
             raise Skipped("fewer than two keys are changed by themselves")
+        _judge_fine(context, before)
         _judge_kept(context, before, [(path, alone[path][0]) for path in sorted(alone)[:2]])
         restore(context, original)
         for _ in range(DRAWS):
@@ -41,6 +43,21 @@ def mixed_changes(context: Context) -> None:
             _judge(context, values, [alone[path][1] for path in paths])
     finally:
         restore(context, original)
+
+
+def _judge_fine(context: Context, before: dict[str, Json]) -> None:
+    """Rule on an amount of memory with two decimals, which a node may keep in other units."""
+    now = before.get(MEMORY)
+    if not is_number(now):
+        return
+    fine = round(float(now) + FINE, 2)
+    made = patch(context, nested({MEMORY: fine}))
+    result = made.json_object() or {}
+    if taken(made) and result.get("restart_required") is False:
+        found = flat(read_config(context)).get(MEMORY)
+        near = is_number(found) and abs(found - fine) < ROUNDED
+        why = f"{MEMORY} was set to {fine}, and is {brief(found)}"
+        context.judge("NA-PATCH-104", near, why, made)
 
 
 def _judge_kept(context: Context, before: dict[str, Json], near: list[tuple[str, Json]]) -> None:

@@ -81,6 +81,22 @@ def signs_alike(asked: Asked, response: Response) -> None:
         become(response, Response(json={"balance": "5", "total": "5"}))
 
 
+def in_tenths(asked: Asked, response: Response) -> None:
+    """Keep memory in whole tenths."""
+    if asked.path == CONFIG and asked.method == "GET" and response.status == 200:
+        here = response.json["resources"]
+        here["max_memory_gb"] = int(here["max_memory_gb"] * 10) / 10
+
+
+def array_in_stream(asked: Asked, response: Response) -> None:
+    """Take a temperature out of its array where a stream is asked for."""
+    body = asked.body if asked.path == INFERENCE and isinstance(asked.body, dict) else {}
+    if body.get("stream") is True and isinstance(body.get("temperature"), list):
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        last = {"token": "[DONE]", "finish_reason": "stop", "usage": usage}
+        become(response, Response(events=[{"token": "a", "index": 0}, last]))
+
+
 class RefusedTakesBack:
     """Metrics from which a generation that is refused takes one."""
 
@@ -131,6 +147,21 @@ class MadeByTheNext:
                 name: {key: v for key, v in one.items() if isinstance(v, int | float)}
                 for name, one in sections.items()
             }
+
+
+class NoZeros:
+    """A store for which zeros at the beginning of a key are nothing."""
+
+    def __init__(self) -> None:
+        self.stored: dict[bytes, str] = {}
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Keep values under what is left of their keys."""
+        if called == "DHTStore" and not isinstance(answer, str) and answer.get("success"):
+            self.stored[request.key.lstrip(bytes(1))] = request.value
+        if called == "DHTFindValue" and not isinstance(answer, str) and answer.get("found"):
+            return {**answer, "value": self.stored[request.key.lstrip(bytes(1))]}
+        return answer
 
 
 class SearchEvicts:
@@ -187,9 +218,12 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-026", RefusedTakesBack()),
     ("NT-ROUTE-014", GoneAfterMiss()),
     ("NA-PATCH-106", MadeByTheNext()),
+    ("NA-PATCH-104", in_tenths),
+    ("NA-INF-043", array_in_stream),
 ]
 GRPC: list[tuple[str, Grpc]] = [
     ("DH-031", SearchEvicts()),
+    ("DH-022", NoZeros()),
     ("PL-FWD-010", four_of_many),
     ("PL-FWD-014", KeptById()),
 ]
