@@ -141,8 +141,17 @@ def gossip_made(context: Context) -> None:
     if context.edition >= DRAFT:
         # And one of a node whose last gradient was accepted.
         others.append({**known, "timestamp": time.time(), "model_hash": turned})
+        # And of models whose hash differs in the last digit, or in the first.
+        ends = fields["model_hash"][:-1], fields["model_hash"][1:]
+        for begin, end in ((ends[0], _other_digit(fields["model_hash"][-1])),
+                           (_other_digit(fields["model_hash"][0]), ends[1])):  # fmt: skip
+            others.append(fresh(fields, model_hash=begin + end))
     for other in others:
         reply, answer = send(context, other)
         if answer is not None or not reply.ok:
             taken = answer is not None and answer.accepted
             context.judge(HASH, not taken, "a gradient of another model is accepted", reply)
+
+
+def _other_digit(digit: str) -> str:
+    return "0" if digit != "0" else "1"

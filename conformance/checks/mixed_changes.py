@@ -15,6 +15,7 @@ from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_number
 
 DRAWS = 4
+RATE, SMALL = "training.learning_rate", 0.00003
 MEMORY, FINE, ROUNDED = "resources.max_memory_gb", 0.37, 0.005
 
 
@@ -35,6 +36,7 @@ def mixed_changes(context: Context) -> None:
         if len(alone) < 2:
             raise Skipped("fewer than two keys are changed by themselves")
         _judge_fine(context, before)
+        restore(context, original)
         _judge_kept(context, before, [(path, alone[path][0]) for path in sorted(alone)[:2]])
         restore(context, original)
         for _ in range(DRAWS):
@@ -46,7 +48,12 @@ def mixed_changes(context: Context) -> None:
 
 
 def _judge_fine(context: Context, before: dict[str, Json]) -> None:
-    """Rule on an amount of memory with two decimals, which a node may keep in other units."""
+    """Rule on an amount of memory with two decimals, which a node may keep in other units.
+
+    Of a small rate that is read, the type is judged as in every answer.
+    """
+    if RATE in before and patch(context, nested({RATE: SMALL})).ok:
+        read_config(context)
     now = before.get(MEMORY)
     if not is_number(now):
         return

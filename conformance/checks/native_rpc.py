@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from conformance.checks.native import members_of
+from conformance.checks.native import members_of, native_get
 from conformance.checks.native_named import texts_in
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT
@@ -19,7 +19,7 @@ from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import Json, NotJson, brief
+from conformance.strictjson import Json, NotJson, brief, is_int
 
 PARAMETERS: tuple[dict[str, Json], ...] = ({}, {"height": "1"}, {"height": 1})
 # Methods of consensus engines and others that would change a node or reveal its keys.
@@ -34,6 +34,8 @@ KEY_PATHS = (
     "/node/key", "/node_key", "/key", "/keys", "/private_key", "/priv_validator_key", "/wallet/key",
     "/validator/key", "/config",
 )  # fmt: skip
+# So far apart are two blocks at most that are compared.
+FARTHER = 100
 _PRIVATE = re.compile(rb"priv(ate)?_?(validator_?)?key|BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 
 
@@ -88,13 +90,25 @@ def native_rpc(context: Context) -> None:
 
 @requirement("NT-RULE-057")
 def native_rpc_heights(context: Context) -> None:
-    """POST /rpc with the method block for two heights, as usual engines take them."""
-    found = [_rpc(context, "block", {"height": height}) for height in ("1", "2")]
-    if any(result is None for _, result in found):
+    """POST /rpc with the method block for pairs of heights, as usual engines take them."""
+    if not _differ(context, 1, 2):
         raise Skipped("POST /rpc gives no block for height 1 or 2")
-    same = found[0][1] == found[1][1]
-    shown = (answer for answer, _ in found)
-    context.judge("NT-RULE-057", not same, "heights 1 and 2 have the same block", *shown)
+    answer = native_get(context, "/api/network")
+    heights = [v for name, v in members_of(answer.json_object()) if name == "height" and is_int(v)]
+    tip = int(heights[0]) if heights else 0
+    if context.edition >= INNER_SINCE and tip > FARTHER:
+        for apart in (1, 10, FARTHER):
+            _differ(context, tip - apart, tip)
+
+
+def _differ(context: Context, lower: int, higher: int) -> bool:
+    """Rule on the blocks of two heights; return whether there are both."""
+    found = [_rpc(context, "block", {"height": str(height)}) for height in (lower, higher)]
+    if any(result is None for _, result in found):
+        return False
+    why = f"heights {lower} and {higher} have the same block"
+    context.judge("NT-RULE-057", found[0][1] != found[1][1], why, *(answer for answer, _ in found))
+    return True
 
 
 @requirement("NT-RULE-005")
