@@ -137,6 +137,7 @@ def config_enabled(context: Context) -> None:
             context.judge("NA-PATCH-104", shown != found, why, changed)
         _compare(context, changed)
         if context.edition >= SHOWN_SINCE:
+            _judge_beside(context, current=not found[0])
             # Whatever an answer holds is judged, whichever check asked for it.
             for path in ("/training/global", "/training/verify"):
                 context.api("GET", path, prefix="/api")
@@ -146,6 +147,16 @@ def config_enabled(context: Context) -> None:
         patch(context, nested({ENABLED: found[0]}))
         if lookup(read_config(context), ENABLED) != found:
             context.residue.append(f"configuration: {ENABLED} is not {found[0]} again")
+
+
+def _judge_beside(context: Context, *, current: bool) -> None:
+    """Rule on a change of the same key beside another one, which keeps its value."""
+    size = lookup(read_config(context), BATCH)
+    if size:
+        for value in (not current, current):
+            changed = patch(context, nested({ENABLED: value, BATCH: size[0]}))
+            if taken(changed):
+                _compare(context, changed)
 
 
 def _is_made_at_once(context: Context, path: str, value: Json) -> bool:

@@ -109,8 +109,8 @@ def inference_result(context: Context) -> None:
 
 
 _PARAMETER_IDS = (
-    "NA-INF-003", "NA-INF-022", "NA-INF-023", "NA-INF-024", "NA-INF-025", "NA-INF-026",
-    "NA-INF-027", "NA-INF-030", "NA-INF-033", "NA-INF-034", *ACCEPTED.values(),
+    "NA-INF-003", "NA-INF-011", "NA-INF-022", "NA-INF-023", "NA-INF-024", "NA-INF-025",
+    "NA-INF-026", "NA-INF-027", "NA-INF-030", "NA-INF-033", "NA-INF-034", *ACCEPTED.values(),
     *resource_ids("inference"),
 )  # fmt: skip
 
@@ -163,16 +163,21 @@ def inference_parameters(context: Context) -> None:
 
 
 def _judge_accept(context: Context) -> None:
-    """Rule on a request without a stream whose client would take one too; it may be refused."""
-    body: Json = {"prompt": "Hello", "max_tokens": 2, "stream": False}
-    answer = context.api(
-        "POST", "/inference", credential=context.target.valid, json_body=body,
-        written=Written(accept="text/event-stream, application/json"),
-    )  # fmt: skip
-    if answer.ok:
-        context.budget.charge_stream(2)
-        why = f"with the header Accept {brief(body)} is answered with {answer.media_type}"
-        context.judge("NA-INF-010", answer.media_type != "text/event-stream", why, answer)
+    """Rule on requests whose header Accept prefers the other kind of answer, or on none."""
+    for stream, accept, ident in (
+        (False, "text/event-stream, application/json", "NA-INF-010"),
+        (True, "application/json, text/event-stream", "NA-INF-011"),
+    ):
+        body: Json = {"prompt": "Hello", "max_tokens": 2, "stream": stream}
+        answer = context.api(
+            "POST", "/inference", credential=context.target.valid, json_body=body, stream=stream,
+            written=Written(accept=accept),
+        )  # fmt: skip
+        if answer.ok:
+            context.budget.charge_stream(2)
+            why = f"{brief(body)} with Accept: {accept} is answered with {answer.media_type}"
+            streamed = answer.media_type == "text/event-stream"
+            context.judge(ident, streamed == stream, why, answer)
 
 
 def _always_fails(context: Context, body: dict[str, Json]) -> bool:

@@ -27,6 +27,8 @@ MONEY, LACKING = "NA-WALLET-050", "NA-WALLET-051"
 PARAMETER, STATUS, CHANGE = "NA-INF-043", "NA-INF-044", "NA-PATCH-120"
 # The names under which a value is put into an object.
 NAMES = ("value", "text", "item", "0")
+# What an amount or a duration might be called in an object of its own.
+UNITS = ("days", "amount", "units", "number", "id", "address")
 ATOM = 1e-6
 DIGITS = range(101, 1000)
 # A stake may have to be as large as this.
@@ -59,7 +61,8 @@ def money_wrapped(context: Context) -> None:
     if not control.ok:
         raise Skipped(f"POST {SEND} was answered with status {control.status}")
     _judge_lacking(context, {"to": own, "amount": amounts[0], "memo": "a word"})
-    large = min(STAKED, context.budget.left / 4, money.available / 4) + amounts[1]
+    # It costs something only where it is accepted.
+    large = min(STAKED, context.budget.left, money.available / 4) + amounts[1]
     good: dict[str, Body] = {
         SEND: {"to": own, "amount": amounts[1], "memo": "a word"},
         STAKE: {"amount": large, "duration_days": DAYS},
@@ -67,7 +70,7 @@ def money_wrapped(context: Context) -> None:
     }
     tried: list[tuple[str, Json, Json]] = [
         (path, {**body, key: value}, {key: value}) for path, body in good.items() for key in body
-        for value in wrapped(drawn, body[key])
+        for value in (*wrapped(drawn, body[key]), *({name: body[key]} for name in UNITS))
     ]  # fmt: skip
     refused: list[Answer] = []
     for path, body, wrong in drawn.sample(tried, len(tried)):

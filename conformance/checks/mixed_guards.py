@@ -31,6 +31,8 @@ QUERIES: tuple[Query, ...] = (
 )  # fmt: skip
 # A token as a password, for a shell.
 PAIR = "$(printf %s conformance:$TOKEN | base64 -w0)"
+# Its first letter in percent encoding, and the rest.
+PERCENT = '%$(printf %x "\'$TOKEN")${TOKEN#?}'
 NO_JSON = b'{"amount": '
 
 
@@ -78,6 +80,9 @@ def _headers(context: Context) -> dict[str, Credential]:
         "an invented token": INVENTED,
         **expired,
         "a valid token with the scheme Basic": Credential(f"Basic {token}", "Basic $TOKEN"),
+        "a valid token in percent encoding": Credential(
+            f"Bearer %{ord(token[:1] or ' '):02x}{token[1:]}", f"Bearer {PERCENT}"
+        ),
         "a valid token as a password": Credential(f"Basic {pair}", f"Basic {PAIR}"),
         "a valid token with the scheme Token": Credential(f"Token {token}", "Token $TOKEN"),
         "a valid token without a scheme": Credential(token, "$TOKEN"),

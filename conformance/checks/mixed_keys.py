@@ -163,7 +163,7 @@ def _is(one: Account, other: Account) -> bool:
 # -- requests --------------------------------------------------------------------------------------
 
 # A prompt of so many letters is not there by chance.
-LONG, REQUESTS = 12, 16
+LONG, REQUESTS = 12, 48
 # So many hexadecimal digits at the end of an id are drawn anew.
 DIGITS = 16
 EXPIRED, REFUND_NAMED = "expired", "NT-RULE-062"

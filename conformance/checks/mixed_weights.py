@@ -4,6 +4,7 @@ As in `weights`, the usual notations are tried. A range counts only where ranges
 node holds are served and differ, and where the layer that is not here is not found by itself.
 """
 
+from collections.abc import Sequence
 from random import Random
 
 from conformance import messages
@@ -15,7 +16,7 @@ from conformance.grpcwire import Reply
 from conformance.registry import requirement
 
 PARTLY = "GR-WEIGHT-005"
-RANGES = ("{}-{}", "{}:{}", "{}..{}", "[{}, {}]", "{},{}")
+RANGES, LIST = ("{}-{}", "{}:{}", "{}..{}", "[{}, {}]", "{},{}"), "{},{}"
 BEYOND = 3
 
 
@@ -30,10 +31,12 @@ def weights_partial(context: Context) -> None:
     if found is None:
         raise Skipped("no usual notation of a layer is served")
     draw = Random(context.target.seed)  # noqa: S311 - numbers of layers, no secret
+    if _reads(context, LIST, held):
+        absent = last + 2 + draw.randrange(BEYOND)
+        for pair in ((first, absent), (absent, first)):
+            _judge_range(context, found[0], absent, LIST, pair)
     for form in RANGES:
-        whole, part = (_ask_range(context, form, at, last) for at in (first, held[1]))
-        read = whole.ok and whole.body and (not part.ok or part.body != whole.body)
-        if not read:
+        if not _reads(context, form, held):
             continue
         # The end may be meant without itself.
         ends = [(last + 1, first, last + 2 + draw.randrange(BEYOND))]
@@ -44,6 +47,12 @@ def weights_partial(context: Context) -> None:
             _judge_range(context, found[0], absent, form, (begin, end))
         return
     raise Skipped("no usual notation of a range is served")
+
+
+def _reads(context: Context, form: str, held: Sequence[int]) -> bool:
+    """Whether the node reads this form: with another beginning it gives something else."""
+    whole, part = (_ask_range(context, form, at, held[-1]) for at in held[:2])
+    return bool(whole.ok and whole.body and (not part.ok or part.body != whole.body))
 
 
 def _ask_range(context: Context, form: str, begin: int, end: int) -> Reply:
