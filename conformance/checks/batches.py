@@ -1,6 +1,8 @@
 """Interface 2.3: a pass of several sequences, of which each has its part of the answer."""
 
-from conformance.checks.forms import encode
+from conformance.checks.forms import WIDTHS, encode
+from conformance.checks.mixed_ids import turned
+from conformance.checks.mixed_passes import output_of
 from conformance.checks.passes import form_of, hidden_shape, send_forward
 from conformance.context import Context
 from conformance.editions import DRAFT
@@ -11,13 +13,31 @@ from conformance.registry import requirement
 MORE = (5, 9, 17)
 
 
-@requirement("PL-FWD-010")
+@requirement("PL-FWD-010", "PL-FWD-014")
 def pipeline_batch(context: Context) -> None:
     """Send passes of several times as many sequences as the one that is known to be accepted."""
     _judge_batch(context, 2)
     if context.edition >= DRAFT:
         for times in MORE:
             _judge_batch(context, times)
+        _judge_rows(context)
+
+
+def _judge_rows(context: Context) -> None:
+    """Rule on a batch of two sequences that have different results each by itself.
+
+    A batch may be computed in another order, so only results that are alike to the bit show that
+    one sequence has the result of the other.
+    """
+    batch, *rest = hidden_shape(context)
+    tensors = turned(context)
+    alone = [output_of(send_forward(context, hidden_states=each)) for each in tensors]
+    both = send_forward(context, hidden_states=b"".join(tensors), hidden_shape=[2 * batch, *rest])
+    found = output_of(both)
+    halves = found[: len(found) // 2], found[len(found) // 2 :]
+    if form_of(context) in WIDTHS and found and all(alone) and alone[0] != alone[1]:
+        why = "two sequences of a batch have one result, and each by itself another one"
+        context.judge("PL-FWD-014", halves[0] != halves[1], why, both)
 
 
 def _judge_batch(context: Context, times: int) -> None:

@@ -52,6 +52,8 @@ def _judge_fine(context: Context, before: dict[str, Json]) -> None:
 
     Of a small rate that is read, the type is judged as in every answer.
     """
+    # Of a change of nothing, which may be refused, what the answer holds is judged.
+    patch(context, {})
     if RATE in before and patch(context, nested({RATE: SMALL})).ok:
         read_config(context)
     now = before.get(MEMORY)

@@ -42,7 +42,7 @@ def forward_ids(context: Context) -> None:
         compared.conclude()
 
 
-def _tensors(context: Context) -> list[bytes]:
+def turned(context: Context) -> list[bytes]:
     """Return a tensor and its reverse."""
     shape = hidden_shape(context)
     values = values_for(shape)
@@ -67,7 +67,7 @@ def _judge_session(context: Context, draw: Random) -> None:
 
 def _note_sessions(context: Context, compared: Comparison) -> None:
     """Note whether a pass gets the result of another session that has the same request_id."""
-    first, second = _tensors(context)
+    first, second = turned(context)
     ident = fresh_id()
     known = [send_forward(context, hidden_states=each) for each in (first, second)]
     named = [
@@ -84,7 +84,7 @@ def _note_sessions(context: Context, compared: Comparison) -> None:
 
 def _note_turns(context: Context, compared: Comparison) -> None:
     """Note whether the first pass of one tensor gets what the last pass of another one got."""
-    tensors = _tensors(context)
+    tensors = turned(context)
     replies = [send_forward(context, hidden_states=tensors[at]) for at in (0, 0, 1, 1)]
     outputs = [output_of(reply) for reply in replies]
     if not all(outputs):

@@ -35,6 +35,8 @@ STRANGE, OWN = "PL-BWD-006", "PL-BWD-007"
 BACKWARD = "PipelineBackward"
 # Statuses of a request that is wrong, or of a layer that is not here.
 REFUSED = ("INVALID_ARGUMENT", "NOT_FOUND")
+# Statuses of a node that has failed.
+FAILED, SERVERS = ("INTERNAL", "UNKNOWN"), "GR-CODE-015"
 # The node cannot serve the call now.
 BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 # Numbers below 0 that are always tried; -1 alone may mean that no layer is named.
@@ -122,7 +124,7 @@ class Interlude:
     send: Callable[[Fields], Reply]
 
 
-@requirement(STRANGE, OWN)
+@requirement(STRANGE, OWN, SERVERS)
 def back_after_refusal(context: Context) -> None:
     """Send a pass, then something drawn that is refused, then the gradients of the pass."""
     way = kept_way(context)
@@ -143,6 +145,10 @@ def _judge_interlude(
     if kept is None:
         return False
     refused = interlude.send(kept.fields)
+    if refused.code in FAILED:
+        why = f"{interlude.name} ends with {refused.code} {refused.details}"
+        compared.note(SERVERS, False, why, refused)
+        return True
     answer = refused.message
     if refused.code not in REFUSED and (answer is None or answer.success):
         return False

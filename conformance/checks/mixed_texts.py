@@ -118,10 +118,14 @@ def _draws(context: Context, text: str) -> Iterator[Drawn]:
         elif at == 4:
             # One that leaves nothing.
             stops = [text[: LEAST + 1]]
+        elif at == 5:
+            # One that lies across tokens, in a stream.
+            start = source.randrange(len(text) // 4, len(text) // 2)
+            stops = [text[start : start + PIECE]]
         elif source.random() < 0.4:
             stops.insert(source.randint(0, len(stops)), source.choice(NEVER))
         # Few are as long as the default, which costs.
-        limit = None if at in (6, 10) else source.choice(LIMITS) if at > 4 else WHOLE
+        limit = None if at in (6, 10) else source.choice(LIMITS) if at > 5 else WHOLE
         # Many are streams, and the first of them is of the whole text.
         stream, account = at in (0, 3, 5, 7, 8), source.choice(accounts)
         unlike = tuple(dict.fromkeys(stops)) if at else ()

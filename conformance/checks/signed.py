@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 
 from conformance.checks.native import document_at, mapped, members_of, native_get
 from conformance.checks.native_named import texts_in
+from conformance.checks.native_walk import numbers_of
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Kind, NotSigned, Signed, ask
 from conformance.strictjson import Json, brief, is_int
 
+HEALTHY, NEWEST = "NT-RULE-001", "NT-PAGE-007"
 POLLED, COMPLETED = "ST-001", "ST-002"
 TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
@@ -28,7 +31,7 @@ BLOCK_S, LOOK_S = 10.0, 0.25
 REST_S = 1.0
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
-MOST_BLOCKS, LONG = 24, 128
+MOST_BLOCKS, LONG, PAGE = 24, 128, 5
 
 
 @dataclass
@@ -157,16 +160,22 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
     return Wrong("", (answer, looked))
 
 
-@requirement(POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED)
+@requirement(POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST)
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
     made = sign(context, Kind.REQUEST)
     before = account_of(context, made.public_key) if made.public_key else None
     height = _height(context)
+    # A page that the node may keep.
+    _newest(context)
     answer = _post(context, made)
     if _refused(answer):
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
+    if context.edition >= DRAFT:
+        health = native_get(context, "/healthz")
+        why = f"a request waits for its block, and /healthz has status {health.status}"
+        context.judge(HEALTHY, health.ok or health.status == 503, why, answer, health)
     within_s = context.target.inference_timeout_s
     looked, record = poll(context, made.request_id, lambda _: True, within_s)
     state = state_of(record)
@@ -182,6 +191,8 @@ def signed_request(context: Context) -> None:
         _judge_account(context, made, before, answer)
     if height is not None:
         _judge_block(context, made, height, done=done)
+    if done and context.edition >= DRAFT:
+        _judge_newest(context, answer)
     if done and made.public_key:
         _judge_again(context, made)
     # It expires while other checks run.
@@ -240,6 +251,25 @@ def _height(context: Context) -> int | None:
     else:
         found = [value for name, value in members_of(document) if name == "height"]
     return int(found[0]) if found and is_int(found[0]) else None
+
+
+def _newest(context: Context) -> tuple[Answer, int]:
+    """Return a page of blocks, and the highest of them."""
+    answer, document = document_at(context, "/api/blocks", {"limit": PAGE})
+    return answer, max(numbers_of(context, "/api/blocks height", "height", document), default=0)
+
+
+def _judge_newest(context: Context, sent: Answer) -> None:
+    """Rule on the page of the newest blocks, once a request has come into one."""
+    ends, tip = time.monotonic() + BLOCK_S, _height(context) or 0
+    page, highest = _newest(context)
+    while highest < tip and time.monotonic() < ends:
+        # The index may lag.
+        time.sleep(LOOK_S)
+        page, highest = _newest(context)
+    if highest and tip:
+        why = f"the page of the newest blocks ends at {highest}, the network was at {tip} before"
+        context.judge(NEWEST, highest >= tip, why, sent, page)
 
 
 def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> None:
