@@ -34,6 +34,8 @@ SHOWN = 10_000
 FRESH, STEPS = 4, 8
 # So many keys of nobody are looked up, more than a run has stored before.
 NOTHING = 64
+# So many bytes of a key are refused.
+TOO_LONG = 1000
 LETTERS = " \t\nab:9/-_\u00e9\u00df\u65e5\U0001f642"
 # No text in UTF-8, as a string has to be.
 NO_TEXT = b"\xff\xfe\xfd"
@@ -70,7 +72,8 @@ class Walk:
         if answer is None and reply.code in REFUSED:
             taken = False
         if taken:
-            self.kept.setdefault(key, []).append(value)
+            # The key that was stored under last is the last one.
+            self.kept[key] = [*self.kept.pop(key, []), value]
             self.latest[key] = reply
         elif taken is None:
             # It may have been stored or not, so that nothing can be said of this key any more.
@@ -116,6 +119,7 @@ def dht_walk(context: Context) -> None:
         for _ in range(STEPS):
             _step(walk)
         _search_for_nothing(walk)
+        _store_nowhere(walk)
         _overwrite_until_refused(walk)
         for key in walk.draw.sample(list(walk.kept), len(walk.kept)):
             walk.look_up(key)
@@ -202,6 +206,7 @@ def _step(walk: Walk) -> None:
         walk.done = "after a store under its first 19 bytes"
     walk.look_up(key)
     if walk.kept:
+        walk.look_up(list(walk.kept)[-1])
         walk.look_up(walk.draw.choice(list(walk.kept)))
 
 
@@ -223,6 +228,17 @@ def _search_for_nothing(walk: Walk) -> None:
         walk.context.grpc.call("DHTFindValue", request)
     walk.done = f"after {NOTHING} look-ups of keys that nobody has stored"
     for key in list(walk.kept)[:2]:
+        walk.look_up(key)
+
+
+def _store_nowhere(walk: Walk) -> None:
+    """Store under no key, and under one that is far too long; what was stored last stays."""
+    for nowhere in (b"", os.urandom(TOO_LONG)):
+        key = os.urandom(NODE_ID_BYTES)
+        walk.store(key, _value(walk.draw))
+        request = messages.make("DHTStoreRequest", sender=SENDER, key=nowhere, value="none")
+        reply = walk.context.grpc.call("DHTStore", request)
+        walk.done = f"after a store under a key of {len(nowhere)} bytes, {reply.code}"
         walk.look_up(key)
 
 

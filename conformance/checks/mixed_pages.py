@@ -130,6 +130,9 @@ def mixed_proofs(context: Context) -> None:
     most = context.service.memory.proofs.get(context.target.valid, 0)
     answer = context.api("GET", PROOFS.path, credential=context.target.valid, query={"limit": MOST})
     every = (answer.json_object() or {}).get("proofs") if answer.ok else None
+    # Of pages without any proof what the answers hold is judged.
+    for account, query in ((context.target.valid, {"limit": 0}), (context.target.second, {})):
+        context.api("GET", PROOFS.path, credential=account, query={**query} or None)
     # A limit that is just the number of all of them, and one that is above it.
     whole = len(every) if isinstance(every, list) and every else PAGE
     limits = [PAGE, *source.sample((1, 2, 3, 7), 3), whole, PAGE, 1, whole + 1, whole, PAGE]

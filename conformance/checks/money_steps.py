@@ -112,6 +112,7 @@ class Accounts:
             "a transfer of nobody": lambda had: self._by_nobody(had, SEND),
             "a stake of nobody": lambda had: self._by_nobody(had, STAKE),
             "a bad body": self._bad_body,
+            "a bad memo": lambda had: self._bad(SEND, "memo"),
         }
         names = self._source.sample(list(kinds), len(kinds))
         # What is pending makes a difference for what follows it.
@@ -310,8 +311,10 @@ class Accounts:
 
     def _bad_body(self, had: list[Money]) -> Moved | None:
         path = self._source.choice((SEND, STAKE, UNSTAKE))
+        return self._bad(path, self._source.choice(sorted(self._body(path, AMOUNT))))
+
+    def _bad(self, path: str, key: str) -> Moved | None:
         good = self._body(path, max(self._least, AMOUNT))
-        key = self._source.choice(sorted(set(good) - {"memo"}))
         body = {**good, key: self._source.choice(([good[key]], {"value": good[key]}))}
         account = self._source.choice(self.of)
         return self._refused(f"{brief(body)} on {path}", self._post(path, body, account))

@@ -132,6 +132,14 @@ def native_request(context: Context) -> None:
         other = native_get(context, "/api/inference/request", query)
         same = other.ok and other.body == answer.body
         context.judge("NT-RULE-028", not same, "another id has the same record", answer, other)
+        ident = context.target.request_id or ""
+        for part in (
+            {ident[:-1], ident[: len(ident) // 2]} if context.edition >= AGAIN_SINCE else ()
+        ):
+            begun = native_get(context, "/api/inference/request", {"id": part})
+            why = f"{brief(part)}, the beginning of the id, has the same record"
+            held = not begun.ok or begun.body != answer.body
+            context.judge("NT-RULE-028", held, why, answer, begun)
         if context.edition >= AGAIN_SINCE:
             waits = other.ok and PENDING in (text.lower() for text in texts_in(other.json_object()))
             why = f"an id that nobody has: {brief(other.json_object())}"

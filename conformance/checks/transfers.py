@@ -1,5 +1,6 @@
 """Interface 2.1 and 4.1: what a transfer says, and to whom it may go."""
 
+import uuid
 from functools import partial
 from string import ascii_lowercase, ascii_uppercase, hexdigits
 
@@ -19,6 +20,8 @@ from conformance.strictjson import Json, brief
 FOREIGN = "für 日本 ✓"
 # Letters that a page or a query would escape.
 MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
+# Letters of more than two bytes in UTF-16.
+ASTRAL = "\U0001f642 \U0001d482"
 # A memo of a length that a column or a screen might cut, with blanks at its ends.
 TALE = " conformance, " + "one transfer after the other, " * 4
 
@@ -39,7 +42,7 @@ def memo_kept(context: Context) -> None:
         why = f"one transfer with the memo {brief(FOREIGN)} is listed as {new} sends"
         context.judge("NA-WALLET-034", new <= 1, why, sent)
         # A memo may be refused for its length, but not cut.
-        made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, "")]
+        made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, ASTRAL, "")]
         found = [(one.json_object() or {}).get("transaction_id") for one in (sent, *made)]
         named = [ident for ident in found if isinstance(ident, str)]
         if len(named) > 1:
@@ -70,7 +73,7 @@ def _send_memo(context: Context, to: str, memo: str) -> Answer:
 TINY = 0.004
 
 
-@requirement("NA-WALLET-035")
+@requirement("NA-WALLET-035", "NA-WALLET-001", "NA-WALLET-032", "NA-QUERY-011")
 def memo_left_out(context: Context) -> None:
     """POST /wallet/send without a memo, and of next to nothing; look for both in the list."""
     own = read_money(context, context.target.second).document.get("address")
@@ -80,16 +83,48 @@ def memo_left_out(context: Context) -> None:
     if context.edition >= LONG_SINCE:
         # How small an amount may be is not said.
         bodies.append({"to": own, "amount": TINY, "memo": MEMO})
+    own_memo = f"{MEMO} {uuid.uuid4().hex[:8]}"
     for body in bodies:
+        if context.edition >= LONG_SINCE:
+            # Nothing of it is left for the next one.
+            _send_memo(context, own, own_memo)
         require_budget(context, AMOUNT)
+        _, before = _total(context, {"limit": 1})
         sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
         ident = (sent.json_object() or {}).get("transaction_id")
         if not sent.ok or not isinstance(ident, str):
             raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
         context.budget.charge(AMOUNT + fee_of(sent))
+        told = (sent.json_object() or {}).get("memo")
+        why = f"a transfer of {brief(body)} has the memo {brief(told)} of the one before"
+        context.judge("NA-WALLET-001", told != own_memo, why, sent)
+        if context.edition >= LONG_SINCE:
+            _judge_total(context, before, sent)
         held = eventually(partial(_is_listed, context, ident))
         why = f"{brief(ident)}, of {brief(body)}, is not listed"
         context.judge("NA-WALLET-035", held, why, sent, newest(context)[0])
+
+
+def _judge_total(context: Context, before: Json, sent: Answer) -> None:
+    """Rule on the total of a page with an offset, once it should have risen, beside one without."""
+    later: list[tuple[Answer, Json]] = []
+
+    def risen() -> bool:
+        later[:] = [_total(context, {"limit": 1, "offset": 1})]
+        return bool(later[0][1] != before)
+
+    eventually(risen)
+    page, total = later[0]
+    first, whole = _total(context, {"limit": 1})
+    why = f"total was {brief(before)}, and is {brief(total)} with an offset, {brief(whole)} without"
+    context.judge("NA-QUERY-011", before == whole or total != before, why, sent, page, first)
+
+
+def _total(context: Context, query: dict[str, object]) -> tuple[Answer, Json]:
+    """Read a page of the history; return its total."""
+    path = "/wallet/transactions"
+    answer = context.api("GET", path, credential=context.target.valid, query=query)
+    return answer, (answer.json_object() or {}).get("total")
 
 
 def _is_listed(context: Context, ident: str) -> bool:
