@@ -32,7 +32,7 @@ QUERIES: tuple[Query, ...] = (
 # A token as a password, for a shell.
 PAIR = "$(printf %s conformance:$TOKEN | base64 -w0)"
 # Its first letter in percent encoding, and the rest.
-PERCENT = '%$(printf %x "\'$TOKEN")${TOKEN#?}'
+PERCENT = """%$(printf %x "'$TOKEN")${TOKEN#?}"""
 NO_JSON = b'{"amount": '
 
 
