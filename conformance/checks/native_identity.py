@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from conformance.checks.native import members_of, native_get
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -13,7 +14,9 @@ from conformance.strictjson import Json, brief
 
 # These have the identity of the chain, or of its genesis.
 NAMING = ("/api/network", "/api/model/checkpoint.json", "/api/inference")
-_NAME = re.compile(r"(chain|genesis)(_?(id|hash|identity|name))?\Z", re.ASCII | re.IGNORECASE)
+_NAME = re.compile(
+    r"(chain|genesis)(_?(id|hash|identity|name|sha256|digest))?\Z", re.ASCII | re.IGNORECASE
+)
 
 
 @requirement("NT-RULE-043")
@@ -79,6 +82,10 @@ def native_reference_apart(context: Context) -> None:
     """GET the blocks, and the declared views of the earlier chain, which has none of them."""
     answer = native_get(context, "/api/blocks", {"limit": 10})
     present = set(_hashes(answer.json_object() if answer.ok else None))
+    # And the older ones, as far as a page goes, and the first.
+    for query in ({"limit": 100}, {"limit": 10, "before": 11}) if context.edition >= DRAFT else ():
+        more = native_get(context, "/api/blocks", {**query})
+        present |= set(_hashes(more.json_object() if more.ok else None))
     for path in context.target.reference if present else ():
         view = native_get(context, path)
         shared = present & set(_hashes(view.json_object() if view.ok else None))
