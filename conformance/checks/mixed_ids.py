@@ -33,7 +33,7 @@ def forward_ids(context: Context) -> None:
             why += f" {brief(answer.request_id, 120)} of {len(answer.request_id)}"
             context.judge(NAMED, answer.request_id == ident, why, reply)
     _judge_session(context, draw)
-    for note in (_note_turns, _note_sessions):
+    for note in (_note_turns, _note_sessions, _note_ends):
         compared = Comparison(context)
         for _ in range(TRIES):
             note(context, compared)
@@ -80,6 +80,24 @@ def _note_sessions(context: Context, compared: Comparison) -> None:
     late = outputs[3] == outputs[0] != outputs[1]
     why = "a pass has the result of the pass of another session with the same request_id"
     compared.note(OWN_RESULT, not late, why, *known, *named)
+
+
+def _note_ends(context: Context, compared: Comparison) -> None:
+    """Note whether a pass gets the result of one whose tensor begins in the same way."""
+    shape = hidden_shape(context)
+    values = values_for(shape)
+    # The last position is another one.
+    last = len(values) - shape[-1]
+    other = [-v if at >= last and at % 2 else v for at, v in enumerate(values)]
+    tensors = [FORMS[form_of(context)](each, shape) for each in (values, other)]
+    if tensors[0] == tensors[1] or last == 0:
+        raise Skipped("the tensor is too small for two that begin alike")
+    replies = [send_forward(context, hidden_states=each) for each in tensors]
+    outputs = [output_of(reply) for reply in replies]
+    if not all(outputs):
+        raise Skipped("a pass is refused")
+    why = "tensors that differ in their last position have the same result to the bit"
+    compared.note(OWN_RESULT, outputs[0] != outputs[1], why, *replies)
 
 
 def _note_turns(context: Context, compared: Comparison) -> None:
