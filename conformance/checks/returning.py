@@ -7,13 +7,14 @@ specified, so its usual forms are tried.
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from conformance import messages
 from conformance.checks import passes
-from conformance.checks.forms import WIDTHS, is_framed
+from conformance.checks.forms import WIDTHS, encode, is_framed
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
 from conformance.editions import DRAFT
@@ -30,6 +31,8 @@ ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
 DEADLINE, PAUSE = "CL-CALL-004", "CL-CALL-003"
 WIDEST = 8
+# As many as are no multiple of a width of numbers.
+POSITIONS = 5
 # For a gradient that comes a second time.
 AGAIN_WITHIN_S = 1.5
 # The recommended deadline is 5 s; far more or less is another one.
@@ -59,12 +62,15 @@ def _is_back(call: Call) -> bool:
 
 
 def send_from(
-    context: Context, url: str, request_id: str | None = None
+    context: Context, url: str, request_id: str | None = None, **fields: Any
 ) -> tuple[dict[str, str], Any]:
-    """Send a pass from `url`; return its IDs and the answer. Raises `Skipped` if it is refused."""
+    """Send a pass from `url`; return its IDs and the answer. Raises `Skipped` if it is refused.
+
+    `fields` are those that differ from the usual pass.
+    """
     metadata = tuple(context.target.pipeline.get("backward_metadata", {}).items())
     named = {"session_id": passes.fresh_id(), "request_id": request_id or passes.fresh_id()}
-    reply = passes.send_forward(context, metadata, sender_url=url, **named)
+    reply = passes.send_forward(context, metadata, sender_url=url, **named, **fields)
     passed: Any = reply.message
     why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
     if passed is None or not passed.success:
@@ -92,10 +98,10 @@ def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Repl
     return reply
 
 
-def _return(context: Context, url: str) -> Returned:
+def _return(context: Context, url: str, **fields: Any) -> Returned:
     """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not."""
     scene = Scene(context.peer)
-    named, passed = send_from(context, url)
+    named, passed = send_from(context, url, **fields)
     reply = send_gradients(context, named, passed)
     return Returned((named["session_id"], named["request_id"]), reply, scene)
 
@@ -151,6 +157,20 @@ def peer_backward(context: Context) -> None:
             low, high = DEADLINES_S
             why = f"the gradients came with {deadline_s:.1f} s"
             context.judge(DEADLINE, low <= deadline_s <= high, why, *shown(named[:1]))
+        with suppress(Skipped):
+            _judge_longer(context)
+
+
+def _judge_longer(context: Context) -> None:
+    """Rule on the size of a gradient of more positions; a pass of so many may be refused."""
+    rows, _, width = passes.hidden_shape(context)
+    shape, peer = [rows, POSITIONS, width], context.peer
+    tensor = encode(passes.form_of(context), shape)
+    urls = context.service.sender_urls
+    if urls:
+        taken = _return(context, urls[0], hidden_states=tensor, hidden_shape=shape)
+        if peer.wait(lambda: bool(taken.calls), peer.patience.settle_s):
+            _judge_size(context, taken.calls[0])
 
 
 def _ids(call: Call) -> tuple[str, str]:
