@@ -19,7 +19,7 @@ RATE, SMALL = "training.learning_rate", 0.00003
 MEMORY, FINE, ROUNDED = "resources.max_memory_gb", 0.37, 0.005
 
 
-@requirement("NA-PATCH-121", "NA-PATCH-106", "NA-PATCH-104")
+@requirement("NA-PATCH-121", "NA-PATCH-106", "NA-PATCH-104", "NA-PATCH-004")
 def mixed_changes(context: Context) -> None:
     """PATCH keys each by itself, then drawn sets of them at once, and read them with each token."""
     original = read_config(context)

@@ -8,6 +8,7 @@ from typing import Any
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http
 from conformance.judging.mutants.mixed_native import API, REQUEST, SEND, become, query_of
 from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.calls import SHAPE
 from conformance.judging.toy.native import job_of, prompt_of
 
 HISTORY, BALANCE, STATUS = f"{API}/wallet/transactions", f"{API}/wallet/balance", f"{API}/status"
@@ -154,7 +155,7 @@ def one_row(called: str, request: Any, answer: Any) -> Any:
 
 def failed_gradients(called: str, request: Any, answer: Any) -> Any:
     """Fail at a gradient of another shape."""
-    misfit = called == "PipelineBackward" and list(request.grad_shape)[:1] not in ([1], [])
+    misfit = called == "PipelineBackward" and list(request.grad_shape) not in (SHAPE, [])
     return "INTERNAL" if misfit else answer
 
 
