@@ -77,8 +77,9 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
     ``ident`` is that of the switch that the node was started with.
     """
     settings = read_file(stranger.folder / "target.toml") | dict(stranger.tokens)
-    if changed := stranger.declared(ident):
-        settings["pipeline"] = settings["pipeline"] | changed
+    for name, value in stranger.declared(ident).items():
+        # A table has the other keys as before.
+        settings[name] = settings[name] | value if isinstance(value, dict) else value
     if stranger.signer:
         settings["signer"] = shlex.join(stranger.signer)
     settings = {"budget": BUDGET} | settings

@@ -66,7 +66,7 @@ class Stranger:
         return _lists(self)
 
     def declared(self, ident: str) -> dict[str, Json]:
-        """What its operator declares of the pipeline otherwise, with a peculiarity."""
+        """What its operator declares otherwise, with a peculiarity."""
         file = self.folder / "declared.yaml"
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         found: dict[str, dict[str, Json]] = yaml.safe_load(text) or {}
