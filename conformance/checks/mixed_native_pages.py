@@ -135,6 +135,9 @@ def _draw(drawn: random.Random, stretch: Stretch) -> Iterator[Query]:
     ends = [1, numbers[-1], *numbers[-2:], numbers[0], numbers[0] + drawn.choice(LIMITS)]
     for bound in (*ends, *(drawn.choice(numbers) for _ in range(DRAWS))):
         yield drawn.choice((*LIMITS, None)), bound
+    # Both of them even, and both odd.
+    middle = numbers[len(numbers) // 2] // 2 * 2
+    yield from ((2, middle), (3, middle + 1))
     for limit in LONGER:
         yield limit, numbers[0] + drawn.choice(LIMITS)
     # Fewer entries are left than the limit is.

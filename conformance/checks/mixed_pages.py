@@ -135,6 +135,7 @@ def mixed_proofs(context: Context) -> None:
         context.api("GET", PROOFS.path, credential=account, query={**query} or None)
     # A limit that is just the number of all of them, and one that is above it.
     whole = len(every) if isinstance(every, list) and every else PAGE
+    most = max(most, len(every) if isinstance(every, list) else 0)
     limits = [PAGE, *source.sample((1, 2, 3, 7), 3), whole, PAGE, 1, whole + 1, whole, PAGE]
     short: list[tuple[int, int, Answer]] = []
     for limit in limits * TRIES:

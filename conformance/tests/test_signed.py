@@ -19,7 +19,7 @@ from conformance.verdict import Standing
 SIGNER = shlex.join([sys.executable, "-m", "conformance.judging.toy.signing"])
 CHECKS = {"signed-request", "signed-wrongly", "without-answer", "work-forged"}
 # A request under its own hash is not under its ID either, and one nonce lets one in twice.
-TOGETHER = {"one id": {"ST-001"}, "same nonce": {"NT-RULE-051"}}
+TOGETHER = {"one id": {"ST-001"}, "same nonce": {"NT-RULE-051"}, "worker": {"NT-RULE-039"}}
 
 
 @pytest.fixture(autouse=True)

@@ -97,6 +97,8 @@ def rules() -> Iterator[Fault]:
         ("PL-BWD-002", "keeps the gradients", replace(sound, passes_gradients=False)),
         ("PL-BWD-004", "sends gradients back twice", replace(sound, passes_twice=True)),
         ("PL-BWD-009", "to the sender of the latest pass", replace(sound, passes_to_latest=True)),
+        ("PL-BWD-009", "to the latest sender of this request_id",
+         replace(sound, forgets_sessions=True)),
         ("PL-BWD-005", "the shape of another gradient", replace(sound, back_shape=(1, 2, 9))),
         ("CL-CALL-003", "pauses of four seconds",
          replace(sound, pause_s=4.0, longest_pause_s=9.0)),

@@ -47,6 +47,8 @@ class Manners:
     passes_gradients: bool = True
     passes_twice: bool = False
     passes_to_latest: bool = False
+    forgets_sessions: bool = False
+    """Whether it knows a pass by its request_id alone."""
     back_shape: tuple[int, ...] = ()
     # A tenth of what is seen: the toy waits ten times as long.
     back_deadline_s: float = 1.0

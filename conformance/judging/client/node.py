@@ -70,8 +70,8 @@ class ToyClient:
         self._next_beat = self.world.now()
         self._line: PingingConnection | None = None
         self._pinged: list[float] = []
-        # Where passes came from, by their request_id, and where the latest one did.
-        self._sender_urls: dict[str, str] = {}
+        # Where passes came from, by their IDs, and where the latest one did.
+        self._sender_urls: dict[tuple[str, str], str] = {}
         self._latest_url = ""
         self._going: list[dict[str, Any]] = []
         self.answers_pings: Callable[[], bool] = lambda: True
@@ -273,7 +273,8 @@ class ToyClient:
         if operation == "GossipGradient":
             return self._take_gradient(request)
         if operation == "PipelineForward":
-            self._sender_urls[request.request_id] = self._latest_url = request.sender_url
+            named = self._named(request.session_id, request.request_id)
+            self._sender_urls[named] = self._latest_url = request.sender_url
             return {
                 "request_id": request.request_id, "success": True,
                 "hidden_states": request.hidden_states, "hidden_shape": list(request.hidden_shape),
@@ -281,6 +282,10 @@ class ToyClient:
         if operation == "PipelineBackward":
             return self._take_gradients_back(request)
         return "UNIMPLEMENTED"
+
+    def _named(self, session_id: str, request_id: str) -> tuple[str, str]:
+        """Return the name under which a pass is kept."""
+        return ("" if self.manners.forgets_sessions else session_id, request_id)
 
     def _take_gradient(self, request: Any) -> dict[str, Any]:
         if request.signature != SIGNED:
@@ -297,7 +302,7 @@ class ToyClient:
         return {"accepted": True, "current_round": 3}
 
     def _take_gradients_back(self, request: Any) -> dict[str, Any]:
-        if not self._sender_urls.get(request.request_id):
+        if not self._sender_urls.get(self._named(request.session_id, request.request_id)):
             return {"success": False, "error_message": "no such session"}
         if self.manners.passes_gradients:
             fields = {item.name: value for item, value in request.ListFields()}
@@ -308,7 +313,7 @@ class ToyClient:
         """Send gradients on to where their passes came from."""
         going, self._going = self._going, []
         for fields in going:
-            own = self._sender_urls[fields["request_id"]]
+            own = self._sender_urls[self._named(fields["session_id"], fields["request_id"])]
             url = self._latest_url if self.manners.passes_to_latest else own
             scheme, _, address = url.rpartition("//")
             host, _, port = address.rpartition(":")

@@ -304,6 +304,10 @@ TOGETHER = {
     # What is so in the answers of one check is so in those of the whole run.
     "NA-AUTH-026": {"NA-SANE-040"},
     "NA-AUTH-032": {"NA-AUTH-022"},
+    # What one check asks for shows both.
+    "NA-PATCH-104": {"NA-PATCH-121"},
+    "NA-PATCH-106": {"NA-PATCH-121"},
+    "PL-FWD-010": {"PL-FWD-014"},
     "NA-WALLET-051": {"NA-SANE-041"},
     "NA-ERR-024": {"NA-SANE-041"},
     # A body that is no JSON is taken for none, as null is.

@@ -84,6 +84,10 @@ class SigningToy(ToyNode):
                                   "next_nonce": self.nonce})  # fmt: skip
         if asked.path == "/api/inference/request":
             return self._record(words.get("id", ""))
+        if asked.path == "/api/blocks":
+            below = min(int(words.get("before", self.height + 1)), self.height + 1)
+            heights = range(below - 1, 0, -1)[: int(words.get("limit", 5))]
+            return Response(json={"blocks": [{"height": n, "hash": f"hash{n}"} for n in heights]})
         if asked.path.startswith("/api/block/"):
             return self._block(asked.path.rpartition("/")[2])
         if asked.path == "/work/result" and isinstance(asked.body, dict):
