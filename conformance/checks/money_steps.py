@@ -255,7 +255,8 @@ class Accounts:
         if moved is None or cost is None:
             return None
         first, second = moved.available
-        moved.available = [(first[0], math.inf), (second[0] - cost, second[1] - cost)]
+        # A node may name a cost and take none.
+        moved.available = [(first[0], math.inf), (second[0] - cost, second[1])]
         moved.answers = [made, sent]
         moved.what = f"a transfer of {amount:g} while a text was made that costs {cost:g}"
         return moved

@@ -90,8 +90,10 @@ class Call:
 def _calls(context: Context) -> Iterator[Call]:
     key = os.urandom(NODE_ID_BYTES)
     known = {"sender": SENDER, "key": key}
-    yield Call("DHTStore", messages.make("DHTStoreRequest", value="192.0.2.9:9000", **known),
-               lambda answer: answer.success)  # fmt: skip
+    # A node may refuse to store under the same key again.
+    context.grpc.call("DHTStore", messages.make("DHTStoreRequest", value="192.0.2.9:9000", **known))
+    yield Call("DHTPing", messages.make("DHTPingRequest", sender=SENDER),
+               lambda answer: bytes(answer.responder.node_id))  # fmt: skip
     yield Call("DHTFindValue", messages.make("DHTFindValueRequest", **known),
                lambda answer: (answer.found, answer.value))  # fmt: skip
     yield Call("DHTFindNode", messages.make("DHTFindNodeRequest", sender=SENDER, target_id=key),

@@ -60,7 +60,8 @@ def even_bounds_skip_one(asked: Asked, response: Response) -> None:
 def bounds_of_both_refused(asked: Asked, response: Response) -> None:
     """Refuse a page of updates with a limit of more than four and a bound."""
     query = query_of(asked)
-    if asked.path == "/api/training" and "before" in query and 4 < int(query.get("limit", "0")) < 10:
+    asked_for = asked.path == "/api/training" and "before" in query
+    if asked_for and 4 < int(query.get("limit", "0")) < 10:
         become(response, Response(400, {"error": "not both"}))
 
 
