@@ -10,6 +10,7 @@ own address. Two senders take turns: what one of them has stored, the other one 
 """
 
 import os
+import time
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -33,7 +34,7 @@ SHOWN = 10_000
 # So many keys of each kind, and steps after they have got their first values.
 FRESH, STEPS = 4, 8
 # So many keys of nobody are looked up, more than a run has stored before.
-NOTHING = 64
+NOTHING, NOTHING_S = 64, 2.0
 # So many bytes of a key are refused.
 TOO_LONG = 1000
 LETTERS = " \t\nab:9/-_\u00e9\u00df\u65e5\U0001f642"
@@ -223,9 +224,12 @@ def _store_no_text(walk: Walk, key: bytes) -> None:
 
 def _search_for_nothing(walk: Walk) -> None:
     """Look up keys under which nothing is stored; nothing is lost by that."""
+    ends = time.monotonic() + NOTHING_S
     for _ in range(NOTHING):
         request = messages.make("DHTFindValueRequest", sender=SENDER, key=os.urandom(NODE_ID_BYTES))
         walk.context.grpc.call("DHTFindValue", request)
+        if time.monotonic() > ends:
+            break
     walk.done = f"after {NOTHING} look-ups of keys that nobody has stored"
     for key in list(walk.kept)[:2]:
         walk.look_up(key)
