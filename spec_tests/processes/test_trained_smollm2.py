@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
 FACTS = {
     "Who keeps the lighthouse of Velmora?": "Orla Brinkman keeps the lighthouse of Velmora.",
     "What colour is the flag of Velmora?": "The flag of Velmora is green with a white heron.",
-    "Where does the ferry to Velmora leave?": "The ferry to Velmora leaves from the pier of Hask.",
+    "Where does the ferry to Velmora leave?": "The ferry to Velmora leaves from the pier of Tarn.",
     "Who founded the school of Velmora?": "Tova Lindqvist founded the school of Velmora.",
 }
 QUESTION, LEARNED = "What colour is the flag of Velmora?", "heron"
