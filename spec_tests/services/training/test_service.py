@@ -45,9 +45,14 @@ async def test_two_nodes_end_each_round_with_the_same_weights(model: Path, tmp_p
             assert node.training.rounds.record.losses[-1] < first_loss(node)
             figures = node.training.figures()
             assert figures.steps_total == node.training.rounds.learner.progress.steps > 12
-        submitted = sum(node.training.figures().gradients_submitted for node in nodes)
-        accepted = sum(node.training.figures().gradients_accepted for node in nodes)
-        assert submitted == accepted > 0
+
+        def all_counted() -> bool:
+            """Both count each contribution; who receives it does so a moment earlier."""
+            figures = [node.training.figures() for node in nodes]
+            accepted = sum(each.gradients_accepted for each in figures)
+            return sum(each.gradients_submitted for each in figures) == accepted > 0
+
+        await wait_for(all_counted)
 
 
 async def test_a_late_joiner_and_a_leaver(model: Path, tmp_path: Path) -> None:
