@@ -86,6 +86,24 @@ def wire_fields(data: bytes) -> list[WireField]:
     return fields
 
 
+def encode_field(field: WireField) -> bytes:
+    """Return a field as it is on the wire."""
+    head = encode_varint(field.number << 3 | field.wire_type)
+    if isinstance(field.value, int):
+        return head + encode_varint(field.value)
+    sized = encode_varint(len(field.value)) if field.wire_type == LENGTH else b""
+    return head + sized + field.value
+
+
+def encode_varint(number: int) -> bytes:
+    """Return a number in the base 128 of protobuf."""
+    made = bytearray()
+    while number > 0x7F:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*made, number])
+
+
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:

@@ -3,6 +3,7 @@
 from conformance.checks.peering import can_stimulate, uses_the_peer, watched
 from conformance.context import Context
 from conformance.findings import Skipped
+from conformance.messages import LENGTH, WireField, encode_field
 from conformance.peer import requests
 from conformance.peer.answers import Answer, Reply
 from conformance.peer.keepalive import (
@@ -168,14 +169,7 @@ def _decided(call: Call, size: int) -> bool:
 def _padded(body: bytes, size: int) -> bytes:
     """Return a message of this size, or of what it has already: with a field that nobody knows."""
     size = max(0, size - len(body) - MAX_HEAD_BYTES)
-    key, length = PADDING << 3 | 2, size
-    head = b""
-    for number in (key, length):
-        while number > 0x7F:
-            head += bytes([number & 0x7F | 0x80])
-            number >>= 7
-        head += bytes([number])
-    return body + head + bytes(size)
+    return body + encode_field(WireField(PADDING, LENGTH, bytes(size)))
 
 
 def _refused(call: Call) -> bool:

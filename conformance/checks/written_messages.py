@@ -16,7 +16,15 @@ from conformance.checks.passes import forward_request
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
-from conformance.messages import FIXED32, FIXED64, LENGTH, VARINT, WireField
+from conformance.messages import (
+    FIXED32,
+    FIXED64,
+    LENGTH,
+    VARINT,
+    WireField,
+    encode_field,
+    encode_varint,
+)
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
@@ -28,33 +36,17 @@ SHAPE_NUMBERS = "hidden_shape"
 BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
-
-
-def _written(field: WireField) -> bytes:
-    """Return a field as bytes."""
-    key = _varint(field.number << 3 | field.wire_type)
-    if isinstance(field.value, int):
-        return key + _varint(field.value)
-    return key + (_varint(len(field.value)) if field.wire_type == LENGTH else b"") + field.value
-
-
 def _forms(message: Any) -> Iterator[tuple[str, bytes]]:
     """Yield the forms of a message, by what is unusual about them."""
     fields = messages.wire_fields(message.SerializeToString())
-    yield "its fields in another order", b"".join(map(_written, _turned(fields)))
-    more = b"".join(map(_written, (
+    yield "its fields in another order", b"".join(map(encode_field, _turned(fields)))
+    more = b"".join(map(encode_field, (
         WireField(UNUSED[0], VARINT, 300), WireField(UNUSED[1], LENGTH, b"later"),
         WireField(UNUSED[2], FIXED32, b"late"), WireField(UNUSED[3], FIXED64, b"muchlate"),
     )))  # fmt: skip
-    plain = b"".join(map(_written, fields))
+    plain = b"".join(map(encode_field, fields))
     yield "unknown fields before and after the others", more + plain + more
-    defaults = b"".join(map(_written, _defaults(message)))
+    defaults = b"".join(map(encode_field, _defaults(message)))
     if defaults:
         yield "its default values written out", defaults + plain
 
@@ -141,8 +133,8 @@ def message_packed(context: Context) -> None:
     bare.ClearField(SHAPE_NUMBERS)
     plain = bare.SerializeToString()
     forms = {
-        "packed": _written(WireField(field, LENGTH, b"".join(map(_varint, shape)))),
-        "not packed": b"".join(_written(WireField(field, VARINT, size)) for size in shape),
+        "packed": encode_field(WireField(field, LENGTH, b"".join(map(encode_varint, shape)))),
+        "not packed": b"".join(encode_field(WireField(field, VARINT, size)) for size in shape),
     }
     replies = {
         name: _again(context, "PipelineForward", plain + content) for name, content in forms.items()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from conformance import messages
 from conformance.catalogue import MessageRule, load
 from conformance.judging.client.manners import Manners
-from conformance.messages import FIXED64, LENGTH, VARINT, WireField
+from conformance.messages import FIXED64, VARINT, WireField, encode_field
 from conformance.peer.requests import EXPECTED, RULES, WHOLE
 
 # Far from every documented number.
@@ -133,7 +133,7 @@ def _field(
         if called != operation:
             return body
         return b"".join(
-            encoded(change(field) if field.number == rule.number else field)
+            encode_field(change(field) if field.number == rule.number else field)
             for field in messages.wire_fields(body)
         )
 
@@ -154,20 +154,3 @@ def _retyped(field: WireField) -> WireField:
 def _retyped_numbers(field: WireField) -> WireField:
     # A varint would be one of them, not packed.
     return WireField(field.number, FIXED64, bytes(8))
-
-
-def encoded(field: WireField) -> bytes:
-    """Return a field as it is on the wire."""
-    head = varint(field.number << 3 | field.wire_type)
-    if isinstance(field.value, int):
-        return head + varint(field.value)
-    return head + (varint(len(field.value)) if field.wire_type == LENGTH else b"") + field.value
-
-
-def varint(number: int) -> bytes:
-    """Return a number in the base 128 of protobuf."""
-    made = b""
-    while number > 0x7F:
-        made += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return made + bytes([number])

@@ -7,7 +7,6 @@ from typing import Any
 
 from conformance import messages
 from conformance.judging.derived.fault import Fault, Wrapper
-from conformance.judging.mutants.fields import encode
 from conformance.messages import (
     FIXED32,
     FIXED64,
@@ -47,7 +46,7 @@ def recode(data: bytes, message: str, wanted: str, change: FieldChange) -> bytes
         if message == wanted and kept is not None:
             kept = change(kept)
         if kept is not None:
-            out += encode(kept.number, kept.wire_type, kept.value)
+            out += messages.encode_field(kept)
     return out
 
 

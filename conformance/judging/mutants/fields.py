@@ -118,28 +118,13 @@ def broken(requirement: Requirement, data: bytes) -> bytes:
     if rule.name == "DHTNodeInfo":
         return data
     kept = b"".join(
-        encode(field.number, field.wire_type, field.value)
+        messages.encode_field(field)
         for field in messages.wire_fields(data)
         if field.number != rule.number
     )
-    return kept + encode(rule.number, messages.FIXED32, b"\1\2\3\4")
-
-
-def encode(number: int, wire_type: int, value: int | bytes) -> bytes:
-    """Encode one field."""
-    key = varint(number << 3 | wire_type)
-    if isinstance(value, int):
-        return key + varint(value)
-    return key + (varint(len(value)) if wire_type == messages.LENGTH else b"") + value
-
-
-def varint(value: int) -> bytes:
-    """Encode one number."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+    return kept + messages.encode_field(
+        messages.WireField(rule.number, messages.FIXED32, b"\1\2\3\4")
+    )
 
 
 def message_mutant(requirement: Requirement) -> Callable[[str, Any, Any], Any]:
@@ -155,12 +140,14 @@ def message_mutant(requirement: Requirement) -> Callable[[str, Any, Any], Any]:
         if rule.name == "DHTNodeInfo" and "responder" in answer:
             inner = answer["responder"].SerializeToString()
             kept = b"".join(
-                encode(field.number, field.wire_type, field.value)
+                messages.encode_field(field)
                 for field in messages.wire_fields(inner)
                 if field.number != rule.number
-            ) + encode(rule.number, messages.FIXED32, b"\1\2\3\4")
+            ) + messages.encode_field(
+                messages.WireField(rule.number, messages.FIXED32, b"\1\2\3\4")
+            )
             outer = messages.make(name, **{**answer, "responder": None}).SerializeToString()
-            return outer + encode(1, messages.LENGTH, kept)
+            return outer + messages.encode_field(messages.WireField(1, messages.LENGTH, kept))
         if name != rule.name:
             return answer
         return broken(requirement, messages.make(name, **answer).SerializeToString())
