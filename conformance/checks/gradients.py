@@ -142,10 +142,9 @@ def gossip_made(context: Context) -> None:
         # And one of a node whose last gradient was accepted.
         others.append({**known, "timestamp": time.time(), "model_hash": turned})
         # And of models whose hash differs in the last digit, or in the first.
-        ends = fields["model_hash"][:-1], fields["model_hash"][1:]
-        for begin, end in ((ends[0], _other_digit(fields["model_hash"][-1])),
-                           (_other_digit(fields["model_hash"][0]), ends[1])):  # fmt: skip
-            others.append(fresh(fields, model_hash=begin + end))
+        own = fields["model_hash"]
+        alike = own[:-1] + _other_digit(own[-1]), _other_digit(own[0]) + own[1:]
+        others += [fresh(fields, model_hash=one) for one in alike]
     for other in others:
         reply, answer = send(context, other)
         if answer is not None or not reply.ok:

@@ -35,6 +35,7 @@ def mixed_changes(context: Context) -> None:
         restore(context, original)
         if len(alone) < 2:
             raise Skipped("fewer than two keys are changed by themselves")
+        _make_odd(context, before)
         _judge_fine(context, before)
         restore(context, original)
         _judge_kept(context, before, [(path, alone[path][0]) for path in sorted(alone)[:2]])
@@ -47,15 +48,15 @@ def mixed_changes(context: Context) -> None:
         restore(context, original)
 
 
-def _judge_fine(context: Context, before: dict[str, Json]) -> None:
-    """Rule on an amount of memory with two decimals, which a node may keep in other units.
-
-    Of a small rate that is read, the type is judged as in every answer.
-    """
-    # Of a change of nothing, which may be refused, what the answer holds is judged.
+def _make_odd(context: Context, before: dict[str, Json]) -> None:
+    """Change nothing, and a rate to a small one; of every answer it is judged what it holds."""
     patch(context, {})
     if RATE in before and patch(context, nested({RATE: SMALL})).ok:
         read_config(context)
+
+
+def _judge_fine(context: Context, before: dict[str, Json]) -> None:
+    """Rule on an amount of memory with two decimals, which a node may keep in other units."""
     now = before.get(MEMORY)
     if not is_number(now):
         return

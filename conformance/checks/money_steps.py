@@ -13,11 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from conformance.checks.auth import INVENTED
-from conformance.checks.money import (
-    EXACT,
-    Money,
-    read_money,
-)
+from conformance.checks.money import EXACT, Money, read_money
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO, STAKES
 from conformance.context import Context
 from conformance.findings import Skipped
