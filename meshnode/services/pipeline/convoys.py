@@ -5,6 +5,7 @@ Invariant: a generation that is cancelled while it waits, or that ends, is waite
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -93,7 +94,8 @@ class Convoys:
     async def _wait(self, station: Station[Traveller], traveller: Traveller) -> Convoy | None:
         while not traveller.departed.is_set():
             self._look(station)
-            deadline = station.departs_at(trio.current_time())
+            first = station.waiting[:1] == [traveller]
+            deadline = station.departs_at(trio.current_time()) if first else math.inf
             with trio.CancelScope(deadline=deadline) as traveller.scope:
                 # All of a convoy go on in the same turn of the event loop, so that they are
                 # computed in one step.
@@ -101,13 +103,13 @@ class Convoys:
         return traveller.convoy
 
     def _look(self, station: Station[Traveller]) -> None:
-        """Let those depart who have waited for long enough; the others wait for as long again."""
+        """Let those depart who have waited for long enough; the first of the others looks again."""
         now = trio.current_time()
-        while station.departs_at(now) <= now:
+        while (departs_at := station.departs_at(now)) <= now:
             convoy, travellers = station.depart(secrets.token_hex(NAME_BYTES), now)
             self.departed += convoy.size > 1
             for traveller in travellers:
                 traveller.convoy = convoy
                 traveller.departed.set()
-        for traveller in station.waiting:
-            traveller.scope.deadline = station.departs_at(now)
+        for traveller in station.waiting[:1]:
+            traveller.scope.deadline = departs_at

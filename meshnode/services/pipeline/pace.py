@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import trio
+
 from meshnode.domain.reputation import Standing
 from meshnode.domain.routing import SLOW_MS, SLOW_TIMES
 
@@ -20,6 +22,9 @@ PATIENT_TIMES = 10
 """How much longer than usual a position may take before another holder is asked."""
 PREFILL_SPEED = 8
 """How many positions of a prompt are taken to cost as much as one that is generated."""
+LOOK_AGAIN_S = 0.5
+"""Seconds after which a generation on a slow path looks for another one again: all holders are
+looked at, of whom there may be thousands."""
 MAX_LEFT = 2
 """Paths that one generation leaves because they are slow."""
 
@@ -51,12 +56,14 @@ class Pace:
         self._doubted = False
         self._position_ms: list[float] = []
         """Time of a position in each of the latest two calls on this path."""
+        self._look_at = -math.inf
 
     def begin(self, hops: Sequence[RemoteHop], excluded: set[str]) -> None:
         """A path was taken."""
         self.patience_s = self._patience(hops, excluded)
         self._doubted = self.patience_s < math.inf and self._doubts(hops, excluded)
         self._position_ms = []
+        self._look_at = -math.inf
 
     def first_s(self, positions: int) -> float:
         """How long the first message on the path may take, which has so many positions."""
@@ -93,10 +100,17 @@ class Pace:
         relay: bool,
         worth: Callable[[float, float], bool],
     ) -> SlowHop | None:
-        """The slowest hop, if ``worth`` leaving for what a position takes there and elsewhere."""
+        """The slowest hop, if ``worth`` leaving for what a position takes there and elsewhere.
+
+        Looks at most every ``LOOK_AGAIN_S``; None in between.
+        """
         position_ms = min(self._position_ms, default=0.0)
         if len(self._position_ms) < 2 or len(self.left) >= MAX_LEFT or position_ms < SLOW_MS:
             return None
+        now = trio.current_time()
+        if now < self._look_at:
+            return None
+        self._look_at = now + LOOK_AGAIN_S
         place = max(range(len(hops)), key=lambda place: took_ms[place])
         unknown_ms = PATIENCE * self._call_s * 1e3 / SLOW_TIMES
         other_ms = self._routes.alternative_ms(excluded | {hops[place].node_id}, unknown_ms)

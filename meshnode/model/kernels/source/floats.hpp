@@ -28,8 +28,12 @@ inline __m512 load16(const uint8_t* panel, int64_t k) {
     if constexpr (FORMAT == FLOAT32) return _mm512_loadu_ps(reinterpret_cast<const float*>(panel) + k * PANEL);
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel) + k);
     if constexpr (FORMAT == FLOAT16) return _mm512_cvtph_ps(v);
-    const __m256i low = _mm256_slli_epi32(v, 16), high = _mm256_and_si256(v, _mm256_set1_epi32(int(0xffff0000u)));
-    return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+    // One instruction besides the loading: each lane of the first half takes the lower bytes of its four, the others the
+    // higher ones; the rest are zeros.
+    const __m512i first = _mm512_set4_epi32(0x0d0c8080, 0x09088080, 0x05048080, 0x01008080);
+    const __m512i second = _mm512_set4_epi32(0x0f0e8080, 0x0b0a8080, 0x07068080, 0x03028080);
+    const __m512i halves = _mm512_shuffle_i64x2(first, second, 0x44);
+    return _mm512_castsi512_ps(_mm512_shuffle_epi8(_mm512_broadcast_i64x4(v), halves));
 }
 
 constexpr int TILE_ROWS = 12;
@@ -108,8 +112,8 @@ constexpr int PAIRED_ROWS = 8;
 
 // Two panels of floats at once: each value is read once for both, since loading would otherwise take as long as
 // multiplying.
-template <int R>
-void paired_tile(const float* one, const float* two, int count, const float* x, int64_t stride, Ahead ahead,
+template <int FORMAT, int R>
+void paired_tile(const uint8_t* one, const uint8_t* two, int count, const float* x, int64_t stride, Ahead ahead,
                  Ahead other, float* sums, float* others) {
     __m512 a[R], b[R];
 #pragma GCC unroll 16
@@ -120,7 +124,7 @@ void paired_tile(const float* one, const float* two, int count, const float* x, 
     for (int k = 0; k < count; k++) {
         prefetch(ahead.at + k * ahead.step);
         prefetch(other.at + k * other.step);
-        const __m512 first = _mm512_loadu_ps(one + k * PANEL), second = _mm512_loadu_ps(two + k * PANEL);
+        const __m512 first = load16<FORMAT>(one, k), second = load16<FORMAT>(two, k);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
             const __m512 value = _mm512_set1_ps(x[r * stride + k]);
@@ -135,13 +139,15 @@ void paired_tile(const float* one, const float* two, int count, const float* x, 
     }
 }
 
-template <int R = PAIRED_ROWS>
-void paired_tile_of(int rows, const float* one, const float* two, int count, const float* x, int64_t stride,
+template <int FORMAT, int R = PAIRED_ROWS>
+void paired_tile_of(int rows, const uint8_t* one, const uint8_t* two, int count, const float* x, int64_t stride,
                     Ahead ahead, Ahead other, float* sums, float* others) {
     if constexpr (R > 1) {
-        if (rows < R) return paired_tile_of<R - 1>(rows, one, two, count, x, stride, ahead, other, sums, others);
+        if (rows < R) {
+            return paired_tile_of<FORMAT, R - 1>(rows, one, two, count, x, stride, ahead, other, sums, others);
+        }
     }
-    paired_tile<R>(one, two, count, x, stride, ahead, other, sums, others);
+    paired_tile<FORMAT, R>(one, two, count, x, stride, ahead, other, sums, others);
 }
 #endif
 
@@ -164,21 +170,20 @@ const float* piece(const uint8_t* panel, int from, int to, float* expanded) {
 #if defined(__AVX512F__)
 template <int FORMAT>
 void paired_product(const Matrix& m, int index, const Rows& x, int row, int rows, float* sums) {
-    alignas(64) float expanded[2][FORMAT == FLOAT32 ? 1 : PIECE * PANEL];
     const float* values = x.values + row * x.stride;
     const int tiles = (rows + PAIRED_ROWS - 1) / PAIRED_ROWS;
     for (int from = 0; from < m.inputs; from += PIECE) {
         const int to = std::min(from + PIECE, m.inputs), count = to - from;
-        const float* one = piece<FORMAT>(m.panel(index), from, to, expanded[0]);
-        const float* two = piece<FORMAT>(m.panel(index + 1), from, to, expanded[1]);
+        const uint8_t* one = m.panel(index) + from * INPUT_BYTES<FORMAT>;
+        const uint8_t* two = m.panel(index + 1) + from * INPUT_BYTES<FORMAT>;
         // Behind the second panel lie the next two.
         const int64_t bytes = count * INPUT_BYTES<FORMAT>, last = to == m.inputs ? m.panel_bytes() : 0;
         const uint8_t* at = m.panel(index) + from * INPUT_BYTES<FORMAT> + last;
         for (int tile = 0, r = 0; tile < tiles; tile++, r += PAIRED_ROWS) {
             const Ahead ahead = ahead_of(at, bytes, count, tile, tiles);
             const Ahead other = ahead_of(at + m.panel_bytes(), bytes, count, tile, tiles);
-            paired_tile_of(std::min(PAIRED_ROWS, rows - r), one, two, count, values + r * x.stride + from, x.stride,
-                           ahead, other, sums + r * PANEL, sums + (rows + r) * PANEL);
+            paired_tile_of<FORMAT>(std::min(PAIRED_ROWS, rows - r), one, two, count, values + r * x.stride + from,
+                                   x.stride, ahead, other, sums + r * PANEL, sums + (rows + r) * PANEL);
         }
     }
 }

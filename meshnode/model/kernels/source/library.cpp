@@ -119,6 +119,7 @@ void product(Engine& engine, const Matrix& m, const Rows& x, int rows, const Fin
     // Items large enough to be worth taking, and enough of them to share the work evenly.
     int64_t per_item = std::max<int64_t>(1, ITEM_BYTES * (rows > ROW_BLOCK ? 4 : 1) / (m.panel_bytes() * WIDTH));
     per_item = std::max<int64_t>(1, std::min<int64_t>(per_item, units / (engine.threads.count() * 4)));
+    if (WIDTH == 1) per_item += per_item % 2;  // two panels at a time
     engine.threads.run((units + per_item - 1) / per_item, [&](int item) {
         alignas(64) float sums[2 * ROW_BLOCK * PANEL];
         const int stop = int(std::min<int64_t>((item + 1) * per_item, units));

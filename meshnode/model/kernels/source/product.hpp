@@ -29,7 +29,7 @@ inline void panel_product(const Matrix& m, int index, const Rows& x, int row, in
 // The same for one or two panels from `index`: sums [panels, rows, 16].
 inline void panel_products(const Matrix& m, int index, int panels, const Rows& x, int row, int rows, float* sums) {
 #if defined(__AVX512F__)
-    if (panels == 2 && rows > 2 * TILE_ROWS && !m.integers()) {
+    if (panels == 2 && !m.integers()) {
         std::memset(sums, 0, size_t(2 * rows) * PANEL * 4);
         switch (m.format) {
             case FLOAT32: paired_product<FLOAT32>(m, index, x, row, rows, sums); break;
