@@ -205,6 +205,14 @@ class ServerCall:
         """Send one of many answers; for operations that carry calls."""
         await self._send(message.SerializeToString(), more=False)
 
+    def fits(self, size: int) -> bool:
+        """Whether one of many answers of about this size would be sent at once."""
+        return self.stream.fits(size)
+
+    def send_at_once(self, message: Message, *, together: bool) -> None:
+        """Send one of many answers that fits; ``together`` with what other tasks send now."""
+        self.stream.send_at_once(message.SerializeToString(), together=together)
+
     @property
     def most_inside(self) -> int:
         """How many calls the caller's address may have inside its lines."""

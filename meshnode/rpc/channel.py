@@ -86,9 +86,9 @@ class ClientCall(Generic[Takes, Gives]):
         """Whether a message of about this size would be sent at once."""
         return self._open.fits(size)
 
-    def send_at_once(self, request: Takes) -> None:
-        """Send a message that fits."""
-        self._open.send_at_once(request.SerializeToString())
+    def send_at_once(self, request: Takes, *, together: bool) -> None:
+        """Send a message that fits; ``together`` with what other tasks send now."""
+        self._open.send_at_once(request.SerializeToString(), together=together)
 
     @property
     def answer_metadata(self) -> Mapping[str, str]:

@@ -172,9 +172,12 @@ class Connection:
         """Note that a message was sent, or taken by its reader, or a status sent."""
         self._passed.messages += 1
 
-    def transmit(self) -> None:
-        """Send what h2 has written: together with what other calls write now, if there are any."""
-        if len(self.streams) > 1:
+    def transmit(self, *, together: bool = False) -> None:
+        """Send what h2 has written: ``together`` with what other calls write now.
+
+        So it does if there are other calls.
+        """
+        if together or len(self.streams) > 1:
             self.transport.write_soon(self.grpc.data_to_send)
         else:
             self.flush()

@@ -76,8 +76,8 @@ class LineStream(Protocol):
     def fits(self, size: int) -> bool:
         """Whether a message of about this size would be sent at once."""
 
-    def send_at_once(self, request: pb.LineCall) -> None:
-        """Send a message that fits."""
+    def send_at_once(self, request: pb.LineCall, *, together: bool) -> None:
+        """Send a message that fits; ``together`` with what other tasks send now."""
 
 
 class LineChannel(Protocol):
@@ -172,7 +172,7 @@ class Line:
         self._waiting[number] = waiting
         self._idle.deadline = math.inf
         self._channel.count_call()
-        call.send_at_once(message)
+        call.send_at_once(message, together=len(self._waiting) > 1)
         try:
             with trio.CancelScope(deadline=deadline):
                 await waiting.came.wait()
@@ -180,7 +180,7 @@ class Line:
             del self._waiting[number]
             if not waiting.came.is_set() and call.fits(0):
                 # Without room for it, the call ends at its deadline.
-                call.send_at_once(pb.LineCall(number=number))
+                call.send_at_once(pb.LineCall(number=number), together=True)
             if not self._waiting:
                 self._idle.deadline = trio.current_time() + IDLE_S
         if waiting.failure is not None:

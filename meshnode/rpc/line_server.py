@@ -110,6 +110,9 @@ class _Line:
         await self._send(pb.LineAnswer(number=call.number, code=code, message=message))
 
     async def _send(self, answer: pb.LineAnswer) -> None:
+        if not self._answering.locked() and self._line.fits(answer.ByteSize()):
+            self._line.send_at_once(answer, together=bool(self._scopes))
+            return
         async with self._answering:
             try:
                 await self._line.send_message(answer)

@@ -70,8 +70,8 @@ class Carrier(Protocol):
     def message_passed(self) -> None:
         """Note that a message was sent, or taken by its reader, or a status sent."""
 
-    def transmit(self) -> None:
-        """Send what h2 has written."""
+    def transmit(self, *, together: bool = False) -> None:
+        """Send what h2 has written; ``together`` with what other tasks write now."""
 
     def acknowledge(self, stream_id: int, size: int) -> None:
         """Reopen the windows by ``size`` bytes for the peer, with the next transmission."""
@@ -266,12 +266,15 @@ class MessageStream:
         room = min(self._window(), BATCH_BYTES) - size - FITS_BYTES
         return room >= 0 and self._connection.transport.pending <= UNSENT_BYTES
 
-    def send_at_once(self, message: bytes) -> None:
-        """Send a message that fits; it is never cut off."""
+    def send_at_once(self, message: bytes, *, together: bool) -> None:
+        """Send a message that fits; it is never cut off.
+
+        ``together``: once the tasks that are ready now have run, with what they send.
+        """
         self._count(len(message), sent=True)
         self.pace.work()
         self._write(prefix(message) + message, last=False)
-        self._connection.transmit()
+        self._connection.transmit(together=together)
 
     async def send_body(self, body: bytes) -> None:
         """Send the body of an answer that is not gRPC, as the peer's windows allow; end our side.
