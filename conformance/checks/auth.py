@@ -36,6 +36,9 @@ _PAGES: tuple[tuple[Resource, dict[str, object]], ...] = (
     (PROOFS, {"limit": 1}),
 )
 
+# Below these the document shows no path that a client could choose.
+NO_CHILDREN = ("/status", "/metrics", "/config", "/wallet", "/wallet/balance", "/inference", "")
+
 _ERROR_IDS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-005")
 
 
@@ -155,9 +158,10 @@ def auth_invalid_config(context: Context) -> None:
 
 @requirement("NA-ERR-013", "NA-ERR-017")
 def errors_elsewhere(context: Context) -> None:
-    """GET a path that does not exist, and one that only takes POST."""
-    answer = context.api("GET", "/no-such-route-of-the-document")
-    context.judge("NA-ERR-017", not answer.ok, f"status {answer.status}", answer)
+    """GET paths that do not exist, by themselves and below others, and one that only takes POST."""
+    for parent in NO_CHILDREN:
+        answer = context.api("GET", f"{parent}/no-such-route-of-the-document")
+        context.judge("NA-ERR-017", not answer.ok, f"status {answer.status}", answer)
     error = (answer.json_object() or {}).get("error")
     code = error.get("code") if isinstance(error, dict) else None
     context.observe("NA-ERR-013", f"missing path: {answer.status} {brief(code)}", answer)

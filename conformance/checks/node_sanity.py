@@ -5,6 +5,7 @@ comparison counts only if both samples of A are the same.
 """
 
 import time
+from datetime import datetime
 from itertools import product
 
 from conformance.checks.clock import judge_now
@@ -19,6 +20,7 @@ from conformance.checks.node_reads import (
 )
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -36,6 +38,8 @@ MANY = 25
 # How long to wait once more where the uptime has grown by more than the time; since this edition,
 # which also asks for so many entries.
 LONGER_S, LONGER_SINCE = 5.0, 4
+# How often the time of the metrics is read once more, at early and later parts of a second.
+STAMPS, STAMPS_APART_S = 24, 0.045
 # Longer than a node keeps an answer, for an uptime that stands still.
 STANDS_STILL_S = 20.0
 
@@ -102,7 +106,7 @@ def _judge_running(
 
 @requirement("NA-SANE-012", "NA-SANE-013", "GEN-019")
 def metrics_sane(context: Context) -> None:
-    """GET the metrics twice."""
+    """GET the metrics twice, and some more times within a second."""
     first_answer, first = _must_read(context, METRICS)
     second_answer, second = _must_read(context, METRICS)
     totals = [lookup(look, "inference.requests_total") for look in (first, second)]
@@ -130,6 +134,24 @@ def metrics_sane(context: Context) -> None:
         if moments[1] > moments[0]:
             # A time that moves is that of the answer; one that stands still is that of a cache.
             judge_now(context, "timestamp", stamps[1], second_answer)
+        if context.edition >= DRAFT:
+            _stamps_rise(context)
+
+
+def _stamps_rise(context: Context) -> None:
+    """Read the time of the metrics at all parts of a second, as it may be written in each."""
+    latest: datetime | None = None
+    for _ in range(STAMPS):
+        answer, document = fetch(context, METRICS)
+        stamp = document.get("timestamp") if document else None
+        moment = parse_timestamp(stamp) if isinstance(stamp, str) else None
+        if moment is None or (latest and (moment.tzinfo is None) != (latest.tzinfo is None)):
+            return
+        if latest is not None:
+            why = f"timestamp {brief(stamp)} after {latest.isoformat()}"
+            context.judge("NA-SANE-013", moment >= latest, why, answer)
+        latest = moment
+        time.sleep(STAMPS_APART_S)
 
 
 @requirement("NA-SANE-003", "NA-SANE-017")

@@ -3,6 +3,7 @@
 The rest of the second list for the second stranger's node has shown them; see `followed.py`.
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http
@@ -10,9 +11,10 @@ from conformance.judging.mutants.mixed_native import API, REQUEST, SEND, become,
 from conformance.judging.toy.answers import Asked, Response
 from conformance.judging.toy.calls import SHAPE
 from conformance.judging.toy.native import job_of, prompt_of
+from conformance.judging.toy.node import EXPIRED
 
 HISTORY, BALANCE, STATUS = f"{API}/wallet/transactions", f"{API}/wallet/balance", f"{API}/status"
-PROOFS = f"{API}/proofs"
+PROOFS, METRICS = f"{API}/proofs", f"{API}/metrics"
 WIDE, WHOLE_ID = 0x10000, len(job_of(0, 0))
 
 
@@ -42,6 +44,22 @@ def begun_id(asked: Asked, response: Response) -> None:
         whole = job_of(7, 0)
         record = {"status": "completed", "id": whole, "prompt": prompt_of(whole)}
         become(response, Response(json=record))
+
+
+def expired_streams(asked: Asked, response: Response) -> None:
+    """Generate for an expired token where a stream is asked for."""
+    body = asked.body if isinstance(asked.body, dict) else {}
+    expired = asked.authorization == f"Bearer {EXPIRED}"
+    if asked.path == INFERENCE and body.get("stream") and expired:
+        become(response, Response(events=[{"token": "a", "index": 0}]))
+
+
+def short_milliseconds(asked: Asked, response: Response) -> None:
+    """Write the milliseconds of a time without the zeros before them."""
+    if asked.path == METRICS and response.status == 200:
+        moment = datetime.now(UTC)
+        milliseconds = moment.microsecond // 1000
+        response.json["timestamp"] = f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds}Z"
 
 
 class MemoKept:
@@ -169,6 +187,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-052", BadMemoDebits()),
     ("NA-SSE-017", TokensBefore()),
     ("NA-PATCH-116", EnabledAlone()),
+    ("NA-AUTH-018", expired_streams),
+    ("NA-SANE-013", short_milliseconds),
 ]
 GRPC: list[tuple[str, Grpc]] = [
     ("DH-031", RefusedEvicts()),
