@@ -33,7 +33,7 @@ from google.protobuf.message import Message
 
 from meshnode.rpc.decoding import decode, unusable_answer
 from meshnode.rpc.errors import CallFailed, Code
-from meshnode.rpc.metadata import received_metadata, sent_metadata
+from meshnode.rpc.metadata import CONVOY, received_metadata, sent_metadata
 from meshnode.wire import line_pb2 as pb
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Line:
         self._waiting[number] = waiting
         self._idle.deadline = math.inf
         self._channel.count_call()
-        call.send_at_once(message, together=len(self._waiting) > 1)
+        call.send_at_once(message, together=CONVOY in metadata and len(self._waiting) > 1)
         try:
             with trio.CancelScope(deadline=deadline):
                 await waiting.came.wait()
@@ -180,7 +180,7 @@ class Line:
             del self._waiting[number]
             if not waiting.came.is_set() and call.fits(0):
                 # Without room for it, the call ends at its deadline.
-                call.send_at_once(pb.LineCall(number=number), together=True)
+                call.send_at_once(pb.LineCall(number=number), together=False)
             if not self._waiting:
                 self._idle.deadline = trio.current_time() + IDLE_S
         if waiting.failure is not None:

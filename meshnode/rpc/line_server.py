@@ -24,7 +24,7 @@ from meshnode.rpc.decoding import decode
 from meshnode.rpc.errors import NOT_IMPLEMENTED, CallRefused, Code
 from meshnode.rpc.line import ANSWER_BYTES, CALLS, REQUEST_BYTES
 from meshnode.rpc.line_grpc import LineServicer
-from meshnode.rpc.metadata import received_metadata
+from meshnode.rpc.metadata import CONVOY, received_metadata
 from meshnode.rpc.outcomes import outcome
 from meshnode.wire import line_pb2 as pb
 
@@ -109,9 +109,9 @@ class _Line:
     async def _refuse(self, call: pb.LineCall, code: Code, message: str) -> None:
         await self._send(pb.LineAnswer(number=call.number, code=code, message=message))
 
-    async def _send(self, answer: pb.LineAnswer) -> None:
+    async def _send(self, answer: pb.LineAnswer, *, together: bool = False) -> None:
         if not self._answering.locked() and self._line.fits(answer.ByteSize()):
-            self._line.send_at_once(answer, together=bool(self._scopes))
+            self._line.send_at_once(answer, together=together)
             return
         async with self._answering:
             try:
@@ -150,7 +150,7 @@ class _Line:
             self._left(call)
         self._traffic.served[operation.name, code.name] += 1
         if code is not Code.CANCELLED:
-            await self._send(answer)
+            await self._send(answer, together=CONVOY in call.metadata and bool(self._scopes))
 
     def _left(self, call: pb.LineCall) -> None:
         del self._scopes[call.number]

@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+CONVOY = "convoy"
+"""Names the calls that are served together (decision 0213), so that their messages leave together:
+each side then wakes once for all. Those of other calls leave at once, so that both sides work."""
 MAX_ENTRIES = 32
 MAX_VALUE_CHARS = 1024
 """Small enough that MAX_ENTRIES values fit into a header block of 8 KiB."""

@@ -23,13 +23,12 @@ from google.protobuf.message import Message
 
 from meshnode.domain.errors import InvalidRequest
 from meshnode.rpc.errors import CallFailed, Code
-from meshnode.rpc.metadata import NONE
+from meshnode.rpc.metadata import CONVOY, NONE
 from meshnode.services.pipeline.hop_times import direct_time, relay_times, shares_of
 from meshnode.services.pipeline.logits import LogitRows, read_rows
 from meshnode.services.pipeline.policy import HopFailed, parse_failure
 from meshnode.services.pipeline.records import HopTime
 from meshnode.services.shards.decoding import (
-    CONVOY,
     DECODE_FROM,
     FLIGHT,
     MODEL,

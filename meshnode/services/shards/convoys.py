@@ -18,7 +18,7 @@ import trio
 
 from meshnode.domain.convoys import ConvoyName
 from meshnode.domain.errors import InvalidRequest
-from meshnode.services.shards.decoding import CONVOY
+from meshnode.rpc.metadata import CONVOY
 from meshnode.services.shards.messages import ForwardCall
 
 MAX_CONVOYS = 64

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from meshnode.domain.errors import InvalidRequest
 from meshnode.domain.training.position import PLACE, place_in
 from meshnode.rpc.caller import Caller
+from meshnode.rpc.metadata import CONVOY
 from meshnode.services.shards.messages import MAX_DIMENSIONS, ForwardCall, bounded, held_from
 from meshnode.services.shards.training_call import TrainingCall
 from meshnode.wire import node_pb2 as pb
@@ -26,8 +27,6 @@ MODEL = "model-hash"
 """Metadata of the first call of a session: which weights to compute with (decision 0225)."""
 WANTED, FLIGHT = "logits", "flight"
 """Metadata of a forward call of a driver that sends ahead (decision 0230)."""
-CONVOY = "convoy"
-"""Metadata of a forward call: which others it is to be computed with (decision 0213)."""
 QUEUE_MS, COMPUTE_MS = "queue-ms", "compute-ms"
 """Metadata of an answer."""
 TRAINING = "training"

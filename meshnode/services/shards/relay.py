@@ -18,8 +18,8 @@ import trio
 
 from meshnode.domain.errors import ComputationFailed, InvalidRequest, LayerNotHeld
 from meshnode.rpc.errors import CallFailed, CallRefused, Code
+from meshnode.rpc.metadata import CONVOY
 from meshnode.services.shards.decoding import (
-    CONVOY,
     DECODE_FROM,
     FLIGHT,
     MODEL,
