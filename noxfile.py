@@ -198,7 +198,7 @@ def stranger(session: nox.Session) -> None:
     with session.chdir(folder / "fourth" / "node"):
         go = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
         session.run("go", "build", "-o", "node", external=True, env=go)
-    for node in ("first", "second", "third", "fourth"):
+    for node in ("first", "second", "third", "fourth", "fifth"):
         session.run(
             "python", "-m", "conformance.judging.stranger", "--node", node, *session.posargs
         )

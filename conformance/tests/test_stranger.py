@@ -8,7 +8,7 @@ import pytest
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD, FOURTH = STRANGERS.values()
+FIRST, SECOND, THIRD, FOURTH, FIFTH = STRANGERS.values()
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
 
@@ -31,8 +31,8 @@ def test_faults_have_kinds() -> None:
 
 @pytest.mark.parametrize(
     ("node", "faults", "peculiar"),
-    [(SECOND, 1204 + 243, 144), (THIRD, 338 + 411, 84)],
-    ids=["second", "third"],
+    [(SECOND, 1204 + 243, 144), (THIRD, 338 + 411, 84), (FIFTH, 248, 44)],
+    ids=["second", "third", "fifth"],
 )
 def test_a_python_node_lists_what_it_can_be_switched_to(
     node: Stranger, faults: int, peculiar: int

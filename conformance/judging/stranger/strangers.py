@@ -130,4 +130,10 @@ STRANGERS = {
         # Debian's packages of Go's libraries are below this folder.
         build=("env", "GO111MODULE=off", "GOPATH=/usr/share/gocode", "go", "build", "-o", "node"),
     ),
+    "fifth": Stranger(
+        HERE / "fifth",
+        (sys.executable, "node.py"),
+        (sys.executable, "-c", _BY_PYTHON),
+        25700,
+    ),
 }

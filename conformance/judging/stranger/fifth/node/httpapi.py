@@ -1,0 +1,778 @@
+"""The node API under /api/v1, and the two routes of the training verification."""
+import asyncio
+import hashlib
+import json
+import math
+import re
+import time
+
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+import faults
+import model
+import peculiar
+import state
+from state import ATOMS, CONFIG, METRICS, Refused, stamp, unit
+from switches import on, pec
+
+
+def dumps(obj):
+    if pec("pec-json-indent"):
+        return json.dumps(obj, indent=2)
+    if pec("pec-json-ascii-off"):
+        return json.dumps(obj, ensure_ascii=False)
+    if pec("pec-json-sorted"):
+        return json.dumps(obj, sort_keys=True)
+    return json.dumps(obj, separators=(",", ":"))
+
+
+def reply(name, obj, status=200):
+    obj = faults.mutate(name, obj)
+    obj = peculiar.mutate(name, obj)
+    kind = "application/json"
+    if pec("pec-charset"):
+        kind = "application/json; charset=utf-8"
+    if on("fld-content-type-text"):
+        kind = "text/plain"
+    return Response(dumps(obj).encode("utf-8"), status, media_type=kind)
+
+
+def failure(e):
+    error = {"code": e.code, "message": e.message}
+    if e.details is not None:
+        error["details"] = e.details
+    status = e.status
+    body = {"error": error}
+    if status == 402:
+        if on("ref-402-as-400"):
+            status = 400
+        if on("ref-402-as-403"):
+            status = 403
+        body = faults.mutate("error402", body)
+        body = peculiar.mutate("error402", body)
+    elif status == 401:
+        if on("ref-401-as-403"):
+            status = 403
+        body = faults.mutate("error401", body)
+        body = peculiar.mutate("error401", body)
+    else:
+        if on("ref-invalid-as-500") and status in (400, 422):
+            status = 500
+        if on("ref-invalid-as-200") and status == 400:
+            status = 200
+        if pec("pec-422") and status == 400:
+            status = 422
+        body = faults.mutate("error", body)
+    res = Response(dumps(body).encode(), status, media_type="application/json")
+    if e.status == 401 and pec("pec-www-authenticate"):
+        res.headers["WWW-Authenticate"] = 'Bearer realm="node"'
+    return res
+
+
+def bad(message):
+    return Refused(400, "INVALID_REQUEST", message)
+
+
+UNAUTHORIZED = Refused(401, "UNAUTHORIZED", "the token is unknown or has expired")
+_last_account = [None]
+
+
+def auth(request, route):
+    header = request.headers.get("authorization")
+    if on("gua-" + route):
+        m = re.match(r"(?i)bearer +(\S+)$", header or "")
+        return state.TOKENS.get(m.group(1) if m else "", state.A)
+    if on("gua-missing-header") and header is None:
+        return state.A
+    if on("gua-query-token") and "token" in request.query_params or on("gua-query-token") and "access_token" in request.query_params:
+        return state.TOKENS.get(request.query_params.get("token") or request.query_params.get("access_token"), state.A)
+    if header is None:
+        raise UNAUTHORIZED
+    m = re.match(r"(?i)bearer +(\S+)$", header)
+    if on("gua-any-scheme"):
+        m = re.match(r"(?:\S+ +)?(\S+)$", header)
+    if not m:
+        raise UNAUTHORIZED
+    token = m.group(1)
+    if on("ref-token-once-refused") and _last_account[0] == "refused":
+        _last_account[0] = None
+        raise UNAUTHORIZED
+    if on("gua-expired") and token in state.EXPIRED:
+        return state.EXPIRED[token]
+    if on("gua-expired-writes") and token in state.EXPIRED and request.method != "GET":
+        return state.EXPIRED[token]
+    if on("gua-any-token"):
+        return state.TOKENS.get(token, state.A)
+    if on("gua-token-prefix"):
+        for t, a in state.TOKENS.items():
+            if token.startswith(t):
+                return a
+    if on("gua-token-case"):
+        token = token.lower()
+    acct = state.TOKENS.get(token)
+    if acct is None:
+        _last_account[0] = "refused"
+        if on("ref-500-unknown-token") and token not in state.EXPIRED:
+            raise Refused(500, "INTERNAL", "KeyError: " + repr(token))
+        if on("ref-404-expired-token") and token in state.EXPIRED:
+            raise Refused(404, "NOT_FOUND", "no such account")
+        raise UNAUTHORIZED
+    if on("rel-token-b-reads-a") and request.method == "GET":
+        return state.A
+    state.release(acct)
+    return acct
+
+
+def _no_constant(text):
+    raise ValueError(text)
+
+
+async def body_of(request):
+    raw = await request.body()
+    if len(raw) > 4 << 20:
+        raise Refused(413, "TOO_LARGE", "the body is too large")
+    try:
+        data = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        if on("ref-not-json-accepted"):
+            return {"prompt": raw.decode("utf-8", "replace")}
+        if on("ref-not-json-500"):
+            raise Refused(500, "INTERNAL", "json.decoder.JSONDecodeError")
+        raise bad("the body is not JSON")
+    if not isinstance(data, dict):
+        raise bad("the body is not an object")
+    return data
+
+
+def is_number(v):
+    return isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < 1e300
+
+
+def is_int(v):
+    return is_number(v) and v == int(v)
+
+
+def money(data, key="amount"):
+    v = data.get(key)
+    if on("ref-amount-string") and isinstance(v, str):
+        try:
+            v = float(v)
+        except ValueError:
+            pass
+    if on("ref-amount-list") and isinstance(v, list) and v:
+        v = v[0]
+    if key not in data:
+        if on("ref-send-no-amount"):
+            return ATOMS
+        raise bad("%s is missing" % key)
+    if not is_number(v) or abs(v) > 1e15:
+        raise bad("%s is not a number" % key)
+    exact = v * ATOMS
+    atoms = int(round(exact))
+    if abs(exact - atoms) > 1e-3 + 1e-9 * abs(exact):
+        raise bad("%s has more than six decimals" % key)
+    if atoms <= 0 and not (on("ref-amount-negative") and atoms < 0):
+        raise bad("%s is not above 0" % key)
+    if on("ref-amount-integers-only") and isinstance(v, float):
+        raise bad("%s is not an integer" % key)
+    return atoms
+
+
+def query_int(request, name, default):
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        if on("ref-limit-500"):
+            raise Refused(500, "INTERNAL", "ValueError: invalid literal for int()")
+        raise bad("%s is not a number of entries" % name)
+    return int(text)
+
+
+async def status(request):
+    age = time.time() - state.STARTED
+    if on("num-uptime-ms"):
+        age *= 1000
+    if on("eff-uptime-still"):
+        age = 17
+    if on("eff-uptime-per-minute"):
+        age = age // 60 * 60
+    mine = model.MY_LAYERS
+    enabled = CONFIG["training"]["enabled"]
+    if on("rel-status-enabled-fixed"):
+        enabled = True
+    return reply("status", {
+        "node_id": state.NODE_ID, "version": state.VERSION, "uptime_seconds": int(age), "status": "running", "role": "validator",
+        "layers": list(mine), "peer_count": len(state.PEERS),
+        "training": {"enabled": enabled, "epoch": 3, "step": 21000, "loss": model.LOSS},
+        "resources": {"gpu_memory_used": 3221225472, "gpu_memory_total": 8589934592, "cpu_percent": 12.5, "ram_used": 1288490188}})
+
+
+async def metrics(request):
+    return reply("metrics", METRICS.shown())
+
+
+async def health(request):
+    return reply("health", {"healthy": True, "checks": {"gpu": "ok", "network": "ok", "storage": "ok", "peers": "ok"}})
+
+
+PARAMETERS = ("max_tokens", "temperature", "top_p", "top_k", "stream", "stop")
+
+
+def parameters(data):
+    data = dict(data)
+    if "prompt" not in data:
+        if on("ref-prompt-optional"):
+            data["prompt"] = "Hello"
+        else:
+            raise bad("prompt is missing")
+    if on("ref-prompt-any-type") and not isinstance(data["prompt"], str):
+        data["prompt"] = str(data["prompt"])
+    if not isinstance(data["prompt"], str) or not data["prompt"]:
+        raise bad("prompt is not a text")
+    if on("ref-prompt-ascii") and not data["prompt"].isascii():
+        raise bad("prompt has characters that are not supported")
+    if on("ref-prompt-quotes-500") and ('"' in data["prompt"] or "\n" in data["prompt"]):
+        raise Refused(500, "INTERNAL", "the prompt could not be encoded")
+    if on("ref-only-prompt") and "max_tokens" not in data:
+        raise bad("max_tokens is missing")
+    if on("ref-parameter-lists"):
+        for k in ("max_tokens", "temperature", "top_p", "top_k"):
+            if isinstance(data.get(k), (list, dict)):
+                data.pop(k)
+    if on("ref-max-tokens-text"):
+        for k in ("max_tokens", "top_k"):
+            if isinstance(data.get(k), str):
+                try:
+                    data[k] = int(data[k])
+                except ValueError:
+                    data.pop(k)
+    if on("ref-stream-truthy") and "stream" in data:
+        data["stream"] = bool(data["stream"])
+    if on("ref-stop-text") and isinstance(data.get("stop"), str):
+        data["stop"] = [data["stop"]]
+    if on("ref-stop-empty") and data.get("stop") == []:
+        raise bad("stop is empty")
+    if on("ref-top-p-one") and data.get("top_p") == 1:
+        raise bad("top_p is not below 1")
+    top = 1 if on("lim-temperature-one") else 100 if on("lim-temperature-free") else 2
+    low = -100 if on("lim-temperature-negative") else 1e-9 if on("lim-temperature-zero") else 0
+    m = data.get("max_tokens", 256 if on("lim-default-256") else 16 if on("lim-default-16") else 100)
+    if not is_int(m) or m < 0:
+        raise bad("max_tokens is not a number of tokens")
+    if m > 4096:
+        raise bad("max_tokens is above 4096")
+    t = data.get("temperature", 1.0)
+    if not is_number(t) or not low <= t <= top:
+        raise bad("temperature is not a number from 0 to 2")
+    p = data.get("top_p", 1.0)
+    if not is_number(p) or not 0 < p <= 1:
+        raise bad("top_p is not a number above 0 and at most 1")
+    k = data.get("top_k", 50)
+    if not is_int(k) or k < 1:
+        raise bad("top_k is not a positive number")
+    if on("lim-top-k-vocabulary") and k > 50:
+        raise bad("top_k is above 50")
+    stream = data.get("stream", bool(on("rel-stream-default")))
+    if not isinstance(stream, bool):
+        raise bad("stream is neither true nor false")
+    stop = data.get("stop", [])
+    if not isinstance(stop, list) or not all(isinstance(s, str) and s for s in stop):
+        raise bad("stop is not an array of texts")
+    m = int(m)
+    if on("lim-max-tokens-plus-one"):
+        m += 1
+    if on("lim-max-tokens-ignored"):
+        m = 100
+    if on("lim-max-tokens-32"):
+        m = min(m, 32)
+    if on("lim-max-less-prompt"):
+        m = max(1, m - model.prompt_tokens(data["prompt"]))
+    return data["prompt"], m, stop, stream
+
+
+_serial = [0]
+
+
+async def inference(request):
+    began = time.time()
+    if on("ref-body-before-token"):
+        data = await body_of(request)
+        parameters(data)
+        acct = auth(request, "inference")
+    elif on("gua-stream") and re.search(rb'"stream"\s*:\s*true', await request.body()):
+        data = await body_of(request)
+        acct = state.A
+    else:
+        acct = auth(request, "inference")
+        data = await body_of(request)
+    try:
+        prompt, most, stop, stream = parameters(data)
+    except Refused as e:
+        if on("ref-stream-error-event") and data.get("stream") is True:
+            return Response(b'data: {"error":{"code":"INVALID_REQUEST","message":"bad request"}}\n\n', 200, media_type="text/event-stream")
+        raise e
+    if on("ref-stream-not-served"):
+        stream = False
+    parts, used, reason = model.generate(prompt, most, stop)
+    if on("eff-stream-stop-ignored") and stream:
+        parts, used, reason = model.generate(prompt, most, [])
+    if pec("pec-slow"):
+        await asyncio.sleep(0.15)
+    known = model.prompt_tokens(prompt)
+    cost = known * state.PRICE_PROMPT + used * state.PRICE_TOKEN
+    billed = cost
+    if on("eff-charged-for-maximum"):
+        billed = known * state.PRICE_PROMPT + most * state.PRICE_TOKEN
+    if on("eff-charged-more"):
+        billed = cost * 3
+    if on("eff-stream-charged-tenfold") and stream:
+        billed = cost * 10
+    try:
+        if not (on("eff-stream-free") and stream):
+            state.charge(acct, billed)
+    except Refused as e:
+        if on("ref-stream-402-event") and stream:
+            body = json.dumps({"error": {"code": e.code, "message": e.message, "details": e.details}})
+            return Response(("data: %s\n\n" % body).encode(), 200, media_type="text/event-stream")
+        raise e
+    if not (on("eff-count-stream-none") and stream):
+        METRICS.count(most if on("eff-count-asked") else used if not (on("eff-count-stream-tokens") and stream) else 0)
+        if on("eff-count-stream-twice") and stream:
+            METRICS.count(used)
+    usage = {"prompt_tokens": known, "completion_tokens": used, "total_tokens": known + used}
+    _serial[0] += 1
+    rid = "inf-%d-%s" % (_serial[0], hashlib.sha256(("%s/%s" % (_serial[0], state.STARTED)).encode()).hexdigest()[:12])
+    if on("rel-inference-same-id"):
+        rid = "inf-" + hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    if stream:
+        return streamed(parts, used, reason, usage)
+    floor = lambda seconds: math.floor(seconds * 1000000) / 1000
+    total = floor(time.time() - began)
+    METRICS.latencies.append(total)
+    queue = floor(0.00001 if total > 0.02 else 0.0)
+    inner = max(0.0, math.floor((total - queue) * 1000) / 1000)
+    return reply("inference", {
+        "id": rid, "text": "".join(parts), "tokens_generated": used, "finish_reason": reason, "usage": usage,
+        "cost": {"amount": unit(cost), "currency": state.CURRENCY},
+        "timing": {"queue_ms": queue, "inference_ms": inner, "total_ms": total}})
+
+
+def streamed(parts, used, reason, usage):
+    parts = list(parts)
+    if on("eff-stream-last-token-lost") and len(parts) > 1:
+        parts.pop()
+    if on("eff-stream-stripped"):
+        parts = [p.strip() for p in parts]
+    if on("eff-stream-whole-text-each"):
+        parts = ["".join(parts[:i + 1]) for i in range(len(parts))]
+    if pec("pec-stream-pairs"):
+        parts = ["".join(parts[i:i + 2]) for i in range(0, len(parts), 2)]
+    events = []
+    for i, p in enumerate(parts):
+        events.append(faults.mutate("token", {"token": p, "index": i}))
+    last = faults.mutate("final", {"token": "[DONE]", "finish_reason": reason, "usage": usage})
+    if on("fld-stream-final-missing"):
+        last = None
+    if on("eff-stream-order") and len(events) > 3:
+        events[1], events[2] = events[2], events[1]
+    if last is not None:
+        events.append(last)
+    if on("eff-stream-after-final"):
+        events.append({"token": "", "index": len(parts)})
+
+    def line(e):
+        if isinstance(e, str):
+            return "data: %s\n\n" % e
+        e = peculiar.mutate("event", e)
+        text = dumps(e) if not pec("pec-json-indent") else json.dumps(e)
+        if on("fld-stream-multi-line"):
+            text = json.dumps(e, indent=1)
+            return "data: %s\n\n" % text.replace("\n", "\ndata: ")
+        if on("fld-stream-no-blank"):
+            return "data: %s\n" % text
+        if on("fld-stream-event-name"):
+            return "%s\n\n" % text
+        return "data: %s\n\n" % text
+
+    if on("fld-stream-openai-done"):
+        events.append("[DONE]")
+
+    async def run():
+        for n, e in enumerate(events):
+            yield line(e).encode("utf-8")
+            if n % 16 == 0:
+                await asyncio.sleep(0)
+            if pec("pec-stream-slow") and n < 40:
+                await asyncio.sleep(0.01)
+
+    kind = "text/event-stream"
+    if on("fld-stream-type-json"):
+        kind = "application/json"
+    if on("fld-stream-type-plain"):
+        kind = "text/plain"
+    headers = {"cache-control": "no-cache"}
+    res = StreamingResponse(run(), 200, headers=headers)
+    res.headers["content-type"] = kind + ("; charset=utf-8" if pec("pec-stream-charset") else "")
+    return res
+
+
+async def wallet_balance(request):
+    acct = auth(request, "balance")
+    return reply("balance", state.balance(acct))
+
+
+async def wallet_send(request):
+    acct = auth(request, "send")
+    data = await body_of(request)
+    to = data.get("to")
+    if "to" not in data and on("ref-send-no-to"):
+        to = state.B.address
+    if not isinstance(to, str) or not to.strip() or len(to) > 256:
+        raise bad("to is not an address")
+    if on("ref-send-unknown-to") and to not in state.ACCOUNTS:
+        raise Refused(404, "NOT_FOUND", "no such address")
+    memo = data.get("memo", "")
+    if "memo" not in data and on("ref-send-memo-needed"):
+        raise bad("memo is missing")
+    if not isinstance(memo, str) or len(memo) > 4096:
+        if on("ref-memo-any-type") and not isinstance(memo, str):
+            memo = str(memo)
+        else:
+            raise bad("memo is not a text")
+    amount = money(data)
+    if on("ref-self-refused") and to == acct.address:
+        raise bad("a transfer to oneself")
+    if on("rel-memo-ascii"):
+        memo = memo.encode("ascii", "replace").decode()
+    if on("rel-memo-trimmed"):
+        memo = memo[:16]
+    if on("rel-memo-lower"):
+        memo = memo.lower()
+    shown = state.send(acct, to, amount, memo, data)
+    return reply("send", shown)
+
+
+def entry(e):
+    out = {"id": e["id"], "type": e["type"], "amount": unit(e["amount"]), "timestamp": stamp(e["at"])}
+    for k in ("details", "to", "from", "memo"):
+        if k in e:
+            out[k] = e[k]
+    if "fee" in e:
+        out["fee"] = unit(e["fee"])
+    if on("fld-history-no-details"):
+        out.pop("details", None)
+    if on("fld-history-no-proof-id") and "details" in out:
+        out["details"] = {"role": out["details"]["role"]}
+    if on("fld-history-role-null") and "details" in out:
+        out["details"] = dict(out["details"], role=None)
+    if on("fld-history-recipient") and "to" in out:
+        out["recipient"] = out.pop("to")
+    if on("num-history-epoch"):
+        out["timestamp"] = int(e["at"])
+    if on("num-history-amount-text"):
+        out["amount"] = str(out["amount"])
+    if on("fld-history-tx-hash"):
+        out["tx_id"] = out.pop("id")
+    if on("num-history-future"):
+        out["timestamp"] = stamp(e["at"] + 86400 * 3)
+    if on("rel-history-unknown-proofs") and "details" in out:
+        out["details"] = dict(out["details"], proof_id="p-" + out["id"][-8:])
+    return out
+
+
+_reads = [0]
+
+
+async def wallet_transactions(request):
+    acct = auth(request, "transactions")
+    limit = query_int(request, "limit", 50 if pec("pec-default-limit-50") else 20)
+    offset = query_int(request, "offset", 0)
+    if limit > 10000:
+        raise bad("limit is above 10000")
+    entries = list(acct.history)
+    if not pec("pec-history-oldest-first"):
+        entries.reverse()
+    _reads[0] += 1
+    if on("eff-history-unordered"):
+        n = _reads[0] % 3
+        entries = entries[n:] + entries[:n]
+    take, skip, said_limit, said_offset = limit, offset, limit, offset
+    if on("lim-limit-ignored"):
+        take = 20
+    if on("lim-limit-one-more"):
+        take = limit + 1
+    if on("lim-limit-zero-all") and limit == 0:
+        take = 20
+    if on("lim-limit-ten"):
+        take = min(limit, 10)
+    if on("lim-offset-ignored"):
+        skip = 0
+    if on("lim-offset-pages"):
+        skip = offset * limit
+    if on("lim-offset-one-based"):
+        skip = max(0, offset - 1)
+    if on("lim-offset-without-limit") and "limit" not in request.query_params:
+        skip = 0
+    if on("lim-default-offset-one") and "offset" not in request.query_params:
+        skip = 1
+    if on("lim-offset-says-zero"):
+        said_offset = 0
+    if on("lim-limit-says-default"):
+        said_limit = 20
+    page = entries[skip:skip + take]
+    if on("lim-page-reversed"):
+        page.reverse()
+    total = len(entries)
+    if on("rel-total-is-page"):
+        total = len(page)
+    if on("rel-total-plus-one"):
+        total += 1
+    if on("rel-total-frozen"):
+        total = 44 if acct is state.A else 8
+    return reply("transactions", {"transactions": [entry(e) for e in page], "total": total, "limit": said_limit, "offset": said_offset})
+
+
+async def wallet_stake(request):
+    acct = auth(request, "stake")
+    data = await body_of(request)
+    amount = money(data)
+    days = data.get("duration_days")
+    if days is None and on("ref-stake-no-days"):
+        days = 30
+    if on("ref-stake-days-text") and isinstance(days, str):
+        days = int(days) if days.isdigit() else days
+    if not is_int(days) or not 1 <= days <= 3650:
+        raise bad("duration_days is not a number of days from 1 to 3650")
+    return reply("stake", state.stake(acct, amount, int(days)))
+
+
+async def wallet_unstake(request):
+    acct = auth(request, "unstake")
+    data = await body_of(request)
+    return reply("unstake", state.unstake(acct, money(data)))
+
+
+async def peers(request):
+    auth(request, "peers")
+    out = [{"id": p["id"], "address": p["address"], "role": p["role"], "layers": p["layers"], "latency_ms": p["latency_ms"],
+            "connected_since": stamp(p["since"])} for p in state.PEERS]
+    return reply("peers", {"peers": out, "total": len(out)})
+
+
+async def layers(request):
+    auth(request, "layers")
+    out = [{"index": i, "type": "transformer", "memory_mb": 48, "status": "active"} for i in model.MY_LAYERS]
+    if pec("pec-all-layers"):
+        out = [{"index": i, "type": "transformer", "memory_mb": 48, "status": "active" if i in model.MY_LAYERS else "remote"}
+               for i in range(model.TOTAL_LAYERS)]
+    return reply("layers", {"layers": out, "total_layers": model.TOTAL_LAYERS, "my_layer_count": len(model.MY_LAYERS)})
+
+
+async def network(request):
+    roles = [p["role"] for p in state.PEERS] + ["validator"]
+    return reply("network", {
+        "nodes": {"total": len(roles), "drivers": roles.count("driver"), "workers": roles.count("worker"), "validators": roles.count("validator")},
+        "architecture": {"layers": model.TOTAL_LAYERS, "hidden_dim": model.HIDDEN, "parameters": str(model.PARAMS)},
+        "capacity": {"total_memory_gb": 96.0, "used_memory_gb": 41.5},
+        "training": {"epoch": 3, "global_step": 21000, "loss": model.LOSS}})
+
+
+def configuration():
+    return {"node_id": state.NODE_ID, "port": state.PORT, "grpc_port": state.PORT + 1000, "tracker_url": CONFIG["tracker_url"],
+            "training": dict(CONFIG["training"]), "resources": dict(CONFIG["resources"])}
+
+
+async def config_get(request):
+    auth(request, "config")
+    return reply("config", configuration())
+
+
+def positive_int(most):
+    return lambda v: is_int(v) and 1 <= v <= most
+
+
+RULES = {
+    "tracker_url": lambda v: isinstance(v, str) and re.match(r"(https?|wss?)://\S+$", v) is not None,
+    "training.enabled": lambda v: isinstance(v, bool),
+    "training.batch_size": positive_int(1 << 20),
+    "training.learning_rate": lambda v: is_number(v) and 0 < v <= 10,
+    "training.diloco_steps": positive_int(10000000),
+    "resources.max_memory_gb": lambda v: is_number(v) and 0 < v <= 1000000,
+    "resources.cpu_threads": positive_int(4096),
+}
+
+
+async def config_patch(request):
+    if on("ref-patch-token-late"):
+        data = await body_of(request)
+        await change(data)
+        auth(request, "patch")
+        return reply("patch", {"success": True, "updated": [], "restart_required": False})
+    auth(request, "patch")
+    return await change(await body_of(request))
+
+
+async def change(data):
+    changes = []
+    for key, value in data.items():
+        if key in ("training", "resources"):
+            if not isinstance(value, dict):
+                raise bad("%s is not an object" % key)
+            for inner, v in value.items():
+                changes.append((key + "." + inner, v))
+        else:
+            if on("ref-patch-dotted") and "." in key:
+                changes.append((key, value))
+                continue
+            if "." in key:
+                raise bad("%s is not a key" % key)
+            changes.append((key, value))
+    if on("ref-patch-needs-all") and len(changes) < 2:
+        raise bad("the configuration is not complete")
+    if on("ref-patch-one-key") and len(changes) > 1:
+        raise bad("only one key can be changed at a time")
+    before = {"training": dict(CONFIG["training"]), "resources": dict(CONFIG["resources"]), "tracker_url": CONFIG["tracker_url"]}
+
+    def put(path, v):
+        part, _, name = path.partition(".")
+        if name:
+            if RULES[path] is not RULES["training.enabled"] and is_int(v) and path.split(".")[1] in ("batch_size", "diloco_steps", "cpu_threads"):
+                v = int(v)
+            CONFIG[part][name] = v
+        else:
+            CONFIG[part] = v
+
+    for path, v in changes:
+        rule = RULES.get(path)
+        if rule is None:
+            if on("ref-patch-unknown-ok"):
+                continue
+            raise bad("%s cannot be changed" % path)
+        if on("ref-patch-text-number") and isinstance(v, str) and path in ("training.batch_size", "resources.cpu_threads", "training.diloco_steps"):
+            put(path, v)
+            continue
+        if on("ref-patch-any-type") and not rule(v):
+            put(path, v)
+            continue
+        if on("ref-patch-lists-ignored") and isinstance(v, (list, dict)):
+            continue
+        if not rule(v):
+            if on("ref-patch-success-false"):
+                put(path, v)
+                return reply("patch", {"success": False, "updated": [], "restart_required": False})
+            raise bad("%s cannot have this value" % path)
+        if on("eff-patch-half"):
+            put(path, v)
+    if on("eff-patch-resets") and any(p.startswith("training.") for p, _ in changes):
+        CONFIG["training"].update(batch_size=32, learning_rate=0.0003, diloco_steps=500)
+    for n, (path, v) in enumerate(changes):
+        if path not in RULES:
+            continue
+        if on("eff-patch-none") or (on("eff-patch-first-only") and n) or (on("eff-patch-false-lost") and v is False):
+            continue
+        if on("eff-patch-float-lost") and path == "training.learning_rate":
+            v = round(v, 3)
+        if on("eff-patch-memory-int") and path == "resources.max_memory_gb":
+            v = int(v)
+        if on("eff-patch-late"):
+            state.later(4.0, lambda path=path, v=v: put(path, v))
+        else:
+            put(path, v)
+    if on("eff-patch-reverts"):
+        state.later(3.0, lambda: CONFIG.update({k: dict(b) if isinstance(b, dict) else b for k, b in before.items()}))
+    updated = [p for p, _ in changes]
+    if on("fld-updated-leaf-names"):
+        updated = [p.split(".")[-1] for p in updated]
+    if on("fld-updated-top-names"):
+        updated = sorted({p.split(".")[0] for p in updated})
+    if on("fld-updated-slashes"):
+        updated = [p.replace(".", "/") for p in updated]
+    if on("rel-updated-all"):
+        updated = sorted(RULES)
+    if on("rel-updated-empty"):
+        updated = []
+    return reply("patch", {"success": True, "updated": updated, "restart_required": False})
+
+
+_proof_limit = [None]
+
+
+async def proofs(request):
+    auth(request, "proofs")
+    limit = query_int(request, "limit", 25 if pec("pec-proofs-25") else 50)
+    if limit > 10000:
+        raise bad("limit is above 10000")
+    if on("lim-proofs-ignored"):
+        limit = 50
+    if on("lim-proofs-one-more"):
+        limit += 1
+    if on("lim-proofs-sticky"):
+        _proof_limit[0] = limit = limit if _proof_limit[0] is None else min(limit, _proof_limit[0])
+    rows = list(state.PROOFS)
+    if on("lim-proofs-last") and limit < len(rows):
+        rows = rows[-limit:]
+    _reads[0] += 1
+    if on("eff-proofs-unordered"):
+        n = _reads[0] % 4
+        rows = rows[n:] + rows[:n]
+    page = rows[:limit]
+    out = [{"id": p["id"], "type": p["type"], "layer": p["layer"], "timestamp": stamp(p["at"]), "verified": p["verified"], "reward": unit(p["reward"])} for p in page]
+    ok = [p for p in state.PROOFS if p["verified"]]
+    return reply("proofs", {"proofs": out, "stats": {"total_submitted": len(state.PROOFS), "total_verified": len(ok),
+                                                     "total_reward": unit(sum(p["reward"] for p in ok))}})
+
+
+GOOD, FAILED = 120, 3
+
+
+async def training_global(request):
+    steps = CONFIG["training"]["diloco_steps"]
+    total = steps if is_int(steps) else 500
+    done = min(185, total)
+    return reply("global", {
+        "global_avg_loss": 2.3125, "global_min_loss": 2.1875, "hash_agreement_rate": 1.0, "total_nodes_training": 5, "successful_syncs": GOOD,
+        "failed_syncs": FAILED, "sync_success_rate": round(GOOD / (GOOD + FAILED), 6), "global_steps": 21000, "global_tokens": 86016000,
+        "data_shards_covered": [0, 1, 2, 5], "is_converging": True, "training_verified": True, "loss_trend": "improving",
+        "local": {"node_id": state.NODE_ID, "training_rounds": 42, "current_loss": model.LOSS, "is_training": CONFIG["training"]["enabled"]},
+        "diloco": {"enabled": True, "inner_step_count": done, "inner_steps_total": total, "progress": round(done / total, 6), "outer_step_count": 42}})
+
+
+async def training_verify(request):
+    return reply("verify", {"is_working": True, "reason": "all nodes have the same model and the loss is falling",
+                            "metrics": {"loss_trend": "improving", "hash_agreement": "100.0%", "global_loss": 2.3125}})
+
+
+def guarded(fn):
+    async def run(request):
+        METRICS.open += 1
+        try:
+            return await fn(request)
+        except Refused as e:
+            return failure(e)
+        finally:
+            METRICS.open -= 1
+    return run
+
+
+V1 = "/api/v1"
+TABLE = [("GET", V1 + "/status", status), ("GET", V1 + "/metrics", metrics), ("GET", V1 + "/health", health), ("POST", V1 + "/inference", inference),
+         ("GET", V1 + "/wallet/balance", wallet_balance), ("POST", V1 + "/wallet/send", wallet_send), ("GET", V1 + "/wallet/transactions", wallet_transactions),
+         ("POST", V1 + "/wallet/stake", wallet_stake), ("POST", V1 + "/wallet/unstake", wallet_unstake), ("GET", V1 + "/peers", peers),
+         ("GET", V1 + "/layers", layers), ("GET", V1 + "/network", network), ("GET", V1 + "/config", config_get), ("PATCH", V1 + "/config", config_patch),
+         ("GET", V1 + "/proofs", proofs), ("GET", "/api/training/global", training_global), ("GET", "/api/training/verify", training_verify)]
+
+
+def routes():
+    out = []
+    for method, path, fn in TABLE:
+        moved = faults.moved(method, path)
+        if moved is None:
+            continue
+        out.append(Route(moved[1], guarded(fn), methods=[moved[0]]))
+    if pec("pec-more-routes"):
+        async def extra(request):
+            return reply("extra", {"hello": "there"})
+        out += [Route(V1 + "/about", extra), Route(V1 + "/wallet/address", extra), Route(V1 + "/metrics/prometheus", extra)]
+    return out
