@@ -173,9 +173,9 @@ class Connection:
         self._passed.messages += 1
 
     def transmit(self, *, together: bool = False) -> None:
-        """Send what h2 has written: ``together`` with what other calls write now.
+        """Send what h2 has written: with what other tasks write now, if there are other calls.
 
-        So it does if there are other calls.
+        So it does with one call, too, if its messages are to leave ``together``.
         """
         if together or len(self.streams) > 1:
             self.transport.write_soon(self.grpc.data_to_send)

@@ -110,6 +110,7 @@ class _Line:
         await self._send(pb.LineAnswer(number=call.number, code=code, message=message))
 
     async def _send(self, answer: pb.LineAnswer, *, together: bool = False) -> None:
+        # What fits is sent whole, so it waits for no other answer that is on its way.
         if not self._answering.locked() and self._line.fits(answer.ByteSize()):
             self._line.send_at_once(answer, together=together)
             return

@@ -54,6 +54,12 @@ def expired_streams(asked: Asked, response: Response) -> None:
         become(response, Response(events=[{"token": "a", "index": 0}]))
 
 
+def balance_below(asked: Asked, response: Response) -> None:
+    """Answer any path below the wallet."""
+    if asked.path.startswith(f"{API}/wallet/") and response.status == 404:
+        become(response, Response(json={"balances": {}}))
+
+
 def short_milliseconds(asked: Asked, response: Response) -> None:
     """Write the milliseconds of a time without the zeros before them."""
     if asked.path == METRICS and response.status == 200:
@@ -189,6 +195,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-116", EnabledAlone()),
     ("NA-AUTH-018", expired_streams),
     ("NA-SANE-013", short_milliseconds),
+    ("NA-ERR-017", balance_below),
 ]
 GRPC: list[tuple[str, Grpc]] = [
     ("DH-031", RefusedEvicts()),

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
+from meshnode.domain.convoys import SHORTEST_STRAGGLE_S
+from meshnode.domain.routing import SLOW_MS
 from meshnode.services.executor import serve_executor
+from meshnode.services.pipeline.convoys import Convoys, Traveller
+from meshnode.services.pipeline.pace import LOOK_AGAIN_S, Pace
 from spec_tests.services.executor.generations import complete
 from spec_tests.services.pipeline.pipelines import GREEDY, SAMPLED, loaded, small_model, spans
 from spec_tests.services.pipeline.virtual import (
@@ -154,3 +159,45 @@ async def test_those_that_stay_do_not_wait_for_those_that_leave(
             streams = await nodes.generate(STREAMS)
         assert streams.texts == expected
         assert busiest(nodes, *streams.steady) > 0.85
+
+
+async def test_who_waits_behind_one_that_is_cancelled_departs_in_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    convoys = Convoys()
+    path: list[Any] = [SimpleNamespace(node_id="one", first=6, last=11)]
+    for _ in range(4):
+        await convoys.depart(Traveller(), path)
+    async with trio.open_nursery() as nursery:
+        first = await nursery.start(waits, convoys, path)
+        await trio.testing.wait_all_tasks_blocked()
+        first.cancel()
+        with trio.fail_after(SHORTEST_STRAGGLE_S * 2):
+            await convoys.depart(Traveller(), path)
+
+
+async def waits(
+    convoys: Convoys, path: list[Any], task_status: trio.TaskStatus[trio.CancelScope]
+) -> None:
+    with trio.CancelScope() as scope:
+        task_status.started(scope)
+        await convoys.depart(Traveller(), path)
+
+
+async def test_a_slow_path_is_compared_twice_a_second(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked = list[float]()
+    routes: Any = SimpleNamespace(
+        usual_ms=lambda hops: None,
+        alternative_ms=lambda excluded, unknown_ms: asked.append(trio.current_time()),
+    )
+    hop: Any = SimpleNamespace(node_id="one")
+    message: Any = SimpleNamespace(seq=1)
+    pace = Pace(routes, call_s=30.0)
+    pace.begin([hop], set())
+    for _ in range(20):
+        pace.note(SLOW_MS * 2, message)
+        assert pace.slow_hop([hop], [1.0], set(), relay=True, worth=lambda *_: True) is None
+        await trio.sleep(LOOK_AGAIN_S / 5)
+    assert len(asked) == 4
