@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +15,6 @@ from meshnode.rpc.limits import RpcLimits
 from meshnode.rpc.line import ANSWER_BYTES, CALLS, REQUEST_BYTES
 from meshnode.rpc.line_grpc import LineStub
 from meshnode.rpc.line_server import line_service
-from meshnode.rpc.metadata import CONVOY
 from meshnode.rpc.node_grpc import NodeServiceStub
 from meshnode.wire import line_pb2
 from meshnode.wire import node_pb2 as pb
@@ -120,21 +118,27 @@ async def test_more_calls_than_a_line_takes_go_alone() -> None:
             probe.release.set()
 
 
-@pytest.mark.parametrize(
-    ("told", "writes"), [({CONVOY: "one"}, 2), ({}, 8)], ids=["convoy", "none"]
-)
+@pytest.mark.parametrize(("convoy", "writes"), [("one", 2), ("", 8)], ids=["convoy", "none"])
 async def test_only_messages_of_a_convoy_leave_together(
-    told: dict[str, str], writes: int, monkeypatch: pytest.MonkeyPatch
+    convoy: str, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe, sent = Probe(), list[int]()
     async with node(probe) as channel:
         await opened(channel)
-        transport = channel.connection.transport
-        send = transport._send
-        monkeypatch.setattr(transport, "_send", lambda data: sent.append(len(data)) or send(data))
+        send = channel.connection.transport._send
+
+        def count(data: bytes | memoryview) -> int:
+            sent.append(len(data))
+            return send(data)
+
+        monkeypatch.setattr(channel.connection.transport, "_send", count)
+
+        async def call() -> None:
+            await (ask(channel, "wait", convoy=convoy) if convoy else ask(channel, "wait"))
+
         async with trio.open_nursery() as nursery:
             for _ in range(8):
-                nursery.start_soon(partial(ask, channel, "wait", **told))
+                nursery.start_soon(call)
             await until(lambda: probe.running == 8, "all are being served")
             # The first of a convoy does not know of the others.
             assert len(sent) == writes
