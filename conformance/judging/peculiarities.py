@@ -99,16 +99,25 @@ def numbers_as(kind: type) -> Http:
 
 
 class Limited:
-    """Answer 429 to every third request, as documented, without carrying it out."""
+    """Answer 429 to every third request, as documented, without carrying it out.
+
+    But not to one that comes again: of several at once, the same one might be the third each time.
+    """
 
     def __init__(self, retry_after: Any = 0) -> None:
         self.count, self.retry_after = 0, retry_after
+        self.refused: set[tuple[str, str, str, bytes]] = set()
         self.here = threading.local()
 
     def rewrite(self, sent: Sent) -> Sent:
         """Count the request; of every third ask the node nothing that it would carry out."""
         self.count += 1
-        self.here.limited = self.count % 3 == 0
+        asked = (sent.method, sent.target, sent.header("authorization"), sent.body)
+        self.here.limited = self.count % 3 == 0 and asked not in self.refused
+        if self.here.limited:
+            self.refused.add(asked)
+        else:
+            self.refused.discard(asked)
         return Sent("GET", HEALTH, b"", {}) if self.here.limited else sent
 
     def __call__(self, asked: Asked, response: Response) -> None:
