@@ -12,6 +12,7 @@ Grpc = Callable[[str, Any, Any], Any]
 
 INFERENCE = "/api/v1/inference"
 CONFIG = "/api/v1/config"
+HEALTH = "/api/v1/health"
 
 
 def on(
