@@ -1,10 +1,12 @@
 """The strangers' nodes: their lists can be read, and name what they switch."""
 
 import shutil
+import socket
 import subprocess
 
 import pytest
 
+from conformance.judging.stranger.judge import SOUND, Switch, judge
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
@@ -57,3 +59,10 @@ def test_the_node_in_go_lists_what_it_can_be_switched_to() -> None:
 
 def test_each_stranger_has_a_first_port_of_its_own() -> None:
     assert len({one.first_port for one in STRANGERS.values()}) == len(STRANGERS)
+
+
+def test_a_node_is_not_judged_in_the_place_of_another() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        outcome = judge(FIFTH, port, Switch(SOUND))
+    assert outcome.broke == (f"another program listens at port {port}",)

@@ -7,6 +7,7 @@ off goes on where it stopped.
 import json
 import multiprocessing
 import shlex
+import socket
 import subprocess
 import time
 import urllib.error
@@ -106,6 +107,10 @@ def _judge(
 ) -> Outcome:  # fmt: skip
     port = urlsplit(target.url).port or 80
     told = stranger.told(urlsplit(peer.url).netloc) if peer else ()
+    if _taken(port):
+        # The run would be one against that program.
+        why = f"another program listens at port {port}"
+        return Outcome(switch.option, switch.ident, broke=(why,))
     node = subprocess.Popen(
         [*stranger.command, "--port", str(port), *told, *switch.arguments],
         cwd=stranger.node,
@@ -137,6 +142,15 @@ def _judge(
         tuple(item.reason[:200] for item in must),
         tuple(run.faults),
     )
+
+
+def _taken(port: int) -> bool:
+    """Tell whether somebody listens at a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _answers(port: int, node: "subprocess.Popen[bytes]") -> bool:
