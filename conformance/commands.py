@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 def curl(
     method: str, url: str, authorization: tuple[str, bool] | None, kind: str | None,
-    content: bytes | None,
+    content: bytes | None, others: Iterable[tuple[str, str]] = (),
 ) -> str:  # fmt: skip
     """Return a command that sends a request; ``kind`` is its Content-Type.
 
-    ``authorization`` is a header, and whether it has a shell variable in it.
+    ``authorization`` is a header, and whether it has a shell variable in it; ``others`` are other
+    headers.
     """
     words = ["curl", "-sS", "-i", "-N"]
     if method != "GET":
@@ -20,6 +21,8 @@ def curl(
         words += ["-H", f'"{header}"' if authorization[1] else shlex.quote(header)]
     if kind:
         words += ["-H", shlex.quote(f"Content-Type: {kind}")]
+    for name, value in others:
+        words += ["-H", shlex.quote(f"{name}: {value}")]
     prefix = ""
     if content is not None:
         try:

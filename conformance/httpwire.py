@@ -109,6 +109,8 @@ class Written:
     """Whether the names of the headers are in lower case."""
     chunked: bool = False
     """Whether the body comes in chunks, without a length."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Other headers."""
 
 
 USUAL = Written()
@@ -131,7 +133,8 @@ class Request:
     def headers(self) -> dict[str, str]:
         """Return the headers that the suite sets."""
         headers = {
-            "Accept": self.written.accept, "Connection": "keep-alive" if self.kept else "close",
+            **dict(self.written.others), "Accept": self.written.accept,
+            "Connection": "keep-alive" if self.kept else "close",
         }  # fmt: skip
         if self.content_type:
             headers["Content-Type"] = self.content_type
@@ -155,7 +158,8 @@ class Request:
         # A token of the target is a shell variable; an invented one is quoted as it is.
         is_variable = credential.header != credential.shown
         authorization = None if credential.shown is None else (credential.shown, is_variable)
-        return curl(self.method, url, authorization, self.content_type, self.content)
+        others = self.written.others
+        return curl(self.method, url, authorization, self.content_type, self.content, others)
 
 
 class HttpClient:

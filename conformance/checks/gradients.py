@@ -13,19 +13,23 @@ from typing import Any
 
 from conformance import messages
 from conformance.checks.forms import encode
-from conformance.checks.passes import layers_of
+from conformance.checks.passes import BUSY, layers_of
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
 from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
+from conformance.messages import LENGTH, WireField, encode_field
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
+BYTES = "GR-NUM-002"
 # The other texts of a gradient.
 OTHER_TEXTS = ("signature", "node_id")
+# Numbers that the message does not have.
+OTHER_NUMBERS = range(10, 16)
 FORM = "LZ4 frame of float32"
 VALUES = 64
 TTL = 2
@@ -90,27 +94,65 @@ def _look(context: Context) -> None:
     known.no_gradient = f"none of the usual form is accepted: {why}"
 
 
+@requirement(BYTES)
+def gossip_bytes(context: Context) -> None:
+    """Gossip gradients for an unknown model, of plain bytes and of such as no text has.
+
+    Where the second ends otherwise, the map of bytes is read as the signature, which is a text.
+    """
+    _judge_bytes(context, {"model_hash": "0" * 64}, "none")
+    if context.edition >= DRAFT:
+        # A node may look at the map only in gradients of its own model and round.
+        with suppress(Skipped):
+            gradient_of(context)
+        for fields in context.service.tried_gradients:
+            with suppress(Skipped):
+                _judge_bytes(context, fresh(fields), *fields["layer_gradients"])
+
+
+def _judge_bytes(context: Context, fields: dict[str, Any], name: str) -> None:
+    """Send gradients of a layer twice, of plain bytes and of others; neither can be used."""
+    replies = [
+        send(context, {**fields, "layer_gradients": {name: content}})[0]
+        for content in (b"plain", b"\xff\xfe\x80") * 2
+    ]
+    plain, odd = replies[0::2], replies[1::2]
+    if not all(reply.ok for reply in plain):
+        raise Skipped(f"a useless gradient is answered with {plain[-1].code}")
+    why = f"a gradient of plain bytes ends with OK, one of other bytes with {odd[-1].code}"
+    refused = all(not reply.ok and reply.code not in BUSY for reply in odd)
+    context.judge(BYTES, not refused, why, *replies)
+
+
 @requirement(NUMBER)
 def gossip_elsewhere(context: Context) -> None:
-    """Gossip gradients whose model_hash is in another text, if none is accepted in its place."""
+    """Gossip gradients whose model_hash is elsewhere, if none is accepted in its place."""
     with suppress(Skipped):
         gradient_of(context)
         context.holds(NUMBER)
         return
-    for name in OTHER_TEXTS:
-        reply = _accepted(context, name)
+    places = [*OTHER_TEXTS, *(OTHER_NUMBERS if context.edition >= DRAFT else ())]
+    for place in places:
+        reply = _accepted(context, place)
         if reply is not None:
-            why = f"a gradient is accepted with its model_hash as {name}, and not in its place"
+            shown = place if isinstance(place, str) else f"field {place}"
+            why = f"a gradient is accepted with its model_hash as {shown}, and not in its place"
             context.fails(NUMBER, why, reply)
             return
     raise Skipped(f"wherever its hash is, {context.service.no_gradient}")
 
 
-def _accepted(context: Context, name: str) -> Reply | None:
+def _accepted(context: Context, place: str | int) -> Reply | None:
     """Return the answer to a gradient with its hash in another field, if it is accepted."""
     for fields in context.service.tried_gradients:
-        moved = {**fields, "model_hash": "0" * 64, name: fields["model_hash"]}
-        reply, answer = send(context, {**fresh(moved), name: moved[name]})
+        moved, known = fresh({**fields, "model_hash": "0" * 64}), fields["model_hash"]
+        if isinstance(place, str):
+            moved[place] = known
+        content = messages.make("GossipGradientRequest", **moved).SerializeToString()
+        if isinstance(place, int):
+            content += encode_field(WireField(place, LENGTH, known.encode()))
+        reply = context.grpc.call("GossipGradient", content, timeout_s=60)
+        answer: Any = reply.message
         if answer is not None and answer.accepted:
             return reply
     return None

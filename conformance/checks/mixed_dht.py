@@ -19,6 +19,7 @@ from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
 from conformance.checks.money import TRIES, Comparison
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -35,6 +36,8 @@ SHOWN = 10_000
 FRESH, STEPS = 4, 8
 # So many keys of nobody are looked up, more than a run has stored before.
 NOTHING, NOTHING_S = 64, 2.0
+# So many more values are stored after these, some kilobytes in all.
+MORE, MORE_S = 48, 3.0
 # So many bytes of a key are refused.
 TOO_LONG = 1000
 LETTERS = " \t\nab:9/-_\u00e9\u00df\u65e5\U0001f642"
@@ -120,6 +123,8 @@ def dht_walk(context: Context) -> None:
         for _ in range(STEPS):
             _step(walk)
         _search_for_nothing(walk)
+        if context.edition >= DRAFT:
+            _store_more(walk)
         _store_nowhere(walk)
         _overwrite_until_refused(walk)
         for key in walk.draw.sample(list(walk.kept), len(walk.kept)):
@@ -231,6 +236,19 @@ def _search_for_nothing(walk: Walk) -> None:
         if time.monotonic() > ends:
             break
     walk.done = f"after {NOTHING} look-ups of keys that nobody has stored"
+    for key in list(walk.kept)[:2]:
+        walk.look_up(key)
+
+
+def _store_more(walk: Walk) -> None:
+    """Store more values, as long as they are taken; those that were stored first stay."""
+    ends = time.monotonic() + MORE_S
+    stored = 0
+    while stored < MORE and time.monotonic() < ends:
+        if not walk.store(os.urandom(NODE_ID_BYTES), _value(walk.draw)):
+            break
+        stored += 1
+    walk.done = f"after {stored} other stores"
     for key in list(walk.kept)[:2]:
         walk.look_up(key)
 

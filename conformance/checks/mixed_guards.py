@@ -7,7 +7,7 @@ body; many servers look at a query, or whether a body can be read at all, before
 
 import base64
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from conformance.checks.auth import INVENTED, TOO_MANY
@@ -15,7 +15,8 @@ from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.httpwire import ANONYMOUS, Answer, Credential
+from conformance.editions import DRAFT
+from conformance.httpwire import ANONYMOUS, USUAL, Answer, Credential, Written
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
@@ -33,6 +34,17 @@ QUERIES: tuple[Query, ...] = (
 PAIR = "$(printf %s conformance:$TOKEN | base64 -w0)"
 # Its first letter in percent encoding, and the rest.
 PERCENT = """%$(printf %x "'$TOKEN")${TOKEN#?}"""
+# Where other interfaces have a token, or take somebody's word for who he is.
+FORGED = "not-a-token-of-this-node"
+ELSEWHERE: tuple[Query, ...] = (
+    {"token": FORGED, "access_token": FORGED, "auth_token": FORGED, "authorization": FORGED},
+    {"api_key": FORGED, "apikey": FORGED, "key": FORGED, "session": FORGED, "user": "admin"},
+)
+TRUSTED = Written(others=(
+    ("X-API-Key", FORGED), ("X-Auth-Token", FORGED), ("X-Access-Token", FORGED),
+    ("Proxy-Authorization", f"Bearer {FORGED}"), ("Cookie", f"token={FORGED}; session={FORGED}"),
+    ("X-Forwarded-For", "127.0.0.1"), ("X-Real-IP", "127.0.0.1"),
+))  # fmt: skip
 NO_JSON = b'{"amount": '
 
 
@@ -45,10 +57,12 @@ class Asked:
     query: Query | None = None
     body: Json = None
     content: bytes | None = None
+    written: Written = USUAL
 
     def __str__(self) -> str:
         """Name it."""
         shown = brief(self.body) if self.body is not None else (self.content or b"").decode()
+        shown += ", with forged headers" if self.written.others else ""
         return f"{self.method} {self.path} {self.query or ''} {shown}".rstrip()
 
 
@@ -68,6 +82,14 @@ def _changes(context: Context) -> list[Asked]:
         found += [Asked(method, path, body=one) for one in odd]
         found.append(Asked(method, path, content=NO_JSON))
     return found
+
+
+def _forged(context: Context) -> list[Asked]:
+    """Return requests of each route with invented tokens where no node has to look for one."""
+    bare = [Asked("GET", one.path) for one in AUTH_READS]
+    bare += [Asked(method, path, body=body) for method, path, body in smallest_bodies(context)]
+    found = [replace(asked, query=query) for asked, query in product(bare, ELSEWHERE)]
+    return [*found, *(replace(asked, written=TRUSTED) for asked in bare)]
 
 
 def _headers(context: Context) -> dict[str, Credential]:
@@ -98,6 +120,8 @@ def mixed_guards(context: Context) -> None:
         usual = credential in (ANONYMOUS, INVENTED)
         drawn = changes if usual else source.sample(changes, min(DRAWS, len(changes)))
         asks = readings if credential == context.target.expired else source.sample(readings, DRAWS)
+        if credential == ANONYMOUS and context.edition >= DRAFT:
+            asks += _forged(context)
         for asked in (*asks, *drawn):
             answer = _ask(context, asked, credential)
             if answer.status in (*ABSENT, TOO_MANY) or answer.status >= 500:
@@ -112,5 +136,5 @@ def mixed_guards(context: Context) -> None:
 def _ask(context: Context, asked: Asked, credential: Credential) -> Answer:
     return context.api(
         asked.method, asked.path, credential=credential, query=asked.query, json_body=asked.body,
-        content=asked.content,
+        content=asked.content, written=asked.written,
     )  # fmt: skip

@@ -8,9 +8,8 @@ them there.
 from collections.abc import Iterator
 
 from conformance import messages
-from conformance.checks.mixed_passes import (
+from conformance.checks.kept_passes import (
     BACKWARD,
-    REFUSED,
     Fields,
     is_taken,
     send_back,
@@ -18,6 +17,7 @@ from conformance.checks.mixed_passes import (
     send_kept,
     ways,
 )
+from conformance.checks.mixed_passes import REFUSED
 from conformance.checks.money import TRIES
 from conformance.context import Context
 from conformance.grpcwire import Reply

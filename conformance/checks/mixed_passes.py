@@ -1,29 +1,30 @@
 """Interface 2.3, 4.3 and 7.3: passes that stand beside others, and numbers that are no layer's.
 
-A *kept* pass is one whose gradients the node accepts. How a node is asked to keep one is open, so a
-pass is tried with what the target declares, alone and with labels. Which of several passes a node
-keeps, and for how long, is open too: a pass counts as forgotten only if one to which nothing else
-happens is accepted just then.
+Which of several passes a node keeps, and for how long, is open: a pass counts as forgotten only if
+one to which nothing else happens is accepted just then.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from conformance import messages
 from conformance.checks.forms import encode
+from conformance.checks.kept_passes import (
+    Fields,
+    is_taken,
+    kept_way,
+    metadata_of,
+    send_back,
+    send_kept,
+)
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import (
     FAR,
     form_of,
     fresh_id,
-    gradient_shape,
-    hidden_shape,
     pipeline_of,
     send_forward,
 )
-from conformance.checks.pipeline import labels
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
@@ -32,7 +33,6 @@ from conformance.strictjson import brief
 
 DIFFERENT, NEGATIVE = "PL-FWD-011", "PL-FWD-012"
 STRANGE, OWN = "PL-BWD-006", "PL-BWD-007"
-BACKWARD = "PipelineBackward"
 # Statuses of a request that is wrong, or of a layer that is not here.
 REFUSED = ("INVALID_ARGUMENT", "NOT_FOUND")
 # Statuses of a node that has failed.
@@ -42,75 +42,6 @@ BUSY = ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 # Numbers below 0 that are always tried; -1 alone may mean that no layer is named.
 NO_LAYER, NEAREST = -1, (-1, -2, -3)
 DRAWN, FARTHEST = 3, -40
-
-Fields = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A forward pass, and what its gradients have to have."""
-
-    reply: Reply
-    fields: Fields
-
-
-def metadata_of(context: Context) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that the target declares for passes that are kept."""
-    declared = context.target.pipeline.get("backward_metadata", {})
-    return tuple((str(name), str(value)) for name, value in declared.items())
-
-
-def ways(context: Context) -> Iterator[Fields]:
-    """Yield what a forward pass has besides, so that the node may keep it."""
-    rows, length = hidden_shape(context)[:2]
-    yield {}
-    for form in "qi":
-        yield {"training_labels": labels(rows * length, form)}
-
-
-def send_kept(context: Context, way: Fields) -> Kept | None:
-    """Send a forward pass; None if it is refused, or returns nothing that has a gradient."""
-    ids = {"session_id": fresh_id(), "request_id": fresh_id()}
-    reply = send_forward(context, metadata_of(context), **ids, **way)
-    answer = reply.message
-    shape = gradient_shape(answer) if answer is not None and answer.success else []
-    if not shape:
-        return None
-    shard = pipeline_of(context)["shard"]
-    data = encode(form_of(context), shape)
-    return Kept(reply, {**ids, "grad_output": data, "grad_shape": shape, "target_shard": shard})
-
-
-def send_back(context: Context, fields: Fields) -> Reply:
-    """Send gradients backward."""
-    message = messages.make(f"{BACKWARD}Request", **fields)
-    return send_bytes_back(context, message.SerializeToString())
-
-
-def send_bytes_back(context: Context, message: bytes) -> Reply:
-    """Send a message with gradients backward, whatever it has."""
-    timeout_s = context.target.inference_timeout_s
-    return context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata_of(context))
-
-
-def is_taken(reply: Reply) -> bool:
-    """Whether gradients were accepted."""
-    answer = reply.message
-    return answer is not None and bool(answer.success)
-
-
-def kept_way(context: Context) -> Fields:
-    """Return with what a pass is kept; raise `Skipped` if no gradients are accepted."""
-    ended = "no pass is made"
-    for way in ways(context):
-        kept = send_kept(context, way)
-        if kept is not None:
-            reply = send_back(context, kept.fields)
-            if is_taken(reply):
-                return way
-            ended = f"PipelineBackward ends with {reply.code}"
-    raise Skipped(f"no gradients are accepted: {ended}")
-
 
 # -- what happens beside a pass -------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ how many it lists, is open: only a node that is listed somewhere can be left out
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -124,11 +125,15 @@ def _judge_closest(context: Context, targets: list[bytes], known: set[bytes]) ->
 def _still_known(
     context: Context, left_out: set[bytes], target: bytes, shown: list[Reply]
 ) -> set[bytes]:
-    """Return those of the nearest two that the node lists when it is asked for just them."""
+    """Return those of the nearest two that the node lists in a search that is theirs.
+
+    Such a search is for just them, or for the farthest place from them: it shows nodes that a node
+    lists because they are far.
+    """
     found = set[bytes]()
     for node in sorted(left_out, key=lambda one: distance(one, target))[:2]:
-        for operation in SEARCHES:
-            listing = _search(context, operation, node)
+        for operation, place in product(SEARCHES, (node, bytes(255 - byte for byte in node))):
+            listing = _search(context, operation, place)
             if listing is not None and node in listing.nodes:
                 found.add(node)
                 shown.append(listing.reply)

@@ -12,6 +12,7 @@ from typing import Any
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT, judge_route, served
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
@@ -334,6 +335,8 @@ def native_pair(context: Context) -> None:
     if answer.ok and not judge_mapped(context, "/api/network height", document, answer):
         return
     hashes = mapped(context, "/api/network hash", document)
+    if answer.ok and context.edition >= DRAFT:
+        judge_mapped(context, "/api/network hash", document, answer)
     if not heights or not hashes:
         raise Skipped("no pair at the mapped paths")
     block_answer, block = document_at(context, f"/api/block/{heights[0]}")

@@ -64,9 +64,10 @@ def native_dataset_bound(context: Context) -> None:
     """GET the genesis and the dataset, and compare the digest that the genesis names."""
     genesis = native_get(context, "/network/genesis.json")
     named = [
-        value
+        digest
         for name, value in members_of(genesis.json_object() if genesis.ok else None)
-        if "dataset" in name.lower() and isinstance(value, str) and _DIGEST.match(value)
+        if "dataset" in name.lower()
+        for digest in _digests(value, deep=context.edition >= DRAFT)
     ]
     dataset = native_get(context, "/network/dataset.json")
     if not named or not dataset.ok:
@@ -75,6 +76,12 @@ def native_dataset_bound(context: Context) -> None:
     why = f"the genesis names {brief(named)}, and what is served has {digest}"
     held = digest in (value.lower() for value in named)
     context.judge("NT-RULE-056", held, why, genesis, dataset)
+
+
+def _digests(value: Json, *, deep: bool) -> list[str]:
+    """Return the digest that a value is, or those that are in it."""
+    inner = [one for _, one in members_of(value)] if deep else []
+    return [one for one in (value, *inner) if isinstance(one, str) and _DIGEST.match(one)]
 
 
 @requirement("NT-RULE-045")

@@ -21,6 +21,7 @@ from conformance.checks.answers import (
     judge_pass_reason,
 )
 from conformance.checks.forms import WIDTHS, encode, is_framed
+from conformance.checks.kept_passes import labels, metadata_of, way_back
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import (
     BUSY,
@@ -55,11 +56,6 @@ ELSEWHERE = (*BUSY, "NOT_FOUND")
 def positions(count: int, first: int) -> bytes:
     """Make position_ids of one row, starting at `first`."""
     return struct.pack(f"<{count}q", *range(first, first + count))
-
-
-def labels(count: int, form: str = "q") -> bytes:
-    """Make training_labels: the same small token at every position, in 64 bits or in 32 (`i`)."""
-    return struct.pack(f"<{count}{form}", *(1 for _ in range(count)))
 
 
 @requirement(
@@ -281,12 +277,11 @@ _BACK = ("PL-BWD-003", "PL-BWD-001", *fields_of_message("PipelineBackwardRespons
 )
 def pipeline_back(context: Context) -> None:
     """Send a forward pass that asks the target to keep its graph, then a gradient backward."""
-    declared = context.target.pipeline.get("backward_metadata")
-    if declared is None:
+    if "backward_metadata" not in context.target.pipeline:
         raise Skipped("[target.pipeline] declares no backward_metadata")
-    session, ident = fresh_id(), fresh_id()
-    metadata = tuple((str(name), str(value)) for name, value in declared.items())
-    reply = send_forward(context, metadata, session_id=session, request_id=ident)
+    way = way_back(context)
+    ids = {"session_id": fresh_id(), "request_id": fresh_id()}
+    reply = send_forward(context, metadata_of(context), **ids, **way)
     answer = _answer(context, reply)
     shape = [] if answer is None else gradient_shape(answer)
     if answer is not None and answer.success and not shape:
@@ -294,7 +289,7 @@ def pipeline_back(context: Context) -> None:
     if answer is None or not answer.success or not shape:
         raise Skipped(f"no hidden states for a backward pass: {reply.code} {reply.details}")
     shard = context.target.pipeline["shard"]
-    back = send_backward(context, shape, shard, session_id=session, request_id=ident)
+    back = send_backward(context, shape, shard, **ids)
     if back.code in ELSEWHERE:
         raise Skipped(f"the backward pass ends with {back.code}")
     found = judge_message(context, "PipelineBackwardResponse", back) if back.ok else None

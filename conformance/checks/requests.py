@@ -15,6 +15,7 @@ from typing import Any
 from conformance import messages
 from conformance.catalogue import load
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.checks.kept_passes import labels
 from conformance.checks.passes import (
     BUSY,
     fresh_id,
@@ -23,7 +24,7 @@ from conformance.checks.passes import (
     send_forward,
     tensor_of,
 )
-from conformance.checks.pipeline import FAR_AHEAD, labels, positions
+from conformance.checks.pipeline import FAR_AHEAD, positions
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
@@ -111,26 +112,6 @@ def gossip_request(context: Context) -> None:
     """Gossip a gradient for an unknown model, with layer_gradients that are not a map."""
     ident, other = "GR-GOSSIP-GRADIENT-REQUEST-07", "0" * 64
     _read_under(context, ident, "GossipGradient", NO_MESSAGE, model_hash=other)
-
-
-@requirement("GR-NUM-002")
-def gossip_bytes(context: Context) -> None:
-    """Gossip gradients for an unknown model, of plain bytes and of such as no text has.
-
-    Where the second ends otherwise, the map of bytes is read as the signature, which is a text.
-    """
-    replies = list[Reply]()
-    for content in (b"plain", b"\xff\xfe\x80") * 2:
-        request = messages.make(
-            "GossipGradientRequest", model_hash="0" * 64, layer_gradients={"none": content}
-        )
-        replies.append(context.grpc.call("GossipGradient", request))
-    plain, odd = replies[0::2], replies[1::2]
-    if not all(reply.ok for reply in plain):
-        raise Skipped(f"a useless gradient is answered with {plain[-1].code}")
-    why = f"a gradient of plain bytes ends with OK, one of other bytes with {odd[-1].code}"
-    refused = all(not reply.ok and reply.code not in BUSY for reply in odd)
-    context.judge("GR-NUM-002", not refused, why, *replies)
 
 
 @requirement("GR-PIPELINE-BACKWARD-REQUEST-04")

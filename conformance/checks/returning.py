@@ -15,6 +15,7 @@ from typing import Any
 from conformance import messages
 from conformance.checks import passes
 from conformance.checks.forms import WIDTHS, encode, is_framed
+from conformance.checks.kept_passes import metadata_of
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
 from conformance.editions import DRAFT
@@ -68,9 +69,8 @@ def send_from(
 
     `fields` are those that differ from the usual pass.
     """
-    metadata = tuple(context.target.pipeline.get("backward_metadata", {}).items())
     named = {"session_id": passes.fresh_id(), "request_id": request_id or passes.fresh_id()}
-    reply = passes.send_forward(context, metadata, sender_url=url, **named, **fields)
+    reply = passes.send_forward(context, metadata_of(context), sender_url=url, **named, **fields)
     passed: Any = reply.message
     why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
     if passed is None or not passed.success:
@@ -81,7 +81,6 @@ def send_from(
 def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Reply:
     """Send the gradients of a pass. Raises `Skipped` if the node does not take them."""
     declared = context.target.pipeline
-    metadata = tuple(declared.get("backward_metadata", {}).items())
     message = messages.make(
         "PipelineBackwardRequest",
         **named,
@@ -90,7 +89,7 @@ def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Repl
         target_shard=declared["shard"],
     )
     timeout_s = context.target.inference_timeout_s
-    reply = context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata)
+    reply = context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata_of(context))
     done: Any = reply.message
     why = f"{reply.code} {reply.details}" if done is None else done.error_message
     if done is None or not done.success:

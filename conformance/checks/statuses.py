@@ -20,6 +20,7 @@ from conformance.checks.answers import (
 )
 from conformance.checks.auth import INVENTED
 from conformance.checks.dht import SENDER
+from conformance.checks.kept_passes import metadata_of
 from conformance.checks.node_reads import AUTH_READS, CONFIG
 from conformance.checks.passes import (
     BUSY,
@@ -168,7 +169,7 @@ def backward_absent(context: Context) -> None:
     if shard is None:
         raise Skipped("[target.pipeline] declares no absent_shard")
     session, ident = fresh_id(), fresh_id()
-    metadata = tuple((str(n), str(v)) for n, v in known.get("backward_metadata", {}).items())
+    metadata = metadata_of(context)
     ahead = send_forward(context, metadata, session_id=session, request_id=ident)
     if not ahead.ok:
         raise Skipped(f"the forward pass ends with {ahead.code}")

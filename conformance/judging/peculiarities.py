@@ -284,7 +284,24 @@ def stores_nothing(called: str, request: Any, answer: Any) -> Any:
     return answer
 
 
+class LabelsOnly:
+    """Keep the graphs only of passes with labels."""
+
+    def __init__(self) -> None:
+        self.kept: set[str] = set()
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Remember a pass with labels, or refuse the gradients of others."""
+        if called == "PipelineForward" and request is not None and request.training_labels:
+            self.kept.add(request.request_id)
+        if called != "PipelineBackward" or isinstance(answer, str) or not answer.get("success"):
+            return answer
+        unknown = {"success": False, "error_message": "no graph is kept"}
+        return answer if request.request_id in self.kept else unknown
+
+
 GRPC_VARIANTS: dict[str, Grpc] = {
+    "graphs only of passes with labels": LabelsOnly(),
     "nodes in any order": unsorted_nodes,
     "no nodes known": lambda called, request, answer: (
         {**answer, "nodes": []} if "nodes" in answer else answer),

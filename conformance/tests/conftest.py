@@ -93,6 +93,7 @@ def noticed(toy: Serving, judge: Judge) -> Noticed:
 
     def check(ident: str, http: Http, grpc: Grpc, together: Collection[str] = ()) -> None:
         toy.node.http_hook, toy.node.grpc_hook = http, grpc
+        toy.node.rewrite = getattr(http, "rewrite", same_request)
         run = judge(ident, examples=10)
         assert run.faults == {}
         result = next(item for item in run.results if item.requirement.id == ident)
