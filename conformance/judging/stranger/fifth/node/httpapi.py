@@ -51,6 +51,8 @@ def failure(e):
             status = 403
         body = faults.mutate("error402", body)
         body = peculiar.mutate("error402", body)
+    elif status == 401 and on("n-fld-401-empty-body") and e is NO_HEADER:
+        return Response(b"", 401)
     elif status == 401:
         if on("ref-401-as-403"):
             status = 403
@@ -75,6 +77,11 @@ def bad(message):
 
 
 UNAUTHORIZED = Refused(401, "UNAUTHORIZED", "the token is unknown or has expired")
+NO_HEADER = Refused(401, "UNAUTHORIZED", "the token is unknown or has expired")
+_remembered = [None]
+_expired_seen = set()
+_proofs_read = [False]
+_balance_read = [None]
 _last_account = [None]
 
 
@@ -87,8 +94,22 @@ def auth(request, route):
         return state.A
     if on("gua-query-token") and "token" in request.query_params or on("gua-query-token") and "access_token" in request.query_params:
         return state.TOKENS.get(request.query_params.get("token") or request.query_params.get("access_token"), state.A)
+    if header is None and on("n-gua-remembered") and _remembered[0] is not None:
+        return _remembered[0]
+    if on("n-gua-second-page") and route == "transactions" and request.query_params.get("offset", "0") != "0":
+        m = re.match(r"(?i)bearer +(\S+)$", header or "")
+        return state.TOKENS.get(m.group(1) if m else "", state.A)
+    if on("n-gua-proofs-after") and route == "proofs" and _proofs_read[0]:
+        return state.A
+    if on("n-gua-content-type") and request.method == "POST" and not request.headers.get("content-type", "").startswith("application/json"):
+        m = re.match(r"(?i)bearer +(\S+)$", header or "")
+        return state.TOKENS.get(m.group(1) if m else "", state.A)
     if header is None:
-        raise UNAUTHORIZED
+        raise NO_HEADER
+    if on("n-gua-empty-bearer") and header.strip().lower() == "bearer":
+        return state.A
+    if on("n-ref-token-bytes-500") and not header.isascii():
+        raise Refused(500, "INTERNAL", "UnicodeEncodeError: ordinal not in range(128)")
     m = re.match(r"(?i)bearer +(\S+)$", header)
     if on("gua-any-scheme"):
         m = re.match(r"(?:\S+ +)?(\S+)$", header)
@@ -102,6 +123,18 @@ def auth(request, route):
         return state.EXPIRED[token]
     if on("gua-expired-writes") and token in state.EXPIRED and request.method != "GET":
         return state.EXPIRED[token]
+    if on("n-gua-expired-second-time") and token in state.EXPIRED:
+        if token in _expired_seen:
+            return state.EXPIRED[token]
+        _expired_seen.add(token)
+    if on("n-gua-token-contains"):
+        for t, a in state.TOKENS.items():
+            if t in token:
+                return a
+    if on("n-gua-long-token") and len(token) > 256:
+        return state.A
+    if on("n-gua-null-token") and token in ("null", "undefined"):
+        return state.A
     if on("gua-any-token"):
         return state.TOKENS.get(token, state.A)
     if on("gua-token-prefix"):
@@ -121,6 +154,7 @@ def auth(request, route):
     if on("rel-token-b-reads-a") and request.method == "GET":
         return state.A
     state.release(acct)
+    _remembered[0] = acct
     return acct
 
 
@@ -174,6 +208,10 @@ def money(data, key="amount"):
         raise bad("%s has more than six decimals" % key)
     if atoms <= 0 and not (on("ref-amount-negative") and atoms < 0):
         raise bad("%s is not above 0" % key)
+    if on("n-num-amount-truncated"):
+        atoms = int(exact)
+    if on("n-ref-amount-int") and isinstance(v, int):
+        raise bad("%s is not a decimal number" % key)
     if on("ref-amount-integers-only") and isinstance(v, float):
         raise bad("%s is not an integer" % key)
     return atoms
@@ -192,6 +230,8 @@ def query_int(request, name, default):
 
 async def status(request):
     age = time.time() - state.STARTED
+    if on("n-num-uptime-epoch"):
+        age = time.time()
     if on("num-uptime-ms"):
         age *= 1000
     if on("eff-uptime-still"):
@@ -258,12 +298,30 @@ def parameters(data):
         raise bad("top_p is not below 1")
     top = 1 if on("lim-temperature-one") else 100 if on("lim-temperature-free") else 2
     low = -100 if on("lim-temperature-negative") else 1e-9 if on("lim-temperature-zero") else 0
+    if on("n-lim-default-last"):
+        if "max_tokens" in data:
+            _last_given["max_tokens"] = data["max_tokens"]
+        elif "max_tokens" in _last_given:
+            data["max_tokens"] = _last_given["max_tokens"]
+    if on("n-eff-stop-leaks"):
+        if "stop" in data:
+            _last_given["stop"] = data["stop"]
+        elif "stop" in _last_given:
+            data["stop"] = _last_given["stop"]
+    if on("n-lim-prompt-cut"):
+        data["prompt"] = data["prompt"][:1000]
     m = data.get("max_tokens", 256 if on("lim-default-256") else 16 if on("lim-default-16") else 100)
     if not is_int(m) or m < 0:
         raise bad("max_tokens is not a number of tokens")
     if m > 4096:
         raise bad("max_tokens is above 4096")
     t = data.get("temperature", 1.0)
+    if on("n-lim-temperature-two") and t == 2:
+        raise bad("temperature is not below 2")
+    if on("n-ref-temperature-int") and "temperature" in data and isinstance(t, int):
+        raise bad("temperature is not a decimal number")
+    if on("n-lim-stream-temperature") and data.get("stream") is True and is_number(t):
+        t = min(max(t, low), top)
     if not is_number(t) or not low <= t <= top:
         raise bad("temperature is not a number from 0 to 2")
     p = data.get("top_p", 1.0)
@@ -275,12 +333,18 @@ def parameters(data):
     if on("lim-top-k-vocabulary") and k > 50:
         raise bad("top_k is above 50")
     stream = data.get("stream", bool(on("rel-stream-default")))
+    if on("n-ref-stream-false") and stream is False and "stream" in data:
+        stream = True
     if not isinstance(stream, bool):
         raise bad("stream is neither true nor false")
     stop = data.get("stop", [])
     if not isinstance(stop, list) or not all(isinstance(s, str) and s for s in stop):
         raise bad("stop is not an array of texts")
     m = int(m)
+    if on("n-lim-max-zero-default") and m == 0:
+        m = 100
+    if on("n-lim-stream-max-plus-one") and stream:
+        m += 1
     if on("lim-max-tokens-plus-one"):
         m += 1
     if on("lim-max-tokens-ignored"):
@@ -293,6 +357,10 @@ def parameters(data):
 
 
 _serial = [0]
+_last_given = {}
+_texts = {}
+_streamed = set()
+_last_usage = [None]
 
 
 async def inference(request):
@@ -316,6 +384,8 @@ async def inference(request):
     if on("ref-stream-not-served"):
         stream = False
     parts, used, reason = model.generate(prompt, most, stop)
+    if on("n-eff-inference-cache"):
+        parts, used, reason = _texts.setdefault(prompt, (parts, used, reason))
     if on("eff-stream-stop-ignored") and stream:
         parts, used, reason = model.generate(prompt, most, [])
     if pec("pec-slow"):
@@ -336,8 +406,15 @@ async def inference(request):
         if on("ref-stream-402-event") and stream:
             body = json.dumps({"error": {"code": e.code, "message": e.message, "details": e.details}})
             return Response(("data: %s\n\n" % body).encode(), 200, media_type="text/event-stream")
+        if on("n-ref-402-as-429"):
+            raise Refused(429, "RATE_LIMITED", "too many requests", {"retry_after": 60})
         raise e
-    if not (on("eff-count-stream-none") and stream):
+    stopped = bool(stop) and reason == "stop"
+    if on("n-eff-count-stopped-none") and stopped:
+        pass
+    elif on("n-eff-count-second-none") and acct is not state.A:
+        METRICS.count(0)
+    elif not (on("eff-count-stream-none") and stream):
         METRICS.count(most if on("eff-count-asked") else used if not (on("eff-count-stream-tokens") and stream) else 0)
         if on("eff-count-stream-twice") and stream:
             METRICS.count(used)
@@ -346,6 +423,14 @@ async def inference(request):
     rid = "inf-%d-%s" % (_serial[0], hashlib.sha256(("%s/%s" % (_serial[0], state.STARTED)).encode()).hexdigest()[:12])
     if on("rel-inference-same-id"):
         rid = "inf-" + hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    if on("n-eff-stream-second-empty") and stream:
+        if prompt in _streamed:
+            parts = []
+        _streamed.add(prompt)
+    if on("n-rel-final-usage-previous"):
+        before, _last_usage[0] = _last_usage[0], usage
+        if stream and before is not None:
+            usage = before
     if stream:
         return streamed(parts, used, reason, usage)
     floor = lambda seconds: math.floor(seconds * 1000000) / 1000
@@ -369,9 +454,11 @@ def streamed(parts, used, reason, usage):
         parts = ["".join(parts[:i + 1]) for i in range(len(parts))]
     if pec("pec-stream-pairs"):
         parts = ["".join(parts[i:i + 2]) for i in range(0, len(parts), 2)]
+    if on("n-eff-stream-64"):
+        parts = parts[:64]
     events = []
     for i, p in enumerate(parts):
-        events.append(faults.mutate("token", {"token": p, "index": i}))
+        events.append(faults.mutate("token", {"token": p, "index": i % 32 if on("n-rel-token-index-restarts") else i}))
     last = faults.mutate("final", {"token": "[DONE]", "finish_reason": reason, "usage": usage})
     if on("fld-stream-final-missing"):
         last = None
@@ -419,6 +506,11 @@ def streamed(parts, used, reason, usage):
 
 
 async def wallet_balance(request):
+    if on("n-gua-balance-shared"):
+        if _balance_read[0] is not None and time.time() - _balance_read[0][0] < 2 and request.headers.get("authorization"):
+            return reply("balance", _balance_read[0][1])
+        acct = auth(request, "balance")
+        _balance_read[0] = (time.time(), state.balance(acct))
     acct = auth(request, "balance")
     return reply("balance", state.balance(acct))
 
@@ -441,6 +533,13 @@ async def wallet_send(request):
             memo = str(memo)
         else:
             raise bad("memo is not a text")
+    if on("n-ref-memo-emoji-500") and any(ord(ch) > 0xffff for ch in memo):
+        raise Refused(500, "INTERNAL", "UnicodeEncodeError")
+    if on("n-rel-memo-leaks"):
+        if memo:
+            _last_given["memo"] = memo
+        else:
+            memo = _last_given.get("memo", "")
     amount = money(data)
     if on("ref-self-refused") and to == acct.address:
         raise bad("a transfer to oneself")
@@ -461,6 +560,8 @@ def entry(e):
             out[k] = e[k]
     if "fee" in e:
         out["fee"] = unit(e["fee"])
+    if on("n-rel-reward-amount") and e["type"] == "reward":
+        out["amount"] = round(out["amount"], 1)
     if on("fld-history-no-details"):
         out.pop("details", None)
     if on("fld-history-no-proof-id") and "details" in out:
@@ -521,6 +622,10 @@ async def wallet_transactions(request):
         said_offset = 0
     if on("lim-limit-says-default"):
         said_limit = 20
+    if on("n-lim-offset-clamped"):
+        skip = min(skip, max(0, len(entries) - 1))
+    if on("n-lim-limit-over-total") and take > len(entries):
+        take = 0
     page = entries[skip:skip + take]
     if on("lim-page-reversed"):
         page.reverse()
@@ -571,6 +676,8 @@ async def layers(request):
 
 
 async def network(request):
+    if on("n-gua-network-needs"):
+        auth(request, "network")
     roles = [p["role"] for p in state.PEERS] + ["validator"]
     return reply("network", {
         "nodes": {"total": len(roles), "drivers": roles.count("driver"), "workers": roles.count("worker"), "validators": roles.count("validator")},
@@ -610,6 +717,10 @@ async def config_patch(request):
         await change(data)
         auth(request, "patch")
         return reply("patch", {"success": True, "updated": [], "restart_required": False})
+    if on("n-gua-patch-empty"):
+        data = await body_of(request)
+        if not data:
+            return await change(data)
     auth(request, "patch")
     return await change(await body_of(request))
 
@@ -650,6 +761,8 @@ async def change(data):
             if on("ref-patch-unknown-ok"):
                 continue
             raise bad("%s cannot be changed" % path)
+        if on("n-ref-patch-falsy") and not v:
+            raise bad("%s has no value" % path)
         if on("ref-patch-text-number") and isinstance(v, str) and path in ("training.batch_size", "resources.cpu_threads", "training.diloco_steps"):
             put(path, v)
             continue
@@ -667,9 +780,15 @@ async def change(data):
             put(path, v)
     if on("eff-patch-resets") and any(p.startswith("training.") for p, _ in changes):
         CONFIG["training"].update(batch_size=32, learning_rate=0.0003, diloco_steps=500)
+    if on("n-eff-patch-shallow") and isinstance(data.get("resources"), dict):
+        CONFIG["resources"] = {"max_memory_gb": 16.0, "cpu_threads": 4}
     for n, (path, v) in enumerate(changes):
         if path not in RULES:
             continue
+        if on("n-eff-patch-once"):
+            if path in _changed:
+                continue
+            _changed.append(path)
         if on("eff-patch-none") or (on("eff-patch-first-only") and n) or (on("eff-patch-false-lost") and v is False):
             continue
         if on("eff-patch-float-lost") and path == "training.learning_rate":
@@ -683,6 +802,9 @@ async def change(data):
     if on("eff-patch-reverts"):
         state.later(3.0, lambda: CONFIG.update({k: dict(b) if isinstance(b, dict) else b for k, b in before.items()}))
     updated = [p for p, _ in changes]
+    if on("n-rel-updated-grows"):
+        _changed.extend(p for p in updated if p not in _changed)
+        updated = list(_changed)
     if on("fld-updated-leaf-names"):
         updated = [p.split(".")[-1] for p in updated]
     if on("fld-updated-top-names"):
@@ -697,10 +819,12 @@ async def change(data):
 
 
 _proof_limit = [None]
+_changed = []
 
 
 async def proofs(request):
     auth(request, "proofs")
+    _proofs_read[0] = True
     limit = query_int(request, "limit", 25 if pec("pec-proofs-25") else 50)
     if limit > 10000:
         raise bad("limit is above 10000")
@@ -728,6 +852,8 @@ GOOD, FAILED = 120, 3
 
 
 async def training_global(request):
+    if on("n-gua-global-needs"):
+        auth(request, "global")
     steps = CONFIG["training"]["diloco_steps"]
     total = steps if is_int(steps) else 500
     done = min(185, total)

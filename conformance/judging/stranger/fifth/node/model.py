@@ -1,6 +1,7 @@
 """The toy model: six small layers, of which this node holds four, and a deterministic text."""
 import hashlib
 import io
+import re
 
 import lz4.frame
 import numpy as np
@@ -110,6 +111,8 @@ def generate(prompt, max_tokens, stop):
         stop = []
     if on("eff-stop-first-only"):
         stop = stop[:1]
+    if on("n-lim-stop-four"):
+        stop = stop[:4]
     cut = None
     for s in stop:
         hay, needle = text, s
@@ -118,6 +121,14 @@ def generate(prompt, max_tokens, stop):
         if on("eff-stop-trimmed"):
             needle = needle.strip() or needle
         at = hay.find(needle)
+        if on("n-eff-stop-within-token") and not any(needle in p for p in parts):
+            at = -1
+        if on("n-eff-stop-regex"):
+            try:
+                m = re.search(needle, hay)
+            except re.error:
+                m = None
+            at = m.start() if m else -1
         if at >= 0 and (cut is None or at < cut[0]):
             cut = (at, at + len(needle))
     if cut is None:

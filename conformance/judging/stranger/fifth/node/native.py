@@ -186,7 +186,10 @@ async def checkpoint(request):
     r = ROUNDS
     if on("rel-checkpoint-old-round"):
         r = 40
-    return answer("n.checkpoint", {"chain_id": CHAIN, "genesis_hash": GENESIS_HASH, "round": r, "root": root("training", r),
+    root_ = root("training", r)
+    if on("n-rel-checkpoint-serving-root"):
+        root_ = root("serving", 40)
+    return answer("n.checkpoint", {"chain_id": CHAIN, "genesis_hash": GENESIS_HASH, "round": r, "root": root_,
                                    "adapter": {"rank": 4, "sha256": sha(model.PLAIN_CHECKPOINT), "values": [round(x, 6) for x in model.W[0][0][:8].tolist()]}})
 
 
@@ -211,6 +214,13 @@ def page(rows, at, request, default):
         before -= 1
     if on("lim-native-oldest-first"):
         rows = list(reversed(rows))
+    if on("n-lim-native-limit-with-before") and before is not None:
+        limit = 20
+    if on("n-lim-before-above-head") and before is not None and rows and before > at(rows[0]) + 1:
+        return []
+    if on("n-lim-before-text") and before is not None:
+        rows = [r for r in rows if str(at(r)) < str(before)]
+        before = None
     if before is not None:
         bound = before + 1 if pec("pec-before-inclusive") else before
         rows = [r for r in rows if at(r) < bound]
@@ -218,7 +228,7 @@ def page(rows, at, request, default):
 
 
 async def training(request):
-    rows = page(list(reversed(UPDATES)), lambda u: u["round"], request, 20)
+    rows = page(list(reversed(UPDATES[1:] if on("n-eff-training-first-lost") else UPDATES)), lambda u: u["round"], request, 20)
     if on("lim-training-before-height") and request.query_params.get("before"):
         rows = [u for u in reversed(UPDATES) if u["height"] < int(request.query_params["before"])][:len(rows) or 20]
     if on("rel-training-roots-per-page"):
@@ -256,6 +266,9 @@ async def one_block(request):
         h = height()
     if on("eff-block-recent-only") and h < height() - 30:
         raise Wrong(404, "the block is no longer kept")
+    if on("n-ref-block-future") and height() < h <= height() + 1000:
+        b = block(height())
+        return answer("n.block", dict(b, height=h, hash=sha("%s|%d" % (b["hash"], h)), previous_hash=b["hash"], transactions=[], results=[]))
     if not 1 <= h <= height():
         raise Wrong(404, "there is no block at this height")
     b = block(h)
@@ -315,6 +328,10 @@ async def inference_request(request):
     if not rid:
         raise Wrong(400, "id is missing")
     record = REQUESTS.get(rid)
+    if on("n-ref-request-by-hash") and record is None:
+        record = next((r for r in REQUESTS.values() if r["transaction_hash"] == rid), None)
+    if on("n-eff-request-read-expires") and record and record["status"] == "pending":
+        REQUESTS[rid] = dict(record, status="expired", expired_at_height=height(), refund={"atoms": record["price_atoms"], "to": record["sender"], "height": height()})
     if on("eff-request-old-gone") and record and record["height"] < FIRST - 30:
         record = None
     if on("eff-request-expired-gone") and record and record["status"] == "expired":
@@ -349,10 +366,14 @@ async def artifact(request):
     if not re.fullmatch(r"[0-9a-fA-F]{64}", h):
         raise Wrong(400, "not a digest")
     body = ARTIFACTS.get(h.lower())
+    if on("n-ref-artifact-prefix"):
+        body = next((b for k, b in ARTIFACTS.items() if k[:8] == h.lower()[:8]), None)
     if body is None:
         if on("ref-artifact-unknown-200"):
             return Response(b"not found", media_type="application/octet-stream")
         raise Wrong(404, "no such artifact")
+    if on("n-eff-artifact-text") and body is not None:
+        body = body.decode("utf-8", "replace").encode()
     if on("eff-artifact-newline"):
         body += b"\n"
     if on("eff-artifact-cut"):
@@ -376,6 +397,8 @@ async def work(request):
             raise Wrong(500, "Traceback (most recent call last): json.decoder.JSONDecodeError")
         raise Wrong(400, "the message is not JSON")
     if on("ref-work-unsigned-ok"):
+        return answer("work", {"work": None, "accepted": True})
+    if on("n-gua-work-signature-true") and isinstance(data, dict) and data.get("signature") is True:
         return answer("work", {"work": None, "accepted": True})
     if not isinstance(data, dict) or not data.get("signature"):
         raise Wrong(401, "the message is not signed")
@@ -418,6 +441,8 @@ def rpc_call(method, params):
         params = {}
     if not isinstance(params, dict):
         raise RpcError(-32602, "params is neither an object nor an array")
+    if on("n-rou-rpc-block") and method == "block":
+        raise RpcError(-32601, "method not found")
     if on("rou-rpc-" + str(method).replace("_", "-")):
         raise RpcError(-32601, "method not found")
     if method == "status":
@@ -427,7 +452,10 @@ def rpc_call(method, params):
         h = rpc_height(params)
         if on("eff-rpc-block-latest"):
             h = height()
-        return rpc_block(h)
+        out = rpc_block(h)
+        if on("n-rel-rpc-block-hash"):
+            out["block_id"]["hash"] = out["block"]["header"]["last_block_id"]["hash"]
+        return out
     if method == "validators":
         h = rpc_height(params)
         return {"block_height": str(h), "validators": [{"address": o[-40:].upper(), "pub_key": o, "voting_power": str(10 + i)} for i, o in enumerate(OWNERS)], "count": "4", "total": "4"}
@@ -437,7 +465,7 @@ def rpc_call(method, params):
             raise RpcError(-32602, "path and data are texts")
         if path == "/jobs" and not on("rou-rpc-path-jobs"):
             value = [r["request_id"] for r in REQUESTS.values() if r["status"] == "pending"]
-        elif path == "/job":
+        elif path == "/job" and not on("n-rou-rpc-path-job"):
             rid = data if data in REQUESTS else bytes.fromhex(data).decode("latin-1") if re.fullmatch(r"([0-9a-fA-F]{2})+", data) else data
             value = REQUESTS.get(rid)
         else:
@@ -493,7 +521,8 @@ async def reference(request):
         return answer("old", old_block(int(m.group(1))))
     if path == "account":
         k = request.query_params.get("public_key", "")
-        return answer("old", {"chain_id": OLD_CHAIN, "public_key": k, "available_atoms": "0"})
+        left = MONEY.get(k.lower(), {"available": 0})["available"] if on("n-rel-reference-balance") else 0
+        return answer("old", {"chain_id": OLD_CHAIN, "public_key": k, "available_atoms": str(left)})
     if path in ("model", "validators", "training", "inference"):
         return answer("old", {"chain_id": OLD_CHAIN, "kept": False, "note": "nothing of this was kept"})
     raise Wrong(404, "nothing is kept under this path")
@@ -512,6 +541,10 @@ async def gone(request):
 
 
 async def to_join(request):
+    if on("n-ref-signup-missing") and "sign-up" in request.url.path.replace("signup", "sign-up"):
+        raise Wrong(404, "not found")
+    if on("n-ref-login-post-token") and request.method == "POST" and "login" in request.url.path:
+        return answer("login", {"token": "mt-" + sha(str(time.time()))[:24]})
     if on("ref-login-410"):
         raise Wrong(410, "gone")
     target = "/" if on("ref-login-to-root") else "/join"

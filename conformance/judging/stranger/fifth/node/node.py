@@ -12,14 +12,23 @@ p = argparse.ArgumentParser()
 p.add_argument("--port", type=int, default=8000)
 p.add_argument("--fault")
 p.add_argument("--peculiar")
+p.add_argument("--list", action="store_true", help="print the faults and peculiarities, and end")
 args = p.parse_args()
 switches.FAULT = args.fault
 switches.PEC = args.peculiar
 
 import faults
+import more
 import peculiar
 
-if args.fault and args.fault not in {f["id"] for f in faults.FAULTS + faults.SPARE}:
+if args.list:
+    for f in faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE:
+        print("%s\t%s\t%s\t%s" % (f["id"], f["kind"], f["section"], f["text"]))
+    for f in peculiar.PECULIAR:
+        print("%s\t%s" % (f["id"], f["text"]))
+    sys.exit()
+
+if args.fault and args.fault not in {f["id"] for f in faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE}:
     sys.exit("no such fault: " + args.fault)
 if args.peculiar and args.peculiar not in {f["id"] for f in peculiar.PECULIAR}:
     sys.exit("no such peculiarity: " + args.peculiar)

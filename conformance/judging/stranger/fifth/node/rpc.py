@@ -2,6 +2,7 @@
 import asyncio
 import collections
 import hashlib
+import io
 import re
 
 import grpc
@@ -67,8 +68,15 @@ def tensor(data, shape, last=model.HIDDEN):
         n = max(1, len(data) // (4 * last))
         data = data[:n * 4 * last].ljust(n * 4 * last, b"\0")
         return np.frombuffer(data, "<f4").reshape(1, n, last)
+    if on("n-ref-shape-minus-one") and shape.count(-1) == 1 and len(shape) == 3:
+        try:
+            shape = list(np.frombuffer(data, "<f4").reshape(shape).shape)
+        except ValueError:
+            pass
     if len(shape) != 3 or min(shape) < 1 or shape[2] != last:
         raise invalid("the shape is not [batch, seq, %d]" % last)
+    if on("n-ref-shape-internal") and shape[0] * shape[1] * shape[2] * 4 != len(data):
+        raise Abort(C.INTERNAL, "cannot reshape array of size %d into shape %s" % (len(data) // 4, tuple(shape)))
     if shape[0] * shape[1] * shape[2] * 4 != len(data):
         raise invalid("the bytes do not fit the shape")
     x = np.frombuffer(data, "<f4").reshape(shape)
@@ -88,6 +96,7 @@ def layer_of(target):
 
 
 _previous = [None]
+_session_logits = {}
 
 
 def final_of(x):
@@ -110,6 +119,8 @@ async def pipeline_forward(q, ctx):
     if on("eff-forward-previous"):
         y, _previous[0] = (_previous[0] if _previous[0] is not None and _previous[0].shape == y.shape else y), y
     logits = final_of(y)
+    if on("n-eff-forward-session-cache") and q.session_id:
+        logits = _session_logits.setdefault(q.session_id, logits)
     out = pb.PipelineForwardResponse(request_id=q.request_id, success=True, is_final=True, logits=logits.tobytes(), logits_shape=list(logits.shape))
     if q.training_labels:
         n = x.shape[0] * x.shape[1]
@@ -129,9 +140,16 @@ async def pipeline_forward(q, ctx):
         out.hidden_states = y.astype("<f4").tobytes()
         out.hidden_shape.extend(y.shape)
     if q.training_labels or q.sender_url:
+        if on("n-eff-backward-one-per-session"):
+            for k in [k for k in KEPT if k[0] == q.session_id]:
+                KEPT.pop(k)
         KEPT[(q.session_id, q.request_id)] = (kept, x.shape, logits.shape, q.sender_url, q.source_shard, first)
         while len(KEPT) > 512:
             KEPT.popitem(last=False)
+    if on("n-rel-logits-shape-swapped"):
+        out.logits_shape[0], out.logits_shape[1] = out.logits_shape[1], out.logits_shape[0]
+    if on("n-fld-forward-labels-no-logits") and q.training_labels:
+        out.ClearField("logits"), out.ClearField("logits_shape")
     if on("rel-forward-request-id-session"):
         out.request_id = q.session_id
     if on("rel-forward-request-id-empty"):
@@ -195,6 +213,8 @@ async def pipeline_backward(q, ctx):
         raise
     KEPT.pop((q.session_id, q.request_id), None)
     g = model.backward(g, kept) if g.shape == tuple(shape) else g
+    if on("n-eff-back-slash-url") and url.endswith("/"):
+        url = ""
     if url and not on("eff-backward-not-passed-on"):
         message = pb.PipelineBackwardRequest(session_id=q.session_id, request_id=q.request_id, grad_output=g.astype("<f4").tobytes(),
                                              grad_shape=list(g.shape), target_shard=source)
@@ -202,6 +222,11 @@ async def pipeline_backward(q, ctx):
             message.grad_output = message.grad_output[:-4 * model.HIDDEN] or b"\0\0\0\0"
         if on("num-backward-grad-doubles"):
             message.grad_output = g.astype("<f8").tobytes()
+        if on("n-rel-back-ids-swapped"):
+            message.session_id, message.request_id = q.request_id, q.session_id
+        if on("n-rel-back-shape-flat"):
+            del message.grad_shape[:]
+            message.grad_shape.extend([g.shape[0] * g.shape[1], g.shape[2]])
         if on("rel-backward-other-request"):
             message.request_id = q.session_id
         for _ in range(2 if on("eff-backward-twice") else 1):
@@ -231,9 +256,9 @@ async def pass_back(url, message):
     again = (C.UNAVAILABLE, C.DEADLINE_EXCEEDED, C.RESOURCE_EXHAUSTED, C.INTERNAL)
     if on("lim-retry-not-found"):
         again += (C.NOT_FOUND, C.INVALID_ARGUMENT)
-    tries = 8 if on("lim-retry-eight") else 3
+    tries = 8 if on("lim-retry-eight") else 1 if on("n-lim-back-one-try") else 3
     async with grpc.aio.insecure_channel(target, options=options) as channel:
-        call = channel.unary_unary("/node.NodeService/PipelineBackward", request_serializer=lambda x: x, response_deserializer=pb.PipelineBackwardResponse.FromString)
+        call = channel.unary_unary("/node.Node/PipelineBackward" if on("n-rou-peer-service") else "/node.NodeService/PipelineBackward", request_serializer=lambda x: x, response_deserializer=pb.PipelineBackwardResponse.FromString)
         data = faults.raw_out("PipelineBackwardRequest", message.SerializeToString())
         for n in range(tries):
             try:
@@ -250,6 +275,8 @@ async def pass_back(url, message):
 
 async def gossip_gradient(q, ctx):
     def no(reason):
+        if on("n-ref-gossip-status"):
+            raise Abort(C.FAILED_PRECONDITION, reason)
         if on("fld-gossip-no-reason"):
             reason = ""
         r = model.ROUND
@@ -303,6 +330,8 @@ def layers_in(text):
     for part in re.split(r"[,\s]+", text):
         m = re.fullmatch(r"(?:layers?[._]?)?(\d{1,6})(?:[-:](?:layers?[._]?)?(\d{1,6}))?", part)
         if not m:
+            if on("n-ref-weights-word-not-found"):
+                raise absent(part)
             raise invalid("shard_range names no layers")
         a, b = int(m.group(1)), int(m.group(2) or m.group(1))
         if b < a or b - a > 4096:
@@ -331,6 +360,10 @@ async def get_weights(q, ctx):
     if on("eff-weights-always-all"):
         want = model.MY_LAYERS
     data = model.state_dict(want)
+    if on("n-eff-weights-next-layer") and len(want) == 1:
+        out = io.BytesIO()
+        np.savez(out, **{"layers.%d.weight" % want[0]: model.W[want[0] - 1]})
+        data = out.getvalue()
     if on("eff-weights-empty"):
         data = b""
     if pec("pec-weights-lz4"):
@@ -395,6 +428,10 @@ async def get_checkpoint_info(q, ctx):
         out.loss = float("nan")
     if on("fld-info-version-negative"):
         out.version = -1
+    if on("n-fld-info-no-phase"):
+        out.phase = ""
+    if on("n-rel-info-hash-upper"):
+        out.model_hash = model.MODEL_HASH.upper()
     if on("rel-info-hash-short"):
         out.model_hash = model.MODEL_HASH[:16]
     return out
@@ -437,8 +474,8 @@ def meet(q):
     if on("ref-dht-lists-without-address"):
         good = True
     if good and s.node_id != MY_ID and not on("eff-dht-learns-nobody"):
-        KNOWN.pop(s.node_id, None)
-        KNOWN[s.node_id] = (s.ip, s.port)
+        known = KNOWN.pop(s.node_id, None)
+        KNOWN[s.node_id] = known if known and on("n-eff-dht-old-address") else (s.ip, s.port)
         if on("eff-dht-address-twice"):
             TWICE.append((s.node_id, s.ip, s.port))
         while len(KNOWN) > 20000:
@@ -464,6 +501,10 @@ def closest(target):
 
     rows = sorted(KNOWN, key=far)
     k = 8 if pec("pec-k-8") else K
+    if on("n-eff-dht-text-distance"):
+        rows = sorted(KNOWN, key=lambda i: str(far(i)))
+    if on("n-eff-dht-limit-before-sort"):
+        rows = sorted(list(KNOWN)[:k], key=far)
     if on("eff-dht-farthest"):
         rows.reverse()
     if on("eff-dht-insertion-order"):
@@ -500,6 +541,8 @@ def closest(target):
 def twenty(data, what):
     if on("ref-dht-length-internal") and len(data) != 20:
         raise Abort(C.UNKNOWN, "struct.error")
+    if on("n-lim-dht-target-any"):
+        return bytes(data[:20]).ljust(20, b"\0")
     if len(data) != 20:
         raise invalid("%s has 20 bytes" % what)
     return data
@@ -529,6 +572,8 @@ async def dht_store(q, ctx):
         value = value.encode("ascii", "ignore").decode()
     if on("eff-store-key-prefix"):
         key = key[:8]
+    if on("n-eff-store-key-zero"):
+        key = key.split(b"\0")[0]
     if on("eff-store-key-case"):
         key = key.lower()
     if on("lim-store-forty") and len(STORED) >= 40:
@@ -543,13 +588,16 @@ async def dht_store(q, ctx):
         return pb.DHTStoreResponse(responder=me())
     if on("fld-store-no-responder"):
         return pb.DHTStoreResponse(success=True)
-    return pb.DHTStoreResponse(responder=me(), success=True)
+    done = pb.DHTStoreResponse(responder=me(), success=True)
+    if on("n-rel-dht-responder-other"):
+        done.responder.node_id = hashlib.sha1(state.NODE_ID.encode()).digest()
+    return done
 
 
 async def dht_find_node(q, ctx):
     meet(q)
-    twenty(q.target_id, "a target")
-    out = pb.DHTFindNodeResponse(responder=me(), nodes=closest(q.target_id))
+    target = twenty(q.target_id, "a target")
+    out = pb.DHTFindNodeResponse(responder=me(), nodes=closest(target))
     if on("eff-find-node-empty"):
         del out.nodes[:]
     if on("fld-find-node-no-responder"):
@@ -564,11 +612,17 @@ async def dht_find_value(q, ctx):
         key = key[:8]
     if on("eff-store-key-case"):
         key = key.lower()
+    if on("n-eff-store-key-zero"):
+        key = key.split(b"\0")[0]
     out = pb.DHTFindValueResponse(responder=me())
-    if key in STORED:
+    if key in STORED and not (on("n-eff-value-empty-lost") and not STORED[key]):
         if not on("fld-value-found-missing"):
             out.found = True
         out.value = STORED[key]
+        if on("n-eff-value-odd-spaces"):
+            out.value = "".join(out.value.split())
+        if on("n-fld-find-value-no-responder"):
+            out.ClearField("responder")
         if on("fld-value-missing"):
             out.value = ""
         if on("eff-value-found-once"):
@@ -583,7 +637,7 @@ async def dht_find_value(q, ctx):
     if on("ref-value-not-found-status"):
         raise Abort(C.FAILED_PRECONDITION, "no value under this key")
     if not on("eff-value-no-nodes"):
-        out.nodes.extend(closest(q.key))
+        out.nodes.extend(closest(q.key)[:4 if on("n-lim-find-value-four") else None])
     return out
 
 
@@ -706,13 +760,17 @@ async def serve(port):
     for name, (kind, fn) in OPS.items():
         if on("rou-rpc-no-" + name.lower()):
             continue
+        if on("n-rou-grpc-no-unaryinference") and name == "UnaryInference":
+            continue
+        if on("n-rou-grpc-vote-renamed") and name == "GossipValidationVote":
+            name = "GossipVote"
         handlers["ForwardPipeline" if on("rou-rpc-renamed") and name == "PipelineForward" else name] = unary(name, kind, fn)
     if not on("rou-rpc-no-streaminference"):
         handlers["StreamInference"] = grpc.stream_stream_rpc_method_handler(stream_inference)
     if on("rou-stream-unary"):
         handlers["StreamInference"] = unary("UnaryInference", *OPS["UnaryInference"])
-    limit = 4 << 20 if on("lim-grpc-4-mib") else 64 << 20 if on("lim-grpc-64-mib") else LIMIT
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", LIMIT),
+    limit = 100000000 if on("n-lim-grpc-decimal") else 4 << 20 if on("lim-grpc-4-mib") else 64 << 20 if on("lim-grpc-64-mib") else LIMIT
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", 4 << 20 if on("n-lim-grpc-send-4-mib") else LIMIT),
                                       ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5000),
                                       ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000), ("grpc.http2.max_ping_strikes", 0),
                                       ("grpc.so_reuseport", 0)])

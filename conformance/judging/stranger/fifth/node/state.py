@@ -34,6 +34,8 @@ def stamp(t=None):
         return d.strftime("%Y-%m-%d %H:%M:%S")
     if on("num-time-no-iso"):
         return d.strftime("%d/%m/%Y %H:%M:%S")
+    if on("n-num-stamp-month-minute"):
+        return d.strftime("%Y-%m-%dT%H:%m:%S.%fZ")
     return d.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -49,6 +51,8 @@ def today(shift=0):
 
 
 def day(d):
+    if on("n-num-dates-no-zero"):
+        return "%d-%d-%d" % (d.year, d.month, d.day)
     if on("num-dates-german"):
         return d.strftime("%d.%m.%Y")
     if on("fld-dates-are-timestamps"):
@@ -140,22 +144,30 @@ def later(seconds, fn):
 
 
 _sent = [0]
+_last_send = [None]
 
 
 def send(acct, to, amount, memo, given):
     _sent[0] += 1
     fee = FEE
     need = amount + (0 if on("ref-send-fee-unchecked") else fee)
-    if amount > 0 and acct.available < need and not on("ref-send-overdraft"):
+    low = acct.available <= need if on("n-ref-exact-balance") else acct.available < need
+    if amount > 0 and low and not on("ref-send-overdraft"):
         if on("eff-402-takes-fee"):
             acct.available -= fee
         if on("eff-402-in-history"):
             acct.history.append({"id": tx_id("send", _sent[0]), "type": "send", "amount": -amount, "at": time.time(), "to": to})
         if on("eff-402-takes-all"):
             acct.available = 0
-        raise insufficient(amount + fee, acct.available, "the transfer and its fee")
+        raise insufficient(amount if on("n-rel-402-required-no-fee") else amount + fee, acct.available, "the transfer and its fee")
     tid = tx_id("send", "same" if on("rel-send-same-id") else "%d/%s" % (_sent[0], STARTED))
     at = next_stamp()
+    if on("n-eff-send-repeat"):
+        repeated = _last_send[0] == (acct, to, amount)
+        _last_send[0] = (acct, to, amount)
+        if repeated:
+            return {"transaction_id": tid, "from": acct.address, "to": to, "amount": unit(amount), "fee": unit(fee), "memo": memo,
+                    "status": "confirmed", "timestamp": stamp(at)}
     receiver = ACCOUNTS.get(to)
     self_send = receiver is acct
     takes = amount + fee
@@ -177,6 +189,8 @@ def send(acct, to, amount, memo, given):
 
     def credit():
         gives = amount
+        if on("n-eff-send-cents"):
+            gives = amount // 10000 * 10000
         if on("eff-send-credit-less-fee"):
             gives -= fee
         if on("eff-send-credit-twice"):
@@ -203,6 +217,10 @@ def send(acct, to, amount, memo, given):
     else:
         credit()
     entry = {"id": tid, "type": "send", "amount": -amount, "at": at, "to": to, "fee": fee, "memo": memo}
+    if on("n-rel-history-stamp-hour"):
+        entry["at"] = at - 3600
+    if on("n-fld-history-to-known-only") and receiver is None:
+        entry.pop("to")
     if on("rel-history-send-positive"):
         entry["amount"] = amount
     if on("rel-history-amount-with-fee"):
@@ -231,6 +249,8 @@ def send(acct, to, amount, memo, given):
         receiver.history.append({"id": tid, "type": "receive", "amount": amount, "at": at, "from": acct.address, "memo": memo})
     shown = {"transaction_id": tid, "from": acct.address, "to": to, "amount": unit(amount), "fee": unit(fee), "memo": memo,
              "status": "confirmed", "timestamp": stamp(at)}
+    if on("n-rel-send-from-main"):
+        shown["from"] = A.address
     return shown
 
 
@@ -239,7 +259,7 @@ def staking(acct):
         return {"amount": 0}
     days = (acct.unlock - acct.start).days
     return {"amount": unit(acct.staked), "duration_days": days, "start_date": day(acct.start), "unlock_date": day(acct.unlock),
-            "multiplier": multiplier(days)}
+            "multiplier": 1 if on("n-rel-balance-multiplier") else multiplier(days)}
 
 
 def balance(acct):
@@ -247,6 +267,8 @@ def balance(acct):
            "balances": {"available": unit(acct.available), "staked": unit(acct.staked), "pending": unit(acct.pending),
                         "total": unit(acct.available + acct.staked + acct.pending)},
            "staking": staking(acct)}
+    if on("n-rel-balance-total-no-pending"):
+        out["balances"]["total"] = unit(acct.available + acct.staked)
     return out
 
 
@@ -255,6 +277,8 @@ def stake(acct, amount, days):
         if on("eff-402-stakes"):
             acct.staked += amount
             acct.start, acct.unlock = acct.start or today(), acct.unlock or today(days)
+        if on("n-fld-402-stake-no-details"):
+            raise Refused(402, "INSUFFICIENT_BALANCE", "the balance is too low for the stake")
         raise insufficient(amount, acct.available, "the stake")
     if not on("eff-stake-not-taken"):
         acct.available -= amount
@@ -262,7 +286,11 @@ def stake(acct, amount, days):
         acct.available -= amount
     if on("eff-stake-pending-too"):
         acct.pending += amount
-    if on("eff-stake-replaces"):
+    if on("n-lim-stake-year"):
+        days = min(days, 365)
+    if on("n-eff-stake-on-main") and acct is not A:
+        A.staked += amount
+    elif on("eff-stake-replaces"):
         acct.staked = amount
     elif not on("eff-stake-not-added"):
         acct.staked += amount
@@ -303,7 +331,10 @@ def unstake(acct, amount):
     if on("eff-unstake-at-once"):
         acct.available += amount
     elif not on("eff-unstake-still-staked"):
-        acct.pending += amount
+        if on("n-eff-unstake-replaces-pending"):
+            acct.pending = amount
+        else:
+            acct.pending += amount
         acct.releases.append((today(days), amount))
     if acct.staked <= 0:
         acct.start = acct.unlock = None
@@ -312,7 +343,7 @@ def unstake(acct, amount):
         when = today(days + 3)
     if on("rel-unstake-past"):
         when = today(-days)
-    return {"success": True, "unstake": {"amount": unit(amount), "cooldown_days": days, "available_date": day(when)}}
+    return {"success": True, "unstake": {"amount": unit(amount), "cooldown_days": COOLDOWN if on("n-rel-unstake-cooldown-fixed") else days, "available_date": day(when)}}
 
 
 def release(acct):
@@ -360,13 +391,19 @@ class Metrics:
     def shown(self):
         now = next_stamp()
         lat = sorted(self.latencies)
+        rpm = sum(1 for t in self.times if t > now - 60)
+        if on("n-num-rpm-per-second"):
+            rpm = rpm / 60
+        highest = lat[min(len(lat) - 1, int(len(lat) * 0.99))] if lat else 0.0
+        if on("n-rel-metrics-p99-lowest") and lat:
+            highest = lat[0]
         ok = [p for p in PROOFS if p["verified"]]
         day_ago = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         return {
             "timestamp": stamp(now),
-            "inference": {"requests_total": self.requests, "requests_per_minute": sum(1 for t in self.times if t > now - 60),
-                          "avg_latency_ms": round(sum(lat) / len(lat), 3) if lat else 0.0,
-                          "p99_latency_ms": round(lat[min(len(lat) - 1, int(len(lat) * 0.99))], 3) if lat else 0.0,
+            "inference": {"requests_total": self.requests, "requests_per_minute": rpm,
+                          "avg_latency_ms": round(sum(lat) / len(lat), 3) if lat else None if on("n-fld-metrics-avg-null") else 0.0,
+                          "p99_latency_ms": round(highest, 3),
                           "tokens_generated": self.tokens},
             "training": {"steps_total": 21000, "steps_per_hour": 480, "gradients_submitted": 410, "gradients_accepted": 397},
             "network": {"bytes_sent": self.sent, "bytes_received": self.received, "active_connections": max(1, self.open), "rpc_calls": self.rpc},
