@@ -11,6 +11,7 @@ from hypothesis import strategies
 from conformance.checks.node_reads import AUTH_READS, CONFIG, PROOFS, TRANSACTIONS
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
@@ -28,6 +29,13 @@ TOO_MANY = 429
 PAGES_SINCE = 4
 # As short as a digit, and longer than most tokens.
 OTHER_LENGTHS = (bearer("0"), bearer("not-a-token-of-this-node-" * 4))
+
+# Those that are longer than a table or a buffer may take.
+LONG_TOKENS = tuple(bearer("0123456789abcdef" * times) for times in (20, 100))
+# What programs write for no value, or for any.
+WORDS = ("null", "undefined", "None", "true", "*", "admin")
+# Letters of one byte that are not ASCII; a server may refuse them before anybody looks for a token.
+NOT_ASCII = bearer("t\u00f6ken-\u00e9")
 
 # Pages of the routes that have them.
 _PAGES: tuple[tuple[Resource, dict[str, object]], ...] = (
@@ -70,6 +78,15 @@ def _read(context: Context, resource: Resource, credential: Credential) -> Answe
 @requirement("NA-AUTH-001", *_ERROR_IDS)
 def auth_invalid(context: Context) -> None:
     """GET every Auth route with an invented token, and one of them with many different tokens."""
+
+    def try_token(token: str) -> None:
+        if token not in (
+            context.target.token,
+            context.target.second_token,
+            context.target.expired_token,
+        ):
+            judge_refusal(context, "NA-AUTH-001", _read(context, CONFIG, bearer(token)))
+
     for resource in AUTH_READS:
         judge_refusal(context, "NA-AUTH-001", _read(context, resource, INVENTED))
     if context.edition >= PAGES_SINCE:
@@ -78,12 +95,24 @@ def auth_invalid(context: Context) -> None:
         for resource, query in _PAGES:
             answer = context.api("GET", resource.path, credential=INVENTED, query={**query})
             judge_refusal(context, "NA-AUTH-001", answer)
-
-    def try_token(token: str) -> None:
-        if token not in (context.target.token, context.target.expired_token):
-            judge_refusal(context, "NA-AUTH-001", _read(context, CONFIG, bearer(token)))
+    if context.edition >= DRAFT:
+        for word in WORDS:
+            try_token(word)
+        for resource, credential in product(AUTH_READS, LONG_TOKENS):
+            _judge_odd(context, resource, credential)
+        _judge_odd(context, CONFIG, NOT_ASCII)
 
     explore(context, invalid_tokens, try_token)
+
+
+def _judge_odd(context: Context, resource: Resource, credential: Credential) -> None:
+    """Rule on a token that a server may refuse for its form, as any other bad header."""
+    control = _read(context, resource, INVENTED)
+    answer = _read(context, resource, credential)
+    if control.status == 401:
+        refused = 400 <= answer.status < 500
+        why = f"a token of {len(credential.header or '')} letters gets {answer.status}"
+        context.judge("NA-AUTH-001", refused, why, control, answer)
 
 
 @requirement("NA-AUTH-002", *_ERROR_IDS)

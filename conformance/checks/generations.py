@@ -10,6 +10,7 @@ from conformance.checks.money import TRIES
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.stream import LONG as LONG_TEXT
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -110,14 +111,23 @@ def inference_stops_exactly(context: Context) -> None:
         elif seen and seen[-1][3] >= seen[-1][1]:
             context.holds("NA-INF-041", seen[-1][0], seen[-1][2])
     if context.edition >= TURNED_SINCE:
-        _judge_after_stop(context, body, text[len(text) // 3 :][:3])
+        _judge_after_stop(context, body, text[len(text) // 3 :][:3], body)
+    if context.edition >= DRAFT:
+        # It may be left until the next request that has any.
+        none: dict[str, Json] = {**body, "stop": []}
+        _judge_after_stop(context, body, text[len(text) // 3 :][:3], none)
 
 
-def _judge_after_stop(context: Context, body: dict[str, Json], stop: str) -> None:
-    """Rule on a text without stop sequences that follows one that a sequence has ended."""
+def _judge_after_stop(
+    context: Context, body: dict[str, Json], stop: str, then: dict[str, Json]
+) -> None:
+    """Rule on a text without stop sequences that follows one that a sequence has ended.
+
+    ``then`` is what is asked next, to see how long the text is.
+    """
     seen: list[tuple[int, int, int]] = []
     for _ in range(TRIES):
-        bodies = ({**body, "stop": [stop]}, body, body)
+        bodies = ({**body, "stop": [stop]}, body, then)
         shown = [context.infer(each) for each in bodies]
         made = [(answer.json_object() or {}).get("tokens_generated") for answer in shown]
         ended, after, whole = (int(count) if is_int(count) else 0 for count in made)

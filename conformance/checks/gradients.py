@@ -25,7 +25,7 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
-BYTES = "GR-NUM-002"
+BYTES, ROUND_AT = "GR-NUM-002", "GR-GOSSIP-GRADIENT-REQUEST-02"
 # The other texts of a gradient.
 OTHER_TEXTS = ("signature", "node_id")
 # Numbers that the message does not have.
@@ -124,7 +124,7 @@ def _judge_bytes(context: Context, fields: dict[str, Any], name: str) -> None:
     context.judge(BYTES, not refused, why, *replies)
 
 
-@requirement(NUMBER)
+@requirement(NUMBER, ROUND_AT)
 def gossip_elsewhere(context: Context) -> None:
     """Gossip gradients whose model_hash is elsewhere, if none is accepted in its place."""
     with suppress(Skipped):
@@ -139,7 +139,20 @@ def gossip_elsewhere(context: Context) -> None:
             why = f"a gradient is accepted with its model_hash as {shown}, and not in its place"
             context.fails(NUMBER, why, reply)
             return
+    if context.edition >= DRAFT:
+        _judge_swapped(context)
     raise Skipped(f"wherever its hash is, {context.service.no_gradient}")
+
+
+def _judge_swapped(context: Context) -> None:
+    """Fail a node that takes gradients whose round and batch size are in each other's place."""
+    for fields in context.service.tried_gradients:
+        places = {"round_id": fields["batch_size"], "batch_size": fields["round_id"]}
+        reply, answer = send(context, fresh({**fields, **places}))
+        if answer is not None and answer.accepted:
+            why = "a gradient is accepted with round_id and batch_size in each other's place only"
+            context.fails(ROUND_AT, why, reply)
+            return
 
 
 def _accepted(context: Context, place: str | int) -> Reply | None:

@@ -45,6 +45,7 @@ TRUSTED = Written(others=(
     ("Proxy-Authorization", f"Bearer {FORGED}"), ("Cookie", f"token={FORGED}; session={FORGED}"),
     ("X-Forwarded-For", "127.0.0.1"), ("X-Real-IP", "127.0.0.1"),
 ))  # fmt: skip
+TYPES = tuple(Written(content_type=kind) for kind in ("text/plain", "application/octet-stream"))
 NO_JSON = b'{"amount": '
 
 
@@ -63,6 +64,7 @@ class Asked:
         """Name it."""
         shown = brief(self.body) if self.body is not None else (self.content or b"").decode()
         shown += ", with forged headers" if self.written.others else ""
+        shown += f", as {self.written.content_type}" if self.written in TYPES else ""
         return f"{self.method} {self.path} {self.query or ''} {shown}".rstrip()
 
 
@@ -89,7 +91,10 @@ def _forged(context: Context) -> list[Asked]:
     bare = [Asked("GET", one.path) for one in AUTH_READS]
     bare += [Asked(method, path, body=body) for method, path, body in smallest_bodies(context)]
     found = [replace(asked, query=query) for asked, query in product(bare, ELSEWHERE)]
-    return [*found, *(replace(asked, written=TRUSTED) for asked in bare)]
+    found += [replace(asked, written=TRUSTED) for asked in bare]
+    # Whether a body is read as JSON, its type may say.
+    changes = [asked for asked in bare if asked.body is not None]
+    return found + [replace(asked, written=kind) for asked, kind in product(changes, TYPES)]
 
 
 def _headers(context: Context) -> dict[str, Credential]:
@@ -120,7 +125,7 @@ def mixed_guards(context: Context) -> None:
         usual = credential in (ANONYMOUS, INVENTED)
         drawn = changes if usual else source.sample(changes, min(DRAWS, len(changes)))
         asks = readings if credential == context.target.expired else source.sample(readings, DRAWS)
-        if credential == ANONYMOUS and context.edition >= DRAFT:
+        if usual and context.edition >= DRAFT:
             asks += _forged(context)
         for asked in (*asks, *drawn):
             answer = _ask(context, asked, credential)

@@ -4,12 +4,14 @@ A node may refuse an ID that it does not like. What it accepts, it names as it i
 """
 
 from random import Random
+from typing import Any
 
 from conformance.checks.forms import FORMS, values_for
 from conformance.checks.mixed_passes import output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -33,7 +35,8 @@ def forward_ids(context: Context) -> None:
             why += f" {brief(answer.request_id, 120)} of {len(answer.request_id)}"
             context.judge(NAMED, answer.request_id == ident, why, reply)
     _judge_session(context, draw)
-    for note in (_note_turns, _note_sessions, _note_ends):
+    notes = [_note_turns, _note_sessions, _note_ends]
+    for note in [*notes, _note_within] if context.edition >= DRAFT else notes:
         compared = Comparison(context)
         for _ in range(TRIES):
             note(context, compared)
@@ -67,19 +70,39 @@ def _judge_session(context: Context, draw: Random) -> None:
 
 def _note_sessions(context: Context, compared: Comparison) -> None:
     """Note whether a pass gets the result of another session that has the same request_id."""
-    first, second = turned(context)
     ident = fresh_id()
-    known = [send_forward(context, hidden_states=each) for each in (first, second)]
-    named = [
-        send_forward(context, hidden_states=each, session_id=fresh_id(), request_id=ident)
-        for each in (first, second)
+    named: list[dict[str, Any]] = [
+        {"session_id": fresh_id(), "request_id": ident} for _ in range(2)
     ]
-    outputs = [output_of(reply) for reply in (*known, *named)]
-    if not all(outputs):
-        raise Skipped("a pass is refused, or one of another session with the same request_id")
-    late = outputs[3] == outputs[0] != outputs[1]
     why = "a pass has the result of the pass of another session with the same request_id"
-    compared.note(OWN_RESULT, not late, why, *known, *named)
+    _note_named(context, compared, named, why)
+
+
+def _note_within(context: Context, compared: Comparison) -> None:
+    """Note whether a pass gets the result of the pass before it in its session."""
+    session = fresh_id()
+    named: list[dict[str, Any]] = [
+        {"session_id": session, "request_id": fresh_id()} for _ in range(2)
+    ]
+    why = "a pass has the result of the pass before it in its session"
+    _note_named(context, compared, named, why)
+
+
+def _note_named(
+    context: Context, compared: Comparison, named: list[dict[str, Any]], why: str
+) -> None:
+    """Note whether the second of two passes of other tensors has the result of the first."""
+    tensors = turned(context)
+    known = [send_forward(context, hidden_states=each) for each in tensors]
+    passes = [
+        send_forward(context, hidden_states=each, **ids)
+        for each, ids in zip(tensors, named, strict=True)
+    ]
+    outputs = [output_of(reply) for reply in (*known, *passes)]
+    # A node may refuse such a pass.
+    if all(outputs):
+        late = outputs[3] == outputs[0] != outputs[1]
+        compared.note(OWN_RESULT, not late, why, *known, *passes)
 
 
 def _note_ends(context: Context, compared: Comparison) -> None:

@@ -81,7 +81,7 @@ def _named_keys(context: Context) -> Iterable[str]:
     found = dict.fromkeys([context.target.public_key] if context.target.public_key else [])
     for path in ("/api/validators", "/api/inference", "/api/network"):
         found |= dict.fromkeys(_KEY.findall(_text(native_get(context, path))))
-    for answer, _ in _blocks(context, BLOCKS):
+    for answer, _ in drawn_blocks(context, BLOCKS):
         found |= dict.fromkeys(_KEY.findall(_text(answer)))
     return list(found)[: 2 * KNOWN]
 
@@ -90,7 +90,7 @@ def _text(answer: Answer) -> str:
     return answer.body.decode("utf-8", "replace") if answer.ok else ""
 
 
-def _blocks(context: Context, most: int) -> Iterator[tuple[Answer, Json]]:
+def drawn_blocks(context: Context, most: int) -> Iterator[tuple[Answer, Json]]:
     """Yield blocks, drawn from all up to the height of the network."""
     _, network = _document(native_get(context, "/api/network"))
     paths = context.target.field_map.get("/api/network height", ())
@@ -192,7 +192,8 @@ class Record:
         return prompt if isinstance(prompt, str) and len(prompt) >= LONG else ""
 
 
-def _record(context: Context, ident: str) -> Record:
+def record_of(context: Context, ident: str) -> Record:
+    """Read what is under an id."""
     answer = native_get(context, "/api/inference/request", {"id": ident})
     return Record(ident, *_document(answer))
 
@@ -201,12 +202,12 @@ def _record(context: Context, ident: str) -> Record:
 def native_requests_mixed(context: Context) -> None:
     """GET requests that blocks name in turn, and ids that nobody has in between."""
     idents: dict[str, None] = {}
-    for _, block in _blocks(context, SEARCHED):
+    for _, block in drawn_blocks(context, SEARCHED):
         named = (ident for ident in under(block, "request_id") if isinstance(ident, str))
         idents |= dict.fromkeys(named)
         if len(idents) >= REQUESTS:
             break
-    records = [_record(context, ident) for ident in list(idents)[:REQUESTS]]
+    records = [record_of(context, ident) for ident in list(idents)[:REQUESTS]]
     records = [record for record in records if record.document is not None]
     if not records:
         raise Skipped("the blocks that were read name no request, under request_id")
@@ -223,9 +224,9 @@ def _judge_record(context: Context, drawn: random.Random, record: Record) -> Non
     """Read a request, then an id that nobody has, then the request again."""
     wrong: list[str] = []
     for _ in range(TRIES):
-        known = _record(context, record.ident)
-        unused = _record(context, _unused(drawn, record.ident))
-        again = _record(context, record.ident)
+        known = record_of(context, record.ident)
+        unused = record_of(context, _unused(drawn, record.ident))
+        again = record_of(context, record.ident)
         if record.prompt in texts_in(unused.document):
             wrong.append(f"an id that nobody has shows the prompt {brief(record.prompt)} of"
                          f" {brief(record.ident)}, which was read before")  # fmt: skip

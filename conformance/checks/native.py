@@ -141,6 +141,10 @@ def native_legacy(context: Context) -> None:
             f"{path}: {answer.status} to {there!r}",
             answer,
         )
+        if context.edition >= DRAFT:
+            posted = context.http.call("POST", path, json_body={})
+            why = f"POST {path} with an empty object: status {posted.status}"
+            context.judge("NT-RULE-010", not posted.ok, why, posted)
 
 
 @requirement("NT-RULE-038", "NT-RULE-042")
@@ -242,7 +246,7 @@ def native_artifact(context: Context) -> None:
             native_get(context, f"/artifacts/sha256/{digest[::-1]}")
             again = native_get(context, f"/artifacts/sha256/{digest}")
             judge_route(context, "NT-ROUTE-014", again, auth=False)
-    for other in _named_digests(context, digest.lower()):
+    for other in named_digests(context, digest.lower()):
         try:
             answer = native_get(context, f"/artifacts/sha256/{other}")
         except Unanswered:
@@ -257,7 +261,7 @@ def _judge_digest(context: Context, digest: str, answer: Answer) -> None:
     context.judge("NT-RULE-019", found == digest, f"{digest} has the digest {found}", answer)
 
 
-def _named_digests(context: Context, known: str) -> list[str]:
+def named_digests(context: Context, known: str) -> list[str]:
     """Return what may name further artifacts: digests in the resources of model and network."""
     found: dict[str, None] = {}
     paths = ["/api/model/checkpoint.json", "/api/model", "/api/network"]

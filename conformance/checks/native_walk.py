@@ -98,7 +98,7 @@ def native_walk(context: Context) -> None:
             context.judge("NT-RULE-030", not named or ident in named, why, answer)
             _judge_prompt(context, ident, walked, document, answer)
     for answer, document in documents:
-        _judge_atoms(context, answer, document)
+        judge_atoms(context, answer, document)
         _judge_two_names(context, answer, document)
 
 
@@ -337,7 +337,7 @@ def _objects(document: Json) -> Iterator[dict[str, Json]]:
         yield from _objects(value)
 
 
-def _judge_atoms(context: Context, answer: Answer, document: Json) -> None:
+def judge_atoms(context: Context, answer: Answer, document: Json) -> None:
     """Rule on amounts whose names say that they are in atoms."""
     found = [(key, value) for key, value in atoms(document) if value is not None]
     if found:

@@ -4,18 +4,20 @@ The fifth stranger's node has shown them; see `followed.py`.
 """
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from conformance import messages
 from conformance.checks.dht import distance
-from conformance.judging.hooks import Grpc, Http, on
-from conformance.judging.mutants.mixed_native import API, become, query_of
-from conformance.judging.toy.answers import Asked, Response, Sent
+from conformance.judging.hooks import Grpc, Http, inference, on, put
+from conformance.judging.mutants.mixed_native import API, REQUEST, become, query_of
+from conformance.judging.toy.answers import Asked, Response, Sent, error
 from conformance.judging.toy.calls import CLOSEST
+from conformance.judging.toy.native import ARTIFACT, DIGEST, TIP
 from conformance.messages import LENGTH, WireField, encode_field
 
 CONFIG, STAKE = f"{API}/config", f"{API}/wallet/stake"
-HASH_AT, FEW = 10, 40
+HASH_AT, FEW, ROUND = 10, 40, 3
 
 
 def key_of_a_query(asked: Asked, response: Response) -> None:
@@ -115,14 +117,153 @@ class FortyValues:
         return answer if held else {"responder": answer["responder"], "found": False}
 
 
+class StopLeft:
+    """A node that takes the stop sequences of the last request that has any."""
+
+    def __init__(self) -> None:
+        self.stop: list[str] = []
+
+    def __call__(self, body: Any, response: Response) -> None:
+        """Remember them, or end the text at them."""
+        if "stop" in body:
+            self.stop = body["stop"]
+            return
+        text = response.json["text"]
+        at = min((text.find(one) for one in self.stop if one and one in text), default=-1)
+        if at >= 0:
+            made = max(1, len(text[:at].split()))
+            usage = response.json["usage"]
+            response.json.update(text=text[:at], tokens_generated=made, finish_reason="stop")
+            usage.update(completion_tokens=made, total_tokens=usage["prompt_tokens"] + made)
+
+
+def let_in(fits: Callable[[str], bool]) -> Http:
+    """Let in whoever has such a token."""
+
+    def hook(asked: Asked, response: Response) -> None:
+        token = (asked.authorization or "").removeprefix("Bearer ")
+        if asked.path == CONFIG and response.status == 401 and fits(token):
+            become(response, Response(json={"node": {}}))
+
+    return hook
+
+
+def odd_letters(asked: Asked, response: Response) -> None:
+    """Fail at a token with letters that are not ASCII."""
+    if not (asked.authorization or "").isascii():
+        become(response, error(500, "INTERNAL", "UnicodeEncodeError"))
+
+
+class UntypedBodies:
+    """A node that looks for a token only where the body says that it is JSON."""
+
+    def __init__(self) -> None:
+        self.here = threading.local()
+
+    def rewrite(self, sent: Sent) -> Sent:
+        """Look at the type."""
+        self.here.plain = sent.header("Content-Type") == "text/plain"
+        return sent
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Let in who has another one."""
+        if asked.path == STAKE and response.status == 401 and getattr(self.here, "plain", False):
+            become(response, Response(json={"success": True}))
+
+
+def logs_in(asked: Asked, response: Response) -> None:
+    """Log somebody in at an old path."""
+    if (asked.method, asked.path) == ("POST", "/login"):
+        become(response, Response(json={"token": "yours"}))
+
+
+def block_to_come(asked: Asked, response: Response) -> None:
+    """Serve blocks a little above the chain."""
+    height = asked.path.removeprefix("/api/block/")
+    if height.isdecimal() and TIP < int(height) < TIP + 1000:
+        become(response, Response(json={"height": int(height), "hash": "none"}))
+
+
+def by_beginning(asked: Asked, response: Response) -> None:
+    """Find an artifact by the beginning of its digest."""
+    if asked.path.startswith(f"/artifacts/sha256/{DIGEST[:8]}") and response.status == 404:
+        become(response, Response(raw=ARTIFACT))
+
+
+class ReadExpires:
+    """A node whose pending job is expired once somebody has read it a few times."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the readings."""
+        if asked.path == REQUEST and response.json.get("status") == "pending":
+            self.read += 1
+            if self.read % 3 == 0:
+                response.json["status"] = "expired"
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-INF-041", inference(StopLeft())),
+    ("NA-AUTH-001", let_in("undefined".__eq__)),
+    ("NA-AUTH-001", let_in(lambda token: len(token) > 256)),
+    ("NA-AUTH-001", odd_letters),
+    ("NA-AUTH-033", UntypedBodies()),
+    ("NT-RULE-010", logs_in),
+    ("NT-RULE-065", block_to_come),
+    ("NT-RULE-067", by_beginning),
+    ("NT-RULE-068", on("/api/network", lambda r: r.json["tip"].update(height=TIP - 1))),
+    ("NT-RULE-066", on(
+        "/api/blocks", lambda r: [row.update(results=None) for row in r.json["blocks"]])),
+    ("NT-RULE-064", on(REQUEST, put("response", None))),
+    ("NT-RULE-029", on(REQUEST, put("price_atoms", "0.003"))),
+    ("NT-RULE-063", ReadExpires()),
     ("NA-AUTH-033", key_of_a_query),
     ("NA-AUTH-033", KeyOfAHeader()),
     ("NT-RULE-026", on("/api/network", lambda r: r.json.pop("latest_block_hash", None))),
     ("NT-RULE-056", on(
         "/network/genesis.json", lambda r: setattr(r, "json", {"dataset": {"sha256": "0" * 64}}))),
 ]  # fmt: skip
+
+
+class FirstOfSession:
+    """A node that answers each pass of a session with the result of its first one."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, Any] = {}
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Remember the first result of a session."""
+        if called != "PipelineForward" or isinstance(answer, str) or not answer.get("logits"):
+            return answer
+        first = self.results.setdefault(request.session_id or request.request_id, answer)
+        return {**first, "request_id": request.request_id}
+
+
+class SizeForRound:
+    """A node that reads the round of a gradient from the place of its batch size."""
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Accept the round there."""
+        if called != "GossipGradient" or not isinstance(answer, dict):
+            return answer
+        if request.batch_size == ROUND and request.layer_gradients:
+            return {"accepted": True, "current_round": ROUND}
+        return {"accepted": False, "reason": "another round", "current_round": ROUND}
+
+
+def found_by_nobody(called: str, request: Any, answer: Any) -> Any:
+    """Leave out who answers where a value is found."""
+    if called != "DHTFindValue" or isinstance(answer, str) or not answer.get("found"):
+        return answer
+    return {key: value for key, value in answer.items() if key != "responder"}
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("PL-FWD-014", FirstOfSession()),
+    ("GR-GOSSIP-GRADIENT-REQUEST-02", SizeForRound()),
+    ("DH-017", found_by_nobody),
     ("GR-GOSSIP-007", HashAtNumber()),
     ("GR-NUM-002", TextOfItsModel()),
     ("DH-032", FarthestNodes()),

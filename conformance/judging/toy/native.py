@@ -30,6 +30,14 @@ def prompt_of(ident: str) -> str:
     return f"Say {ident}."
 
 
+def record_of(ident: str) -> dict[str, Any]:
+    """Return the record of a request, of which one of each block still waits."""
+    record = {"id": ident, "prompt": prompt_of(ident), "price_atoms": "3"}
+    if ident.endswith(job_of(0, 1)[32:]):
+        return {**record, "status": "pending"}
+    return {**record, "status": "completed", "response": "It is said."}
+
+
 NATIVE: dict[str, Any] = {
     "rpc": "jsonrpc", "public_key": PUBLIC_KEY, "request_id": job_of(TIP, 0), "artifact": DIGEST,
     "reference": (VIEW,),
@@ -55,15 +63,15 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
     found: dict[str, Any] = {
         "/api/network": {"chain_id": CHAIN, "height": TIP, "latest_block_hash": f"hash{TIP}",
-                         "initial_supply": "1000"},
-        "/api/blocks": {"blocks": [{"height": n, "hash": f"hash{n}"} for n in numbers]},
+                         "tip": {"height": TIP, "hash": f"hash{TIP}"}, "initial_supply": "1000"},
+        "/api/blocks": {"blocks": [
+            {"height": n, "hash": f"hash{n}", "results": []} for n in numbers]},
         "/api/training": {"records": [{"round": n} for n in numbers]},
         "/api/model/checkpoint.json": {"round": TIP, "root": f"root{TIP}"},
         "/api/account": {"balance": owned, "total": owned},
         "/api/validators": {"validators": [{"bond": "5"}]},
         "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1"},
-        "/api/inference/request": {"status": "completed", "id": query.get("id"),
-                                   "prompt": prompt_of(query.get("id", ""))},
+        "/api/inference/request": record_of(query.get("id", "")),
         VIEW: {"chain_id": "older"},
     }  # fmt: skip
     if asked.path in found:
@@ -74,9 +82,12 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     if asked.path.startswith("/api/block/"):
         height = asked.path.rpartition("/")[2]
         named = int(height) if height.isdecimal() else 0
+        if named > TIP:
+            return Response(404, {"error": "no such block"})
         idents = [job_of(named, at) for at in range(JOBS)]
         jobs = [{"request_id": ident, "prompt": prompt_of(ident)} for ident in idents]
-        return Response(json={"height": height, "hash": f"hash{height}", "jobs": jobs})
+        whole = {"height": height, "hash": f"hash{height}", "jobs": jobs, "results": []}
+        return Response(json=whole)
     if asked.path in ("/work/poll", "/work/result"):
         return Response(400, {"error": "not signed"})
     if asked.path == "/rpc" and not isinstance(asked.body, dict):

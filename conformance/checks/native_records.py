@@ -1,0 +1,160 @@
+"""Interface 2.2, 3 and 4.2: records, blocks and artifacts, and names that are nearly theirs.
+
+What is not there is not made up, and what a record or a block shows is there, as far as its name
+says what it is.
+"""
+
+import hashlib
+import re
+from itertools import islice
+
+from conformance.checks.mixed_keys import REQUESTS, Record, drawn_blocks, record_of
+from conformance.checks.native import members_of, named_digests, native_get
+from conformance.checks.native_walk import judge_atoms, under
+from conformance.checks.signed import state_of
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief, is_int
+
+STAYS, WHOLE, ABOVE, RESULTS = "NT-RULE-063", "NT-RULE-064", "NT-RULE-065", "NT-RULE-066"
+NEAR, PAIR, AMOUNTS = "NT-RULE-067", "NT-RULE-068", "NT-RULE-029"
+PENDING, EXPIRED, COMPLETED = "pending", "expired", "completed"
+# A chain does not grow by so many blocks within a request.
+AHEAD = (40, 400)
+BLOCKS, PAGE = 160, 10
+_RESPONSE = re.compile(r"(response|result|output)s?\Z", re.ASCII | re.IGNORECASE)
+_RESULTS = re.compile(r"(\w*_)?results?\Z", re.ASCII | re.IGNORECASE)
+_TIP = re.compile(r"((latest|current|observed)_)?(block|tip|head|pair)\Z", re.ASCII | re.IGNORECASE)
+_HASH = re.compile(r"(block_?)?hash\Z", re.ASCII | re.IGNORECASE)
+
+
+def _tip(context: Context) -> tuple[Answer, Json, int]:
+    """Return the network, and the highest number in it that is called a height."""
+    answer = native_get(context, "/api/network")
+    document = answer.json_object() if answer.ok else None
+    heights = [int(value) for value in under(document, "height") if is_int(value)]
+    return answer, document, max(heights, default=0)
+
+
+@requirement(AMOUNTS, STAYS, WHOLE)
+def native_records(context: Context) -> None:
+    """GET the requests that drawn blocks name; those that are pending twice."""
+    named: dict[str, None] = {}
+    for _, block in drawn_blocks(context, BLOCKS):
+        found = (ident for ident in under(block, "request_id") if isinstance(ident, str))
+        named |= dict.fromkeys(found)
+        if len(named) >= REQUESTS:
+            break
+    if not named:
+        raise Skipped("the blocks that were read name no request, under request_id")
+    for ident in islice(named, REQUESTS):
+        record = record_of(context, ident)
+        if record.document is not None:
+            judge_atoms(context, record.answer, record.document)
+            _judge_whole(context, record)
+            _judge_pending(context, record)
+
+
+def _judge_whole(context: Context, record: Record) -> None:
+    if state_of(record.document) != COMPLETED:
+        return
+    found = {k: v for k, v in members_of(record.document) if _RESPONSE.match(k)}
+    if found:
+        why = f"the record of {brief(record.ident)} is completed, with {brief(found)}"
+        context.judge(WHOLE, any(v is not None for v in found.values()), why, record.answer)
+
+
+def _judge_pending(context: Context, record: Record) -> None:
+    """Read a pending job again: without a block in between it is not expired."""
+    if state_of(record.document) != PENDING:
+        return
+    _, _, before = _tip(context)
+    again = [record_of(context, record.ident) for _ in range(2)]
+    answer, _, after = _tip(context)
+    if before and before == after:
+        states = [state_of(one.document) for one in again]
+        why = f"the job {brief(record.ident)} is pending, then {brief(states)}, at height {after}"
+        shown = (record.answer, *(one.answer for one in again), answer)
+        context.judge(STAYS, EXPIRED not in states, why, *shown)
+
+
+@requirement(NEAR)
+def native_artifact_near(context: Context) -> None:
+    """GET artifacts by digests that differ in a few digits, or are cut, which have no content."""
+    known = (context.target.artifact or "").lower()
+    for digest in (
+        [known, *named_digests(context, known)[:2]] if known else named_digests(context, "")
+    ):
+        if not native_get(context, f"/artifacts/sha256/{digest}").ok:
+            continue
+        last = "0" if digest[-1] != "0" else "1"
+        for near in (digest[:-1] + last, last * 8 + digest[8:], digest[:8] + last * 56, digest[:8]):
+            answer = native_get(context, f"/artifacts/sha256/{near}")
+            if answer.ok:
+                found = hashlib.sha256(answer.body).hexdigest()
+                context.judge(NEAR, found == near, f"{near} has the digest {found}", answer)
+            elif answer.status < 500:
+                context.holds(NEAR, answer)
+
+
+@requirement(ABOVE)
+def native_block_above(context: Context) -> None:
+    """GET blocks above the height of the chain, and its height once more."""
+    _, _, tip = _tip(context)
+    if not tip or not native_get(context, f"/api/block/{tip}").ok:
+        raise Skipped("no height in /api/network has a block")
+    for ahead in AHEAD:
+        block = native_get(context, f"/api/block/{tip + ahead}")
+        answer, _, later = _tip(context)
+        if block.ok and block.json_object() and later < tip + ahead:
+            context.fails(ABOVE, f"the block {tip + ahead} is served at height {later}",
+                          block, answer)  # fmt: skip
+        elif 400 <= block.status < 500:
+            context.holds(ABOVE, block, answer)
+
+
+@requirement(PAIR)
+def native_pair_within(context: Context) -> None:
+    """GET the network, and the block of each pair of a height and a hash that is within it."""
+    answer, document, _ = _tip(context)
+    pairs = [
+        (int(one["height"]), value)
+        # Not deeper: the pair of another chain may be named there.
+        for name, inner in (document.items() if isinstance(document, dict) else ())
+        for one in ([inner] if isinstance(inner, dict) and _TIP.match(name) else [])
+        for key, value in one.items()
+        if _HASH.match(key) and isinstance(value, str) and value and is_int(one.get("height"))
+    ]
+    if not pairs:
+        raise Skipped("/api/network has no pair of a height and a hash within it")
+    for height, name in pairs:
+        block = native_get(context, f"/api/block/{height}")
+        if block.ok:
+            held = name.lower() in block.body.decode("utf-8", "replace").lower()
+            why = f"the pair has the height {height} and the hash {brief(name)}, not of that block"
+            context.judge(PAIR, held, why, answer, block)
+
+
+@requirement(RESULTS)
+def native_results(context: Context) -> None:
+    """GET a page of blocks, and each of them: results that one has are not null in the list."""
+    listing = native_get(context, "/api/blocks", {"limit": PAGE})
+    rows = [
+        row for _, rows in members_of(listing.json_object() if listing.ok else None)
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, dict) and is_int(row.get("height"))
+    ]  # fmt: skip
+    seen = False
+    for row in rows[:PAGE]:
+        block = native_get(context, f"/api/block/{int(row['height'])}")
+        whole = dict(members_of(block.json_object() if block.ok else None))
+        names = [name for name in row if _RESULTS.match(name) and whole.get(name) is not None]
+        if names:
+            seen = True
+            null = [name for name in names if row[name] is None]
+            why = f"{brief(null)} of the block {row['height']} is null in the list"
+            context.judge(RESULTS, not null, why, listing, block)
+    if not seen:
+        raise Skipped("no block has something that is called its results")
