@@ -10,7 +10,7 @@ from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http
 from conformance.judging.mutants.mixed_native import API, REQUEST, SEND, become, query_of
 from conformance.judging.toy.answers import Asked, Response
 from conformance.judging.toy.calls import SHAPE
-from conformance.judging.toy.native import job_of, prompt_of
+from conformance.judging.toy.native import job_of, record_of
 from conformance.judging.toy.node import EXPIRED
 
 HISTORY, BALANCE, STATUS = f"{API}/wallet/transactions", f"{API}/wallet/balance", f"{API}/status"
@@ -41,9 +41,7 @@ def begun_id(asked: Asked, response: Response) -> None:
     """Find a request by the beginning of its ID."""
     ident = query_of(asked).get("id", "")
     if asked.path == REQUEST and WHOLE_ID // 2 <= len(ident) < WHOLE_ID:
-        whole = job_of(7, 0)
-        record = {"status": "completed", "id": whole, "prompt": prompt_of(whole)}
-        become(response, Response(json=record))
+        become(response, Response(json=record_of(job_of(7, 0))))
 
 
 def expired_streams(asked: Asked, response: Response) -> None:
