@@ -81,7 +81,7 @@ def _named_keys(context: Context) -> Iterable[str]:
     found = dict.fromkeys([context.target.public_key] if context.target.public_key else [])
     for path in ("/api/validators", "/api/inference", "/api/network"):
         found |= dict.fromkeys(_KEY.findall(_text(native_get(context, path))))
-    for answer, _ in drawn_blocks(context, BLOCKS):
+    for answer, _ in _blocks(context, BLOCKS):
         found |= dict.fromkeys(_KEY.findall(_text(answer)))
     return list(found)[: 2 * KNOWN]
 
@@ -90,7 +90,7 @@ def _text(answer: Answer) -> str:
     return answer.body.decode("utf-8", "replace") if answer.ok else ""
 
 
-def drawn_blocks(context: Context, most: int) -> Iterator[tuple[Answer, Json]]:
+def _blocks(context: Context, most: int) -> Iterator[tuple[Answer, Json]]:
     """Yield blocks, drawn from all up to the height of the network."""
     _, network = _document(native_get(context, "/api/network"))
     paths = context.target.field_map.get("/api/network height", ())
@@ -198,11 +198,10 @@ def record_of(context: Context, ident: str) -> Record:
     return Record(ident, *_document(answer))
 
 
-@requirement("NT-RULE-061", REFUND_NAMED)
-def native_requests_mixed(context: Context) -> None:
-    """GET requests that blocks name in turn, and ids that nobody has in between."""
+def drawn_records(context: Context) -> list[Record]:
+    """Read the requests that drawn blocks name. Raises `Skipped` if there are none."""
     idents: dict[str, None] = {}
-    for _, block in drawn_blocks(context, SEARCHED):
+    for _, block in _blocks(context, SEARCHED):
         named = (ident for ident in under(block, "request_id") if isinstance(ident, str))
         idents |= dict.fromkeys(named)
         if len(idents) >= REQUESTS:
@@ -211,6 +210,13 @@ def native_requests_mixed(context: Context) -> None:
     records = [record for record in records if record.document is not None]
     if not records:
         raise Skipped("the blocks that were read name no request, under request_id")
+    return records
+
+
+@requirement("NT-RULE-061", REFUND_NAMED)
+def native_requests_mixed(context: Context) -> None:
+    """GET requests that blocks name in turn, and ids that nobody has in between."""
+    records = drawn_records(context)
     for record in records:
         if state_of(record.document) == EXPIRED:
             judge_refund(context, record.ident, record.document, record.answer)

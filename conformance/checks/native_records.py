@@ -6,9 +6,8 @@ says what it is.
 
 import hashlib
 import re
-from itertools import islice
 
-from conformance.checks.mixed_keys import REQUESTS, Record, drawn_blocks, record_of
+from conformance.checks.mixed_keys import Record, drawn_records, record_of
 from conformance.checks.native import members_of, named_digests, native_get
 from conformance.checks.native_walk import judge_atoms, under
 from conformance.checks.signed import state_of
@@ -23,7 +22,7 @@ NEAR, PAIR, AMOUNTS = "NT-RULE-067", "NT-RULE-068", "NT-RULE-029"
 PENDING, EXPIRED, COMPLETED = "pending", "expired", "completed"
 # A chain does not grow by so many blocks within a request.
 AHEAD = (40, 400)
-BLOCKS, PAGE = 160, 10
+PAGE = 10
 _RESPONSE = re.compile(r"(response|result|output)s?\Z", re.ASCII | re.IGNORECASE)
 _RESULTS = re.compile(r"(\w*_)?results?\Z", re.ASCII | re.IGNORECASE)
 _TIP = re.compile(r"((latest|current|observed)_)?(block|tip|head|pair)\Z", re.ASCII | re.IGNORECASE)
@@ -41,20 +40,10 @@ def _tip(context: Context) -> tuple[Answer, Json, int]:
 @requirement(AMOUNTS, STAYS, WHOLE)
 def native_records(context: Context) -> None:
     """GET the requests that drawn blocks name; those that are pending twice."""
-    named: dict[str, None] = {}
-    for _, block in drawn_blocks(context, BLOCKS):
-        found = (ident for ident in under(block, "request_id") if isinstance(ident, str))
-        named |= dict.fromkeys(found)
-        if len(named) >= REQUESTS:
-            break
-    if not named:
-        raise Skipped("the blocks that were read name no request, under request_id")
-    for ident in islice(named, REQUESTS):
-        record = record_of(context, ident)
-        if record.document is not None:
-            judge_atoms(context, record.answer, record.document)
-            _judge_whole(context, record)
-            _judge_pending(context, record)
+    for record in drawn_records(context):
+        judge_atoms(context, record.answer, record.document)
+        _judge_whole(context, record)
+        _judge_pending(context, record)
 
 
 def _judge_whole(context: Context, record: Record) -> None:

@@ -194,16 +194,19 @@ def four_of_many(called: str, request: Any, answer: Any) -> Any:
 
 
 class KeptById:
-    """A node that knows its results by their request_id alone."""
+    """A node that knows its results by one of their IDs alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        """``name`` is that of the ID."""
+        self.name = name
         self.results: dict[str, Any] = {}
 
     def __call__(self, called: str, request: Any, answer: Any) -> Any:
         """Answer with the first result under this ID."""
         if called != "PipelineForward" or isinstance(answer, str) or not answer.get("logits"):
             return answer
-        return self.results.setdefault(request.request_id, answer)
+        first = self.results.setdefault(getattr(request, self.name) or request.request_id, answer)
+        return {**first, "request_id": request.request_id}
 
 
 HTTP: list[tuple[str, Http]] = [
@@ -225,5 +228,5 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-031", SearchEvicts()),
     ("DH-022", NoZeros()),
     ("PL-FWD-010", four_of_many),
-    ("PL-FWD-014", KeptById()),
+    ("PL-FWD-014", KeptById("request_id")),
 ]

@@ -10,6 +10,8 @@ from typing import Any
 from conformance import messages
 from conformance.checks.dht import distance
 from conformance.judging.hooks import Grpc, Http, inference, on, put
+from conformance.judging.mutants.followed_next import KeptById
+from conformance.judging.mutants.followed_situations import HashElsewhere
 from conformance.judging.mutants.mixed_native import API, REQUEST, become, query_of
 from conformance.judging.toy.answers import Asked, Response, Sent, error
 from conformance.judging.toy.calls import CLOSEST
@@ -43,22 +45,13 @@ class KeyOfAHeader:
             become(response, Response(json={"success": True}))
 
 
-class HashAtNumber:
+class HashAtNumber(HashElsewhere):
     """A node that reads the hash of a gradient's model from another number."""
 
-    def __init__(self) -> None:
-        self.own = b""
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Remember the node's own hash, and accept what has it there."""
-        if called == "GetCheckpointInfo" and isinstance(answer, dict):
-            self.own = answer["model_hash"].encode()
-        if called != "GossipGradient" or not isinstance(answer, dict):
-            return answer
-        there = encode_field(WireField(HASH_AT, LENGTH, self.own))
-        if self.own and there in request.SerializeToString():
-            return {"accepted": True, "current_round": 3}
-        return {"accepted": False, "reason": "another model", "current_round": 3}
+    def has_it(self, request: Any) -> bool:
+        """Whether a gradient has the hash at that number."""
+        there = encode_field(WireField(HASH_AT, LENGTH, self.own.encode()))
+        return there in request.SerializeToString()
 
 
 class TextOfItsModel:
@@ -227,20 +220,6 @@ HTTP: list[tuple[str, Http]] = [
 ]  # fmt: skip
 
 
-class FirstOfSession:
-    """A node that answers each pass of a session with the result of its first one."""
-
-    def __init__(self) -> None:
-        self.results: dict[str, Any] = {}
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Remember the first result of a session."""
-        if called != "PipelineForward" or isinstance(answer, str) or not answer.get("logits"):
-            return answer
-        first = self.results.setdefault(request.session_id or request.request_id, answer)
-        return {**first, "request_id": request.request_id}
-
-
 class SizeForRound:
     """A node that reads the round of a gradient from the place of its batch size."""
 
@@ -261,7 +240,7 @@ def found_by_nobody(called: str, request: Any, answer: Any) -> Any:
 
 
 GRPC: list[tuple[str, Grpc]] = [
-    ("PL-FWD-014", FirstOfSession()),
+    ("PL-FWD-014", KeptById("session_id")),
     ("GR-GOSSIP-GRADIENT-REQUEST-02", SizeForRound()),
     ("DH-017", found_by_nobody),
     ("GR-GOSSIP-007", HashAtNumber()),

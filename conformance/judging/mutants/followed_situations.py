@@ -156,9 +156,13 @@ class HashElsewhere:
             self.own = answer["model_hash"]
         if called != "GossipGradient" or not isinstance(answer, dict):
             return answer
-        if self.own and request.signature == self.own:
+        if self.own and self.has_it(request):
             return {"accepted": True, "current_round": 3}
         return {"accepted": False, "reason": "another model", "current_round": 3}
+
+    def has_it(self, request: Any) -> bool:
+        """Whether a gradient has the hash where this node reads it."""
+        return bool(request.signature == self.own)
 
 
 def first_weights(called: str, request: Any, answer: Any) -> Any:
