@@ -141,15 +141,15 @@ def native_legacy(context: Context) -> None:
             f"{path}: {answer.status} to {there!r}",
             answer,
         )
-        if context.edition >= DRAFT:
-            posted = context.http.call("POST", path, json_body={})
-            why = f"POST {path} with an empty object: status {posted.status}"
-            context.judge("NT-RULE-010", not posted.ok, why, posted)
 
 
-@requirement("NT-RULE-038", "NT-RULE-042")
+@requirement("NT-RULE-038", "NT-RULE-042", "NT-RULE-010")
 def native_register(context: Context) -> None:
-    """POST an empty object to the old registration endpoints that the target declares."""
+    """POST an empty object to the old registration, login and signup paths that are declared."""
+    for path in context.target.legacy_redirected if context.edition >= DRAFT else ():
+        answer = context.http.call("POST", path, json_body={})
+        why = f"POST {path} with an empty object: status {answer.status}"
+        context.judge("NT-RULE-010", not answer.ok, why, answer)
     for path in context.target.legacy_gone:
         answer = context.http.call("POST", path, json_body={})
         why = f"POST {path} with an empty object: status {answer.status}"
