@@ -54,20 +54,15 @@ class HashAtNumber(HashElsewhere):
         return there in request.SerializeToString()
 
 
-class TextOfItsModel:
+class TextOfItsModel(HashElsewhere):
     """A node that reads the gradients of its own model as texts, and looks at no others."""
 
-    def __init__(self) -> None:
-        self.own = ""
+    def has_it(self, request: Any) -> bool:
+        """Whether a gradient is of its model."""
+        return bool(request.model_hash == self.own)
 
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Remember the node's own hash, and refuse bytes."""
-        if called == "GetCheckpointInfo" and isinstance(answer, dict):
-            self.own = answer["model_hash"]
-        if called != "GossipGradient" or not isinstance(answer, dict):
-            return answer
-        if not self.own or request.model_hash != self.own:
-            return {"accepted": False, "reason": "another model", "current_round": 3}
+    def answer_to(self, request: Any) -> Any:
+        """Refuse bytes with a status, and a text with a reason."""
         texts = all(content.isascii() for content in request.layer_gradients.values())
         no_frame = {"accepted": False, "reason": "no LZ4 frame", "current_round": 3}
         return no_frame if texts else "INVALID_ARGUMENT"

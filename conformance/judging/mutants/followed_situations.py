@@ -157,8 +157,12 @@ class HashElsewhere:
         if called != "GossipGradient" or not isinstance(answer, dict):
             return answer
         if self.own and self.has_it(request):
-            return {"accepted": True, "current_round": 3}
+            return self.answer_to(request)
         return {"accepted": False, "reason": "another model", "current_round": 3}
+
+    def answer_to(self, request: Any) -> Any:
+        """Answer a gradient that has the hash."""
+        return {"accepted": True, "current_round": 3}
 
     def has_it(self, request: Any) -> bool:
         """Whether a gradient has the hash where this node reads it."""
