@@ -20,6 +20,7 @@ from conformance.checks.config import (
 from conformance.checks.node_reads import STATUS
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -119,7 +120,11 @@ def config_mixed(context: Context) -> None:
 
 
 @requirement(
-    "NA-PATCH-104", "NA-PATCH-116", *resource_ids("status"), *resource_ids("training-global")
+    "NA-PATCH-104",
+    "NA-PATCH-116",
+    "NA-PATCH-122",
+    *resource_ids("status"),
+    *resource_ids("training-global"),
 )
 def config_enabled(context: Context) -> None:
     """PATCH training.enabled to its opposite, compare the status, and turn it back."""
@@ -128,6 +133,15 @@ def config_enabled(context: Context) -> None:
         raise Skipped("the configuration has no training.enabled")
     changed = patch(context, nested({ENABLED: not found[0]}))
     try:
+        if context.edition >= DRAFT and (taken(changed) or _refused(changed)):
+            same = patch(context, nested({ENABLED: found[0]}))
+            why = f"{not found[0]}: status {changed.status}; {found[0]}: status {same.status}"
+            why = f"{ENABLED} is changed to {why}"
+            if taken(changed) or taken(same):
+                both = not _refused(changed) and not _refused(same)
+                context.judge("NA-PATCH-122", both, why, changed, same)
+            if taken(changed) and taken(same):
+                changed = patch(context, nested({ENABLED: not found[0]}))
         result = changed.json_object() or {}
         if not taken(changed) or result.get("restart_required") is not False:
             raise Skipped(f"training.enabled is not changed at once, status {changed.status}")

@@ -3,6 +3,7 @@
 Others may use the target at the same time, so a count that is too high proves nothing by itself.
 """
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -20,6 +21,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 EARLY_TOKENS = 24
 # Requests of each account at the same time.
 AT_ONCE = 2
+# How long a metric may lag.
+SETTLED_S = 1.0
 # requests_total, tokens_generated, and the answer that has them.
 Figures = tuple[float, float, Answer]
 
@@ -68,6 +71,40 @@ def _judge_counts(context: Context, most: int, account: Credential) -> None:
     wrong = [found for found in (requests, tokens_each) if len(found) == 1 and found != {1.0}]
     why = f"each request is counted as {requests}, each token as {tokens_each}"
     context.judge("NA-COUNT-003", not wrong, why, answer)
+
+
+# How far an average may be below what the run's own generations took, and above the slowest ones.
+FAR_BELOW, CLOSE = 1 / 20, 0.99
+
+
+@requirement("NA-SANE-042", "NA-SANE-043")
+def inference_latency(context: Context) -> None:
+    """POST /inference several times, and compare the latencies of the metrics with its timing."""
+    took_ms, answers = 0.0, list[Answer]()
+    for most in (1, EARLY_TOKENS, 1, 1):
+        answer = context.infer({"prompt": "Hello", "max_tokens": most})
+        found = lookup(answer.json_object() or {}, "timing.inference_ms") if answer.ok else []
+        if not found or not is_number(found[0]):
+            raise Skipped(f"POST /inference has no timing, status {answer.status}")
+        took_ms += found[0]
+        answers.append(answer)
+    time.sleep(SETTLED_S)
+    answer, document = fetch(context, METRICS)
+    figures = [
+        lookup(document, f"inference.{key}")
+        for key in ("requests_total", "avg_latency_ms", "p99_latency_ms")
+    ]
+    if not all(found and is_number(found[0]) for found in figures):
+        raise Skipped("the metrics have no latencies")
+    total, average, slowest = (float(found[0]) for found in figures)
+    if average > 0 and slowest > 0:
+        why = f"avg_latency_ms is {average:g}, p99_latency_ms {slowest:g}"
+        context.judge("NA-SANE-042", slowest >= average * CLOSE, why, answer)
+    if average > 0 and total >= len(answers):
+        why = f"avg_latency_ms is {average:g} for {total:g} requests; {len(answers)} of these"
+        held = average * total >= took_ms * FAR_BELOW
+        why = f"{why} took {took_ms:g} ms by their own timing.inference_ms"
+        context.judge("NA-SANE-043", held, why, *answers, answer)
 
 
 @requirement("NA-COUNT-008")

@@ -18,6 +18,7 @@ from conformance.checks.reading import (
     served,
 )
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Written
@@ -110,7 +111,8 @@ def inference_result(context: Context) -> None:
 
 _PARAMETER_IDS = (
     "NA-INF-003", "NA-INF-011", "NA-INF-022", "NA-INF-023", "NA-INF-024", "NA-INF-025",
-    "NA-INF-026", "NA-INF-027", "NA-INF-030", "NA-INF-033", "NA-INF-034", *ACCEPTED.values(),
+    "NA-INF-026", "NA-INF-027", "NA-INF-030", "NA-INF-033", "NA-INF-034", "NA-INF-046",
+    *ACCEPTED.values(),
     *resource_ids("inference"),
 )  # fmt: skip
 
@@ -154,6 +156,12 @@ def inference_parameters(context: Context) -> None:
 
     if context.edition >= EVERYWHERE_SINCE:
         _judge_accept(context)
+    if context.edition >= DRAFT:
+        none = context.infer({"prompt": "Hello", "max_tokens": 0})
+        made = (none.json_object() or {}).get("tokens_generated") if none.ok else 0
+        if is_int(made):
+            why = f"{made} tokens are generated with max_tokens 0"
+            context.judge("NA-INF-046", made == 0, why, none)
     lines = strategies.LINES if context.edition >= EVERYWHERE_SINCE else ()
     for prompt in (*strategies.PROMPTS, *lines):
         ask_prompt(prompt)

@@ -39,6 +39,10 @@ A_LITTLE = 10.0
 # The smallest stake of which a half is more than a rounding.
 COUNTS = 0.009
 LARGER = 0.3
+# So many unstakes one after another, of a stake that is more than they are.
+UNSTAKES, STAKES_LEFT = 3, 7
+# So much of an unstake is no rounding of it.
+WHOLE = 0.5
 # The first edition that asks for what is staked already, and looks at the receiver.
 LOCKED_SINCE = 4
 
@@ -155,6 +159,30 @@ def _judge_part(
             why = f"the rest of a stake begins on {rest}, after an unstake on {today}"
             context.judge("NA-WALLET-030", rest <= today, why, answer, after.answer)
     return after
+
+
+@requirement("NA-WALLET-055")
+def unstakes_pending(context: Context) -> None:
+    """POST /wallet/unstake several times, and look whether each is pending beside the others."""
+    account = context.target.second
+    staked(context, account, least=STAKES_LEFT * AMOUNT)
+    rises, alone, shown = list[float](), list[bool](), list[Answer]()
+    for many in range(1, UNSTAKES + 1):
+        amount, before = many * AMOUNT, still(context, account)
+        answer = _post(context, "/wallet/unstake", {"amount": amount}, account)
+        if before is None or not answer.ok:
+            raise Skipped(f"the balance moves, or an unstake ends with status {answer.status}")
+        after = read_money(context, account)
+        # What is available at once is pending no more.
+        more = after.pending + after.available - before[0].pending - before[0].available
+        rises.append(round(more / amount, 3))
+        alone.append(abs(after.pending - amount) <= EXACT)
+        shown += [before[0].answer, answer, after.answer]
+    if rises[0] < WHOLE and not all(alone):
+        raise Skipped("what is unstaked is not shown as pending")
+    why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"
+    held = max(rises[1:]) >= WHOLE and not all(alone)
+    context.judge("NA-WALLET-055", held, why, *shown)
 
 
 @requirement("NA-WALLET-031")

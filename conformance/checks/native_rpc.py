@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from conformance.checks.native import members_of, native_get
+from conformance.checks.native import mapped, members_of, native_get
 from conformance.checks.native_named import texts_in
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT
@@ -36,6 +36,8 @@ KEY_PATHS = (
 )  # fmt: skip
 # So far apart are two blocks at most that are compared.
 FARTHER = 100
+# Blocks that are compared with those of the explorer's routes.
+BESIDE = (2, 3, 5)
 _PRIVATE = re.compile(rb"priv(ate)?_?(validator_?)?key|BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 
 
@@ -93,12 +95,45 @@ def native_rpc_heights(context: Context) -> None:
     """POST /rpc with the method block for pairs of heights, as usual engines take them."""
     if not _differ(context, 1, 2):
         raise Skipped("POST /rpc gives no block for height 1 or 2")
-    answer = native_get(context, "/api/network")
-    heights = [v for name, v in members_of(answer.json_object()) if name == "height" and is_int(v)]
-    tip = int(heights[0]) if heights else 0
+    tip = _tip(context)
     if context.edition >= INNER_SINCE and tip > FARTHER:
         for apart in (1, 10, FARTHER):
             _differ(context, tip - apart, tip)
+
+
+@requirement("NT-RULE-069")
+def native_rpc_block(context: Context) -> None:
+    """POST /rpc with the method block for heights, and GET these blocks; compare their hashes."""
+    tip = _tip(context)
+    for height in (*BESIDE, *(tip - below for below in BESIDE if tip > FARTHER)):
+        hashes = [_hash_of(context, height + away) for away in (-1, 0)]
+        answer, result = _rpc(context, "block", {"height": str(height)})
+        (_, before), (block, own) = hashes
+        if result is None or not before or not own or before == own:
+            continue
+        texts = {text.lower() for text in texts_in(result)}
+        # A block may name the one before it, beside itself.
+        wrong = before.lower() in texts and own.lower() not in texts
+        why = f"block {height} has the hash {brief(own)}; by /rpc there is only {brief(before)}"
+        context.judge("NT-RULE-069", not wrong, why, block, answer)
+
+
+def _tip(context: Context) -> int:
+    """Return the height in the network identity, 0 without one."""
+    answer = native_get(context, "/api/network")
+    heights = [v for name, v in members_of(answer.json_object()) if name == "height" and is_int(v)]
+    return int(heights[0]) if heights else 0
+
+
+def _hash_of(context: Context, height: int) -> tuple[Answer, str]:
+    """Return a block and what it calls its hash, nothing if it calls several things so."""
+    answer = native_get(context, f"/api/block/{height}")
+    document = answer.json_object() if answer.ok else None
+    found = mapped(context, "/api/block hash", document)
+    if not found:
+        found = [v for name, v in members_of(document) if name in ("hash", "block_hash")]
+    texts = {text for text in found if isinstance(text, str)}
+    return answer, texts.pop() if len(texts) == 1 else ""
 
 
 def _differ(context: Context, lower: int, higher: int) -> bool:

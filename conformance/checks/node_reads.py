@@ -55,6 +55,16 @@ def _health(context: Context, health: dict[str, Json], answer: Answer) -> None:
     )
 
 
+def _network(context: Context, network: dict[str, Json], answer: Answer) -> None:
+    found = [
+        lookup(network, f"nodes.{name}") for name in ("drivers", "workers", "validators", "total")
+    ]
+    if all(len(one) == 1 and is_int(one[0]) for one in found):
+        *roles, total = (int(one[0]) for one in found)
+        why = f"nodes.total is {total}, and by their roles there are {sum(roles)}"
+        context.judge("NA-SANE-045", sum(roles) <= total, why, answer)
+
+
 def _balance(context: Context, balance: dict[str, Json], answer: Answer) -> None:
     parts = [
         lookup(balance, f"balances.{name}") for name in ("available", "staked", "pending", "total")
@@ -226,7 +236,7 @@ def _judge_rewards(context: Context, listed: dict[str, Json], answer: Answer) ->
 add_shape_check(STATUS, "GEN-005", "GEN-007", "GEN-013", "GEN-014", "NA-SANE-010", extra=_status)
 add_shape_check(METRICS)
 add_shape_check(HEALTH, "NA-SANE-011", extra=_health)
-add_shape_check(NETWORK)
+add_shape_check(NETWORK, "NA-SANE-045", extra=_network)
 add_shape_check(BALANCE, "NA-SANE-009", "NA-WALLET-009", extra=_balance)
 add_shape_check(
     TRANSACTIONS, "NA-QUERY-006", "NA-QUERY-007", "NA-SEEN-001", "GEN-019", extra=_transactions

@@ -42,6 +42,8 @@ LONGER_S, LONGER_SINCE = 5.0, 4
 STAMPS, STAMPS_APART_S = 24, 0.045
 # Longer than a node keeps an answer, for an uptime that stands still.
 STANDS_STILL_S = 20.0
+# No process runs for so long, but the calendar of its clock does.
+DECADES_S = 40 * 365 * 86400
 
 
 def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, Json]]:
@@ -51,7 +53,9 @@ def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, 
     return answer, document
 
 
-@requirement("NA-SANE-001", "NA-SANE-002", "NA-SANE-016", "NA-SANE-023", "NA-SANE-028")
+@requirement(
+    "NA-SANE-001", "NA-SANE-002", "NA-SANE-016", "NA-SANE-023", "NA-SANE-028", "NA-SANE-044"
+)  # fmt: skip
 def status_sane(context: Context) -> None:
     """GET the node status twice, a second apart, and remember when it was."""
     began = time.monotonic()
@@ -83,6 +87,7 @@ def status_sane(context: Context) -> None:
             first_answer,
             second_answer,
         )
+        context.judge("NA-SANE-044", after < DECADES_S, f"uptime_seconds is {after}", second_answer)
         _judge_running(context, began, before, second_answer, after)
     ids = (first.get("node_id"), second.get("node_id"))
     if all(isinstance(ident, str) for ident in ids):

@@ -22,9 +22,11 @@ from conformance.checks.money import (
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
+from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 
 AT_ONCE = 4
@@ -193,6 +195,8 @@ def _send_unit(context: Context, address: str, amount: float) -> Answer:
 LARGE, PART = 25, 4
 # As many decimals as an account shows at least.
 ODD, HALF_ATOM = 0.0125, 5e-7
+# A little less as a binary fraction, so that it loses a hundredth, or an atom, where it is cut.
+BINARY = 2.01
 # The first edition that sends a whole unit without a memo, and follows an amount below zero in the
 # result.
 FORMS_SINCE = 4
@@ -213,6 +217,8 @@ def money_moved(context: Context) -> None:
     if context.edition >= FORMS_SINCE:
         # A whole unit, and a transfer without a memo, may be booked by lines of their own.
         bodies.append({"amount": UNIT})
+    if context.edition >= DRAFT and whole > BINARY:
+        bodies.append({"amount": BINARY, "memo": MEMO})
     ways = (first, second, addresses[1]), (second, first, addresses[0])
     for body, (sender, receiver, to) in product(bodies, ways):
         compared = Comparison(context)
@@ -269,9 +275,9 @@ def _move(
     return held
 
 
-@requirement("NA-ERR-024")
+@requirement("NA-ERR-024", "NA-ERR-030")
 def money_whole(context: Context) -> None:
-    """POST /wallet/send all that the second account has, so that nothing is left for the fee."""
+    """POST /wallet/send all that the second account has, without its fee, and with it."""
     first, second = context.target.valid, context.target.second
     if context.target.second_token is None:
         raise Skipped("the target declares no second_token")
@@ -304,6 +310,27 @@ def money_whole(context: Context) -> None:
             compared.note("NA-ERR-024", free, why, small, before[0].answer, sent)
         elif sent.status == 402:
             compared.note("NA-ERR-024", True, why, small, sent)
+            if context.edition >= DRAFT:
+                _send_all(context, {**body, "amount": round(amount - fee, 6)}, own)
         if compared.clean:
             break
     compared.conclude()
+
+
+def _send_all(context: Context, body: dict[str, Json], own: str) -> None:
+    """Send what is available but for the fee, and back again; a 402 names more than that."""
+    first, second = context.target.valid, context.target.second
+    sent = context.api("POST", "/wallet/send", credential=second, json_body=body)
+    required = lookup(sent.json_object() or {}, "error.details.required")
+    has = read_money(context, second)
+    if sent.status == 402 and required and is_number(required[0]):
+        # A fee may grow with the amount.
+        why = f"of {has.available:g} that are available {required[0]:g} are required: status 402"
+        context.judge("NA-ERR-030", required[0] > has.available, why, has.answer, sent)
+    if sent.ok:
+        context.holds("NA-ERR-030", sent)
+        context.budget.charge(2 * fee_of(sent))
+        back = {**body, "to": own}
+        returned = context.api("POST", "/wallet/send", credential=first, json_body=back)
+        if not returned.ok:
+            context.residue.append(f"{body['amount']} of the second account's, with the first")

@@ -38,6 +38,7 @@ from conformance.checks.passes import (
     send_forward,
 )
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -230,6 +231,9 @@ def pipeline_ahead(context: Context) -> None:
     shape = hidden_shape(context)
     if context.edition >= MISSHAPEN_SINCE:
         _judge_misshapen(context, [*shape[:-1], shape[-1] + 1])
+        if context.edition >= DRAFT:
+            # Libraries work out a size that is -1.
+            _judge_misshapen(context, [shape[0], -1, *shape[2:]])
         # If it fails within the answer, that has the reason.
         shard, ids = int(pipeline_of(context).get("shard", 0)), (fresh_id(), fresh_id())
         lost = send_backward(context, shape, shard, session_id=ids[0], request_id=ids[1])
@@ -253,7 +257,9 @@ def _judge_misshapen(context: Context, shape: list[int]) -> None:
         context.judge("GR-CODE-002", not _served(reply), why, reply)
         _judge_bad_request(context, f"values that do not fill {shape}", reply)
         # A whole tensor of another size: if it fails within the answer, that has the reason.
-        send_forward(context, hidden_states=encode(form_of(context), shape), hidden_shape=shape)
+        if min(shape) > 0:
+            states = encode(form_of(context), shape)
+            send_forward(context, hidden_states=states, hidden_shape=shape)
 
 
 def _judge_bad_request(context: Context, what: str, reply: Reply) -> None:

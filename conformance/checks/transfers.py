@@ -6,11 +6,13 @@ from string import ascii_lowercase, ascii_uppercase, hexdigits
 
 from conformance.checks.history import newest
 from conformance.checks.money import eventually, read_money
+from conformance.checks.node_sanity import FAILED
 from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.reading import resource_ids
 from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -26,7 +28,9 @@ ASTRAL = "\U0001f642 \U0001d482"
 TALE = " conformance, " + "one transfer after the other, " * 4
 
 
-@requirement("NA-WALLET-032", "NA-WALLET-034", "NA-WALLET-048", *resource_ids("transfer"))
+@requirement(
+    "NA-WALLET-032", "NA-WALLET-034", "NA-WALLET-048", "NA-WALLET-054", *resource_ids("transfer")
+)
 def memo_kept(context: Context) -> None:
     """POST /wallet/send with memos of odd letters, of many and of none, and read the result."""
     own = read_money(context, context.target.second).document.get("address")
@@ -63,6 +67,9 @@ def _send_memo(context: Context, to: str, memo: str) -> Answer:
     found = (sent.json_object() or {}).get("memo")
     if sent.ok:
         context.budget.charge(AMOUNT + fee_of(sent))
+    if context.edition >= DRAFT and memo:
+        why = f"a transfer with the memo {brief(memo)} ends with status {sent.status}"
+        context.judge("NA-WALLET-054", sent.status not in FAILED, why, sent)
     if sent.ok and memo and isinstance(found, str):
         why = f"the memo {brief(memo)} is {brief(found)} in the result"
         context.judge("NA-WALLET-032", found == memo, why, sent)
@@ -73,7 +80,7 @@ def _send_memo(context: Context, to: str, memo: str) -> Answer:
 TINY = 0.004
 
 
-@requirement("NA-WALLET-035", "NA-WALLET-001", "NA-WALLET-032", "NA-QUERY-011")
+@requirement("NA-WALLET-035", "NA-WALLET-001", "NA-WALLET-032", "NA-WALLET-054", "NA-QUERY-011")
 def memo_left_out(context: Context) -> None:
     """POST /wallet/send without a memo, and of next to nothing; look for both in the list."""
     own = read_money(context, context.target.second).document.get("address")

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from conformance.checks.money import EXACT, TRIES, Comparison, near, read_money, still
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httpwire import Answer, Credential, Unanswered
 from conformance.passive.events import tokens_of
 from conformance.registry import requirement
 from conformance.shapes import lookup
@@ -70,7 +71,7 @@ def _emptied(context: Context, left: float) -> Iterator[None]:
             context.residue.append(f"{amount:g} of the second account's, with the first: {refused}")
 
 
-@requirement("NA-ERR-025", "NA-ERR-027")
+@requirement("NA-ERR-025", "NA-ERR-027", "NA-ERR-029")
 def generation_unpaid(context: Context) -> None:
     """POST /wallet/send all but a little of the second account, then ask it for a generation."""
     account = context.target.second
@@ -102,18 +103,33 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
     before = still(context, account)
     if before is None or not 0 < before[0].available < cost - EXACT:
         return
-    answer, had = context.infer(BODY, credential=account), before[0].available
+    had = before[0].available
+    try:
+        answer = context.infer(BODY, credential=account)
+    except Unanswered as limited:
+        if context.edition < DRAFT or not limited.why.startswith("limited"):
+            raise
+        # As many requests as before, so it is no limit where another account meets none.
+        other = context.infer(BODY)
+        why = f"a cost of {cost:g} with {had:g}: always 429, and status {other.status} with more"
+        compared.note("NA-ERR-029", not other.ok, why, control, before[0].answer, limited, other)
+        return
     left = read_money(context, account).available
     shown = (control, before[0].answer, answer)
     why = f"a cost of {_cost(answer):g} with {had:g}: status {answer.status}"
     if answer.status == 402:
         why = f"{why}, and {had - left:g} less is available"
         compared.note("NA-ERR-025", had - left <= EXACT, why, *shown)
+        compared.note("NA-ERR-029", True, why, *shown)
         stream = context.infer({**BODY, "stream": True}, credential=account)
         # A balance may also end while tokens are sent.
         within = stream.ok and CODE in stream.body and not tokens_of(stream)
         why = f"a stream of {had:g} and less has {CODE.decode()} in it, with status {stream.status}"
         compared.note("NA-ERR-027", not within, why, *shown, stream)
+    elif context.edition >= DRAFT and 400 <= answer.status < 500:
+        other = context.infer(BODY)
+        why = f"{why}, and status {other.status} with more"
+        compared.note("NA-ERR-029", not other.ok, why, *shown, other)
     elif _cost(answer) > had + EXACT >= left:
         # Where more is left than there was, something has come in that may have paid.
         compared.note("NA-ERR-025", False, why, *shown)

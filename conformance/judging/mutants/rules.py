@@ -324,6 +324,8 @@ TOGETHER = {
     # An account from which more is taken than it has is below zero.
     "NA-ERR-022": {"NA-SANE-004"},
     "NA-ERR-008": {"NA-ERR-021", "NA-STAKE-001"},
+    # A 402 of what there is says so itself.
+    "NA-ERR-030": {"NA-ERR-019"},
     "NA-SANE-005": {"NA-SANE-019"},
     "GR-CKPT-003": {"GR-CKPT-013"},
     "NA-SANE-006": {"NA-SANE-015", "NA-SANE-021"},

@@ -95,7 +95,8 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     if asked.path == "/rpc":
         method = asked.body["method"]
         if method in ("status", "block", "validators"):
-            result = {"toy": method, "height": (asked.body.get("params") or {}).get("height")}
+            wanted = (asked.body.get("params") or {}).get("height")
+            result = {"toy": method, "height": wanted, "hash": f"hash{wanted}"}
             return Response(json={"jsonrpc": "2.0", "id": 1, "result": result})
         known = method in ("abci_query", "broadcast_tx_sync")
         path = (asked.body.get("params") or {}).get("path")
