@@ -2,11 +2,13 @@
 
 The largest limit is not shown, so that a page may be shorter than its limit, or refused, where no
 page so long has been seen; and one behind the end may be refused, too. A page counts only if the
-whole was the same before it and after it.
+whole was the same before it and after it. Of a long history the newest entries are the whole, and
+what a page has beyond them is not looked at.
 """
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from conformance.checks.history import rows_of
 from conformance.checks.money import TRIES
@@ -40,17 +42,23 @@ def _read(answer: Answer) -> Page:
     return answer, [str(row.get("id")) for row in rows_of(document)], int(total)
 
 
-def _whole(context: Context, account: Credential) -> list[str]:
-    """Read all pages; raise `Skipped` if they are not as long as they should be."""
+@dataclass(frozen=True)
+class History:
+    """The ids of the newest entries, which may be all, and how many there are."""
+
+    ids: list[str]
+    total: int
+
+
+def _whole(context: Context, account: Credential) -> History:
+    """Read all pages, or the first; raise `Skipped` if they are not as long as they should be."""
     found, total = list[str](), 1
     while len(found) < min(total, MOST):
         _, rows, total = _page(context, account, {"limit": PAGE, "offset": len(found)})
         if len(rows) < min(PAGE, total - len(found)):
             raise Skipped(f"a page of {PAGE} has {len(rows)} entries of {total}")
         found += rows
-    if total > MOST:
-        raise Skipped(f"the history has {total} entries")
-    return found
+    return History(found, total)
 
 
 def _drawn(context: Context, account: Credential, query: Query, total: int) -> Page | None:
@@ -81,20 +89,20 @@ def _draws(context: Context, total: int) -> Iterator[Query]:
         yield query
 
 
-def _fault(query: Query, whole: list[str], rows: list[str], total: int) -> str | None:
+def _fault(query: Query, whole: History, rows: list[str], total: int) -> str | None:
     start, limit = int(str(query.get("offset", 0))), query.get("limit")
-    expected = whole[start : start + len(rows)]
-    most = min(len(whole) - start, int(str(limit))) if limit is not None else None
-    if total != len(whole):
-        return f"total is {total} of {len(whole)} entries"
-    if rows != expected:
+    expected = whole.ids[start : start + len(rows)]
+    most = min(whole.total - start, int(str(limit))) if limit is not None else None
+    if total != whole.total:
+        return f"total is {total} of {whole.total} entries"
+    if rows != expected and (len(whole.ids) == total or rows[: len(expected)] != expected):
         at = next(at for at, row in enumerate(rows) if expected[at : at + 1] != [row])
         return f"entry {at} is {brief(rows[at])}, not {brief(expected[at : at + 1])}"
     if most is not None and len(rows) > max(most, 0):
         return f"it has {len(rows)} entries"
     # So many entries have been seen on a page, so that they fit on one.
-    least = min(most, PAGE) if most is not None else min(len(whole) - start, 1)
-    return f"it has {len(rows)} entries of {len(whole)}" if len(rows) < least else None
+    least = min(most, PAGE) if most is not None else min(whole.total - start, 1)
+    return f"it has {len(rows)} entries of {whole.total}" if len(rows) < least else None
 
 
 @requirement("NA-QUERY-018", "NA-QUERY-020")
@@ -107,18 +115,18 @@ def mixed_pages(context: Context) -> None:
             whole = _whole(context, account)
             drawn = [
                 (query, page)
-                for query in _draws(context, len(whole))
-                if (page := _drawn(context, account, query, len(whole))) is not None
+                for query in _draws(context, len(whole.ids))
+                if (page := _drawn(context, account, query, whole.total)) is not None
             ]
             after = _whole(context, account)
             if after == whole:
                 _judge(context, whole, drawn)
                 break
-            turned += sorted(after) == sorted(whole)
+            turned += sorted(after.ids) == sorted(whole.ids)
         else:
             if turned < TRIES:
                 raise Skipped("the history is growing")
-            why = f"the same {len(whole)} entries change places from one reading to the next"
+            why = f"the same {len(whole.ids)} entries change places from one reading to the next"
             context.fails("NA-QUERY-018", why, *(page[0] for _, page in drawn))
 
 
@@ -166,8 +174,8 @@ def _judge_none(context: Context) -> None:
         context.judge("NA-QUERY-020", not rows, why, answer)
 
 
-def _judge(context: Context, whole: list[str], drawn: list[tuple[Query, Page]]) -> None:
-    """Rule on drawn pages of the account whose whole history this is."""
+def _judge(context: Context, whole: History, drawn: list[tuple[Query, Page]]) -> None:
+    """Rule on drawn pages of the account whose history this is."""
     wrong = list[tuple[str, Answer]]()
     for query, (answer, rows, total) in drawn:
         fault = _fault(query, whole, rows, total)
@@ -175,5 +183,5 @@ def _judge(context: Context, whole: list[str], drawn: list[tuple[Query, Page]]) 
             wrong.append((f"in the page of {query} {fault}", answer))
     if wrong:
         context.fails("NA-QUERY-018", wrong[0][0], *(answer for _, answer in wrong))
-    elif whole and drawn:
+    elif whole.ids and drawn:
         context.holds("NA-QUERY-018", *(page[0] for _, page in drawn))

@@ -11,17 +11,17 @@ from conformance.tests.test_mutants_of_fields import failed_musts
 from conformance.verdict import Exit, Standing
 
 PATH = "/api/v1/wallet/transactions"
-REWARD = "NA-HISTORY-017"
+REWARD, PAGES = "NA-HISTORY-017", "NA-QUERY-018"
 PAGE = 20
 
 
 class Buried:
     """A history in which fees push the only reward off the first page."""
 
-    def __init__(self, max_limit: int = 1000, **changes: Any) -> None:
+    def __init__(self, max_limit: int = 1000, fees: int = PAGE, **changes: Any) -> None:
         """Refuse a `limit` above `max_limit`; `changes` are made to the reward."""
         self.limits: list[int] = []
-        self._max_limit, self._changes = max_limit, changes
+        self._max_limit, self._fees, self._changes = max_limit, fees, changes
 
     def __call__(self, asked: Asked, response: Response) -> None:
         """Answer with fees, and the reward after them."""
@@ -39,14 +39,14 @@ class Buried:
         fee = {"type": "fee", "amount": -0.1, "timestamp": now()}
         reward = {"id": "reward", "type": "reward", "amount": 1.5, "timestamp": now(),
                   "details": {"proof_id": "p1", "role": "worker"}, **self._changes}  # fmt: skip
-        history = [*({"id": f"fee{at}", **fee} for at in range(PAGE)), reward]
+        history = [*({"id": f"fee{at}", **fee} for at in range(self._fees)), reward]
         page = history[offset : offset + limit]
         response.json.update(transactions=page, total=len(history), limit=limit)
 
 
-def result(ended: Run) -> Result:
-    """Return the result for the details of a reward."""
-    return next(item for item in ended.results if item.requirement.id == REWARD)
+def result(ended: Run, ident: str = REWARD) -> Result:
+    """Return the result for the details of a reward, or for another requirement."""
+    return next(item for item in ended.results if item.requirement.id == ident)
 
 
 def test_a_reward_beyond_the_first_page_is_judged(toy: Serving, judge: Judge) -> None:
@@ -68,3 +68,23 @@ def test_a_target_that_gives_no_longer_page_shows_it_on_the_last(
     assert result(ended).standing is Standing.PROVED
     assert ended.faults == {}
     assert ended.ended() is not Exit.VIOLATED
+
+
+class Shifted(Buried):
+    """A history whose pages begin one entry too late where they have an offset and no limit."""
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Leave the first entry of such a page out."""
+        super().__call__(asked, response)
+        if asked.path == PATH and asked.query.startswith("offset=") and "limit" not in asked.query:
+            response.json["transactions"] = response.json["transactions"][1:]
+
+
+def test_pages_of_a_history_too_long_to_read_are_judged_by_its_newest_entries(
+    toy: Serving, judge: Judge
+) -> None:
+    toy.node.http_hook = Buried(fees=10 * PAGE)
+    assert failed_musts(judge(PAGES, allow=frozenset()).results) == set()
+    assert result(judge(PAGES, allow=frozenset()), PAGES).standing is Standing.PROVED
+    toy.node.http_hook = Shifted(fees=10 * PAGE)
+    assert failed_musts(judge(PAGES, allow=frozenset()).results) == {PAGES}
