@@ -49,7 +49,7 @@ FAR_AHEAD = 3
 # The first edition in which a pass has a shape that its values do not fill.
 MISSHAPEN_SINCE = 4
 # Models of more layers are not tried layer by layer.
-MOST_LAYERS = 64
+MOST_LAYERS = 128
 # The node cannot serve the call now, or no longer has the layer: its answers are not at fault.
 ELSEWHERE = (*BUSY, "NOT_FOUND")
 
