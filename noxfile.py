@@ -190,7 +190,7 @@ def clients(session: nox.Session) -> None:
 
 @nox.session
 def stranger(session: nox.Session) -> None:
-    """Judge nodes that were written from the interface alone. Needs Node.js and Go."""
+    """Judge nodes that were written from the interface alone. Needs Node.js, Go and Ruby."""
     install(session, "stranger")
     folder = Path("conformance/judging/stranger")
     quiet = ("--no-fund", "--no-audit", "--no-package-lock")
@@ -198,7 +198,7 @@ def stranger(session: nox.Session) -> None:
     with session.chdir(folder / "fourth" / "node"):
         go = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
         session.run("go", "build", "-o", "node", external=True, env=go)
-    for node in ("first", "second", "third", "fourth", "fifth"):
+    for node in ("first", "second", "third", "fourth", "fifth", "sixth"):
         session.run(
             "python", "-m", "conformance.judging.stranger", "--node", node, *session.posargs
         )

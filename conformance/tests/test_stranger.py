@@ -10,8 +10,9 @@ from conformance.judging.stranger.judge import SOUND, Switch, judge
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD, FOURTH, FIFTH = STRANGERS.values()
+FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH = STRANGERS.values()
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
+needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
 
 
@@ -33,7 +34,7 @@ def test_faults_have_kinds() -> None:
 
 @pytest.mark.parametrize(
     ("node", "faults", "peculiar"),
-    [(SECOND, 1204 + 243, 144), (THIRD, 338 + 411, 84), (FIFTH, 361 + 165, 44)],
+    [(SECOND, 1204 + 243, 144), (THIRD, 338 + 411, 84), (FIFTH, 361 + 165 + 139, 44)],
     ids=["second", "third", "fifth"],
 )
 def test_a_python_node_lists_what_it_can_be_switched_to(
@@ -55,6 +56,15 @@ def test_the_node_in_go_lists_what_it_can_be_switched_to() -> None:
     assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 112
     assert set(lists["faults"].values()) == KINDS
     assert set(FOURTH.allowed()) <= set(lists["faults"])
+
+
+@needs_ruby
+def test_the_node_in_ruby_lists_what_it_can_be_switched_to() -> None:
+    lists = SIXTH.lists()
+    assert len(lists["faults"]) == 287
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 44
+    assert set(lists["faults"].values()) == KINDS
+    assert set(SIXTH.allowed()) <= set(lists["faults"])
 
 
 def test_each_stranger_has_a_first_port_of_its_own() -> None:

@@ -102,11 +102,12 @@ import faults, peculiar
 kinds = {each["id"]: each["kind"] for each in faults.FAULTS}
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in peculiar.PECULIAR]}))
 """
-# Its lists are in two modules, each with what its author would have left out.
+# Its lists are in three modules, each with what its author would have left out.
 _OF_FIFTH = """
 import json
-import faults, more, peculiar
-listed = faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE
+import faults, more, more2, peculiar
+listed = faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE + more2.MORE2
+listed += more2.MORE2_SPARE
 kinds = {each["id"]: each["kind"] for each in listed}
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in peculiar.PECULIAR]}))
 """
@@ -143,5 +144,11 @@ STRANGERS = {
         (sys.executable, "node.py"),
         (sys.executable, "-c", _OF_FIFTH),
         25700,
+    ),
+    "sixth": Stranger(
+        HERE / "sixth",
+        ("ruby", "node.rb"),
+        ("ruby", "node.rb", "--list"),
+        27700,
     ),
 }

@@ -1,6 +1,7 @@
 """The node API under /api/v1, and the two routes of the training verification."""
 import asyncio
 import hashlib
+import html
 import json
 import math
 import re
@@ -35,7 +36,10 @@ def reply(name, obj, status=200):
         kind = "application/json; charset=utf-8"
     if on("fld-content-type-text"):
         kind = "text/plain"
-    return Response(dumps(obj).encode("utf-8"), status, media_type=kind)
+    text = dumps(obj)
+    if on("t-fld-duplicate-key") and name == "inference":
+        text = text.replace('{"id":', '{"id":"","id":', 1)
+    return Response(text.encode("utf-8"), status, media_type=kind)
 
 
 def failure(e):
@@ -85,8 +89,26 @@ _balance_read = [None]
 _last_account = [None]
 
 
+_by_connection = {}
+_refused_connections = set()
+_lock = [0, 0.0]
+_logged_out = set()
+_serving = []
+
+
 def auth(request, route):
     header = request.headers.get("authorization")
+    wire_ = tuple(request.client) if request.client else None
+    if on("t-gua-connection-account") and wire_ in _by_connection:
+        return _by_connection[wire_]
+    if on("t-gua-connection-refused") and wire_ in _refused_connections:
+        raise UNAUTHORIZED
+    if on("t-gua-lockout") and time.time() < _lock[1]:
+        raise UNAUTHORIZED
+    if on("t-gua-while-serving") and header is None and _serving:
+        return _serving[-1]
+    if on("t-gua-scheme-basic") and re.match(r"(?i)basic +\S+$", header or ""):
+        return state.A
     if on("gua-" + route):
         m = re.match(r"(?i)bearer +(\S+)$", header or "")
         return state.TOKENS.get(m.group(1) if m else "", state.A)
@@ -143,9 +165,19 @@ def auth(request, route):
                 return a
     if on("gua-token-case"):
         token = token.lower()
+    if on("t-gua-first-letter"):
+        token = next((t for t in state.TOKENS if len(t) == len(token) and t[1:] == token[1:]), token)
+    if on("t-gua-bad-body-logs-out") and token in _logged_out:
+        _logged_out.discard(token)
+        raise UNAUTHORIZED
     acct = state.TOKENS.get(token)
     if acct is None:
         _last_account[0] = "refused"
+        if on("t-gua-connection-refused"):
+            _refused_connections.add(wire_)
+        _lock[0] += 1
+        if _lock[0] >= 3:
+            _lock[:] = [0, time.time() + 3]
         if on("ref-500-unknown-token") and token not in state.EXPIRED:
             raise Refused(500, "INTERNAL", "KeyError: " + repr(token))
         if on("ref-404-expired-token") and token in state.EXPIRED:
@@ -153,6 +185,9 @@ def auth(request, route):
         raise UNAUTHORIZED
     if on("rel-token-b-reads-a") and request.method == "GET":
         return state.A
+    _lock[0] = 0
+    if on("t-gua-connection-account"):
+        _by_connection[wire_] = acct
     state.release(acct)
     _remembered[0] = acct
     return acct
@@ -166,6 +201,12 @@ async def body_of(request):
     raw = await request.body()
     if len(raw) > 4 << 20:
         raise Refused(413, "TOO_LARGE", "the body is too large")
+    if on("t-ref-charset-415") and ";" in request.headers.get("content-type", ""):
+        raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", "the body is not application/json")
+    if on("t-ref-chunked-411") and "content-length" not in request.headers:
+        raise Refused(411, "LENGTH_REQUIRED", "the length of the body is missing")
+    if on("t-ref-body-space") and raw[:1].isspace():
+        raise bad("the body is not JSON")
     try:
         data = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -175,6 +216,8 @@ async def body_of(request):
             raise Refused(500, "INTERNAL", "json.decoder.JSONDecodeError")
         raise bad("the body is not JSON")
     if not isinstance(data, dict):
+        if on("t-ref-body-array-500"):
+            raise Refused(500, "INTERNAL", "AttributeError: 'list' object has no attribute 'get'")
         raise bad("the body is not an object")
     return data
 
@@ -219,6 +262,8 @@ def money(data, key="amount"):
 
 def query_int(request, name, default):
     text = request.query_params.get(name)
+    if on("t-ref-query-encoded"):
+        text = dict(p.partition("=")[::2] for p in request.url.query.split("&")).get(name)
     if text is None:
         return default
     if not re.fullmatch(r"[0-9]{1,9}", text):
@@ -228,8 +273,14 @@ def query_int(request, name, default):
     return int(text)
 
 
+_reloaded = [0.0]
+_metrics_read = [0.0, None]
+
+
 async def status(request):
     age = time.time() - state.STARTED
+    if on("t-eff-uptime-resets"):
+        age = time.time() - max(state.STARTED, _reloaded[0])
     if on("n-num-uptime-epoch"):
         age = time.time()
     if on("num-uptime-ms"):
@@ -250,10 +301,16 @@ async def status(request):
 
 
 async def metrics(request):
+    if on("t-eff-metrics-cached"):
+        if time.time() - _metrics_read[0] > 10:
+            _metrics_read[:] = [time.time(), METRICS.shown()]
+        return reply("metrics", _metrics_read[1])
     return reply("metrics", METRICS.shown())
 
 
 async def health(request):
+    if on("t-gua-health-needs"):
+        auth(request, "health")
     return reply("health", {"healthy": True, "checks": {"gpu": "ok", "network": "ok", "storage": "ok", "peers": "ok"}})
 
 
@@ -262,6 +319,15 @@ PARAMETERS = ("max_tokens", "temperature", "top_p", "top_k", "stream", "stop")
 
 def parameters(data):
     data = dict(data)
+    if on("t-eff-body-order") and "prompt" in data:
+        keys = list(data)
+        data = {k: data[k] for k in keys[keys.index("prompt"):]}
+    if on("t-ref-bool-number"):
+        for k in ("max_tokens", "temperature", "top_p", "top_k"):
+            if isinstance(data.get(k), bool):
+                data[k] = int(data[k])
+    if on("t-lim-stream-default") and data.get("stream") is True and "max_tokens" not in data:
+        data["max_tokens"] = 128
     if "prompt" not in data:
         if on("ref-prompt-optional"):
             data["prompt"] = "Hello"
@@ -322,14 +388,20 @@ def parameters(data):
         raise bad("temperature is not a decimal number")
     if on("n-lim-stream-temperature") and data.get("stream") is True and is_number(t):
         t = min(max(t, low), top)
+    if on("t-lim-temperature-rounded") and is_number(t):
+        t = round(t)
     if not is_number(t) or not low <= t <= top:
         raise bad("temperature is not a number from 0 to 2")
     p = data.get("top_p", 1.0)
     if not is_number(p) or not 0 < p <= 1:
         raise bad("top_p is not a number above 0 and at most 1")
+    if on("t-lim-top-p-tenth") and p < 0.1:
+        raise bad("top_p is too low")
     k = data.get("top_k", 50)
     if not is_int(k) or k < 1:
         raise bad("top_k is not a positive number")
+    if on("t-lim-top-k-one") and k <= 1:
+        raise bad("top_k is not above 1")
     if on("lim-top-k-vocabulary") and k > 50:
         raise bad("top_k is above 50")
     stream = data.get("stream", bool(on("rel-stream-default")))
@@ -383,6 +455,26 @@ async def inference(request):
         raise e
     if on("ref-stream-not-served"):
         stream = False
+    if on("t-ref-busy-503"):
+        if METRICS.generating >= 2:
+            raise Refused(503, "RATE_LIMITED", "too many generations", {"retry_after": 1})
+        METRICS.generating += 1
+        try:
+            await asyncio.sleep(0.25)
+        finally:
+            METRICS.generating -= 1
+    if on("t-lim-max-shared"):
+        _last_given["most"] = most
+        await asyncio.sleep(0.15)
+        most = _last_given["most"]
+    if on("t-gua-while-serving"):
+        _serving.append(acct)
+        await asyncio.sleep(0.25)
+        _serving.remove(acct)
+    counted = METRICS.requests, METRICS.tokens
+    if on("t-eff-count-race"):
+        await asyncio.sleep(0.15)
+        METRICS.requests, METRICS.tokens = counted
     parts, used, reason = model.generate(prompt, most, stop)
     if on("n-eff-inference-cache"):
         parts, used, reason = _texts.setdefault(prompt, (parts, used, reason))
@@ -395,6 +487,8 @@ async def inference(request):
     billed = cost
     if on("eff-charged-for-maximum"):
         billed = known * state.PRICE_PROMPT + most * state.PRICE_TOKEN
+    if on("t-eff-stopped-free") and stop and reason == "stop":
+        billed = 0
     if on("eff-charged-more"):
         billed = cost * 3
     if on("eff-stream-charged-tenfold") and stream:
@@ -421,6 +515,13 @@ async def inference(request):
     usage = {"prompt_tokens": known, "completion_tokens": used, "total_tokens": known + used}
     _serial[0] += 1
     rid = "inf-%d-%s" % (_serial[0], hashlib.sha256(("%s/%s" % (_serial[0], state.STARTED)).encode()).hexdigest()[:12])
+    if on("t-rel-inference-id-second"):
+        rid = "inf-%d" % time.time()
+    if on("t-rel-stream-prompt-words") and stream:
+        words = len(prompt.split())
+        usage = {"prompt_tokens": words, "completion_tokens": used, "total_tokens": words + used}
+    if on("t-rel-cost-no-prompt"):
+        cost = used * state.PRICE_TOKEN
     if on("rel-inference-same-id"):
         rid = "inf-" + hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     if on("n-eff-stream-second-empty") and stream:
@@ -444,10 +545,18 @@ async def inference(request):
         "timing": {"queue_ms": queue, "inference_ms": inner, "total_ms": total}})
 
 
+_next_index = [0]
+_streaming = [None]
+
+
 def streamed(parts, used, reason, usage):
     parts = list(parts)
     if on("eff-stream-last-token-lost") and len(parts) > 1:
         parts.pop()
+    if on("t-eff-stream-first-twice"):
+        parts[:1] *= 2
+    if on("t-rel-index-goes-on"):
+        first, _next_index[0] = _next_index[0], _next_index[0] + len(parts)
     if on("eff-stream-stripped"):
         parts = [p.strip() for p in parts]
     if on("eff-stream-whole-text-each"):
@@ -458,7 +567,7 @@ def streamed(parts, used, reason, usage):
         parts = parts[:64]
     events = []
     for i, p in enumerate(parts):
-        events.append(faults.mutate("token", {"token": p, "index": i % 32 if on("n-rel-token-index-restarts") else i}))
+        events.append(faults.mutate("token", {"token": p, "index": i % 32 if on("n-rel-token-index-restarts") else first + i if on("t-rel-index-goes-on") else i}))
     last = faults.mutate("final", {"token": "[DONE]", "finish_reason": reason, "usage": usage})
     if on("fld-stream-final-missing"):
         last = None
@@ -473,6 +582,8 @@ def streamed(parts, used, reason, usage):
         if isinstance(e, str):
             return "data: %s\n\n" % e
         e = peculiar.mutate("event", e)
+        if on("t-fld-sse-repr"):
+            return "data: %s\n\n" % (e,)
         text = dumps(e) if not pec("pec-json-indent") else json.dumps(e)
         if on("fld-stream-multi-line"):
             text = json.dumps(e, indent=1)
@@ -486,9 +597,17 @@ def streamed(parts, used, reason, usage):
     if on("fld-stream-openai-done"):
         events.append("[DONE]")
 
+    _streaming[0] = events
+
     async def run():
         for n, e in enumerate(events):
-            yield line(e).encode("utf-8")
+            if on("t-eff-stream-shared"):
+                await asyncio.sleep(0.004)
+                e = _streaming[0][n] if n < len(_streaming[0]) - 1 and n < len(events) - 1 else e
+            text = line(e)
+            if on("t-fld-stream-last-no-blank") and n == len(events) - 1:
+                text = text[:-1]
+            yield text.encode("utf-8")
             if n % 16 == 0:
                 await asyncio.sleep(0)
             if pec("pec-stream-slow") and n < 40:
@@ -512,6 +631,10 @@ async def wallet_balance(request):
         acct = auth(request, "balance")
         _balance_read[0] = (time.time(), state.balance(acct))
     acct = auth(request, "balance")
+    if on("t-gua-balance-race"):
+        _last_given["account"] = acct
+        await asyncio.sleep(0.06)
+        acct = _last_given["account"]
     return reply("balance", state.balance(acct))
 
 
@@ -549,6 +672,15 @@ async def wallet_send(request):
         memo = memo[:16]
     if on("rel-memo-lower"):
         memo = memo.lower()
+    if on("t-eff-memo-html"):
+        memo = html.escape(memo)
+    if on("t-eff-send-race"):
+        had = acct.available
+        await asyncio.sleep(0.15)
+        acct.available = had
+    if on("t-eff-send-check-early") and acct.available >= amount + state.FEE:
+        await asyncio.sleep(0.15)
+        data["checked"] = True
     shown = state.send(acct, to, amount, memo, data)
     return reply("send", shown)
 
@@ -562,6 +694,8 @@ def entry(e):
         out["fee"] = unit(e["fee"])
     if on("n-rel-reward-amount") and e["type"] == "reward":
         out["amount"] = round(out["amount"], 1)
+    if on("t-rel-history-to-short") and len(out.get("to", "")) > 16:
+        out["to"] = out["to"][:8] + "..." + out["to"][-5:]
     if on("fld-history-no-details"):
         out.pop("details", None)
     if on("fld-history-no-proof-id") and "details" in out:
@@ -586,10 +720,21 @@ def entry(e):
 _reads = [0]
 
 
+_lists = {}
+
+
 async def wallet_transactions(request):
+    if on("t-gua-limit-before-token"):
+        query_int(request, "limit", 20), query_int(request, "offset", 0)
     acct = auth(request, "transactions")
+    if on("t-eff-history-cached") and (acct.address, request.url.query) in _lists:
+        return reply("transactions", _lists[(acct.address, request.url.query)])
     limit = query_int(request, "limit", 50 if pec("pec-default-limit-50") else 20)
     offset = query_int(request, "offset", 0)
+    if on("t-lim-query-order") and list(request.query_params.keys())[:2] == ["offset", "limit"]:
+        limit, offset = offset, limit
+    if on("t-ref-offset-404") and offset >= len(acct.history) and offset:
+        raise Refused(404, "NOT_FOUND", "there is no such page")
     if limit > 10000:
         raise bad("limit is above 10000")
     entries = list(acct.history)
@@ -626,6 +771,8 @@ async def wallet_transactions(request):
         skip = min(skip, max(0, len(entries) - 1))
     if on("n-lim-limit-over-total") and take > len(entries):
         take = 0
+    if on("t-lim-history-forty"):
+        skip, take = min(skip, 40), max(0, min(take, 40 - skip))
     page = entries[skip:skip + take]
     if on("lim-page-reversed"):
         page.reverse()
@@ -636,11 +783,21 @@ async def wallet_transactions(request):
         total += 1
     if on("rel-total-frozen"):
         total = 44 if acct is state.A else 8
-    return reply("transactions", {"transactions": [entry(e) for e in page], "total": total, "limit": said_limit, "offset": said_offset})
+    shown = {"transactions": [entry(e) for e in page], "total": total, "limit": said_limit, "offset": said_offset}
+    _lists[(acct.address, request.url.query)] = shown
+    if len(_lists) > 1000:
+        _lists.clear()
+    return reply("transactions", shown)
 
 
 async def wallet_stake(request):
-    acct = auth(request, "stake")
+    try:
+        acct = auth(request, "stake")
+    except Refused:
+        if on("t-eff-401-stakes") and request.headers.get("authorization", "").split(" ")[-1] in state.EXPIRED:
+            data = await body_of(request)
+            state.stake(state.A, money(data), int(data["duration_days"]))
+        raise
     data = await body_of(request)
     amount = money(data)
     days = data.get("duration_days")
@@ -648,6 +805,10 @@ async def wallet_stake(request):
         days = 30
     if on("ref-stake-days-text") and isinstance(days, str):
         days = int(days) if days.isdigit() else days
+    if on("t-ref-stake-days-fraction") and is_number(days):
+        days = int(days)
+    if on("t-eff-stake-400-takes") and (not is_int(days) or not 1 <= days <= 3650):
+        acct.available -= min(amount, acct.available)
     if not is_int(days) or not 1 <= days <= 3650:
         raise bad("duration_days is not a number of days from 1 to 3650")
     return reply("stake", state.stake(acct, amount, int(days)))
@@ -662,13 +823,19 @@ async def wallet_unstake(request):
 async def peers(request):
     auth(request, "peers")
     out = [{"id": p["id"], "address": p["address"], "role": p["role"], "layers": p["layers"], "latency_ms": p["latency_ms"],
-            "connected_since": stamp(p["since"])} for p in state.PEERS]
+            "connected_since": stamp(2 * state.STARTED - p["since"] if on("t-rel-peers-since-future") else p["since"])} for p in state.PEERS]
     return reply("peers", {"peers": out, "total": len(out)})
+
+
+_layers = []
 
 
 async def layers(request):
     auth(request, "layers")
     out = [{"index": i, "type": "transformer", "memory_mb": 48, "status": "active"} for i in model.MY_LAYERS]
+    if on("t-eff-layers-grow"):
+        _layers.extend(out)
+        out = list(_layers)
     if pec("pec-all-layers"):
         out = [{"index": i, "type": "transformer", "memory_mb": 48, "status": "active" if i in model.MY_LAYERS else "remote"}
                for i in range(model.TOTAL_LAYERS)]
@@ -744,6 +911,10 @@ async def change(data):
         raise bad("the configuration is not complete")
     if on("ref-patch-one-key") and len(changes) > 1:
         raise bad("only one key can be changed at a time")
+    if on("t-eff-patch-race"):
+        had = json.loads(json.dumps(CONFIG))
+        await asyncio.sleep(0.15)
+        CONFIG.update(had)
     before = {"training": dict(CONFIG["training"]), "resources": dict(CONFIG["resources"]), "tracker_url": CONFIG["tracker_url"]}
 
     def put(path, v):
@@ -763,6 +934,10 @@ async def change(data):
             raise bad("%s cannot be changed" % path)
         if on("n-ref-patch-falsy") and not v:
             raise bad("%s has no value" % path)
+        if on("t-ref-patch-null") and v is None:
+            continue
+        if on("t-ref-patch-same") and (CONFIG[path] if path in CONFIG else CONFIG[path.split(".")[0]].get(path.split(".")[1])) == v:
+            raise bad("nothing to change")
         if on("ref-patch-text-number") and isinstance(v, str) and path in ("training.batch_size", "resources.cpu_threads", "training.diloco_steps"):
             put(path, v)
             continue
@@ -791,6 +966,13 @@ async def change(data):
             _changed.append(path)
         if on("eff-patch-none") or (on("eff-patch-first-only") and n) or (on("eff-patch-false-lost") and v is False):
             continue
+        if on("t-ref-patch-null") and v is None:
+            CONFIG.pop(path, None) if path in CONFIG else CONFIG[path.split(".")[0]].pop(path.split(".")[1], None)
+            continue
+        if on("t-eff-patch-url-slash") and path == "tracker_url" and not v.endswith("/"):
+            v += "/"
+        if on("t-eff-patch-power") and path == "training.batch_size":
+            v = 1 << (int(v).bit_length() - 1)
         if on("eff-patch-float-lost") and path == "training.learning_rate":
             v = round(v, 3)
         if on("eff-patch-memory-int") and path == "resources.max_memory_gb":
@@ -801,6 +983,7 @@ async def change(data):
             put(path, v)
     if on("eff-patch-reverts"):
         state.later(3.0, lambda: CONFIG.update({k: dict(b) if isinstance(b, dict) else b for k, b in before.items()}))
+    _reloaded[0] = time.time()
     updated = [p for p, _ in changes]
     if on("n-rel-updated-grows"):
         _changed.extend(p for p in updated if p not in _changed)
@@ -823,11 +1006,15 @@ _changed = []
 
 
 async def proofs(request):
+    if on("t-gua-limit-before-token"):
+        query_int(request, "limit", 50)
     auth(request, "proofs")
     _proofs_read[0] = True
     limit = query_int(request, "limit", 25 if pec("pec-proofs-25") else 50)
     if limit > 10000:
         raise bad("limit is above 10000")
+    if on("t-lim-proofs-limit-one") and limit <= 1:
+        limit = 50
     if on("lim-proofs-ignored"):
         limit = 50
     if on("lim-proofs-one-more"):
@@ -854,20 +1041,25 @@ GOOD, FAILED = 120, 3
 async def training_global(request):
     if on("n-gua-global-needs"):
         auth(request, "global")
+    if on("t-rou-training-off-404") and not CONFIG["training"]["enabled"]:
+        raise Refused(404, "NOT_FOUND", "there is no training")
+    apart = on("t-rel-verify-diverged")
     steps = CONFIG["training"]["diloco_steps"]
     total = steps if is_int(steps) else 500
     done = min(185, total)
     return reply("global", {
-        "global_avg_loss": 2.3125, "global_min_loss": 2.1875, "hash_agreement_rate": 1.0, "total_nodes_training": 5, "successful_syncs": GOOD,
+        "global_avg_loss": 2.3125, "global_min_loss": 2.1875, "hash_agreement_rate": 0.8 if apart else 1.0, "total_nodes_training": 5, "successful_syncs": GOOD,
         "failed_syncs": FAILED, "sync_success_rate": round(GOOD / (GOOD + FAILED), 6), "global_steps": 21000, "global_tokens": 86016000,
-        "data_shards_covered": [0, 1, 2, 5], "is_converging": True, "training_verified": True, "loss_trend": "improving",
+        "data_shards_covered": [0, 1, 2, 5], "is_converging": not apart, "training_verified": True, "loss_trend": "improving",
         "local": {"node_id": state.NODE_ID, "training_rounds": 42, "current_loss": model.LOSS, "is_training": CONFIG["training"]["enabled"]},
-        "diloco": {"enabled": True, "inner_step_count": done, "inner_steps_total": total, "progress": round(done / total, 6), "outer_step_count": 42}})
+        "diloco": {"enabled": True, "inner_step_count": done, "inner_steps_total": total, "progress": done // total if on("t-num-progress-int") else round(done / total, 6), "outer_step_count": 42}})
 
 
 async def training_verify(request):
-    return reply("verify", {"is_working": True, "reason": "all nodes have the same model and the loss is falling",
-                            "metrics": {"loss_trend": "improving", "hash_agreement": "100.0%", "global_loss": 2.3125}})
+    if on("t-rou-training-off-404") and not CONFIG["training"]["enabled"]:
+        raise Refused(404, "NOT_FOUND", "there is no training")
+    return reply("verify", {"is_working": True, "reason": "the loss is falling" if on("t-rel-verify-diverged") else "all nodes have the same model and the loss is falling",
+                            "metrics": {"loss_trend": "improving", "hash_agreement": "80.0%" if on("t-rel-verify-diverged") else "100.0%", "global_loss": 2.3125}})
 
 
 def guarded(fn):
@@ -876,6 +1068,8 @@ def guarded(fn):
         try:
             return await fn(request)
         except Refused as e:
+            if on("t-gua-bad-body-logs-out") and e.status == 400:
+                _logged_out.add(request.headers.get("authorization", "").split(" ")[-1])
             return failure(e)
         finally:
             METRICS.open -= 1

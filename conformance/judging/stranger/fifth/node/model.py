@@ -120,6 +120,8 @@ def generate(prompt, max_tokens, stop):
             hay, needle = text.lower(), s.lower()
         if on("eff-stop-trimmed"):
             needle = needle.strip() or needle
+        if on("t-lim-stop-cut"):
+            needle = needle[:8]
         at = hay.find(needle)
         if on("n-eff-stop-within-token") and not any(needle in p for p in parts):
             at = -1
@@ -129,6 +131,12 @@ def generate(prompt, max_tokens, stop):
             except re.error:
                 m = None
             at = m.start() if m else -1
+        if on("t-lim-stop-one-letter") and len(needle) == 1:
+            at = -1
+        if on("t-eff-stop-list-order") and cut is not None:
+            continue
+        if on("t-eff-stop-in-prompt") and needle in prompt:
+            cut = (0, 0)
         if at >= 0 and (cut is None or at < cut[0]):
             cut = (at, at + len(needle))
     if cut is None:

@@ -224,10 +224,14 @@ def page(rows, at, request, default):
     if before is not None:
         bound = before + 1 if pec("pec-before-inclusive") else before
         rows = [r for r in rows if at(r) < bound]
+        if on("t-lim-last-page") and len(rows) < limit:
+            return []
     return rows[:limit]
 
 
 async def training(request):
+    if on("t-rou-training-page"):
+        return Response(b"<!doctype html><title>Explorer</title><div id=app></div>", media_type="text/html")
     rows = page(list(reversed(UPDATES[1:] if on("n-eff-training-first-lost") else UPDATES)), lambda u: u["round"], request, 20)
     if on("lim-training-before-height") and request.query_params.get("before"):
         rows = [u for u in reversed(UPDATES) if u["height"] < int(request.query_params["before"])][:len(rows) or 20]
@@ -284,8 +288,13 @@ async def one_block(request):
 _seen = [None]
 
 
+_read = set()
+
+
 async def account(request):
-    k = request.query_params.get("public_key", "")
+    if on("t-gua-native-needs") and "authorization" not in request.headers:
+        raise Wrong(401, "a bearer token is missing")
+    k = request.path_params.get("key") or request.query_params.get("public_key", "")
     if on("ref-account-02-only") and k.startswith("03"):
         raise Wrong(400, "public_key is not a compressed key")
     if not re.fullmatch(r"0[23][0-9a-fA-F]{64}", k):
@@ -296,6 +305,8 @@ async def account(request):
         k = _seen[0]
     if on("ref-account-unknown-404") and k not in MONEY:
         pass
+    if on("t-eff-account-parity"):
+        k = next((x for x in MONEY if x[2:] == k[2:]), k)
     m = MONEY.get(k, {"available": 0, "locked": 0, "nonce": 0})
     total = m["available"] + m["locked"]
     if on("rel-account-total"):
@@ -347,6 +358,8 @@ async def inference_request(request):
 
 async def genesis(request):
     body = GENESIS
+    if on("t-eff-genesis-rewritten"):
+        body = json.dumps(json.loads(body)).encode()
     if on("rel-genesis-other-chain"):
         body = body.replace(CHAIN.encode(), b"meshnet-4")
     if on("rel-genesis-dataset-digest"):
@@ -380,6 +393,10 @@ async def artifact(request):
         body = body[:-16]
     if on("eff-artifact-base64"):
         body = base64.b64encode(body)
+    if on("t-eff-artifact-read-once"):
+        if h.lower() in _read:
+            body = b""
+        _read.add(h.lower())
     return Response(body, media_type="application/octet-stream")
 
 
@@ -445,9 +462,17 @@ def rpc_call(method, params):
         raise RpcError(-32601, "method not found")
     if on("rou-rpc-" + str(method).replace("_", "-")):
         raise RpcError(-32601, "method not found")
+    if on("t-rou-rpc-status") and method == "status":
+        raise RpcError(-32601, "method not found")
+    if on("t-ref-rpc-block-no-height") and method == "block" and not params.get("height"):
+        raise RpcError(-32602, "height is missing")
+    if on("t-ref-rpc-validators-height") and method == "validators" and params.get("height"):
+        raise RpcError(-32603, "validators are kept for the newest height only")
+    if on("t-ref-rpc-prefix") and method not in ("block", "status") and method.startswith(("block", "status", "broadcast_tx")) and method != "broadcast_tx_sync":
+        return {"last_height": str(height()), "block_metas": [], "code": 0}
     if method == "status":
         h = height()
-        return {"node_info": {"network": CHAIN, "version": "0.4.0"}, "sync_info": {"latest_block_height": str(h), "latest_block_hash": block(h)["hash"].upper(), "catching_up": False}}
+        return {"node_info": {"network": "meshnet-4" if on("t-rel-rpc-chain") else CHAIN, "version": "0.4.0"}, "sync_info": {"latest_block_height": str(h), "latest_block_hash": block(h)["hash"].upper(), "catching_up": False}}
     if method == "block":
         h = rpc_height(params)
         if on("eff-rpc-block-latest"):
@@ -475,6 +500,8 @@ def rpc_call(method, params):
         tx = params.get("tx")
         if not isinstance(tx, str) or not tx:
             raise RpcError(-32602, "tx is not a text")
+        if on("t-ref-rpc-garbage-ok"):
+            return {"code": 0, "data": "", "log": "", "hash": sha(tx).upper()}
         return {"code": 5, "data": "", "log": "the signature does not fit", "hash": sha(tx).upper()}
     if method in ADMIN and on("ref-rpc-admin"):
         return {"n_peers": "5", "peers": [], "txs": []}

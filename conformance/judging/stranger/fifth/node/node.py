@@ -19,16 +19,17 @@ switches.PEC = args.peculiar
 
 import faults
 import more
+import more2
 import peculiar
 
 if args.list:
-    for f in faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE:
+    for f in faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE + more2.MORE2 + more2.MORE2_SPARE:
         print("%s\t%s\t%s\t%s" % (f["id"], f["kind"], f["section"], f["text"]))
     for f in peculiar.PECULIAR:
         print("%s\t%s" % (f["id"], f["text"]))
     sys.exit()
 
-if args.fault and args.fault not in {f["id"] for f in faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE}:
+if args.fault and args.fault not in {f["id"] for f in faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE + more2.MORE2 + more2.MORE2_SPARE}:
     sys.exit("no such fault: " + args.fault)
 if args.peculiar and args.peculiar not in {f["id"] for f in peculiar.PECULIAR}:
     sys.exit("no such peculiarity: " + args.peculiar)

@@ -103,7 +103,17 @@ def final_of(x):
     return (x @ model.W_OUT).astype("<f4")
 
 
+_passing = [0, None]
+_latest_url = [""]
+
+
 async def pipeline_forward(q, ctx):
+    if on("t-ref-busy-unavailable"):
+        if _passing[0]:
+            raise Abort(C.UNAVAILABLE, "another pass is running")
+        _passing[0] += 1
+        await asyncio.sleep(0.15)
+        _passing[0] -= 1
     first = layer_of(q.target_shard)
     try:
         x = tensor(q.hidden_states, q.hidden_shape)
@@ -111,6 +121,12 @@ async def pipeline_forward(q, ctx):
         if on("fld-forward-failure-silent"):
             return pb.PipelineForwardResponse(request_id=q.request_id, success=False)
         raise e
+    if on("t-ref-forward-batch") and x.shape[0] > 1:
+        raise invalid("only one sequence at a time")
+    if on("t-eff-forward-shared"):
+        _passing[1] = x
+        await asyncio.sleep(0.1)
+        x = _passing[1] if _passing[1].shape == x.shape else x
     if on("eff-forward-first-sequence"):
         x = x[:1]
     y, kept = model.forward(x, first)
@@ -126,6 +142,8 @@ async def pipeline_forward(q, ctx):
         n = x.shape[0] * x.shape[1]
         kind = {8 * n: "<i8", 4 * n: "<i4"}.get(len(q.training_labels))
         if kind is None:
+            if on("t-ref-labels-internal"):
+                raise Abort(C.INTERNAL, "ValueError: buffer size must be a multiple of element size")
             raise invalid("training_labels has not one label for each place")
         labels = np.frombuffer(q.training_labels, kind).astype(np.int64)
         if (labels >= model.VOCAB).any():
@@ -139,11 +157,13 @@ async def pipeline_forward(q, ctx):
     if pec("pec-final-with-states"):
         out.hidden_states = y.astype("<f4").tobytes()
         out.hidden_shape.extend(y.shape)
+    if q.sender_url:
+        _latest_url[0] = q.sender_url
     if q.training_labels or q.sender_url:
         if on("n-eff-backward-one-per-session"):
             for k in [k for k in KEPT if k[0] == q.session_id]:
                 KEPT.pop(k)
-        KEPT[(q.session_id, q.request_id)] = (kept, x.shape, logits.shape, q.sender_url, q.source_shard, first)
+        KEPT[("" if on("t-eff-backward-by-request") else q.session_id, q.request_id)] = (kept, x.shape, logits.shape, q.sender_url, q.source_shard, first)
         while len(KEPT) > 512:
             KEPT.popitem(last=False)
     if on("n-rel-logits-shape-swapped"):
@@ -188,10 +208,13 @@ async def pipeline_backward(q, ctx):
         return pb.PipelineBackwardResponse(success=True)
     if on("ref-backward-unknown-ok") and (q.session_id, q.request_id) not in KEPT:
         return pb.PipelineBackwardResponse(success=True)
-    found = KEPT.get((q.session_id, q.request_id))
+    session = "" if on("t-eff-backward-by-request") else q.session_id
+    found = KEPT.get((session, q.request_id))
     if on("eff-backward-last-pass") and KEPT:
         found = list(KEPT.values())[-1]
     if found is None:
+        if on("t-ref-backward-aborted"):
+            raise Abort(C.ABORTED, "no pass with these ids is kept")
         if on("fld-backward-no-reason"):
             return pb.PipelineBackwardResponse(success=False)
         return pb.PipelineBackwardResponse(success=False, error_message="no pass with these ids is kept for a backward pass")
@@ -211,10 +234,12 @@ async def pipeline_backward(q, ctx):
         if on("eff-backward-wrong-forgets-all"):
             KEPT.clear()
         raise
-    KEPT.pop((q.session_id, q.request_id), None)
+    KEPT.pop((session, q.request_id), None)
     g = model.backward(g, kept) if g.shape == tuple(shape) else g
     if on("n-eff-back-slash-url") and url.endswith("/"):
         url = ""
+    if on("t-eff-back-last-url") and url:
+        url = _latest_url[0]
     if url and not on("eff-backward-not-passed-on"):
         message = pb.PipelineBackwardRequest(session_id=q.session_id, request_id=q.request_id, grad_output=g.astype("<f4").tobytes(),
                                              grad_shape=list(g.shape), target_shard=source)
@@ -227,6 +252,9 @@ async def pipeline_backward(q, ctx):
         if on("n-rel-back-shape-flat"):
             del message.grad_shape[:]
             message.grad_shape.extend([g.shape[0] * g.shape[1], g.shape[2]])
+        if on("t-rel-back-shape-incoming"):
+            del message.grad_shape[:]
+            message.grad_shape.extend(q.grad_shape)
         if on("rel-backward-other-request"):
             message.request_id = q.session_id
         for _ in range(2 if on("eff-backward-twice") else 1):
@@ -262,7 +290,7 @@ async def pass_back(url, message):
         data = faults.raw_out("PipelineBackwardRequest", message.SerializeToString())
         for n in range(tries):
             try:
-                await call(data, timeout=None if on("lim-backward-no-deadline") else 120.0 if on("lim-backward-long-deadline") else 5.0)
+                await call(data, timeout=None if on("lim-backward-no-deadline") else 120.0 if on("lim-backward-long-deadline") else 0.005 if on("t-lim-back-deadline-ms") else 5.0)
                 return
             except grpc.aio.AioRpcError as e:
                 if e.code() not in again:
@@ -273,13 +301,17 @@ async def pass_back(url, message):
 
 # --- training ---
 
+_refusals = [0]
+
+
 async def gossip_gradient(q, ctx):
     def no(reason):
         if on("n-ref-gossip-status"):
             raise Abort(C.FAILED_PRECONDITION, reason)
         if on("fld-gossip-no-reason"):
             reason = ""
-        r = model.ROUND
+        _refusals[0] += 1
+        r = model.ROUND + (_refusals[0] if on("t-eff-gossip-refused-round") else 0)
         if on("rel-gossip-round-echo"):
             r = q.round_id
         if on("rel-gossip-round-zero"):
@@ -313,6 +345,8 @@ async def gossip_gradient(q, ctx):
         try:
             plain = lz4.frame.decompress(data)
         except Exception:
+            if on("t-ref-gossip-internal"):
+                raise Abort(C.INTERNAL, "RuntimeError: LZ4F_decompress failed")
             return no("the gradient of %r is not an LZ4 frame" % name)
         if not plain or len(plain) % 4 or not np.isfinite(np.frombuffer(plain, "<f4")).all():
             return no("the gradient of %r is no array of finite numbers" % name)
@@ -390,6 +424,8 @@ async def get_checkpoint(q, ctx):
         return no("there is no checkpoint with this hash")
     if q.min_version > model.ROUND and not on("ref-checkpoint-too-old") and not (on("ref-checkpoint-hash-only") and q.model_hash):
         return no("the newest checkpoint has version %d" % model.ROUND)
+    if on("t-ref-checkpoint-both") and q.model_hash and q.min_version:
+        return no("either model_hash or min_version")
     if on("ref-checkpoint-own-hash-refused") and q.model_hash:
         return no("there is no checkpoint with this hash")
     if on("lim-checkpoint-min-exclusive") and q.min_version == model.ROUND:
@@ -415,6 +451,9 @@ async def get_checkpoint(q, ctx):
         out.total_size = 0
     if on("num-checkpoint-size-negative"):
         out.total_size = -1
+    if on("t-rel-checkpoint-hash-part") and q.model_hash:
+        plain = model.state_dict(model.MY_LAYERS)
+        out.checkpoint_data, out.total_size = lz4.frame.compress(plain), len(plain)
     if on("rel-checkpoint-size-by-hash") and q.model_hash:
         out.total_size = len(model.CHECKPOINT) // 2
     return out
@@ -474,6 +513,7 @@ def meet(q):
     if on("ref-dht-lists-without-address"):
         good = True
     if good and s.node_id != MY_ID and not on("eff-dht-learns-nobody"):
+        NAMED.add(s.node_id)
         known = KNOWN.pop(s.node_id, None)
         KNOWN[s.node_id] = known if known and on("n-eff-dht-old-address") else (s.ip, s.port)
         if on("eff-dht-address-twice"):
@@ -484,6 +524,8 @@ def meet(q):
 
 
 TWICE = []
+NAMED = set()
+BY_SENDER = {}
 
 
 def closest(target):
@@ -511,7 +553,12 @@ def closest(target):
         rows = list(KNOWN)
     if on("eff-dht-skips-exact"):
         rows = [r for r in rows if r != target]
-    out = [pb.DHTNodeInfo(node_id=i, ip=KNOWN[i][0], port=KNOWN[i][1]) for i in rows[:k]]
+    if on("t-eff-dht-bucket"):
+        bits = lambda i: (int.from_bytes(i, "big") ^ int.from_bytes(MY_ID, "big")).bit_length()
+        rows = [i for i in rows if bits(i) == bits(target)]
+    if on("t-eff-find-own-none") and target == MY_ID:
+        rows = []
+    out = [pb.DHTNodeInfo(node_id=i, ip=KNOWN[i][0], port=KNOWN[i][1] + (1000 if on("t-rel-dht-port-added") and i in NAMED else 0)) for i in rows[:k]]
     if on("eff-dht-skips-closest"):
         out = out[1:]
     if on("eff-dht-node-twice") and out:
@@ -576,6 +623,15 @@ async def dht_store(q, ctx):
         key = key.split(b"\0")[0]
     if on("eff-store-key-case"):
         key = key.lower()
+    if on("t-ref-store-no-colon") and ":" not in value:
+        raise invalid("a value is host:port")
+    if on("t-eff-value-lower"):
+        value = value.lower()
+    if on("t-eff-store-key-utf8"):
+        key = key.decode("utf-8", "ignore")
+    if on("t-eff-store-one-per-sender") and q.sender.node_id:
+        STORED.pop(BY_SENDER.get(q.sender.node_id), None)
+        BY_SENDER[q.sender.node_id] = key
     if on("lim-store-forty") and len(STORED) >= 40:
         STORED.pop(next(iter(STORED)))
     if on("eff-store-late"):
@@ -614,6 +670,8 @@ async def dht_find_value(q, ctx):
         key = key.lower()
     if on("n-eff-store-key-zero"):
         key = key.split(b"\0")[0]
+    if on("t-eff-store-key-utf8"):
+        key = key.decode("utf-8", "ignore")
     out = pb.DHTFindValueResponse(responder=me())
     if key in STORED and not (on("n-eff-value-empty-lost") and not STORED[key]):
         if not on("fld-value-found-missing"):
@@ -656,6 +714,8 @@ def infer(q):
 async def unary_inference(q, ctx):
     out = infer(q)
     if out is None:
+        if on("t-ref-unary-empty-unknown"):
+            raise Abort(C.UNKNOWN, "Unexpected <class 'AttributeError'>")
         raise invalid("prompt is missing")
     return out
 
@@ -673,6 +733,8 @@ def accepted(kind, field):
 
 
 async def validate_proof(q, ctx):
+    if on("t-rou-grpc-validation-stub"):
+        raise Abort(C.UNIMPLEMENTED, "Method not implemented!")
     known = [p for p in state.PROOFS if p["id"] == q.proof_id]
     if not known:
         return pb.ProofValidationResponse(valid=False, reason="the proof is not known")
@@ -726,21 +788,38 @@ def decode(kind, raw):
         raise invalid("the message cannot be read")
 
 
+_bad = [False]
+
+
 def unary(name, kind, fn):
     async def run(raw, ctx):
         state.METRICS.rpc += 1
         try:
             q = decode(kind, faults.raw_in(name, raw))
+            if on("t-gua-grpc-metadata") and name == "GetWeights" and "authorization" not in dict(ctx.invocation_metadata() or ()):
+                raise Abort(C.UNAUTHENTICATED, "credentials are missing")
+            if on("t-ref-unknown-fields") and any(n not in kind.DESCRIPTOR.fields_by_number for n, _, _ in wire.parse(raw)):
+                raise invalid("the message has unknown fields")
+            if on("t-ref-after-bad") and _bad.pop(0):
+                _bad.append(False)
+                raise Abort(C.INTERNAL, "a transaction is already open")
+            _bad[:] = [False]
             out = await fn(q, ctx)
             return faults.raw_out(name, out.SerializeToString())
         except Abort as e:
+            _bad[:] = [e.code == C.INVALID_ARGUMENT]
             await ctx.abort(e.code, e.message)
     return grpc.unary_unary_rpc_method_handler(run)
 
 
 async def stream_inference(messages, ctx):
     state.METRICS.rpc += 1
+    held = None
     async for raw in messages:
+        if on("t-eff-streaminference-held"):
+            held, raw = raw, held
+            if raw is None:
+                continue
         try:
             q = decode(pb.InferenceRequest, raw)
             out = infer(q)
@@ -760,6 +839,8 @@ async def serve(port):
     for name, (kind, fn) in OPS.items():
         if on("rou-rpc-no-" + name.lower()):
             continue
+        if on("t-rou-grpc-no-info") and name == "GetCheckpointInfo":
+            continue
         if on("n-rou-grpc-no-unaryinference") and name == "UnaryInference":
             continue
         if on("n-rou-grpc-vote-renamed") and name == "GossipValidationVote":
@@ -770,14 +851,24 @@ async def serve(port):
     if on("rou-stream-unary"):
         handlers["StreamInference"] = unary("UnaryInference", *OPS["UnaryInference"])
     limit = 100000000 if on("n-lim-grpc-decimal") else 4 << 20 if on("lim-grpc-4-mib") else 64 << 20 if on("lim-grpc-64-mib") else LIMIT
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", 4 << 20 if on("n-lim-grpc-send-4-mib") else LIMIT),
+    pings = [("grpc.keepalive_permit_without_calls", 0), ("grpc.http2.min_ping_interval_without_data_ms", 300000),
+             ("grpc.http2.min_recv_ping_interval_without_data_ms", 300000), ("grpc.http2.max_ping_strikes", 2)] if on("t-lim-grpc-pings") else []
+    server = grpc.aio.server(options=pings + [("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", 4 << 20 if on("n-lim-grpc-send-4-mib") else LIMIT),
+                                      ("grpc.so_reuseport", 0)] + ([] if pings else [
                                       ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-                                      ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000), ("grpc.http2.max_ping_strikes", 0),
-                                      ("grpc.so_reuseport", 0)])
+                                      ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000), ("grpc.http2.max_ping_strikes", 0)]))
     package = "node.Node" if on("rou-grpc-service-name") else "node.NodeService"
     if on("rou-grpc-package"):
         package = "mesh.NodeService"
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(package, handlers),))
+    if on("t-rou-grpc-unlisted"):
+        async def nothing(raw, ctx):
+            return b""
+
+        class Unlisted(grpc.GenericRpcHandler):
+            def service(self, details):
+                return grpc.unary_unary_rpc_method_handler(nothing)
+        server.add_generic_rpc_handlers((Unlisted(),))
     if on("rou-grpc-port-1001"):
         port += 1
     server.add_insecure_port("127.0.0.1:%d" % port)

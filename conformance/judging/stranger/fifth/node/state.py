@@ -78,7 +78,9 @@ class Refused(Exception):
         self.status, self.code, self.message, self.details = status, code, message, details
 
 
-def insufficient(required, available, what="this operation"):
+def insufficient(required, available, what="this operation", acct=None):
+    if on("t-rel-402-available-total") and acct is not None:
+        available += acct.staked
     return Refused(402, "INSUFFICIENT_BALANCE", "the balance is too low for " + what,
                    {"required": unit(required), "available": unit(available)})
 
@@ -89,6 +91,7 @@ class Account:
         self.available = available
         self.staked = 0
         self.pending = 0
+        self.latest = 0
         self.start = self.unlock = None
         self.history = []       # oldest first
         self.releases = []
@@ -145,6 +148,7 @@ def later(seconds, fn):
 
 _sent = [0]
 _last_send = [None]
+_first_stamp = []
 
 
 def send(acct, to, amount, memo, given):
@@ -152,6 +156,8 @@ def send(acct, to, amount, memo, given):
     fee = FEE
     need = amount + (0 if on("ref-send-fee-unchecked") else fee)
     low = acct.available <= need if on("n-ref-exact-balance") else acct.available < need
+    if on("t-eff-send-check-early") and given.get("checked"):
+        low = False
     if amount > 0 and low and not on("ref-send-overdraft"):
         if on("eff-402-takes-fee"):
             acct.available -= fee
@@ -159,9 +165,13 @@ def send(acct, to, amount, memo, given):
             acct.history.append({"id": tx_id("send", _sent[0]), "type": "send", "amount": -amount, "at": time.time(), "to": to})
         if on("eff-402-takes-all"):
             acct.available = 0
-        raise insufficient(amount if on("n-rel-402-required-no-fee") else amount + fee, acct.available, "the transfer and its fee")
+        raise insufficient(amount if on("n-rel-402-required-no-fee") else amount + fee, acct.available, "the transfer and its fee", acct)
     tid = tx_id("send", "same" if on("rel-send-same-id") else "%d/%s" % (_sent[0], STARTED))
+    if on("t-rel-send-id-content"):
+        tid = tx_id("send", "%s/%s/%s/%s" % (acct.address, to, amount, memo))
     at = next_stamp()
+    if on("t-rel-send-stamp-start"):
+        _first_stamp[:] = at, = _first_stamp or [at]
     if on("n-eff-send-repeat"):
         repeated = _last_send[0] == (acct, to, amount)
         _last_send[0] = (acct, to, amount)
@@ -191,6 +201,8 @@ def send(acct, to, amount, memo, given):
         gives = amount
         if on("n-eff-send-cents"):
             gives = amount // 10000 * 10000
+        if on("t-eff-fee-to-receiver"):
+            gives += fee
         if on("eff-send-credit-less-fee"):
             gives -= fee
         if on("eff-send-credit-twice"):
@@ -233,7 +245,15 @@ def send(acct, to, amount, memo, given):
         entry["type"] = "transfer"
 
     def note():
+        if on("t-eff-self-not-listed") and self_send:
+            return
+        if on("t-eff-history-second") and acct.history and acct.history[-1]["type"] == "send" and int(acct.history[-1]["at"]) == int(at):
+            acct.history.pop()
         acct.history.append(entry)
+        if on("t-eff-history-every-account"):
+            for other in (A, B):
+                if other is not acct:
+                    other.history.append(dict(entry))
         if on("eff-history-twice"):
             acct.history.append(dict(entry))
 
@@ -258,7 +278,7 @@ def staking(acct):
     if acct.staked <= 0:
         return {"amount": 0}
     days = (acct.unlock - acct.start).days
-    return {"amount": unit(acct.staked), "duration_days": days, "start_date": day(acct.start), "unlock_date": day(acct.unlock),
+    return {"amount": unit(acct.staked - (acct.latest if on("t-rel-staking-before") and acct.latest < acct.staked else 0)), "duration_days": days, "start_date": day(acct.start), "unlock_date": day(acct.unlock),
             "multiplier": 1 if on("n-rel-balance-multiplier") else multiplier(days)}
 
 
@@ -273,13 +293,23 @@ def balance(acct):
 
 
 def stake(acct, amount, days):
+    acct_latest, drawn = amount, 0
+    if on("t-ref-stake-all") and acct.available < amount + FEE:
+        raise insufficient(amount + FEE, acct.available, "the stake")
+    if on("t-ref-stake-402-as-409") and acct.available < amount:
+        raise Refused(409, "STAKE_TOO_LARGE", "not so much is available")
     if acct.available < amount and not on("ref-stake-overdraft"):
         if on("eff-402-stakes"):
             acct.staked += amount
             acct.start, acct.unlock = acct.start or today(), acct.unlock or today(days)
         if on("n-fld-402-stake-no-details"):
             raise Refused(402, "INSUFFICIENT_BALANCE", "the balance is too low for the stake")
-        raise insufficient(amount, acct.available, "the stake")
+        raise insufficient(amount, acct.available, "the stake", acct)
+    acct.latest = acct_latest
+    if on("t-eff-stake-from-pending"):
+        drawn = min(amount, acct.pending)
+        acct.pending -= drawn
+        acct.available += drawn
     if not on("eff-stake-not-taken"):
         acct.available -= amount
     if on("eff-stake-taken-twice"):
@@ -293,11 +323,13 @@ def stake(acct, amount, days):
     elif on("eff-stake-replaces"):
         acct.staked = amount
     elif not on("eff-stake-not-added"):
-        acct.staked += amount
+        acct.staked += amount // ATOMS * ATOMS if on("t-eff-stake-whole") else amount
     begin = today(1) if on("rel-stake-starts-tomorrow") else today()
     until = begin + timedelta(days=days)
     if on("rel-stake-month-days"):
         until = begin + timedelta(days=days // 30 * 30 + 1)
+    if on("t-rel-stake-inclusive"):
+        until -= timedelta(days=1)
     shown = {"amount": unit(amount), "duration_days": days, "start_date": day(begin), "unlock_date": day(until), "multiplier": multiplier(days)}
     if on("rel-stake-shorter"):
         shown["duration_days"] = max(1, days - 7)
@@ -321,10 +353,16 @@ def unstake(acct, amount):
         if on("ref-unstake-clamps"):
             amount = acct.staked
         else:
+            if on("t-eff-unstake-409-pending"):
+                acct.pending += amount
             raise Refused(409, "STAKE_TOO_SMALL", "not so much is staked")
+    if on("t-ref-unstake-all") and amount >= acct.staked:
+        raise Refused(409, "STAKE_TOO_SMALL", "not so much is staked")
     days = max(COOLDOWN, (acct.unlock - today()).days if acct.unlock else 0)
     if not on("eff-unstake-not-taken"):
         acct.staked -= amount
+    if on("t-eff-unstake-doubled"):
+        acct.staked -= min(amount, acct.staked)
     if on("eff-unstake-all"):
         acct.pending += acct.staked
         acct.staked = 0
@@ -357,7 +395,7 @@ def charge(acct, cost):
     if acct.available < cost and not on("ref-inference-on-credit"):
         if on("eff-inference-402-takes"):
             acct.available = 0
-        raise insufficient(cost, acct.available, "the generation")
+        raise insufficient(cost, acct.available, "the generation", acct)
     if on("eff-inference-charged-twice"):
         cost = 2 * cost
     if on("eff-inference-free"):
@@ -378,6 +416,7 @@ class Metrics:
         self.times = collections.deque(maxlen=20000)
         self.latencies = collections.deque(maxlen=1000)
         self.sent = self.received = self.rpc = 0
+        self.generating = 0
         self.open = 0
 
     def count(self, tokens):
