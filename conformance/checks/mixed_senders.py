@@ -24,7 +24,7 @@ from conformance.registry import requirement
 
 OWN_SENDER = "PL-BWD-009"
 # So long is a gradient waited for that need not come.
-PERHAPS_S = 1.5
+PERHAPS_S, SHORTLY_S = 1.5, 0.3
 # With which the request_ids of the two passes end: in letters that differ in their case, or in one.
 ENDS = ("aA", "aa")
 
@@ -79,13 +79,14 @@ def _send_both(
     def arrived(at: int) -> Callable[[], bool]:
         return lambda: bool(list(chain(*(_came(peer, names[at]) for peer in peers))))
 
-    waits = [peers[0].patience.settle_s, peers[0].patience.settle_s if reaches else 0.0]
+    waits = [peers[0].patience.settle_s, peers[0].patience.settle_s if reaches else SHORTLY_S]
     for at, wait_s in enumerate(waits):
         # Another watch notices what comes elsewhere, so that both are asked in turns.
         until = peers[0].time.now() + wait_s
         while not arrived(at)() and peers[0].time.now() < until:
             peers[at].wait(arrived(at), min(wait_s, 0.25))
-    strayed = _came(peers[1], names[0]) + (_came(peers[0], names[1]) if reaches else [])
+    # A node need not send to the second one, but then it sends that one's gradients nowhere.
+    strayed = _came(peers[1], names[0]) + _came(peers[0], names[1])
     lost = not _came(peers[0], names[0])
     why = "the gradients of a pass went to the sender of another one"
     why = why if strayed else "the gradients of a pass did not come, after a pass of another sender"

@@ -80,6 +80,14 @@ def send_from(
 
 def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Reply:
     """Send the gradients of a pass. Raises `Skipped` if the node does not take them."""
+    reply, refused = _sent(context, named, passed)
+    if refused:
+        raise Skipped(refused)
+    return reply
+
+
+def _sent(context: Context, named: dict[str, str], passed: Any) -> tuple[Reply, str]:
+    """Send the gradients of a pass; return the answer, and why they are refused if they are."""
     declared = context.target.pipeline
     message = messages.make(
         "PipelineBackwardRequest",
@@ -92,17 +100,22 @@ def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Repl
     reply = context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata_of(context))
     done: Any = reply.message
     why = f"{reply.code} {reply.details}" if done is None else done.error_message
-    if done is None or not done.success:
-        raise Skipped(f"the gradients were refused: {why}")
-    return reply
+    taken = done is not None and done.success
+    return reply, "" if taken else f"the gradients were refused: {why}"
 
 
 def _return(context: Context, url: str, **fields: Any) -> Returned:
-    """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not."""
+    """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not.
+
+    A node may answer once it has passed them on, and refuse what the suite has refused.
+    """
     scene = Scene(context.peer)
     named, passed = send_from(context, url, **fields)
-    reply = send_gradients(context, named, passed)
-    return Returned((named["session_id"], named["request_id"]), reply, scene)
+    reply, refused = _sent(context, named, passed)
+    returned = Returned((named["session_id"], named["request_id"]), reply, scene)
+    if refused and not returned.calls:
+        raise Skipped(refused)
+    return returned
 
 
 def bring_back(context: Context) -> Returned:

@@ -1,13 +1,16 @@
 """What comes back to the suite in an ordinary run: it is judged, and nothing else is asked for."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from conformance import cli
 from conformance.catalogue import Profile
+from conformance.compiled import grpc
 from conformance.editions import CURRENT, DRAFT
 from conformance.ended import Run
+from conformance.judging.toy import calls
 from conformance.judging.toy.answers import no_grpc_hook
 from conformance.judging.toy.serving import Toy, toy_target
 from conformance.peer.callback import listening
@@ -19,8 +22,27 @@ CHECKS = {"peer-backward", "back-not-found", "back-unavailable", "peer-gossip", 
 ELSEWHERE = "another command judges it"
 
 
-def judged(*, edition: int = DRAFT, sends_back: bool = True) -> Run:
+class Insists(calls.ToyShard):
+    """Answers once a gradient has been passed on, and tries three times at once."""
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        url = self._graphs.get((request.session_id, request.request_id), "")
+        if operation != "PipelineBackward" or not url:
+            return super().call(operation, request, metadata)
+        for _ in range(3):
+            try:
+                calls.pass_on(url, request)
+            except grpc.RpcError:
+                continue
+            return {"success": True}
+        return {"success": False, "error_message": "the node before this one takes no gradients"}
+
+
+def judged(
+    *, edition: int = DRAFT, sends_back: bool = True, shard: calls.ToyShard | None = None
+) -> Run:
     with Toy() as served:
+        served.node.pipeline = shard or served.node.pipeline
         target = replace(toy_target(served), edition=edition)
         target = replace(target, absent={Profile.PEER: ELSEWHERE})
         if not sends_back:
@@ -61,6 +83,11 @@ def test_gradients_that_come_back_are_judged_and_nothing_that_did_not_come() -> 
 
 def test_a_node_that_sends_nothing_back_is_named() -> None:
     assert clients(judged(sends_back=False))["PL-BWD-002"] is Standing.VIOLATED
+
+
+def test_a_node_that_insists_is_named_although_it_refuses_what_the_suite_has_refused() -> None:
+    found = clients(judged(shard=Insists()))
+    assert found["CL-CODE-007"] is Standing.VIOLATED
 
 
 def test_older_editions_do_not_listen() -> None:

@@ -50,6 +50,19 @@ class ToTheFirst(calls.ToyShard):
         return super().call(operation, request, metadata)
 
 
+class AllToTheFirst(ToTheFirst):
+    """Sends all gradients to the first sender."""
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        self.first = self.first or getattr(request, "sender_url", "")
+        self._graphs = dict.fromkeys(self._graphs, self.first)
+        return calls.ToyShard.call(self, operation, request, metadata)
+
+
+def test_gradients_that_all_go_to_the_first_sender_are_named() -> None:
+    assert standing(judged(AllToTheFirst())) is Standing.VIOLATED
+
+
 def test_gradients_that_go_back_to_each_sender_are_proved() -> None:
     assert standing(judged()) is Standing.PROVED
 

@@ -52,13 +52,21 @@ def _weights(named: str) -> Any:
 
 
 def _pass_on(url: str, request: Any) -> None:
-    """Send a gradient to where its pass came from: a gRPC address, or a node's URL."""
+    with suppress(grpc.RpcError):
+        pass_on(url, request)
+
+
+def pass_on(url: str, request: Any) -> None:
+    """Send a gradient to where its pass came from, a gRPC address or a node's URL.
+
+    Raises `grpc.RpcError` if it is refused.
+    """
     scheme, _, address = url.rpartition("//")
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         return
     where = f"{host}:{int(port) + (GRPC_PORT_OFFSET if scheme else 0)}"
-    with grpc.insecure_channel(where) as channel, suppress(grpc.RpcError):
+    with grpc.insecure_channel(where) as channel:
         channel.unary_unary(f"/{SERVICE}/PipelineBackward")(request.SerializeToString(), timeout=5)
 
 
