@@ -9,6 +9,7 @@ import hashlib
 import time
 import uuid
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 from conformance import messages
@@ -31,7 +32,7 @@ OTHER_TEXTS = ("signature", "node_id")
 # Numbers that the message does not have.
 OTHER_NUMBERS = range(10, 16)
 FORM = "LZ4 frame of float32"
-VALUES = 64
+VALUES, MOST_VALUES = 64, 10**6
 TTL = 2
 NAMES = ("layers.{}", "layer_{}", "model.layers.{}.weight", "{}")
 
@@ -79,19 +80,37 @@ def _look(context: Context) -> None:
     }  # fmt: skip
     _, refused = send(context, fresh(plain, model_hash="0" * 64, round_id=FAR_ROUND))
     rounds = [refused.current_round] if refused is not None and not refused.accepted else []
-    held = layers_of(context).held
-    data, why = encode(FORM, [VALUES], scale=0.0), ""
-    for round_id in dict.fromkeys([*rounds, info.version]):
-        for name in NAMES:
-            layers = {name.format(max(held, default=0)): data}
-            fields = {**plain, "round_id": round_id, "layer_gradients": layers}
+    layer, why = max(layers_of(context).held, default=0), ""
+    sizes = (VALUES, *(_sizes(context, layer) if context.edition >= DRAFT else ()))
+    tries = product(dict.fromkeys([*rounds, info.version]), sizes, NAMES)
+    for round_id, size, name in tries:
+        layers = {name.format(layer): encode(FORM, [size], scale=0.0)}
+        fields = {**plain, "round_id": round_id, "layer_gradients": layers}
+        if size == VALUES:
             known.tried_gradients.append(fields)
-            reply, answer = send(context, fresh(fields))
-            if answer is not None and answer.accepted:
-                known.found_gradient = fields
-                return
-            why = f"{reply.code} {reply.details}" if answer is None else brief(answer.reason)
+        reply, answer = send(context, fresh(fields))
+        if answer is not None and answer.accepted:
+            known.found_gradient = fields
+            return
+        why = f"{reply.code} {reply.details}" if answer is None else brief(answer.reason)
     known.no_gradient = f"none of the usual form is accepted: {why}"
+
+
+def _sizes(context: Context, layer: int) -> list[int]:
+    """Return how many values a layer may have, by the weights of it that the node serves.
+
+    How weights are written is not shown: as numbers of four or two bytes, or behind a header in
+    JSON that has its own length before it.
+    """
+    request = messages.make("WeightRequest", shard_range=str(layer))
+    reply: Any = context.grpc.call("GetWeights", request, timeout_s=60).message
+    data: bytes = reply.weights_data if reply is not None else b""
+    found = [len(data) // width for width in (4, 2)]
+    for width in (4, 8):
+        header = int.from_bytes(data[:width], "little")
+        if data[width : width + 1] in (b"{", b"[") and header < len(data):
+            found.append((len(data) - width - header) // 4)
+    return [size for size in dict.fromkeys(found) if 0 < size <= MOST_VALUES]
 
 
 @requirement(BYTES)

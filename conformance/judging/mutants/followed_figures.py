@@ -7,13 +7,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from conformance.checks.forms import encode
+from conformance.checks.gradients import FORM
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference, on, put
+from conformance.judging.mutants.followed_places import ROUND
 from conformance.judging.mutants.mixed_native import API, become
 from conformance.judging.toy.answers import Asked, Response, Sent, error
 
 METRICS, STATUS, NETWORK = (f"{API}/{name}" for name in ("metrics", "status", "network"))
 SEND, UNSTAKE, BALANCE = (f"{API}/wallet/{name}" for name in ("send", "unstake", "balance"))
 FEE, MUCH, MANY, ATOM = 0.0005, 50, 64, 10**6
+SIZE = 100
 
 
 def at_limit(asked: Asked, response: Response) -> None:
@@ -142,4 +146,22 @@ def worked_out(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "success": True, "error_message": "", **states}
 
 
-GRPC: list[tuple[str, Grpc]] = [("GR-CODE-002", worked_out)]
+class OfItsSize:
+    """A node that takes gradients of just as many values as its layers have, of any model."""
+
+    def __init__(self) -> None:
+        header = b'[{"name": "layer"}]'
+        self.weights = len(header).to_bytes(4, "little") + header + bytes(4 * SIZE)
+        self.fits = encode(FORM, [SIZE], scale=0.0)
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Serve weights behind a header, and look at nothing but the size."""
+        if called == "GetWeights" and isinstance(answer, dict):
+            return {"weights_data": self.weights}
+        if called != "GossipGradient" or not isinstance(answer, dict):
+            return answer
+        fits = set(request.layer_gradients.values()) == {self.fits} and request.round_id == ROUND
+        return {"accepted": fits, "reason": "" if fits else "another size", "current_round": ROUND}
+
+
+GRPC: list[tuple[str, Grpc]] = [("GR-CODE-002", worked_out), ("GR-GOSSIP-006", OfItsSize())]
