@@ -113,8 +113,9 @@ def _draws(context: Context, text: str) -> Iterator[Drawn]:
             stops = [text[start : start + LONG]]
         elif at == 3:
             # Some that begin as the text does, and then are others.
-            stops = [f"{text[start : start + PIECE]}{NEVER[1]}" for start in range(4, len(text), 9)]
-            stops = stops[:MANY]
+            starts = enumerate(range(4, len(text), 9))
+            pieces = [text[start : start + (PIECE, LONG // 2)[at % 2]] for at, start in starts]
+            stops = [f"{piece}{NEVER[1]}" for piece in pieces[:MANY]]
         elif at == 4:
             # One that leaves nothing.
             stops = [text[: LEAST + 1]]

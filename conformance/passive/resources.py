@@ -52,7 +52,7 @@ _PARAMETERS = {
 # The other values of the bodies that move an amount.
 _VALUES: dict[str, dict[str, Callable[[Json], bool]]] = {
     "transfer": {"to": TYPES["string"], "memo": TYPES["string"]},
-    "stake": {"duration_days": is_int},
+    "stake": {"duration_days": lambda days: is_int(days) and days > 0},
     "unstake": {},
 }
 

@@ -14,6 +14,7 @@ from conformance.judging.mutants import followed_next as following
 from conformance.judging.mutants import followed_odd as odd
 from conformance.judging.mutants import followed_pairs as pairs
 from conformance.judging.mutants import followed_places as places
+from conformance.judging.mutants import followed_refused as refused
 from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
 from conformance.judging.mutants import mixed, mixed_grpc, mixed_native, openai_mixed
@@ -336,6 +337,6 @@ TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (
     *MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY, *situations.HTTP,
     *odd.HTTP, *following.HTTP, *left.HTTP, *places.HTTP, *mixed.HTTP, *mixed_native.HTTP,
-    *openai_mixed.HTTP, *figures.HTTP,
+    *openai_mixed.HTTP, *figures.HTTP, *refused.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

@@ -1,0 +1,168 @@
+"""Interface 2.1, 5 and 7.1: requests that move money and are refused, and two that are too much.
+
+A request that is accepted shows nothing here. As in ``money``, a difference is a violation only
+if every try shows it.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from conformance.checks.auth import INVENTED
+from conformance.checks.history import newest
+from conformance.checks.money import EXACT, TRIES, Comparison, Money, eventually, read_money, still
+from conformance.checks.payments import fee_of, require_budget
+from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.registry import requirement
+from conformance.strictjson import Json, is_number
+
+SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
+UNCHANGED, INCOMING, AT_ONCE = "NA-WALLET-056", "NA-WALLET-057", "NA-ERR-031"
+# Of which two are more than there is, with any fee.
+PART = 0.6
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A request that no node need accept."""
+
+    path: str
+    body: dict[str, Json]
+    credential: Credential
+
+
+def _addresses(context: Context) -> tuple[str, str]:
+    """Return those of both accounts; raise `Skipped` without two."""
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    both = context.target.valid, context.target.second
+    first, second = (read_money(context, one).document.get("address") for one in both)
+    if not isinstance(first, str) or not isinstance(second, str) or first == second:
+        raise Skipped("there are no two accounts")
+    return first, second
+
+
+def _bad(context: Context, own: str, staked: float) -> Iterator[Bad]:
+    """Yield requests with one thing wrong each."""
+    good: dict[str, dict[str, Json]] = {
+        SEND: {"to": own, "amount": AMOUNT, "memo": MEMO},
+        STAKE: {"amount": AMOUNT, "duration_days": DAYS},
+        UNSTAKE: {"amount": AMOUNT},
+    }
+    account = context.target.second
+    for path, body in good.items():
+        for credential in (INVENTED, context.target.expired):
+            yield Bad(path, body, credential)
+        for amount in (0, -AMOUNT, None, [AMOUNT]):
+            yield Bad(path, {**body, "amount": amount}, account)
+    # A node that takes any number would show one below zero.
+    for days in (0, None, "many"):
+        yield Bad(STAKE, {**good[STAKE], "duration_days": days}, account)
+    yield Bad(STAKE, {"amount": AMOUNT}, account)
+    yield Bad(SEND, {**good[SEND], "to": ""}, account)
+    yield Bad(SEND, {"amount": AMOUNT}, account)
+    yield Bad(UNSTAKE, {"amount": staked + EXCESS}, account)
+
+
+def _figures(both: list[Money]) -> list[float]:
+    return [figure for one in both for figure in one.figures]
+
+
+@requirement(UNCHANGED)
+def money_refused(context: Context) -> None:
+    """POST requests with one thing wrong each to the three routes; compare what is left."""
+    own, _ = _addresses(context)
+    accounts = context.target.valid, context.target.second
+    for bad in list(_bad(context, own, read_money(context, accounts[1]).staked)):
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            before = still(context, *accounts)
+            if before is None:
+                continue
+            answer = context.api("POST", bad.path, credential=bad.credential, json_body=bad.body)
+            if answer.ok:
+                context.budget.charge(AMOUNT)
+            if not 400 <= answer.status < 500:
+                break
+            after = [read_money(context, one) for one in accounts]
+            pairs = zip(_figures(before), _figures(after), strict=True)
+            moved = max(abs(now - then) for then, now in pairs)
+            why = f"{bad.body} on {bad.path}: status {answer.status}, and {moved:g} has moved"
+            shown = (*(one.answer for one in before), answer, *(one.answer for one in after))
+            compared.note(UNCHANGED, moved <= EXACT, why, *shown)
+            if compared.clean:
+                break
+        compared.conclude()
+
+
+@requirement(INCOMING)
+def money_received(context: Context) -> None:
+    """POST /wallet/send to the second account, and read what is new in its history."""
+    _, own = _addresses(context)
+    account = context.target.second
+    require_budget(context, AMOUNT)
+    known = {str(row.get("id")) for row in newest(context, account)[2]}
+    body: Json = {"to": own, "amount": AMOUNT, "memo": MEMO}
+    sent = context.api("POST", SEND, credential=context.target.valid, json_body=body)
+    if not sent.ok:
+        raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
+    context.budget.charge(AMOUNT + fee_of(sent))
+    # Whether what is received is listed is not said.
+    eventually(lambda: bool(_new(context, account, known)))
+    rows, answer = _new(context, account, known), newest(context, account)[0]
+    wrong = [row for row in rows if row.get("to") == own and _below(row.get("amount"))]
+    why = f"of {AMOUNT:g} that was received the history has {wrong}"
+    context.judge(INCOMING, not wrong, why, sent, answer)
+
+
+def _new(context: Context, account: Credential, known: set[str]) -> list[dict[str, Json]]:
+    return [row for row in newest(context, account)[2] if str(row.get("id")) not in known]
+
+
+def _below(amount: Json) -> bool:
+    return is_number(amount) and amount < 0
+
+
+def _has(context: Context, account: Credential, least: float) -> bool:
+    return read_money(context, account).available >= least - EXACT
+
+
+@requirement(AT_ONCE)
+def money_overdrawn(context: Context) -> None:
+    """POST /wallet/send twice at the same moment, more than the second account has together."""
+    first, own = _addresses(context)
+    account, receiver = context.target.second, context.target.valid
+    for _ in range(TRIES):
+        before = still(context, account, receiver)
+        if before is None:
+            continue
+        had = before[0].available
+        amount = round(had * PART, 2)
+        if amount <= AMOUNT:
+            raise Skipped("too little is available")
+        body: Json = {"to": first, "amount": amount, "memo": MEMO}
+
+        def send(_: int, body: Json = body) -> Answer:
+            return context.api("POST", SEND, credential=account, json_body=body)
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(send, range(2)))
+        made = [one for one in answers if one.ok]
+        eventually(partial(_has, context, receiver, before[1].available + amount * len(made)))
+        now = read_money(context, receiver)
+        gained = now.available - before[1].available
+        # One of them may have been taken back, and only what has come can go back.
+        for one in made[: max(1, round(gained / amount))]:
+            back = {"to": own, "amount": amount, "memo": MEMO}
+            returned = context.api("POST", SEND, credential=receiver, json_body=back)
+            context.budget.charge(fee_of(one) + fee_of(returned))
+            if not returned.ok:
+                context.residue.append(f"{amount:g} of the second account's, with the first")
+        why = f"two transfers of {amount:g} at the same moment, of {had:g}, brought {gained:g}"
+        if made:
+            held = gained < 2 * amount - EXACT
+            context.judge(AT_ONCE, held, why, before[0].answer, *answers, now.answer)

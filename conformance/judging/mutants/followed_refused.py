@@ -1,0 +1,81 @@
+"""Mutants that do what they refuse, or let two do what only one can.
+
+The fifth stranger's node has shown them; see `followed.py`.
+"""
+
+import uuid
+from typing import Any
+
+from conformance.judging.hooks import CONFIG, Http
+from conformance.judging.mutants.mixed_native import API
+from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.node import TOKEN
+
+SEND, STAKE, UNSTAKE, BALANCE = (
+    f"{API}/wallet/{name}" for name in ("send", "stake", "unstake", "balance")
+)
+HISTORY = f"{API}/wallet/transactions"
+
+
+class TakenAnyway:
+    """A node that takes what it has refused to stake, or counts what it has refused to unstake."""
+
+    def __init__(self, path: str, key: str, sign: int) -> None:
+        self.path, self.key, self.sign = path, key, sign
+        self.moved: dict[str | None, float] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Add up what was refused, and show it in the balance."""
+        account = asked.authorization
+        amount = asked.body.get("amount") if isinstance(asked.body, dict) else None
+        refused = asked.path == self.path and 400 <= response.status < 500
+        if refused and isinstance(amount, float) and amount > 0:
+            self.moved[account] = self.moved.get(account, 0.0) + amount
+        if asked.path == BALANCE and response.status == 200:
+            for key in (self.key, "total"):
+                response.json["balances"][key] += self.sign * self.moved.get(account, 0.0)
+
+
+def sent_by_receivers(asked: Asked, response: Response) -> None:
+    """List what was received as sent."""
+    if asked.path == HISTORY and response.status == 200:
+        for row in response.json["transactions"]:
+            if row["type"] == "receive":
+                row.update(type="send", amount=-row["amount"])
+
+
+def almost(asked: Asked, response: Response) -> None:
+    """Take a token whose first letter is another for the valid one."""
+    token = (asked.authorization or "").removeprefix("Bearer ")
+    if asked.path == CONFIG and response.status == 401 and token[1:] == TOKEN[1:]:
+        response.status, response.json = 200, {"node": {}}
+
+
+class CheckedEarly:
+    """A node that grants a transfer for what there was before the one beside it."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Any] = {}
+        self.more = 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Answer the second of two alike as the first, and count it where it went."""
+        if asked.path == SEND and response.status == 200:
+            self.last = {"body": asked.body, "answer": response.json}
+        if asked.path == SEND and response.status == 402 and self.last.get("body") == asked.body:
+            again = {**self.last["answer"], "transaction_id": uuid.uuid4().hex}
+            response.status, response.json = 200, again
+            self.more += asked.body["amount"]
+        first = asked.authorization == f"Bearer {TOKEN}"
+        if first and asked.path == BALANCE and response.status == 200:
+            for key in ("available", "total"):
+                response.json["balances"][key] += self.more
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NA-WALLET-056", TakenAnyway(STAKE, "available", -1)),
+    ("NA-WALLET-056", TakenAnyway(UNSTAKE, "pending", 1)),
+    ("NA-WALLET-057", sent_by_receivers),
+    ("NA-AUTH-001", almost),
+    ("NA-ERR-031", CheckedEarly()),
+]
