@@ -27,6 +27,8 @@ from conformance.strictjson import brief
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
 BYTES, ROUND_AT = "GR-NUM-002", "GR-GOSSIP-GRADIENT-REQUEST-02"
+# What says that the server has failed, and the requirement that it does not for a bad request.
+FAILED, SERVERS = ("INTERNAL", "UNKNOWN"), "GR-CODE-015"
 # The other texts of a gradient.
 OTHER_TEXTS = ("signature", "node_id")
 # Numbers that the message does not have.
@@ -86,7 +88,7 @@ def _look(context: Context) -> None:
     for round_id, size, name in tries:
         layers = {name.format(layer): encode(FORM, [size], scale=0.0)}
         fields = {**plain, "round_id": round_id, "layer_gradients": layers}
-        if size == VALUES:
+        if size == VALUES or name == NAMES[0]:
             known.tried_gradients.append(fields)
         reply, answer = send(context, fresh(fields))
         if answer is not None and answer.accepted:
@@ -113,7 +115,7 @@ def _sizes(context: Context, layer: int) -> list[int]:
     return [size for size in dict.fromkeys(found) if 0 < size <= MOST_VALUES]
 
 
-@requirement(BYTES)
+@requirement(BYTES, SERVERS)
 def gossip_bytes(context: Context) -> None:
     """Gossip gradients for an unknown model, of plain bytes and of such as no text has.
 
@@ -136,6 +138,9 @@ def _judge_bytes(context: Context, fields: dict[str, Any], name: str) -> None:
         for content in (b"plain", b"\xff\xfe\x80") * 2
     ]
     plain, odd = replies[0::2], replies[1::2]
+    if context.edition >= DRAFT and plain[-1].code not in BUSY:
+        why = f"a gradient of plain bytes ends with {plain[-1].code}: {plain[-1].details}"
+        context.judge(SERVERS, plain[-1].code not in FAILED, why, *plain)
     if not all(reply.ok for reply in plain):
         raise Skipped(f"a useless gradient is answered with {plain[-1].code}")
     why = f"a gradient of plain bytes ends with OK, one of other bytes with {odd[-1].code}"

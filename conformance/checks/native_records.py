@@ -19,6 +19,7 @@ from conformance.strictjson import Json, brief, is_int
 
 STAYS, WHOLE, ABOVE, RESULTS = "NT-RULE-063", "NT-RULE-064", "NT-RULE-065", "NT-RULE-066"
 NEAR, PAIR, AMOUNTS = "NT-RULE-067", "NT-RULE-068", "NT-RULE-029"
+CONTENT = "NT-RULE-019"
 PENDING, EXPIRED, COMPLETED = "pending", "expired", "completed"
 # A chain does not grow by so many blocks within a request.
 AHEAD = (40, 400)
@@ -69,15 +70,19 @@ def _judge_pending(context: Context, record: Record) -> None:
         context.judge(STAYS, EXPIRED not in states, why, *shown)
 
 
-@requirement(NEAR)
+@requirement(NEAR, CONTENT)
 def native_artifact_near(context: Context) -> None:
     """GET artifacts by digests that differ in a few digits, or are cut, which have no content."""
     known = (context.target.artifact or "").lower()
     for digest in (
         [known, *named_digests(context, known)[:2]] if known else named_digests(context, "")
     ):
-        if not native_get(context, f"/artifacts/sha256/{digest}").ok:
+        reads = [native_get(context, f"/artifacts/sha256/{digest}") for _ in range(2)]
+        if not all(one.ok for one in reads):
             continue
+        again = hashlib.sha256(reads[1].body).hexdigest()
+        why = f"the content of {digest}, read again, has the digest {again}"
+        context.judge(CONTENT, again == digest, why, *reads)
         last = "0" if digest[-1] != "0" else "1"
         for near in (digest[:-1] + last, last * 8 + digest[8:], digest[:8] + last * 56, digest[:8]):
             answer = native_get(context, f"/artifacts/sha256/{near}")

@@ -331,7 +331,7 @@ ROWS += [
 ]
 GRPC_OF_TOY = (
     *OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY, *situations.GRPC, *mixed_grpc.GRPC,
-    *following.GRPC, *left.GRPC, *places.GRPC, *figures.GRPC,
+    *following.GRPC, *left.GRPC, *places.GRPC, *figures.GRPC, *refused.GRPC,
 )  # fmt: skip
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (

@@ -6,9 +6,10 @@ The fifth stranger's node has shown them; see `followed.py`.
 import uuid
 from typing import Any
 
-from conformance.judging.hooks import CONFIG, Http
+from conformance.judging.hooks import CONFIG, Grpc, Http, inference
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.native import ARTIFACT
 from conformance.judging.toy.node import TOKEN
 
 SEND, STAKE, UNSTAKE, BALANCE = (
@@ -72,10 +73,42 @@ class CheckedEarly:
                 response.json["balances"][key] += self.more
 
 
+class ReadOnce:
+    """A node whose artifacts are empty from the second reading on."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember what was read."""
+        if response.raw == ARTIFACT:
+            response.raw = b"" if asked.path in self.read else response.raw
+            self.read.add(asked.path)
+
+
+def before_the_prompt(body: Any, response: Response) -> None:
+    """Look at no parameter that stands before the prompt."""
+    if next(iter(body)) != "prompt":
+        used = response.json["usage"]
+        used.update(completion_tokens=9, total_tokens=used["prompt_tokens"] + 9)
+        response.json.update(text=" ".join("abcdefghi"), tokens_generated=9)
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NT-RULE-019", ReadOnce()),
+    ("NA-FORM-001", inference(before_the_prompt)),
     ("NA-WALLET-056", TakenAnyway(STAKE, "available", -1)),
     ("NA-WALLET-056", TakenAnyway(UNSTAKE, "pending", 1)),
     ("NA-WALLET-057", sent_by_receivers),
     ("NA-AUTH-001", almost),
     ("NA-ERR-031", CheckedEarly()),
 ]
+
+
+def no_frame(called: str, request: Any, answer: Any) -> Any:
+    """Fail at a gradient that is no LZ4 frame."""
+    plain = called == "GossipGradient" and b"plain" in request.layer_gradients.values()
+    return "INTERNAL" if plain else answer
+
+
+GRPC: list[tuple[str, Grpc]] = [("GR-CODE-015", no_frame)]
