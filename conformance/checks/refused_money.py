@@ -83,6 +83,8 @@ def money_refused(context: Context) -> None:
             before = still(context, *accounts)
             if before is None:
                 continue
+            # It may be accepted.
+            require_budget(context, AMOUNT)
             answer = context.api("POST", bad.path, credential=bad.credential, json_body=bad.body)
             if answer.ok:
                 context.budget.charge(AMOUNT)
@@ -144,6 +146,7 @@ def money_overdrawn(context: Context) -> None:
         amount = round(had * PART, 2)
         if amount <= AMOUNT:
             raise Skipped("too little is available")
+        require_budget(context, AMOUNT)
         body: Json = {"to": first, "amount": amount, "memo": MEMO}
 
         def send(_: int, body: Json = body) -> Answer:
