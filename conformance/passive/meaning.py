@@ -97,9 +97,10 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("nodes.validators", "nodes.total"),
         ("capacity.used_memory_gb", "capacity.total_memory_gb"),
     ),
+    # Whether what is pending is in the total is not said.
     "balance": (
         ("balances.available", "balances.total"), ("balances.staked", "balances.total"),
-        ("balances.pending", "balances.total"), ("staking.amount", "balances.staked"),
+        ("staking.amount", "balances.staked"),
     ),
     "layers": (("my_layer_count", "total_layers"),),
     "proofs": (("stats.total_verified", "stats.total_submitted"),),
