@@ -5,6 +5,7 @@ only hooks; the toy itself always conforms.
 """
 
 import json
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -77,6 +78,7 @@ class ToyNode:
 
     def reset(self) -> None:
         """Forget everything that requests have changed."""
+        self._moving = threading.Lock()
         self.generated = 10
         self.began, self.started = time.monotonic(), now()
         self.requests = 0
@@ -214,12 +216,14 @@ class ToyNode:
         # Nothing but the fee would show of a transfer to oneself, so that a layer can refuse it.
         fee = 0 if body["to"] == account.address else FEE
         cost = body["amount"] + fee
-        if cost > account.available:
-            return poor(cost, account)
+        with self._moving:
+            # Of two at the same moment the second sees what the first has left.
+            if cost > account.available:
+                return poor(cost, account)
+            account.available -= cost
         entry = {"id": uuid.uuid4().hex, "type": "send", "amount": -body["amount"],
                  "timestamp": now(), "to": body["to"]}  # fmt: skip
         account.history.insert(0, entry)
-        account.available -= cost
         for other in self.tokens.values():
             if other.address == body["to"]:
                 other.available += body["amount"]
