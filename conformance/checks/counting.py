@@ -102,8 +102,8 @@ def inference_latency(context: Context) -> None:
         context.judge("NA-SANE-042", slowest >= average * CLOSE, why, answer)
     if average > 0 and total >= len(answers):
         why = f"avg_latency_ms is {average:g} for {total:g} requests; {len(answers)} of these"
-        held = average * total >= took_ms * FAR_BELOW
         why = f"{why} took {took_ms:g} ms by their own timing.inference_ms"
+        held = average * total >= took_ms * FAR_BELOW
         context.judge("NA-SANE-043", held, why, *answers, answer)
 
 

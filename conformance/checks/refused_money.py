@@ -77,7 +77,7 @@ def money_refused(context: Context) -> None:
     """POST requests with one thing wrong each to the three routes; compare what is left."""
     own, _ = _addresses(context)
     accounts = context.target.valid, context.target.second
-    for bad in list(_bad(context, own, read_money(context, accounts[1]).staked)):
+    for bad in _bad(context, own, read_money(context, accounts[1]).staked):
         compared = Comparison(context)
         for _ in range(TRIES):
             before = still(context, *accounts)

@@ -78,6 +78,7 @@ def guards_resembling(context: Context) -> None:
     if not control.ok:
         raise Skipped(f"the declared token is answered with {control.status}")
     half, last = len(token) // 2, "A" if token[-1:] in _LAST_QUARTER else "z"
+    first = "A" if token[:1] == "z" else "z"
     later = context.edition >= CUT_SINCE
     for other, shown in (
         (f"{token}-not-this-one", "$TOKEN-not-this-one"),
@@ -86,6 +87,7 @@ def guards_resembling(context: Context) -> None:
         (token.swapcase(), "$(printf %s $TOKEN | tr a-zA-Z A-Za-z)"),
         (token[:-1] if later else "", "${TOKEN%?}"),
         (token[:-1] + last if later else "", f"${{TOKEN%?}}{last}"),
+        (first + token[1:] if later else "", f"{first}${{TOKEN#?}}"),
         (f'"{token}"' if later else "", '\\"$TOKEN\\"'),
         (f"not-this-one,{token}" if later else "", "not-this-one,$TOKEN"),
     ):

@@ -100,7 +100,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-056", TakenAnyway(STAKE, "available", -1)),
     ("NA-WALLET-056", TakenAnyway(UNSTAKE, "pending", 1)),
     ("NA-WALLET-057", sent_by_receivers),
-    ("NA-AUTH-001", almost),
+    ("NA-AUTH-021", almost),
     ("NA-ERR-031", CheckedEarly()),
 ]
 
