@@ -54,9 +54,12 @@ def ways(context: Context) -> Iterator[Fields]:
         yield {"training_labels": labels(rows * length, form)}
 
 
-def send_kept(context: Context, way: Fields) -> Kept | None:
-    """Send a forward pass; None if it is refused, or returns nothing that has a gradient."""
-    ids = {"session_id": fresh_id(), "request_id": fresh_id()}
+def send_kept(context: Context, way: Fields, **named: str) -> Kept | None:
+    """Send a forward pass; None if it is refused, or returns nothing that has a gradient.
+
+    It has the IDs that are `named`, and fresh ones besides.
+    """
+    ids = {"session_id": fresh_id(), "request_id": fresh_id(), **named}
     reply = send_forward(context, metadata_of(context), **ids, **way)
     answer = reply.message
     shape = gradient_shape(answer) if answer is not None and answer.success else []

@@ -1,13 +1,21 @@
 """Interface 2.1: a last look at what every check before has seen, too."""
 
+import time
+
+from conformance.checks.money import read_money
 from conformance.checks.node_reads import BALANCE, STATUS
+from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.reading import fetch
+from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
+from conformance.passive.memory import APART_S
 from conformance.registry import requirement
+from conformance.strictjson import Json
 
 
-@requirement("NA-SANE-040", "NA-SANE-041")
+@requirement("NA-SANE-040", "NA-SANE-041", "NA-SANE-046")
 def lasting_names(context: Context) -> None:
     """GET the node status and both balances, and POST two generations, after all the others."""
     fetch(context, STATUS)
@@ -17,3 +25,19 @@ def lasting_names(context: Context) -> None:
         answer = context.infer({"prompt": "Hello", "max_tokens": 1}, credential=account)
         if not answer.ok:
             raise Skipped(f"POST /inference was answered with status {answer.status}")
+    if context.edition >= DRAFT:
+        _send_again(context)
+
+
+def _send_again(context: Context) -> None:
+    """Send the account a little of its own, seconds after another transfer of the run."""
+    account = context.target.valid
+    address = read_money(context, account).document.get("address")
+    body: Json = {"to": address, "amount": AMOUNT, "memo": MEMO}
+    for pause_s in (APART_S + 0.1, 0) if not context.service.memory.sent else (0,):
+        require_budget(context, AMOUNT)
+        answer = context.api("POST", "/wallet/send", credential=account, json_body=body)
+        if not answer.ok:
+            raise Skipped(f"POST /wallet/send was answered with status {answer.status}")
+        context.budget.charge(fee_of(answer))
+        time.sleep(pause_s)

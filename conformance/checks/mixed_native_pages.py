@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from conformance.checks.native import members_of, native_get
-from conformance.checks.native_walk import entries_of, numbers_of
+from conformance.checks.native_documents import entries_of, numbers_of
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer

@@ -32,7 +32,7 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 DIFFERENT, NEGATIVE = "PL-FWD-011", "PL-FWD-012"
-STRANGE, OWN = "PL-BWD-006", "PL-BWD-007"
+STRANGE, OWN, SESSIONS = "PL-BWD-006", "PL-BWD-007", "PL-BWD-010"
 # Statuses of a request that is wrong, or of a layer that is not here.
 REFUSED = ("INVALID_ARGUMENT", "NOT_FOUND")
 # Statuses of a node that has failed.
@@ -127,6 +127,33 @@ def _interludes(context: Context, draw: Random) -> Iterator[Interlude]:
         context, metadata_of(context), hidden_states=b"no tensor"))  # fmt: skip
     yield Interlude("a pass to an absent shard", STRANGE, lambda fields: send_forward(
         context, metadata_of(context), target_shard=absent))  # fmt: skip
+
+
+@requirement(SESSIONS)
+def back_sessions(context: Context) -> None:
+    """Send passes of two sessions with one request_id, then the gradients of both."""
+    way = kept_way(context)
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        control = _take_both(context, way, fresh_id(), fresh_id())
+        if not control or not all(is_taken(reply) for reply in control):
+            raise Skipped("of two passes with IDs of their own both gradients are not accepted")
+        ident = fresh_id()
+        backs = _take_both(context, way, ident, ident)
+        if not backs or any(reply.code in BUSY for reply in backs):
+            raise Skipped("a second pass with the same request_id is refused, or the node is busy")
+        taken = sum(is_taken(reply) for reply in backs)
+        why = f"of passes of two sessions with one request_id the gradients of {taken} are accepted"
+        compared.note(SESSIONS, taken == len(backs), why, *backs)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _take_both(context: Context, way: Fields, *idents: str) -> list[Reply]:
+    """Send a pass for each request_id, then their gradients; nothing if a pass is refused."""
+    kept = [send_kept(context, way, request_id=ident) for ident in idents]
+    return [send_back(context, one.fields) for one in kept if one] if all(kept) else []
 
 
 # -- numbers below 0 ------------------------------------------------------------------------------

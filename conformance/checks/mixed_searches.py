@@ -24,6 +24,8 @@ SEARCHES = {"DHTFindNode": "target_id", "DHTFindValue": "key"}
 SENDERS, TARGETS, ELSEWHERE = 30, 3, 2
 # Low and high ones, on which nobody answers.
 PORTS = (SENDER.port, 19, 33_019, 49_019, 65_019)
+# Such a part of the longest list.
+MUCH_LESS = 0.5
 # So many of the first bits may an ID have in common with a target.
 ALIKE_BITS = 32
 
@@ -35,10 +37,17 @@ class Listing:
     reply: Reply
     nodes: dict[bytes, Any]
 
-    def without(self, known: set[bytes], target: bytes) -> set[bytes]:
-        """Return the known nodes that are not listed, but closer than one that is."""
+    def without(self, known: set[bytes], target: bytes, room: int) -> set[bytes]:
+        """Return the known nodes that are not listed, but closer than one that is.
+
+        Nor may any be left out of a list with much less than what there is ``room`` for; a node
+        may take some out, such as the one that asks.
+        """
+        others = known - set(self.nodes)
+        if len(self.nodes) <= room * MUCH_LESS:
+            return others
         farthest = max((distance(node, target) for node in self.nodes), default=0)
-        return {one for one in known - set(self.nodes) if distance(one, target) < farthest}
+        return {one for one in others if distance(one, target) < farthest}
 
 
 def _search(context: Context, operation: str, target: bytes) -> Listing | None:
@@ -73,7 +82,7 @@ def dht_crowd(context: Context) -> None:
         raise Skipped("no node is listed")
     for operation in SEARCHES:
         _judge_ips(context, operation, [v for k, v in listings.items() if k[0] == operation])
-    _judge_closest(context, targets, {bytes(node.node_id) for node in nodes})
+    _judge_closest(context, targets, listings)
 
 
 def _judge_ips(context: Context, operation: str, listings: list[Listing]) -> None:
@@ -98,26 +107,37 @@ def _senders(draw: Random, targets: list[bytes]) -> Iterator[bytes]:
         yield (target ^ other).to_bytes(NODE_ID_BYTES, "big")
 
 
-def _judge_closest(context: Context, targets: list[bytes], known: set[bytes]) -> None:
+def _judge_closest(
+    context: Context, targets: list[bytes], listings: dict[tuple[str, bytes], Listing]
+) -> None:
     """Rule on each search for each target: what it leaves out in every try, and lists elsewhere."""
+    known = {node for listing in listings.values() for node in listing.nodes}
+    room = {
+        one: max(len(found.nodes) for (operation, _), found in listings.items() if operation == one)
+        for one, _ in listings
+    }
     own = messages.make("DHTPingRequest", sender=SENDER)
     responder = context.grpc.call("DHTPing", own).message
     # Itself, and who asks, a node may list in one search and not in the other.
     known -= {SENDER.node_id, bytes(responder.responder.node_id) if responder else b""}
     for target in targets:
         for operation in SEARCHES:
-            left_out, shown = set(known), list[Reply]()
+            left_out, shown, listed = set(known), list[Reply](), 0
             for _ in range(TRIES):
                 listing = _search(context, operation, target)
-                if listing is None or not listing.nodes:
+                if listing is None:
                     left_out = set()
                     break
-                shown = [listing.reply]
-                left_out = _still_known(context, listing.without(left_out, target), target, shown)
+                shown, listed = [listing.reply], len(listing.nodes)
+                lacking = listing.without(left_out, target, room.get(operation, 0))
+                left_out = _still_known(context, lacking, target, shown)
                 if not left_out:
                     break
             named = ", ".join(node.hex() for node in sorted(left_out)[:2])
-            why = f"{operation} for {target.hex()} lists farther nodes than {named}, which it lacks"
+            why = f"{operation} for {target.hex()} lists {listed} nodes of up to"
+            why = (
+                f"{why} {room.get(operation, 0)}, farther ones than {named} or none in their place"
+            )
             if shown:
                 context.judge(CLOSEST, not left_out, why, *shown)
 

@@ -20,6 +20,7 @@ from conformance.checks.money import (
     still,
 )
 from conformance.checks.node_reads import day
+from conformance.checks.payments import require_budget
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
@@ -183,6 +184,34 @@ def unstakes_pending(context: Context) -> None:
     why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"
     held = max(rises[1:]) >= WHOLE and not all(alone)
     context.judge("NA-WALLET-055", held, why, *shown)
+
+
+@requirement("NA-WALLET-058")
+def unstaked_whole(context: Context) -> None:
+    """POST /wallet/unstake all that the second account has staked, or all but a little."""
+    account = context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    staked(context, account)
+    before = still(context, account)
+    if before is None:
+        raise Skipped("the balance moves")
+    whole = before[0].staked
+    require_budget(context, whole)
+    answer = _post(context, "/wallet/unstake", {"amount": whole}, account)
+    if answer.ok:
+        context.budget.charge(whole)
+        context.holds("NA-WALLET-058", before[0].answer, answer)
+        return
+    # Less than any stake, so that none is left that is locked for longer.
+    part = round(whole - AMOUNT / 2, 6)
+    control = _post(context, "/wallet/unstake", {"amount": part}, account)
+    if not control.ok:
+        raise Skipped(f"an unstake of {part:g} is refused as well, status {control.status}")
+    context.budget.charge(part)
+    why = f"an unstake of all the {whole:g} that are staked ends with {answer.status}"
+    why = f"{why}, one of {part:g} is made"
+    context.judge("NA-WALLET-058", False, why, before[0].answer, answer, control)
 
 
 @requirement("NA-WALLET-031")

@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from conformance import messages
 from conformance.checks import passes
 from conformance.checks.forms import WIDTHS, encode, is_framed
-from conformance.checks.kept_passes import metadata_of
+from conformance.checks.kept_passes import Fields, metadata_of, way_back
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
 from conformance.editions import DRAFT
@@ -127,9 +127,14 @@ def bring_back(context: Context) -> Returned:
     ends = peer.time.now() + peer.patience.recover_s
     while True:
         taken, why = None, Skipped("no gradient has come back to the suite before")
-        for url in peer.sender_urls if known.sender_urls is None else known.sender_urls:
+        urls = peer.sender_urls if known.sender_urls is None else known.sender_urls
+        # A node that sees no sender_url may keep a pass for its labels.
+        ways: tuple[Fields, ...] = ({}, way_back(context)) if context.edition >= DRAFT else ({},)
+        for way, url in product(ways, urls):
+            if taken is not None and way:
+                break
             try:
-                taken = _return(context, url)
+                taken = _return(context, url, **way)
             except Skipped as refused:
                 why = refused
                 continue
@@ -163,7 +168,7 @@ def peer_backward(context: Context) -> None:
         same = [call for call in taken.calls if _ids(call) == taken.ids]
         why = f"the gradients of one pass came {len(same)} times"
         context.judge(ONCE, len(same) == 1, why, taken.reply, *shown(same))
-        _judge_size(context, named[0])
+        _judge_size(context, named[0], passes.hidden_shape(context))
         deadline_s = named[0].deadline_s
         if deadline_s is not None:
             low, high = DEADLINES_S
@@ -182,7 +187,7 @@ def _judge_longer(context: Context) -> None:
     if urls:
         taken = _return(context, urls[0], hidden_states=tensor, hidden_shape=shape)
         if peer.wait(lambda: bool(taken.calls), peer.patience.settle_s):
-            _judge_size(context, taken.calls[0])
+            _judge_size(context, taken.calls[0], shape)
 
 
 def _ids(call: Call) -> tuple[str, str]:
@@ -190,7 +195,7 @@ def _ids(call: Call) -> tuple[str, str]:
     return ("", "") if message is None else (message.session_id, message.request_id)
 
 
-def _judge_size(context: Context, call: Call) -> None:
+def _judge_size(context: Context, call: Call, shape: list[int]) -> None:
     message = call.message
     raw = passes.form_of(context) in WIDTHS
     if message is None or not raw or is_framed(message.grad_output):
@@ -199,7 +204,12 @@ def _judge_size(context: Context, call: Call) -> None:
     values, size = math.prod(message.grad_shape), len(message.grad_output)
     # Gradients may have wider numbers than what they are the gradients of.
     held = any(size == width * values for width in (*WIDTHS.values(), WIDEST) if values > 0)
+    own = math.prod(shape)
+    if context.edition >= DRAFT and size == own * WIDTHS[passes.form_of(context)]:
+        # They are as many as the hidden states that they belong to, in the same form.
+        held = values == own
     why = f"{size} bytes of grad_output for {brief(list(message.grad_shape))}"
+    why = f"{why}, of a pass with hidden states of {brief(shape)}"
     context.judge(FILLED, held, why, *shown([call]))
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from conformance.checks.native import document_at, mapped, members_of, native_get
+from conformance.checks.native_documents import numbers_of
 from conformance.checks.native_named import texts_in
-from conformance.checks.native_walk import numbers_of
 from conformance.context import Context
 from conformance.editions import DRAFT
 from conformance.findings import Skipped

@@ -13,7 +13,8 @@ from conformance.journal import Exchange
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief
 
-IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027"})
+SENT = "NA-SANE-046"
+IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT})
 # Two readings so far apart are of two times, in whichever unit these are written.
 APART_S = 2.5
 COUNTED, TAKEN = "inference.requests_total", "timestamp"
@@ -31,6 +32,8 @@ class Memory:
     names: dict[tuple[str, Credential | None], tuple[Json, Exchange]] = field(default_factory=dict)
     made: dict[str, dict[str, Exchange]] = field(default_factory=dict)
     counted: dict[str, tuple[Json, Exchange]] = field(default_factory=dict)
+    sent: dict[str, Exchange] = field(default_factory=dict)
+    """The first transfer of each time."""
     proofs: dict[Credential, int] = field(default_factory=dict)
     """How many proofs the longest page of an account had."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -50,6 +53,8 @@ class Memory:
                 self.proofs[credential] = max(len(listed), self.proofs.get(credential, 0))
             if resource == "metrics":
                 self._judge_counted(findings, document, answer)
+            if resource == "transfer":
+                self._judge_sent(findings, document.get(TAKEN), answer)
             for ident in lookup(document, MADE.get(resource, "")):
                 self._judge_made(findings, resource, ident, answer)
 
@@ -71,6 +76,18 @@ class Memory:
         if known != now[0] and answer.exchange.at_s - first.at_s > APART_S:
             why = f"timestamp is still {brief(taken)}, {COUNTED} went from {known} to {now[0]}"
             findings.fails("NA-SANE-027", why, first, answer)
+
+    def _judge_sent(self, findings: Findings, taken: Json, answer: Answer) -> None:
+        """Rule on the time of a transfer: it is not that of one before."""
+        if not isinstance(taken, str):
+            return
+        first = self.sent.setdefault(taken, answer.exchange)
+        apart_s = answer.exchange.at_s - first.at_s
+        if apart_s > APART_S:
+            why = f"timestamp is {brief(taken)}, as that of a transfer {apart_s:.1f} s before"
+            findings.fails(SENT, why, first, answer)
+        elif len(self.sent) > 1:
+            findings.holds(SENT, answer)
 
     def _judge_made(self, findings: Findings, resource: str, ident: Json, answer: Answer) -> None:
         if not isinstance(ident, str):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conformance import cli
+from conformance import cli, messages
 from conformance.catalogue import Profile
 from conformance.compiled import grpc
 from conformance.editions import CURRENT, DRAFT
@@ -36,6 +36,34 @@ class Insists(calls.ToyShard):
                 continue
             return {"success": True}
         return {"success": False, "error_message": "the node before this one takes no gradients"}
+
+
+class Halves(calls.ToyShard):
+    """Names half of the shape of a gradient that it passes on."""
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        if operation == "PipelineBackward":
+            *outer, width = request.grad_shape
+            request = messages.make(
+                f"{operation}Request",
+                session_id=request.session_id,
+                request_id=request.request_id,
+                grad_output=request.grad_output,
+                grad_shape=[*outer, width // 2],
+                target_shard=request.target_shard,
+            )
+        return super().call(operation, request, metadata)
+
+
+class SeesNoSender(calls.ToyShard):
+    """Keeps a pass for its labels, and does not know where it came from."""
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        if operation != "PipelineForward" or not request.training_labels:
+            return super().call(operation, request, {})
+        self._graphs[request.session_id, request.request_id] = ""
+        same = {"hidden_states": request.hidden_states, "hidden_shape": request.hidden_shape}
+        return {"request_id": request.request_id, "success": True, "loss": 2.5, **same}
 
 
 def judged(
@@ -88,6 +116,14 @@ def test_a_node_that_sends_nothing_back_is_named() -> None:
 def test_a_node_that_insists_is_named_although_it_refuses_what_the_suite_has_refused() -> None:
     found = clients(judged(shard=Insists()))
     assert found["CL-CODE-007"] is Standing.VIOLATED
+
+
+def test_gradients_that_name_another_shape_than_that_of_their_pass_are_named() -> None:
+    assert clients(judged(shard=Halves()))["PL-BWD-005"] is Standing.VIOLATED
+
+
+def test_a_node_that_keeps_passes_for_their_labels_is_named_if_it_sees_no_sender() -> None:
+    assert clients(judged(shard=SeesNoSender()))["PL-BWD-002"] is Standing.VIOLATED
 
 
 def test_older_editions_do_not_listen() -> None:
