@@ -19,10 +19,12 @@ from conformance.httpwire import (
 )
 from conformance.passive import calls, memory, resources, tokens
 from conformance.peer.peer import Peer
+from conformance.shapes import lookup
 from conformance.strictjson import Json, is_int, is_number
 from conformance.target import Target, documented_grpc_address
 
 API = "/api/v1"
+CHANGE, STEPS = ("PATCH", f"{API}/config"), "training.diloco_steps"
 
 
 class Budget:
@@ -89,6 +91,8 @@ class Service:
         self.tokens = tokens.Tokens()
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
+        # Whether the suite has changed how many steps a round has.
+        self.steps_changed = False
         # What all answers over HTTP have said so far.
         self.memory = memory.Memory()
 
@@ -201,7 +205,10 @@ class Context(Findings):
         passive.judge_answer(self, answer, stream=stream)
         if self.edition >= resources.SINCE and self._is_known(credential, prefix + path):
             operation = (method, prefix + path)
-            resources.judge_resource(self, operation, json_body, answer)
+            if operation == CHANGE and lookup(json_body, STEPS):
+                self.service.steps_changed = True
+            changed = self.service.steps_changed
+            resources.judge_resource(self, operation, json_body, answer, changed=changed)
             self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
             if credential.header is not None:
                 self.service.tokens.judge(self, credential, operation, answer)

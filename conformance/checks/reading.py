@@ -119,7 +119,8 @@ def judge_resource(context: Context, name: str, document: dict[str, Json], answe
     """
     if context.edition < EVERYWHERE_SINCE:
         judge_shape(context, name, document, answer)
-        judge_meaning(context, name, document, answer)
+        changed = context.service.steps_changed
+        judge_meaning(context, name, document, answer, changed=changed)
 
 
 def add_shape_check(resource: Resource, *extra_ids: str, extra: Extra | None = None) -> None:

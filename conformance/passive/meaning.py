@@ -110,6 +110,8 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "training-global": (("diloco.inner_step_count", "diloco.inner_steps_total"),),
 }  # fmt: skip
+# A count of a round that has begun may be above this one, once it has been changed.
+CHANGED_MEANWHILE = "diloco.inner_steps_total"
 # Figures may be rounded for display.
 SLACK = 1e-6
 
@@ -134,8 +136,13 @@ def values(document: Json, path: str) -> list[Json]:
     return [entry for value in found if isinstance(value, list) for entry in value]
 
 
-def judge_meaning(findings: Findings, resource: str, document: Json, answer: Answer) -> None:
-    """Rule on what the names of the fields of one resource mean."""
+def judge_meaning(
+    findings: Findings, resource: str, document: Json, answer: Answer, *, changed: bool = False
+) -> None:
+    """Rule on what the names of the fields of one resource mean.
+
+    ``changed`` says that the steps of a round have been changed in this run.
+    """
     numbers = [(p, v) for p in NOT_NEGATIVE.get(resource, ()) for v in values(document, p)]
     numbers = [(path, value) for path, value in numbers if is_number(value)]
     negative = {path: value for path, value in numbers if value < 0}
@@ -148,6 +155,8 @@ def judge_meaning(findings: Findings, resource: str, document: Json, answer: Ans
            not empty, answer)  # fmt: skip
     pairs, above = [], []
     for part, whole in PARTS.get(resource, ()):
+        if changed and whole == CHANGED_MEANWHILE:
+            continue
         for less, more in zip(values(document, part), values(document, whole), strict=False):
             if is_number(less) and is_number(more):
                 pairs.append((part, whole))

@@ -66,18 +66,19 @@ def ids() -> frozenset[str]:
 
 
 def judge_resource(
-    findings: Findings, operation: tuple[str, str], body: Json, answer: Answer
+    findings: Findings, operation: tuple[str, str], body: Json, answer: Answer, *, changed: bool
 ) -> None:
     """Rule on the resource in the answer of an operation, a method and a path, if it has one.
 
     ``body`` is that of the request: what becomes of one that the document does not allow is open.
+    ``changed`` says that the steps of a round have been changed in this run.
     """
     name, document = RESOURCES.get(operation), answer.json_object() if answer.ok else None
     if name is None or document is None or not _moves_money(name, body):
         return
     if name not in SUCCEEDING or document.get("success") is not False:
         judge_shape(findings, name, document, answer)
-        judge_meaning(findings, name, document, answer)
+        judge_meaning(findings, name, document, answer, changed=changed)
 
 
 def _moves_money(name: str, body: Json) -> bool:

@@ -294,3 +294,28 @@ def test_resources_in_an_envelope_are_found(toy: Serving) -> None:
 
     toy.node.http_hook = wrap
     assert Profile.NODE_API in probe(Target(url=toy.url)).profiles
+
+
+class Lowered:
+    """A round that goes on with more steps than a later round would have."""
+
+    def __init__(self) -> None:
+        self.changed = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show more steps than there are, once their number has been changed."""
+        self.changed |= asked.method == "PATCH" and response.status == 200
+        if asked.path == "/api/training/global" and self.changed:
+            response.json["diloco"]["inner_step_count"] = 10**6
+
+
+def test_a_round_may_have_more_steps_than_its_number_that_was_changed_meanwhile(
+    toy: Serving, judge: Judge
+) -> None:
+    toy.node.http_hook = Lowered()
+    # The second of these reads the training again, after it has changed the configuration.
+    run = judge("TR-RULE-013", "NA-ROUTE-018")
+    assert run.faults == {}
+    assert {item.standing for item in run.results if item.requirement.id == "TR-RULE-013"} == {
+        Standing.PROVED
+    }

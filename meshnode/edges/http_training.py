@@ -142,9 +142,11 @@ class TrainingApi:
     async def get_global(self) -> Response:
         """Global training verification (interface 2.1)."""
         found, training = survey(self.training), self.training
-        rounds, part, total = training.rounds, training.part, training.inner_steps
+        rounds, part = training.rounds, training.part
         loss = part.progress.loss if part else rounds.learner.progress.loss if rounds else 0.0
         inner = rounds.learner.progress.inner_step if rounds else 0
+        # A round that has made more steps when diloco_steps is lowered has had as many.
+        total = max(training.inner_steps, inner)
         answer: GlobalVerification = {
             "global_avg_loss": found.avg_loss,
             "global_min_loss": found.min_loss,
