@@ -3,6 +3,7 @@
 Invariant: spending stops once the budget is used up.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from conformance import passive
@@ -25,6 +26,11 @@ from conformance.target import Target, documented_grpc_address
 
 API = "/api/v1"
 CHANGE, STEPS = ("PATCH", f"{API}/config"), "training.diloco_steps"
+
+
+def _is_page(query: Mapping[str, object] | None) -> bool:
+    """Whether the values of a query are such as the document names: whole numbers from 0 on."""
+    return all(is_int(value) and value >= 0 for value in (query or {}).values())
 
 
 class Budget:
@@ -203,7 +209,8 @@ class Context(Findings):
             written=written,
         )
         passive.judge_answer(self, answer, stream=stream)
-        if self.edition >= resources.SINCE and self._is_known(credential, prefix + path):
+        known = self._is_known(credential, prefix + path) and _is_page(query)
+        if self.edition >= resources.SINCE and known:
             operation = (method, prefix + path)
             if operation == CHANGE and lookup(json_body, STEPS):
                 self.service.steps_changed = True

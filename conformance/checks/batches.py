@@ -2,21 +2,22 @@
 
 from conformance.checks.forms import WIDTHS, encode
 from conformance.checks.mixed_ids import turned
-from conformance.checks.mixed_passes import output_of
+from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.passes import form_of, hidden_shape, send_forward
 from conformance.context import Context
 from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.registry import requirement
+from conformance.strictjson import brief
 
 # Beyond what a small batch has.
-MORE = (5, 9, 17)
+FEWEST, MORE = 2, (5, 9, 17)
 
 
-@requirement("PL-FWD-010", "PL-FWD-014")
+@requirement("PL-FWD-010", "PL-FWD-014", "PL-FWD-016")
 def pipeline_batch(context: Context) -> None:
     """Send passes of several times as many sequences as the one that is known to be accepted."""
-    _judge_batch(context, 2)
+    _judge_batch(context, FEWEST)
     if context.edition >= DRAFT:
         for times in MORE:
             _judge_batch(context, times)
@@ -46,6 +47,10 @@ def _judge_batch(context: Context, times: int) -> None:
     plain = send_forward(context)
     reply = send_forward(context, hidden_states=encode(form_of(context), shape), hidden_shape=shape)
     answer = reply.message
+    if context.edition >= DRAFT and times == FEWEST and plain.ok and reply.code not in BUSY:
+        taken = answer is not None and bool(answer.success)
+        why = f"a pass of {shape} ends with {reply.code} {brief(reply.details, 80)}"
+        context.judge("PL-FWD-016", taken, why, plain, reply)
     if not plain.ok or answer is None or not answer.success:
         raise Skipped(f"a pass of {shape} ends with {reply.code}: how many may go together is open")
     found = list(answer.logits_shape if answer.logits else answer.hidden_shape)

@@ -18,6 +18,7 @@ from conformance.checks.money import (
 from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.checks.wallet import EXCESS
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -28,6 +29,7 @@ from conformance.strictjson import Json, is_number
 REFUSED_SINCE = 4
 # A cost so many times as large as what is taken is no matter of rounding.
 FAR_ABOVE = 2
+Body = dict[str, Json]
 
 
 @requirement("NA-WALLET-023", "NA-WALLET-046")
@@ -41,11 +43,23 @@ def money_charged(context: Context) -> None:
 
 
 def _judge_repeated(context: Context) -> None:
-    """Generate the same once more: where the first one was charged, so is the second."""
+    """Generate the same once more: where the first one was charged, so is the second.
+
+    The same holds for one that a stop sequence ends, after one that nothing ends.
+    """
+    bodies = [{"prompt": "Hello once more", "max_tokens": 3 + turn} for turn in range(TRIES + 2)]
+    _judge_free(context, [(body, body) for body in bodies], "the second time")
+    if context.edition >= DRAFT:
+        ended = early(context)
+        whole = {name: value for name, value in ended.items() if name != "stop"}
+        _judge_free(context, [(whole, ended)] * (TRIES + 2), "with a stop sequence")
+
+
+def _judge_free(context: Context, pairs: list[tuple[Body, Body]], name: str) -> None:
+    """Rule on the second of two generations, where the first is charged."""
     account, free = context.target.second, list[tuple[str, Answer, Answer]]()
-    for turn in range(TRIES + 2):
-        body: dict[str, Json] = {"prompt": "Hello once more", "max_tokens": 3 + turn}
-        first, again = (_taken(context, body, account) for _ in range(2))
+    for pair in pairs:
+        first, again = (_taken(context, body, account) for body in pair)
         if first is None or again is None:
             continue
         cost = lookup(again[0].json_object() or {}, "cost.amount")
@@ -55,7 +69,7 @@ def _judge_repeated(context: Context) -> None:
         if again[1] > EXACT:
             context.holds("NA-WALLET-046", first[0], again[0])
             return
-        why = f"the second time the cost is {cost[0]:g}, and nothing is taken"
+        why = f"{name} the cost is {cost[0]:g}, and nothing is taken"
         free.append((why, first[0], again[0]))
     if len(free) >= TRIES:
         context.fails("NA-WALLET-046", *free[-1])

@@ -124,7 +124,7 @@ def stream_whole(context: Context) -> None:
 def _compare(context: Context, most: int, tries: int) -> None:
     """Rule on a stream of so many tokens beside the result."""
     body: dict[str, Json] = {"prompt": PROMPT, "max_tokens": most, "temperature": 0}
-    plain, streamed, shown, fewer = set[str](), set[str](), list[Answer](), True
+    plain, streamed, shown, fewer, more = set[str](), set[str](), list[Answer](), True, True
     for _ in range(tries):
         answer, made = _streamed(context, {"max_tokens": most})
         tokens = tokens_of(answer)
@@ -134,21 +134,27 @@ def _compare(context: Context, most: int, tries: int) -> None:
             raise Skipped(f"POST /inference was answered with status {result.status}")
         plain.add(letters(text.removeprefix(PROMPT)))
         streamed.add(letters("".join(map(str, tokens))))
-        fewer = fewer and len(tokens) < made
+        fewer, more = fewer and len(tokens) < made, more and len(tokens) > made
         shown += [answer, result]
     if len(plain) > 1 or len(streamed) > 1:
         raise Skipped("texts with temperature 0 are not always the same")
     whole, found = plain.pop(), streamed.pop()
-    every = iter(whole)
-    lacks = len(found) < len(whole) and all(letter in every for letter in found)
+    lacks, adds = _is_part(found, whole), _is_part(whole, found)
     why = f"the stream has {brief(found)}, the result {brief(whole)}"
-    context.judge("NA-SSE-018", not (lacks and fewer), why, *shown[-2:])
+    wrong = (lacks and fewer) or (adds and more and context.edition >= DRAFT)
+    context.judge("NA-SSE-018", not wrong, why, *shown[-2:])
     if context.edition >= STREAMED_SINCE:
         texts = [letters(str(token)) for token in tokens]
         grows = all(later.startswith(earlier) for earlier, later in pairwise(texts))
         again = grows and len({*texts}) >= REPEATED and texts[-1] == whole
         why = f"each token of the stream is the text so far: {brief(tokens[:3])}"
         context.judge("NA-SSE-018", not again, why, *shown[-2:])
+
+
+def _is_part(part: str, whole: str) -> bool:
+    """Whether a text has all the letters of a shorter one, in their order."""
+    every = iter(whole)
+    return len(part) < len(whole) and all(letter in every for letter in part)
 
 
 def letters(text: str) -> str:

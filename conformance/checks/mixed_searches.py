@@ -71,6 +71,10 @@ def dht_crowd(context: Context) -> None:
         sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=draw.choice(PORTS))
         context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
     targets += [draw.randbytes(NODE_ID_BYTES) for _ in range(ELSEWHERE)]
+    own = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER)).message
+    if own is not None and len(own.responder.node_id) == NODE_ID_BYTES:
+        # Also where the node itself is.
+        targets.append(bytes(own.responder.node_id))
     listings = {
         (operation, target): found
         for target in targets

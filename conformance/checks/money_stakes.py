@@ -162,7 +162,7 @@ def _judge_part(
     return after
 
 
-@requirement("NA-WALLET-055")
+@requirement("NA-WALLET-055", "NA-WALLET-059")
 def unstakes_pending(context: Context) -> None:
     """POST /wallet/unstake several times, and look whether each is pending beside the others."""
     account = context.target.second
@@ -184,6 +184,26 @@ def unstakes_pending(context: Context) -> None:
     why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"
     held = max(rises[1:]) >= WHOLE and not all(alone)
     context.judge("NA-WALLET-055", held, why, *shown)
+    _stake_beside(context, account)
+
+
+def _stake_beside(context: Context, account: Credential) -> None:
+    """Stake while something is pending, and compare what is available before and after it."""
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        before = still(context, account)
+        if before is None or before[0].pending < AMOUNT:
+            continue
+        answer, _, amount = staked(context, account)
+        after = read_money(context, account)
+        taken = before[0].available - after.available
+        why = f"of {amount:g} that are staked {taken:g} are taken from what is available"
+        why = f"{why}, and {before[0].pending - after.pending:g} from what is pending"
+        shown = before[0].answer, answer, after.answer
+        compared.note("NA-WALLET-059", taken >= amount * WHOLE, why, *shown)
+        if compared.clean:
+            break
+    compared.conclude()
 
 
 @requirement("NA-WALLET-058")

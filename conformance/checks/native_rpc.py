@@ -19,6 +19,7 @@ from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
+from conformance.shapes import lookup
 from conformance.strictjson import Json, NotJson, brief, is_int
 
 PARAMETERS: tuple[dict[str, Json], ...] = ({}, {"height": "1"}, {"height": 1})
@@ -38,6 +39,9 @@ KEY_PATHS = (
 FARTHER = 100
 # Blocks that are compared with those of the explorer's routes.
 BESIDE = (2, 3, 5)
+# What a chain is called in the network identity, and where a status names it.
+CHAIN = ("chain_id", "chain")
+CHAINS = ("chain_id", "node_info.network", "node_info.chain_id")
 _PRIVATE = re.compile(rb"priv(ate)?_?(validator_?)?key|BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 
 
@@ -116,6 +120,23 @@ def native_rpc_block(context: Context) -> None:
         wrong = before.lower() in texts and own.lower() not in texts
         why = f"block {height} has the hash {brief(own)}; by /rpc there is only {brief(before)}"
         context.judge("NT-RULE-069", not wrong, why, block, answer)
+
+
+@requirement("NT-RULE-070")
+def native_rpc_chain(context: Context) -> None:
+    """POST /rpc with the method status, and GET the network; compare the chains that they name."""
+    network = native_get(context, "/api/network")
+    known = {
+        value
+        for name, value in members_of(network.json_object() if network.ok else None)
+        if name in CHAIN and isinstance(value, str)
+    }
+    answer, result = _rpc(context, "status", {})
+    named = [value for path in CHAINS for value in lookup(result, path) if isinstance(value, str)]
+    if not known or not named:
+        raise Skipped("one of the two names no chain")
+    why = f"the status of /rpc names {brief(named)}, the network identity {brief(sorted(known))}"
+    context.judge("NT-RULE-070", bool(known & set(named)), why, network, answer)
 
 
 def _tip(context: Context) -> int:

@@ -6,6 +6,7 @@ from datetime import date
 from conformance.checks.clock import judge_past
 from conformance.checks.reading import Resource, add_shape_check, fetch
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.httpwire import Answer
 from conformance.shapes import judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
@@ -174,6 +175,10 @@ def _peers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     twice = [item for item in held if len({brief(index) for index in item}) < len(item)]
     if held:
         context.judge("GEN-007", not twice, f"layers {brief(twice)}", answer)
+    late = [item for item in lookup(listed, "peers[].latency_ms") if is_number(item)]
+    if late and context.edition >= DRAFT:
+        why = f"of the latencies {brief(late)} one is below 0"
+        context.judge("NA-SANE-047", min(late) >= 0, why, answer)
     addresses = [item for item in lookup(listed, "peers[].address") if isinstance(item, str)]
     if addresses:
         wrong = [address for address in addresses if not _HOST_PORT.match(address)]
@@ -241,7 +246,9 @@ add_shape_check(BALANCE, "NA-SANE-009", "NA-WALLET-009", extra=_balance)
 add_shape_check(
     TRANSACTIONS, "NA-QUERY-006", "NA-QUERY-007", "NA-SEEN-001", "GEN-019", extra=_transactions
 )
-add_shape_check(PEERS, "NA-SANE-007", "NA-SANE-008", "GEN-007", "GEN-019", extra=_peers)
+add_shape_check(
+    PEERS, "NA-SANE-007", "NA-SANE-008", "NA-SANE-047", "GEN-007", "GEN-019", extra=_peers
+)
 add_shape_check(LAYERS, "ST-006", "NA-SEEN-002", extra=_layers)
 add_shape_check(CONFIG)
 add_shape_check(PROOFS, "NA-SEEN-003", "GEN-019", "NA-SANE-018", "NA-SANE-024", extra=_proofs)

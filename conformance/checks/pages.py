@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.checks.reading import Resource
 from conformance.context import Context
+from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_int
 
 # As long as the whole of what is compared; every node with pages has some of this length.
 WHOLE = 8
-TRIES = 3
+TRIES, TOO_MANY = 3, 429
 # Limits that a list of some dozens of proofs reaches at one of them.
 RISING = (15, 20, 25, 30, 40, 50)
 # The first edition that compares the totals of the first page and the last, pages with one that is
@@ -80,6 +81,20 @@ def _compare(
 
 
 _IDS = ("NA-QUERY-008", "NA-QUERY-009", "NA-QUERY-010", "NA-QUERY-011", "NA-QUERY-012")
+
+
+@requirement("NA-QUERY-021")
+def pages_behind(context: Context) -> None:
+    """GET a page of the transaction list that begins behind the end of the list."""
+    first = _page(context, TRANSACTIONS, "transactions", limit=1, offset=0)
+    total = first.document.get("total") if first else None
+    if first is None or not is_int(total):
+        raise Skipped("there is no page with a total")
+    token, query = context.target.valid, {"limit": 1, "offset": int(total) + WHOLE}
+    answer = context.api("GET", TRANSACTIONS.path, credential=token, query={**query})
+    if answer.status != TOO_MANY:
+        why = f"offset {query['offset']} of {total} ends with status {answer.status}"
+        context.judge("NA-QUERY-021", answer.status < 400, why, first.answer, answer)
 
 
 @requirement(*_IDS)

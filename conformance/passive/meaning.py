@@ -155,10 +155,9 @@ def judge_meaning(
            not empty, answer)  # fmt: skip
     pairs, above = [], []
     for part, whole in PARTS.get(resource, ()):
-        if changed and whole == CHANGED_MEANWHILE:
-            continue
         for less, more in zip(values(document, part), values(document, whole), strict=False):
-            if is_number(less) and is_number(more):
+            fits = is_number(less) and is_number(more)
+            if fits and not (changed and whole == CHANGED_MEANWHILE and less > more):
                 pairs.append((part, whole))
                 if less > more + SLACK * max(1.0, abs(more)):
                     above.append(f"{part} is {less} of {whole} {more}")

@@ -296,7 +296,7 @@ def test_resources_in_an_envelope_are_found(toy: Serving) -> None:
     assert Profile.NODE_API in probe(Target(url=toy.url)).profiles
 
 
-class Lowered:
+class GoesOn:
     """A round that goes on with more steps than a later round would have."""
 
     def __init__(self) -> None:
@@ -312,7 +312,7 @@ class Lowered:
 def test_a_round_may_have_more_steps_than_its_number_that_was_changed_meanwhile(
     toy: Serving, judge: Judge
 ) -> None:
-    toy.node.http_hook = Lowered()
+    toy.node.http_hook = GoesOn()
     # The second of these reads the training again, after it has changed the configuration.
     run = judge("TR-RULE-013", "NA-ROUTE-018")
     assert run.faults == {}

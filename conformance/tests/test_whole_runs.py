@@ -63,7 +63,6 @@ NEEDS_ANOTHER_TARGET = {
     "NA-ERR-006", "NA-ERR-007", "NA-ERR-028",  # 429
     "NA-PATCH-111",  # a restart
     "PL-FWD-009",  # a node without the last layer
-    "PL-FWD-010",  # a pass of several sequences
     "NT-RULE-040",  # blocks that name hashes of transactions
 }  # fmt: skip
 

@@ -257,8 +257,10 @@ class ToyNode:
         if fault := body_fault(asked.body):
             return error(400, "INVALID_REQUEST", fault)
         amount, account = asked.body["amount"], self._account(asked)
-        if amount > account.staked:
+        # What is shown is rounded, and may be asked for.
+        if amount > round(account.staked, 6):
             return error(400, "INVALID_REQUEST", "less is staked")
+        amount = min(amount, account.staked)
         account.staked, account.pending = account.staked - amount, account.pending + amount
         unstake = {"amount": amount, "cooldown_days": 7, "available_date": day(7)}
         return Response(json={"success": True, "unstake": unstake})
@@ -333,7 +335,10 @@ class ToyNode:
             return poor(COST, self._account(asked))
         self.requests += 1
         body = asked.body
-        words = LETTERS[: min(body.get("max_tokens", 100), len(LETTERS))]
+        # Another prompt has another text.
+        first = len(body["prompt"]) % len(LETTERS)
+        most = min(body.get("max_tokens", 100), len(LETTERS))
+        words = [*LETTERS[first:], *LETTERS[:first]][:most]
         text = " ".join(words)
         for stop in body.get("stop", []):
             text = text.split(stop)[0]
