@@ -71,10 +71,6 @@ def dht_crowd(context: Context) -> None:
         sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=draw.choice(PORTS))
         context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
     targets += [draw.randbytes(NODE_ID_BYTES) for _ in range(ELSEWHERE)]
-    own = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER)).message
-    if own is not None and len(own.responder.node_id) == NODE_ID_BYTES:
-        # Also where the node itself is.
-        targets.append(bytes(own.responder.node_id))
     listings = {
         (operation, target): found
         for target in targets
@@ -123,27 +119,29 @@ def _judge_closest(
     own = messages.make("DHTPingRequest", sender=SENDER)
     responder = context.grpc.call("DHTPing", own).message
     # Itself, and who asks, a node may list in one search and not in the other.
-    known -= {SENDER.node_id, bytes(responder.responder.node_id) if responder else b""}
-    for target in targets:
-        for operation in SEARCHES:
-            left_out, shown, listed = set(known), list[Reply](), 0
-            for _ in range(TRIES):
-                listing = _search(context, operation, target)
-                if listing is None:
-                    left_out = set()
-                    break
-                shown, listed = [listing.reply], len(listing.nodes)
-                lacking = listing.without(left_out, target, room.get(operation, 0))
-                left_out = _still_known(context, lacking, target, shown)
-                if not left_out:
-                    break
-            named = ", ".join(node.hex() for node in sorted(left_out)[:2])
-            why = f"{operation} for {target.hex()} lists {listed} nodes of up to"
-            why = (
-                f"{why} {room.get(operation, 0)}, farther ones than {named} or none in their place"
-            )
-            if shown:
-                context.judge(CLOSEST, not left_out, why, *shown)
+    home = bytes(responder.responder.node_id) if responder else b""
+    known -= {SENDER.node_id, home}
+    searches = list(product(targets, SEARCHES))
+    if len(home) == NODE_ID_BYTES:
+        # And where the node itself is. It may have stored something there.
+        searches.append((home, "DHTFindNode"))
+    for target, operation in searches:
+        left_out, shown, listed = set(known), list[Reply](), 0
+        for _ in range(TRIES):
+            listing = _search(context, operation, target)
+            if listing is None:
+                left_out = set()
+                break
+            shown, listed = [listing.reply], len(listing.nodes)
+            lacking = listing.without(left_out, target, room.get(operation, 0))
+            left_out = _still_known(context, lacking, target, shown)
+            if not left_out:
+                break
+        named = ", ".join(node.hex() for node in sorted(left_out)[:2])
+        why = f"{operation} for {target.hex()} lists {listed} nodes of up to"
+        why = f"{why} {room.get(operation, 0)}, farther ones than {named} or none in their place"
+        if shown:
+            context.judge(CLOSEST, not left_out, why, *shown)
 
 
 def _still_known(

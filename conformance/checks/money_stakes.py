@@ -194,6 +194,8 @@ def _stake_beside(context: Context, account: Credential) -> None:
         before = still(context, account)
         if before is None or before[0].pending < AMOUNT:
             continue
+        if before[0].available < 2 * AMOUNT:
+            raise Skipped("too little is available")
         answer, _, amount = staked(context, account)
         after = read_money(context, account)
         taken = before[0].available - after.available

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from conformance.judging.hooks import Grpc, Http, events, on
+from conformance.judging.hooks import Grpc, Http, events, on, reindexed
 from conformance.judging.mutants.followed_refused import BALANCE, HISTORY, STAKE
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response, error
@@ -74,7 +74,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-QUERY-021", behind),
     ("NA-WALLET-059", TakenFromPending()),
     ("NA-WALLET-046", StoppedFree()),
-    ("NA-SSE-018", events(lambda values: [values[0], *values])),
+    ("NA-SSE-018", events(lambda values: reindexed([values[0], *values], int))),
     ("NT-RULE-070", another_chain),
 ]
 

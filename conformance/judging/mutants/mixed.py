@@ -23,9 +23,9 @@ def turned(values: list[Any]) -> list[Any]:
 
 
 def unlike_alone(body: Any, response: Response) -> None:
-    """Leave the last word away of a text with a maximum and several stop sequences."""
+    """Leave the first word away of a text with a maximum and several stop sequences."""
     if "stop" in body and "max_tokens" in body and len(body["stop"]) > 1:
-        response.json["text"] = response.json["text"].rpartition(" ")[0]
+        response.json["text"] = response.json["text"].partition(" ")[2]
 
 
 class TinyLost:
