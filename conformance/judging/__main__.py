@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from conformance.editions import DRAFT
 from conformance.ended import Run
 from conformance.judging import acceptance, hostile, matrix
 from conformance.judging.client import table as clients
-from conformance.judging.derived.fault import Fault
+from conformance.judging.derived import pool
 from conformance.judging.derived.judge import (
     CAUGHT,
     DerivedJudge,
+    Ended,
     every_fault,
     impatient,
     spread,
@@ -34,7 +36,7 @@ from conformance.judging.rows import Judged, Rows
 from conformance.judging.states import accept_updates
 from conformance.judging.table import Mutant, Variant, mutants, variants
 from conformance.judging.toy.answers import no_grpc_hook, no_http_hook, same_request
-from conformance.judging.toy.serving import Serving, Toy, toy_target
+from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Runner
 from conformance.target import Target, make_target
 from conformance.verdict import Outcome
@@ -43,8 +45,6 @@ from conformance.verdict import Outcome
 MUSTS = [item.id for item in load().values() if item.level is Level.MUST and item.check]
 # How many derived faults are judged by whole runs too.
 SAMPLE = 20
-# Operations with messages whose contents the document does not show.
-UNSHOWN = frozenset({"rpc PipelineForward", "rpc GetWeights"})
 HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API, Profile.OPENAI})
 RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 
@@ -116,25 +116,18 @@ def each(group: str, rows: list[Any], judge: Callable[[Any], str], found: Rows, 
                   file=sys.stderr, flush=True)  # fmt: skip
 
 
-def derived_of_toy(within_s: float) -> list[NodeTable]:
+def derived_of_toy(within_s: float, at_once: int, rows: Rows) -> list[NodeTable]:
     """Judge the derived faults of the small node, and those of a client."""
-    with Toy() as served:
-        target = replace(toy_target(served), examples=1)
-        impatient = replace(target, burst_s=0.0, timeout_s=6.0, inference_timeout_s=6.0)
-        judge = DerivedJudge(served.node, impatient, served.node.reset)
-        found = [tabulate("the small node", judge, spread(every_fault()), within_s)]
-        # What a node that declares nothing shows of its pipeline and of its weights.
-        bare = DerivedJudge(
-            served.node, replace(impatient, pipeline={}, field_map={}), served.node.reset
-        )
-        faults = [fault for fault in spread(every_fault()) if fault.touches & UNSHOWN]
-        found.append(tabulate("the small node, which declares nothing", bare, faults, within_s))
+    found: list[NodeTable] = []
+    for small in pool.NODES:
+        ended = pool.judge_small(small, at_once, within_s, rows)
+        with ExitStack() as stack:
+            found.append(confirm(small.name, small.judge(stack), ended, len(small.faults)))
     return [*found, clients.tabulate(clients.every_fault(), within_s)]
 
 
-def tabulate(name: str, judge: DerivedJudge, faults: list[Fault], within_s: float) -> NodeTable:
-    """Judge as many derived faults as fit into the time, then a sample by whole runs."""
-    ended = judge.judge_all(faults, within_s=within_s)
+def confirm(name: str, judge: DerivedJudge, ended: list[Ended], many: int) -> NodeTable:
+    """Judge a sample of the faults that were caught, of so many, by whole runs too."""
     sample = [item for item in ended if item.how == CAUGHT][:: max(1, len(ended) // SAMPLE)]
     again = [judge.judge(item.fault, whole=True) for item in sample]
     unlike = tuple(
@@ -142,7 +135,7 @@ def tabulate(name: str, judge: DerivedJudge, faults: list[Fault], within_s: floa
         for item in again
         if item.how != CAUGHT
     )
-    return NodeTable(name, tuple(ended), len(faults) - len(ended), len(again), unlike)
+    return NodeTable(name, tuple(ended), many - len(ended), len(again), unlike)
 
 
 def through_layer(running: Rig, found: Rows, only: str, derived_s: float) -> list[NodeTable]:
@@ -167,7 +160,8 @@ def through_layer(running: Rig, found: Rows, only: str, derived_s: float) -> lis
         if derived_s:
             judge = DerivedJudge(layer, replace(impatient(behind), timeout_s=10.0))
             faults = spread(every_fault())
-            tables.append(tabulate("the reference node", judge, faults, derived_s))
+            ended = judge.judge_all(faults, within_s=derived_s)
+            tables.append(confirm("the reference node", judge, ended, len(faults)))
     layer.close()
     return tables
 
@@ -187,6 +181,8 @@ def main() -> int:
     parser.add_argument("--no-acceptance", action="store_true", help="run only the fault layer")
     parser.add_argument("--derived-s", type=float, default=900.0,
                         help="seconds for the derived faults of each node; 0 for none")  # fmt: skip
+    parser.add_argument("--at-once", type=int, default=4, metavar="N",
+                        help="processes for the derived faults of the small node")  # fmt: skip
     parser.add_argument("--rows", type=Path, metavar="FILE",
                         help="where each row is kept as soon as it is known")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
@@ -194,8 +190,10 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="folder of the nodes; default: a temporary one")
     options = parser.parse_args()
     found = Rows(options.rows)
+    derived = Rows(options.rows.with_suffix(".derived") if options.rows else None)
     if options.resume:
         found.read()
+        derived.read()
     with tempfile.TemporaryDirectory(prefix="judge-") as temporary:
         folder = options.folder or Path(temporary)
         if not options.no_acceptance:
@@ -203,7 +201,9 @@ def main() -> int:
             print("\n".join(acceptance.gaps(runs)), file=sys.stderr, flush=True)
         else:
             runs = []
-        tables = derived_of_toy(options.derived_s) if options.derived_s else []
+        tables = []
+        if options.derived_s:
+            tables = derived_of_toy(options.derived_s, options.at_once, derived)
         with rig(folder / "layer", options.port + 10, limited=False) as running:
             accept_updates(folder / "layer", running.urls[0])
             train(running)

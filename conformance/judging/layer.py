@@ -52,9 +52,14 @@ class Layer(ToyNode):
 
     # -- HTTP -------------------------------------------------------------------------------
 
+    def _is_for(self, headers: dict[str, str]) -> bool:
+        """Whether a request is of the account whose answers are remembered, or of any."""
+        shown = headers.get("Authorization", "")
+        return not self.remembers_for or shown == f"Bearer {self.remembers_for}"
+
     def _http(self, method: str, target: str, sent: bytes, headers: dict[str, str]) -> Response:
         known = self._remembered.get((method, target))
-        allowed = method == "GET" or headers.get("Authorization", "").endswith(self.remembers_for)
+        allowed = method == "GET" or self._is_for(headers)
         if known is not None and allowed:
             self._again += 1 if (method, target) in ONCE else 0
             return copy.deepcopy(known)
@@ -68,7 +73,7 @@ class Layer(ToyNode):
         finally:
             connection.close()
         complete(method, target, headers.get("Authorization"), response)
-        if target == BALANCE and headers.get("Authorization", "").endswith(self.remembers_for):
+        if target == BALANCE and self._is_for(headers):
             self._unstaked_again(response)
         if (method, target) in ONCE and response.status == 200:
             self._remembered[method, target] = copy.deepcopy(response)

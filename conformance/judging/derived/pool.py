@@ -1,0 +1,108 @@
+"""Judges derived faults of the small node in several processes, each with a node of its own.
+
+Most of the time of a run goes by with waiting, so there may be more processes than cores. What is
+known of a fault is kept in a file, if there is one, so that a judging that was broken off goes on.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing.util import Finalize
+
+from conformance.judging.derived.fault import Fault
+from conformance.judging.derived.judge import DerivedJudge, Ended, every_fault, spread
+from conformance.judging.rows import Judged, Rows
+from conformance.judging.toy.serving import Toy, toy_target
+
+# Operations with messages whose contents the document does not show.
+UNSHOWN = frozenset({"rpc PipelineForward", "rpc GetWeights"})
+# What a worker has until its process ends.
+_stack = ExitStack()
+_own: list[DerivedJudge] = []
+
+
+@dataclass(frozen=True)
+class Small:
+    """The small node, which declares what an operator can, or nothing of its tensors."""
+
+    name: str
+    declares: bool
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Its faults, in an order in which every beginning has a share of every kind."""
+        return _faults(self.declares)
+
+    def judge(self, stack: ExitStack) -> DerivedJudge:
+        """Start the node until the stack is closed."""
+        served = stack.enter_context(Toy())
+        target = replace(toy_target(served), examples=1, burst_s=0.0)
+        target = replace(target, timeout_s=6.0, inference_timeout_s=6.0)
+        if not self.declares:
+            target = replace(target, pipeline={}, field_map={})
+        return DerivedJudge(served.node, target, served.node.reset)
+
+
+# The second one is to show what a node that declares nothing shows of its pipeline and its weights.
+NODES = (
+    Small("the small node", declares=True),
+    Small("the small node, which declares nothing", declares=False),
+)
+
+
+@cache
+def _faults(everything: bool) -> tuple[Fault, ...]:
+    # Their order is the same in each process.
+    faults = spread(every_fault())
+    return tuple(fault for fault in faults if everything or fault.touches & UNSHOWN)
+
+
+def _begin(small: Small) -> None:
+    _own.append(small.judge(_stack))
+    # The threads of its node would keep the process.
+    Finalize(None, _stack.close, exitpriority=1)
+
+
+def _judge(small: Small, number: int) -> tuple[int, str, tuple[str, ...], float]:
+    ended = _own[0].judge(small.faults[number])
+    return number, ended.how, ended.by, ended.took_s
+
+
+def judge_small(small: Small, at_once: int, within_s: float, rows: Rows) -> list[Ended]:
+    """Judge the faults of the small node that are not among the rows, as far as the time goes."""
+    found, left = list[Ended](), list[int]()
+    for number, fault in enumerate(small.faults):
+        key = (small.name, fault.name, fault.kind)
+        if rows.has(key):
+            row = rows.known[key]
+            found.append(Ended(fault, row.level, (), row.took_s))
+        else:
+            left.append(number)
+    for number, how, by, took_s in _judged(small, left, at_once, within_s) if left else ():
+        fault = small.faults[number]
+        rows.add(Judged(small.name, fault.name, fault.kind, how, "", took_s))
+        found.append(Ended(fault, how, by, took_s))
+    return found
+
+
+def _judged(
+    small: Small, numbers: list[int], at_once: int, within_s: float
+) -> Iterator[tuple[int, str, tuple[str, ...], float]]:
+    """Yield what is judged, as soon as it is known."""
+    context, ends, rest = multiprocessing.get_context("spawn"), None, iter(numbers)
+    with ProcessPoolExecutor(at_once, context, _begin, (small,)) as pool:
+        going: set[Future[tuple[int, str, tuple[str, ...], float]]] = set()
+        while True:
+            late = ends is not None and time.monotonic() > ends
+            while not late and len(going) < at_once and (number := next(rest, None)) is not None:
+                going.add(pool.submit(_judge, small, number))
+            if not going:
+                return
+            done, going = wait(going, return_when=FIRST_COMPLETED)
+            # The time begins once a process has started its node.
+            ends = ends or time.monotonic() + within_s
+            yield from (each.result() for each in done)
