@@ -117,6 +117,13 @@ def judge(session: nox.Session) -> None:
 
 
 @nox.session
+def derived(session: nox.Session) -> None:
+    """Judge the suite by every single fault of a kind, worn by small nodes; write DERIVED.md."""
+    install(session, "test")
+    session.run("python", "-m", "conformance.judging.derived", *session.posargs)
+
+
+@nox.session
 def audit(session: nox.Session) -> None:
     """Look up advisories; fail when the source of advisories could not be reached."""
     install(session, "audit")

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,13 @@ from conformance.catalogue import Level, Profile, load
 from conformance.editions import DRAFT
 from conformance.ended import Run
 from conformance.judging import acceptance, hostile, matrix
-from conformance.judging.client import table as clients
-from conformance.judging.derived import pool
 from conformance.judging.derived.judge import (
-    CAUGHT,
     DerivedJudge,
-    Ended,
     every_fault,
     impatient,
     spread,
 )
-from conformance.judging.derived.table import NodeTable
+from conformance.judging.derived.table import NodeTable, confirm
 from conformance.judging.layer import Layer
 from conformance.judging.nodes import Rig, rest, rig, train
 from conformance.judging.rows import Judged, Rows
@@ -43,8 +38,6 @@ from conformance.verdict import Outcome
 
 # A failed variant is one that violates a MUST, so the variants run only these.
 MUSTS = [item.id for item in load().values() if item.level is Level.MUST and item.check]
-# How many derived faults are judged by whole runs too.
-SAMPLE = 20
 HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API, Profile.OPENAI})
 RPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
 
@@ -116,28 +109,6 @@ def each(group: str, rows: list[Any], judge: Callable[[Any], str], found: Rows, 
                   file=sys.stderr, flush=True)  # fmt: skip
 
 
-def derived_of_toy(within_s: float, at_once: int, rows: Rows) -> list[NodeTable]:
-    """Judge the derived faults of the small node, and those of a client."""
-    found: list[NodeTable] = []
-    for small in pool.NODES:
-        ended = pool.judge_small(small, at_once, within_s, rows)
-        with ExitStack() as stack:
-            found.append(confirm(small.name, small.judge(stack), ended, len(small.faults)))
-    return [*found, clients.tabulate(clients.every_fault(), within_s)]
-
-
-def confirm(name: str, judge: DerivedJudge, ended: list[Ended], many: int) -> NodeTable:
-    """Judge a sample of the faults that were caught, of so many, by whole runs too."""
-    sample = [item for item in ended if item.how == CAUGHT][:: max(1, len(ended) // SAMPLE)]
-    again = [judge.judge(item.fault, whole=True) for item in sample]
-    unlike = tuple(
-        f"a whole run against {item.fault.kind}: {item.fault.name} ended {item.how}"
-        for item in again
-        if item.how != CAUGHT
-    )
-    return NodeTable(name, tuple(ended), many - len(ended), len(again), unlike)
-
-
 def through_layer(running: Rig, found: Rows, only: str, derived_s: float) -> list[NodeTable]:
     """Judge mutants, variants and hostile behaviour, then derived faults, through the layer."""
     layer = Layer(running.settings["url"], running.settings["grpc"])
@@ -180,9 +151,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="parts of names or ids of rows, separated by |")
     parser.add_argument("--no-acceptance", action="store_true", help="run only the fault layer")
     parser.add_argument("--derived-s", type=float, default=900.0,
-                        help="seconds for the derived faults of each node; 0 for none")  # fmt: skip
-    parser.add_argument("--at-once", type=int, default=4, metavar="N",
-                        help="processes for the derived faults of the small node")  # fmt: skip
+                        help="seconds for the derived faults; 0 for none")  # fmt: skip
     parser.add_argument("--rows", type=Path, metavar="FILE",
                         help="where each row is kept as soon as it is known")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
@@ -190,10 +159,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="folder of the nodes; default: a temporary one")
     options = parser.parse_args()
     found = Rows(options.rows)
-    derived = Rows(options.rows.with_suffix(".derived") if options.rows else None)
     if options.resume:
         found.read()
-        derived.read()
     with tempfile.TemporaryDirectory(prefix="judge-") as temporary:
         folder = options.folder or Path(temporary)
         if not options.no_acceptance:
@@ -201,13 +168,10 @@ def main() -> int:
             print("\n".join(acceptance.gaps(runs)), file=sys.stderr, flush=True)
         else:
             runs = []
-        tables = []
-        if options.derived_s:
-            tables = derived_of_toy(options.derived_s, options.at_once, derived)
         with rig(folder / "layer", options.port + 10, limited=False) as running:
             accept_updates(folder / "layer", running.urls[0])
             train(running)
-            tables += through_layer(running, found, options.only, options.derived_s)
+            tables = through_layer(running, found, options.only, options.derived_s)
     text = matrix.render(found.found, runs, tables)
     print(text)
     if not options.only and not options.no_acceptance:

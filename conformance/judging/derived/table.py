@@ -1,4 +1,4 @@
-"""The table of derived faults by kind, for the terminal and for JUDGE.md."""
+"""The table of derived faults by kind, for DERIVED.md and JUDGE.md."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from conformance.judging.derived.allowed import reason
 from conformance.judging.derived.fault import Fault
-from conformance.judging.derived.judge import CAUGHT, NOT_SHOWN, Ended
+from conformance.judging.derived.judge import CAUGHT, NOT_SHOWN, DerivedJudge, Ended
 
 # What is reached for every kind, and for all kinds together.
 GOAL = 0.98
+# How many derived faults are judged by whole runs too.
+SAMPLE = 20
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,18 @@ class NodeTable:
         return dict(sorted(found.items()))
 
 
+def confirm(name: str, judge: DerivedJudge, ended: list[Ended], many: int) -> NodeTable:
+    """Judge a sample of the faults that were caught, of so many, by whole runs too."""
+    sample = [item for item in ended if item.how == CAUGHT][:: max(1, len(ended) // SAMPLE)]
+    again = [judge.judge(item.fault, whole=True) for item in sample]
+    unlike = tuple(
+        f"a whole run against {item.fault.kind}: {item.fault.name} ended {item.how}"
+        for item in again
+        if item.how != CAUGHT
+    )
+    return NodeTable(name, tuple(ended), many - len(ended), len(again), unlike)
+
+
 def _column(item: Ended) -> str:
     if item.how in (CAUGHT, NOT_SHOWN):
         return item.how
@@ -72,7 +86,7 @@ def render(tables: Iterable[NodeTable]) -> Iterator[str]:
         return
     yield "## Derived faults\n"
     yield "Every single fault of a kind, made from the catalogue, the messages and the routes, and"
-    yield "worn by two nodes, the small one also without any declaration; a client wears its own."
+    yield "worn by a node, the small one also without any declaration; a client wears its own."
     yield "*Caught* means that a MUST is violated, or what a client breaks. *Allowed* means that"
     yield "the document does not forbid it, for a reason below; *not shown*, that the node is in no"
     yield "state that shows it. The share is that of caught among caught and missed.\n"
