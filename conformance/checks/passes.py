@@ -9,6 +9,7 @@ Terms: a *shard* is the number in target_shard, which may be that of a layer or 
 model. So no number that the model's layers or parts could have is known to be absent.
 """
 
+import math
 import re
 import time
 import uuid
@@ -35,6 +36,8 @@ SIZES = range(8, 65537)
 # As many tries, and seconds, as a search may take.
 MAX_TRIES, MAX_S = 150, 20.0
 MAX_SHARDS = 10
+# A tensor has no more axes and values than these.
+MOST_AXES, MOST_VALUES = 8, 2**22
 # Further from any number of layers or parts than a model has of them.
 FAR = 1_000_000
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])", re.ASCII)
@@ -136,9 +139,12 @@ def _message(fields: Mapping[str, Any]) -> Any:
 def gradient_shape(answer: Any) -> list[int]:
     """Return the shape of a gradient for the answer to a pass, empty if it can have none.
 
-    It is that of what came back: of the logits, where there is nothing else.
+    It is that of what came back: of the logits, where there is nothing else. No gradient is made
+    for more values than the suite has memory for, whatever the answer says.
     """
-    return list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
+    shape = list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
+    fits = len(shape) <= MOST_AXES and all(0 < size <= MOST_VALUES for size in shape)
+    return shape if fits and math.prod(shape) <= MOST_VALUES else []
 
 
 def send_backward(context: Context, shape: list[int], shard: int, **ids: str) -> Reply:

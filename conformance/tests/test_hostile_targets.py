@@ -256,3 +256,16 @@ def test_a_port_that_speaks_no_grpc_is_inconclusive(name: str) -> None:
 def test_a_web_server_on_the_grpc_port_proves_nothing(toy: Serving, judge: Judge) -> None:
     run = judge("GR-OP-006", grpc=toy.url.removeprefix("http://"))
     assert standing_of(run, "GR-OP-006") is not Standing.PROVED
+
+
+@pytest.mark.parametrize("shape", [[99] * 44, [2**40], [1, 2, 2**30], [-1, 2, 8], []])
+def test_a_shape_that_nobody_has_memory_for_makes_no_gradient(
+    shape: list[int], toy: Serving, judge: Judge
+) -> None:
+    def claims(called: str, request: Any, answer: Any) -> Any:
+        made = called == "PipelineForward" and isinstance(answer, dict) and answer.get("success")
+        return {**answer, "hidden_shape": shape, "logits_shape": shape} if made else answer
+
+    toy.node.grpc_hook = claims
+    run = judge("PL-BWD-003", "PL-BWD-006", "GR-CODE-001", "PL-FWD-010")
+    assert run.faults == {}

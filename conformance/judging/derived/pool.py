@@ -5,6 +5,7 @@ known of a fault is kept in a file, if there is one, so that a judging that was 
 """
 
 import multiprocessing
+import resource
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -20,6 +21,8 @@ from conformance.judging.toy.serving import Toy, toy_target
 
 # Operations with messages whose contents the document does not show.
 UNSHOWN = frozenset({"rpc PipelineForward", "rpc GetWeights"})
+# As much as a process may take.
+MEMORY_BYTES = 6 * 2**30
 # What a worker has until its process ends.
 _stack = ExitStack()
 _own: list[DerivedJudge] = []
@@ -62,6 +65,8 @@ def _faults(everything: bool) -> tuple[Fault, ...]:
 
 
 def _begin(small: Small) -> None:
+    # A fault with which a run takes all memory breaks that run down, and is named.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     _own.append(small.judge(_stack))
     # The threads of its node would keep the process.
     Finalize(None, _stack.close, exitpriority=1)
