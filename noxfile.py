@@ -197,15 +197,18 @@ def clients(session: nox.Session) -> None:
 
 @nox.session
 def stranger(session: nox.Session) -> None:
-    """Judge nodes that were written from the interface alone. Needs Node.js, Go and Ruby."""
+    """Judge nodes that were written from the interface alone. Needs Node.js, Go, Ruby and C++."""
     install(session, "stranger")
     folder = Path("conformance/judging/stranger")
     quiet = ("--no-fund", "--no-audit", "--no-package-lock")
-    session.run("npm", "install", "--prefix", str(folder / "node"), *quiet, external=True)
+    for own in ("node", "eighth/node"):
+        session.run("npm", "install", "--prefix", str(folder / own), *quiet, external=True)
+    session.run("make", "-C", str(folder / "seventh" / "node"), "-j2", "node", external=True)
     with session.chdir(folder / "fourth" / "node"):
         go = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
         session.run("go", "build", "-o", "node", external=True, env=go)
-    for node in ("first", "second", "third", "fourth", "fifth", "sixth"):
+    names = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+    for node in names:
         session.run(
             "python", "-m", "conformance.judging.stranger", "--node", node, *session.posargs
         )

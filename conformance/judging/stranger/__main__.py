@@ -2,10 +2,11 @@
 
 ``python -m conformance.judging.stranger [--node NAME] [--out FILE [--resume]] [--sample N]
 [--seed N] [--at-once N] [--harmless] [--only ID ...] [ID...]`` needs Node.js, and ``npm install``
-in the folder ``node``, for the first node, ``go build`` for the fourth, and the extra ``stranger``
-for the others. It prints a table by kind and what was not seen. It ends with 1 if the
-sound node or a peculiarity is said to violate a MUST. After some checks have changed,
-``--harmless --only`` their requirements asks in a short time whether they give false alarms.
+in their folders ``node``, for the first and the eighth node, ``go build`` for the fourth, ``make``
+for the seventh, Ruby for the sixth, and the extra ``stranger`` for the others. It prints a table by
+kind and what was not seen. It ends with 1 if the sound node or a peculiarity is said to violate a
+MUST. After some checks have changed, ``--harmless --only`` their requirements asks in a short time
+whether they give false alarms.
 """
 
 import argparse

@@ -151,4 +151,18 @@ STRANGERS = {
         ("ruby", "node.rb", "--list"),
         27700,
     ),
+    "seventh": Stranger(
+        HERE / "seventh",
+        ("./node",),
+        ("./node", "--list"),
+        29700,
+        build=("make", "-j2", "node"),
+    ),
+    "eighth": Stranger(
+        HERE / "eighth",
+        ("node", "node.js"),
+        ("node", "node.js", "--list"),
+        30700,
+        build=("npm", "install", "--no-package-lock"),
+    ),
 }
