@@ -104,7 +104,7 @@ def money_refused(context: Context) -> None:
 @requirement(INCOMING)
 def money_received(context: Context) -> None:
     """POST /wallet/send to the second account, and read what is new in its history."""
-    _, own = _addresses(context)
+    first, own = _addresses(context)
     account = context.target.second
     require_budget(context, AMOUNT)
     known = {str(row.get("id")) for row in newest(context, account)[2]}
@@ -116,7 +116,9 @@ def money_received(context: Context) -> None:
     # Whether what is received is listed is not said.
     eventually(lambda: bool(_new(context, account, known)))
     rows, answer = _new(context, account, known), newest(context, account)[0]
-    wrong = [row for row in rows if row.get("to") == own and _below(row.get("amount"))]
+    # An entry of the receiver may name the sender alone.
+    received = [row for row in rows if row.get("to") == own or row.get("from") == first]
+    wrong = [row for row in received if row.get("to", own) == own and _below(row.get("amount"))]
     why = f"of {AMOUNT:g} that was received the history has {wrong}"
     context.judge(INCOMING, not wrong, why, sent, answer)
 

@@ -38,7 +38,8 @@ AMOUNTS = (AMOUNT, 0.1, 1.0)
 # A stake may have to be larger; the budget bounds it.
 STAKES = (*AMOUNTS, 10.0, 100.0, 1000.0)
 DAYS = 30
-MEMO = "conformance"
+# With a capital letter, which a node keeps.
+MEMO = "Conformance"
 # So far above the balance that no reward received meanwhile covers it.
 EXCESS = 1_000_000
 # A transfer may appear in the list a little after its answer.

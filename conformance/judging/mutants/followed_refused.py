@@ -94,7 +94,25 @@ def before_the_prompt(body: Any, response: Response) -> None:
         response.json.update(text=" ".join("abcdefghi"), tokens_generated=9)
 
 
+class ReceivedBelow:
+    """A node that lists what was received below zero, and by its sender alone."""
+
+    def __init__(self) -> None:
+        self.sender = ""
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember who sends, and change the entries of receivers."""
+        if asked.path == SEND and response.status == 200:
+            self.sender = response.json["from"]
+        if asked.path == HISTORY and response.status == 200:
+            for row in response.json["transactions"]:
+                if row["type"] == "receive":
+                    row.update({"amount": -row["amount"], "from": self.sender})
+                    row.pop("to", None)
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-WALLET-057", ReceivedBelow()),
     ("NT-RULE-019", ReadOnce()),
     ("NA-FORM-001", inference(before_the_prompt)),
     ("NA-WALLET-056", TakenAnyway(STAKE, "available", -1)),
