@@ -57,7 +57,7 @@ static void metrics(Call& c) {
                      {"inference", {{"requests_total", requests}, {"requests_per_minute", double(recent)}, {"avg_latency_ms", avg}, {"p99_latency_ms", p99}, {"tokens_generated", S.tokens_out}}},
                      {"training", {{"steps_total", 12850}, {"steps_per_hour", S.config["training"]["enabled"] ? 420 : 0}, {"gradients_submitted", submitted}, {"gradients_accepted", accepted}}},
                      {"network", {{"bytes_sent", sent}, {"bytes_received", i64(S.bytes_in)}, {"active_connections", i64(S.peers.size())}, {"rpc_calls", i64(S.rpc_calls)}}},
-                     {"rewards", {{"earned_today", units(today)}, {"earned_total", units(total)}}}});
+                     {"rewards", {{"earned_today", units(today)}, {"earned_total", units(total)}, {"pending", 0.0}}}});
 }
 
 static void health(Call& c) {
