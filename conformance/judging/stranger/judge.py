@@ -31,7 +31,7 @@ from conformance.verdict import Standing
 
 APART = 10
 # In whole units of the currency: enough for all that a run may spend at any of the nodes.
-BUDGET = 40.0
+BUDGET = 400.0
 STARTS_WITHIN_S = 60.0
 SOUND, FAULT, PECULIAR = "", "--fault", "--peculiar"
 
