@@ -1,5 +1,6 @@
 """The strangers' nodes: their lists can be read, and name what they switch."""
 
+import re
 import shutil
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from conformance.judging.stranger.judge import SOUND, Switch, judge
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH = STRANGERS.values()
+FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH = STRANGERS.values()
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
@@ -76,3 +77,19 @@ def test_a_node_is_not_judged_in_the_place_of_another() -> None:
         port = other.getsockname()[1]
         outcome = judge(FIFTH, port, Switch(SOUND))
     assert outcome.broke == (f"another program listens at port {port}",)
+
+
+@pytest.mark.parametrize(
+    ("node", "files", "many"),
+    [(SEVENTH, "faults_*.cpp", 332), (EIGHTH, "faults-*.js", 278)],
+    ids=["seventh", "eighth"],
+)
+def test_a_node_that_has_to_be_built_says_in_its_tables_what_it_can_be_switched_to(
+    node: Stranger, files: str, many: int
+) -> None:
+    texts = [file.read_text(encoding="utf-8") for file in sorted(node.node.glob(files))]
+    kinds = "|".join(sorted(KINDS))
+    lines = re.findall(rf'^\W*([\w.-]+)(?:", "| \| )({kinds})\b', "\n".join(texts), re.MULTILINE)
+    assert len(dict(lines)) == many
+    assert {kind for _, kind in lines} == KINDS
+    assert set(node.allowed()) < set(dict(lines))

@@ -42,7 +42,7 @@ class OpenMeanwhile:
         """Make texts slowly, and look at no token meanwhile."""
         if asked.path == INFERENCE and response.status == 200:
             self.making += 1
-            time.sleep(WORKS_S)
+            time.sleep(10 * WORKS_S)
             self.making -= 1
         if self.making and asked.path == CONFIG and response.status == 401:
             response.status, response.json = 200, {"node": {}}

@@ -305,7 +305,7 @@ TOGETHER = {
     "NA-AUTH-026": {"NA-SANE-040"},
     "NA-AUTH-032": {"NA-AUTH-022"},
     # Timestamps that are all the same are those of other figures, too.
-    "GEN-008": {"NA-SANE-027"},
+    "GEN-008": {"NA-SANE-027", "NA-SANE-046"},
     # A transfer is looked for in the list that is not there.
     "NA-HISTORY-001": {"NA-WALLET-047"},
     "NA-HISTORY-002": {"NA-WALLET-047"},
