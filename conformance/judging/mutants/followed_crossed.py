@@ -5,9 +5,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from conformance import messages
 from conformance.checks.dht import distance
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, inference
+from conformance.judging.mutants.followed_places import Learning
 from conformance.judging.mutants.followed_refused import BALANCE, SEND, UNSTAKE
 from conformance.judging.toy.answers import Asked, Response, Sent, error
 
@@ -129,21 +129,13 @@ class ByRequest:
         return answer
 
 
-class OneBucket:
+class OneBucket(Learning):
     """A table that lists only those whose IDs begin as the target does."""
-
-    def __init__(self) -> None:
-        self.known: dict[bytes, Any] = {}
 
     def __call__(self, called: str, request: Any, answer: Any) -> Any:
         """Learn of each sender, and list those of one bucket, the nearest first."""
-        if isinstance(answer, str) or request is None or not called.startswith("DHT"):
-            return answer
-        sender = request.sender
-        if len(sender.node_id) == len(answer["responder"].node_id) and 0 < sender.port < 2**16:
-            fields = {"node_id": sender.node_id, "ip": sender.ip, "port": sender.port}
-            self.known[sender.node_id] = messages.make("DHTNodeInfo", **fields)
-        if called != "DHTFindNode":
+        self.learn(called, request, answer)
+        if isinstance(answer, str) or request is None or called != "DHTFindNode":
             return answer
         target = request.target_id
         near = [node for node in self.known if node[:1] == target[:1]]

@@ -68,21 +68,30 @@ class TextOfItsModel(HashElsewhere):
         return no_frame if texts else "INVALID_ARGUMENT"
 
 
-class FarthestNodes:
-    """A node that lists those that are farthest from a target."""
+class Learning:
+    """A node that remembers who calls it."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, Any] = {}
 
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """Learn of a sender, and list what it has learned."""
+    def learn(self, called: str, request: Any, answer: Any) -> None:
+        """Remember the sender of a call of the DHT, if it can be reached."""
         if isinstance(answer, str) or request is None or not called.startswith("DHT"):
-            return answer
+            return
         sender = request.sender
         if len(sender.node_id) == len(answer["responder"].node_id) and 0 < sender.port < 2**16:
             fields = {"node_id": sender.node_id, "ip": sender.ip, "port": sender.port}
             self.known[sender.node_id] = messages.make("DHTNodeInfo", **fields)
-        if called != "DHTFindNode" or not answer.get("nodes"):
+
+
+class FarthestNodes(Learning):
+    """A node that lists those that are farthest from a target."""
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Learn of a sender, and list what it has learned."""
+        self.learn(called, request, answer)
+        unread = isinstance(answer, str) or request is None
+        if unread or called != "DHTFindNode" or not answer.get("nodes"):
             return answer
         self.known |= {node.node_id: node for node in answer["nodes"]}
         ordered = sorted(self.known, key=lambda node: -distance(node, request.target_id))
