@@ -87,6 +87,13 @@ def chains_model(node: Node) -> dict[str, Any]:
     return {key: value for key, value in said.items() if "height" not in key}
 
 
+def serves_what_it_learned(node: Node) -> bool:
+    """Whether the text is learned; after one round on a busy machine it may not be."""
+    state = state_of(node)
+    loss = state["served"]["held_out_loss"] if state["served"]["version"] else None
+    return loss is not None and loss < state["losses"][0] / 10
+
+
 def available(node: Node) -> float:
     answer = node.ask("GET", "/api/v1/wallet/balance")
     return float(answer.json["balances"]["available"]) if answer.status == 200 else 0.0
@@ -102,11 +109,11 @@ def test_what_nodes_learn_reaches_those_who_ask(started: list[Node], tmp_path: P
 
     switch(started, enabled=True)
     for node in started:
-        wait_until(lambda node=node: state_of(node)["served"]["version"], WITHIN_S)
+        wait_until(lambda node=node: serves_what_it_learned(node), WITHIN_S)
     switch(started, enabled=False)
     states = [wait_until(lambda n=n: newest_is_served(n), WITHIN_S) for n in started]
     for state in states:
-        assert state["served"]["held_out_loss"] < state["losses"][0] / 2
+        assert state["served"]["held_out_loss"] < state["losses"][0] / 10
         assert state["served"]["version"] == states[0]["served"]["version"]
     learned = [answer_of(node) for node in started]
     assert learned[0] == learned[1]
