@@ -266,7 +266,7 @@ MAPPED = frozenset(
     {
         "/api/network height", "/api/network hash", "/api/network money",
         "/api/blocks height", "/api/block height", "/api/block hash",
-        "/api/training round", "/api/account money", "/api/validators money",
+        "/api/training round", "/api/account money", "/api/account nonce", "/api/validators money",
         "/api/inference money",
     }
 )  # fmt: skip

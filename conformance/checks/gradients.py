@@ -9,6 +9,7 @@ import hashlib
 import time
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -21,12 +22,14 @@ from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
-from conformance.messages import LENGTH, WireField, encode_field
+from conformance.messages import LENGTH, WireField, encode_field, wire_fields
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
 BYTES, ROUND_AT = "GR-NUM-002", "GR-GOSSIP-GRADIENT-REQUEST-02"
+# The numbers of model_hash and round_id.
+HASH_AT, ROUND_NUMBER = 3, 2
 # What says that the server has failed, and the requirement that it does not for a bad request.
 FAILED, SERVERS = ("INTERNAL", "UNKNOWN"), "GR-CODE-015"
 # The other texts of a gradient.
@@ -169,14 +172,35 @@ def gossip_elsewhere(context: Context) -> None:
 
 
 def _judge_swapped(context: Context) -> None:
-    """Fail a node that takes gradients whose round and batch size are in each other's place."""
-    for fields in context.service.tried_gradients:
-        places = {"round_id": fields["batch_size"], "batch_size": fields["round_id"]}
-        reply, answer = send(context, fresh({**fields, **places}))
-        if answer is not None and answer.accepted:
-            why = "a gradient is accepted with round_id and batch_size in each other's place only"
-            context.fails(ROUND_AT, why, reply)
-            return
+    """Fail a node that takes gradients with two fields at each other's numbers only."""
+    for moved, other in product((HASH_AT, ROUND_NUMBER), range(1, 10)):
+        for fields in context.service.tried_gradients if moved != other else ():
+            request = messages.make("GossipGradientRequest", **fresh(fields))
+            places = {moved: other, other: moved}
+            content = b"".join(
+                encode_field(replace(field, number=places.get(field.number, field.number)))
+                for field in wire_fields(request.SerializeToString())
+            )
+            reply = context.grpc.call("GossipGradient", content, timeout_s=60)
+            answer: Any = reply.message
+            if answer is not None and answer.accepted and not _as_read(context, fields, content):
+                why = f"a gradient is accepted with fields {moved} and {other} at each other's"
+                ident = NUMBER if moved == HASH_AT else ROUND_AT
+                context.fails(ident, f"{why} number, and not otherwise", reply)
+                return
+
+
+def _as_read(context: Context, fields: dict[str, Any], content: bytes) -> bool:
+    """Tell whether a gradient is accepted that has, in its place, what is read of another one.
+
+    The node may want another round than the suite has tried, or look at no hash.
+    """
+    read = messages.parse("GossipGradientRequest", content)
+    own = {name: getattr(read, name) for name in ("round_id", "model_hash")}
+    return any(
+        answer is not None and answer.accepted
+        for _, answer in (send(context, fresh({**fields, name: own[name]})) for name in own)
+    )
 
 
 def _accepted(context: Context, place: str | int) -> Reply | None:

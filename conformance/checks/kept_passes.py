@@ -62,7 +62,7 @@ def send_kept(context: Context, way: Fields, **named: str) -> Kept | None:
     ids = {"session_id": fresh_id(), "request_id": fresh_id(), **named}
     reply = send_forward(context, metadata_of(context), **ids, **way)
     answer = reply.message
-    shape = gradient_shape(answer) if answer is not None and answer.success else []
+    shape = gradient_shape(context, answer) if answer is not None and answer.success else []
     if not shape:
         return None
     shard = pipeline_of(context)["shard"]
@@ -90,14 +90,23 @@ def is_taken(reply: Reply) -> bool:
 
 def kept_way(context: Context) -> Fields:
     """Return with what a pass is kept; raise `Skipped` if no gradients are accepted."""
-    ended = "no pass is made"
-    for way in ways(context):
-        kept = send_kept(context, way)
-        if kept is not None:
-            reply = send_back(context, kept.fields)
-            if is_taken(reply):
-                return way
-            ended = f"PipelineBackward ends with {reply.code}"
+    ended, known = "no pass is made", context.service
+    of_states = [False, True] if known.gradients_of_states is None else [known.gradients_of_states]
+    for known.gradients_of_states in of_states:
+        hidden = False
+        for way in ways(context):
+            kept = send_kept(context, way)
+            if kept is not None:
+                reply = send_back(context, kept.fields)
+                if is_taken(reply):
+                    return way
+                ended = f"PipelineBackward ends with {reply.code}"
+                passed: Any = kept.reply.message
+                hidden = hidden or bool(passed.hidden_states)
+        if hidden:
+            # Their shape is that of what came back.
+            break
+    known.gradients_of_states = None
     raise Skipped(f"no gradients are accepted: {ended}")
 
 

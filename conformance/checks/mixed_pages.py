@@ -14,6 +14,7 @@ from conformance.checks.history import rows_of
 from conformance.checks.money import TRIES
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -138,6 +139,7 @@ def mixed_proofs(context: Context) -> None:
     most = context.service.memory.proofs.get(context.target.valid, 0)
     answer = context.api("GET", PROOFS.path, credential=context.target.valid, query={"limit": MOST})
     every = (answer.json_object() or {}).get("proofs") if answer.ok else None
+    usual = _proofs(context, None)
     # Of pages without any proof what the answers hold is judged.
     for account, query in ((context.target.valid, {"limit": 0}), (context.target.second, {})):
         context.api("GET", PROOFS.path, credential=account, query={**query} or None)
@@ -156,12 +158,35 @@ def mixed_proofs(context: Context) -> None:
         most = max(most, len(listed))
         if len(listed) < min(limit, most):
             short.append((limit, len(listed), answer))
+    if context.edition >= DRAFT:
+        _judge_unlimited(context, *usual)
     if len(short) >= TRIES:
         limit, length, answer = short[-1]
         why = f"limit={limit} has {length} proofs, where a page of {most} has been read before"
         context.fails("NA-QUERY-019", why, *(answer for _, _, answer in short[-TRIES:]))
     elif not short and most:
         context.holds("NA-QUERY-019", answer)
+
+
+def _proofs(context: Context, limit: int | None) -> tuple[Answer, int]:
+    """GET a page of proofs; return its length, -1 if there is none."""
+    query: Query | None = None if limit is None else {"limit": limit}
+    answer = context.api("GET", PROOFS.path, credential=context.target.valid, query=query)
+    listed = (answer.json_object() or {}).get("proofs") if answer.ok else None
+    return answer, len(listed) if isinstance(listed, list) else -1
+
+
+def _judge_unlimited(context: Context, before: Answer, length: int) -> None:
+    """Rule on a page without a limit behind one with a limit, which is not that of both."""
+    lengths = list[int]()
+    for _ in range(TRIES):
+        limited, _ = _proofs(context, 1)
+        after, there = _proofs(context, None)
+        lengths.append(there)
+    why = f"a page without a limit has {length} proofs, and then, after limit=1, {lengths}"
+    if length > 1:
+        held = set(lengths) != {1}
+        context.judge("NA-QUERY-019", held, why, before, limited, after)
 
 
 def _judge_none(context: Context) -> None:

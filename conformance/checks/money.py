@@ -31,10 +31,8 @@ BACK_AFTER_S = 1.2
 EXACT = 1e-6
 # More than this is no rounding, however much there is.
 ROUNDING = AMOUNT / 20
-# The days of a cooldown are not over after this time.
-SOON_S = 2.0
-# The first edition that looks for a part of an unstake before its date, at the receiver of a
-# transfer to another account, and at small amounts in large accounts.
+# The first edition that looks at the receiver of a transfer to another account, and at small
+# amounts in large accounts.
 PARTS_SINCE = 4
 
 
@@ -125,10 +123,15 @@ class Comparison:
                 self._context.fails(ident, why, *shown)
 
 
-def _post(context: Context, path: str, body: Json, credential: Credential) -> Answer:
+def post(context: Context, path: str, body: Json, credential: Credential) -> Answer:
+    """POST a body for an account, whatever is left of the budget."""
+    return context.api("POST", path, credential=credential, json_body=body)
+
+
+def _pay(context: Context, path: str, body: Json, credential: Credential) -> Answer:
     if context.budget.exhausted:
         raise context.budget.used_up()
-    return context.api("POST", path, credential=credential, json_body=body)
+    return post(context, path, body, credential)
 
 
 @requirement(
@@ -175,10 +178,10 @@ def _send_once(
         raise Skipped("there are no two accounts, or too little is available")
     if context.budget.left < AMOUNT:
         raise context.budget.used_up()
-    sent = _post(context, "/wallet/send", {"to": address, "amount": AMOUNT, "memo": MEMO}, first)
+    sent = _pay(context, "/wallet/send", {"to": address, "amount": AMOUNT, "memo": MEMO}, first)
     if sent.status in (400, 403, 422):
         body = {"to": address, "amount": AMOUNTS[-1], "memo": MEMO}
-        large = _post(context, "/wallet/send", body, first)
+        large = _pay(context, "/wallet/send", body, first)
         if large.status in (400, 403, 422) and payer.available > 2 * AMOUNTS[-1]:
             why = f"status {large.status} to a transfer as documented"
             context.wrong("NA-ROUTE-006", why, sent, large)
@@ -262,7 +265,7 @@ def staked(
     amounts = (least, *(amount for amount in STAKES if amount > least))
     for amount in (amount for amount in amounts if amount <= context.budget.left):
         body = {"amount": amount, "duration_days": days}
-        answer = _post(context, "/wallet/stake", body, credential)
+        answer = _pay(context, "/wallet/stake", body, credential)
         result = answer.json_object() or {}
         if answer.ok and result.get("success") is True:
             context.budget.charge(amount)
@@ -333,57 +336,3 @@ def _follow_stake(
         compared.note("NA-WALLET-017", fits,
                       f"amounts {brief(parts)} after a stake of {amount:g} for {DAYS} days, with"
                       f" {after.staked:g} staked", *shown)  # fmt: skip
-
-
-@requirement("NA-WALLET-018", "NA-WALLET-019")
-def money_unstaked(context: Context) -> None:
-    """POST /wallet/unstake, and look whether the money waits for its date."""
-    account = context.target.valid
-    compared = Comparison(context)
-    for _ in range(TRIES + 2):
-        before = still(context, account)
-        if before is None:
-            continue
-        if before[0].staked < AMOUNT:
-            raise Skipped("nothing is staked")
-        answer, amount = _unstaked(context, account, before[0].staked)
-        if amount == 0:
-            after = read_money(context, account)
-            kept = near(context, after.staked, before[0].staked)
-            why = f"success is false, but {before[0].staked - after.staked:g} less is staked"
-            compared.note("NA-WALLET-018", kept, why, before[0].answer, answer, after.answer)
-            continue
-        after = read_money(context, account)
-        shown = (before[0].answer, answer, after.answer)
-        compared.note("NA-WALLET-018", near(context, after.staked, before[0].staked - amount),
-                      f"{before[0].staked:g} staked, then {amount:g} less, now {after.staked:g}",
-                      *shown)  # fmt: skip
-        days = lookup(answer.json_object() or {}, "unstake.cooldown_days")
-        if days and is_number(days[0]) and days[0] > 0:
-            time.sleep(SOON_S)
-            later = read_money(context, account)
-            early = max(after.available, later.available) - before[0].available
-            if context.edition >= PARTS_SINCE and EXACT < early < amount - EXACT:
-                # A part of it, or income that has nothing to do with it, of which more comes then.
-                time.sleep(SOON_S)
-                if read_money(context, account).available > later.available:
-                    continue
-                early = amount
-            why = f"of {amount:g} something became available within {SOON_S:g} s"
-            compared.note("NA-WALLET-019", early < amount - EXACT, why, *shown, later.answer)
-        if compared.clean:
-            break
-    compared.conclude()
-
-
-def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answer, float]:
-    for amount in [amount for amount in AMOUNTS if amount <= held]:
-        answer = _post(context, "/wallet/unstake", {"amount": amount}, account)
-        result = answer.json_object() or {}
-        if answer.ok and result.get("success") is True:
-            return answer, amount
-        if answer.ok and result.get("success") is False and "unstake" in result:
-            return answer, 0.0
-        if answer.status not in (400, 409, 422):
-            break
-    raise Skipped("no small amount is unstaked; the document does not say which are")

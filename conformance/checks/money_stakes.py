@@ -15,12 +15,12 @@ from conformance.checks.money import (
     Comparison,
     Money,
     near,
+    post,
     read_money,
     staked,
     still,
 )
 from conformance.checks.node_reads import day
-from conformance.checks.payments import require_budget
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
@@ -40,16 +40,8 @@ A_LITTLE = 10.0
 # The smallest stake of which a half is more than a rounding.
 COUNTS = 0.009
 LARGER = 0.3
-# So many unstakes one after another, of a stake that is more than they are.
-UNSTAKES, STAKES_LEFT = 3, 7
-# So much of an unstake is no rounding of it.
-WHOLE = 0.5
 # The first edition that asks for what is staked already, and looks at the receiver.
 LOCKED_SINCE = 4
-
-
-def _post(context: Context, path: str, body: Json, account: Credential) -> Answer:
-    return context.api("POST", path, credential=account, json_body=body)
 
 
 def _term(document: Json, of: str, key: str) -> Json:
@@ -140,7 +132,7 @@ def _judge_part(
     before = still(context, account)
     if before is None or before[0].staked < 2 * AMOUNT:
         return None
-    answer = _post(context, "/wallet/unstake", {"amount": AMOUNT}, account)
+    answer = post(context, "/wallet/unstake", {"amount": AMOUNT}, account)
     result = answer.json_object() or {}
     if not answer.ok or result.get("success") is not True:
         return None
@@ -160,80 +152,6 @@ def _judge_part(
             why = f"the rest of a stake begins on {rest}, after an unstake on {today}"
             context.judge("NA-WALLET-030", rest <= today, why, answer, after.answer)
     return after
-
-
-@requirement("NA-WALLET-055", "NA-WALLET-059")
-def unstakes_pending(context: Context) -> None:
-    """POST /wallet/unstake several times, and look whether each is pending beside the others."""
-    account = context.target.second
-    staked(context, account, least=STAKES_LEFT * AMOUNT)
-    rises, alone, shown = list[float](), list[bool](), list[Answer]()
-    for many in range(1, UNSTAKES + 1):
-        amount, before = many * AMOUNT, still(context, account)
-        answer = _post(context, "/wallet/unstake", {"amount": amount}, account)
-        if before is None or not answer.ok:
-            raise Skipped(f"the balance moves, or an unstake ends with status {answer.status}")
-        after = read_money(context, account)
-        # What is available at once is pending no more.
-        more = after.pending + after.available - before[0].pending - before[0].available
-        rises.append(round(more / amount, 3))
-        alone.append(abs(after.pending - amount) <= EXACT)
-        shown += [before[0].answer, answer, after.answer]
-    if rises[0] < WHOLE and not all(alone):
-        raise Skipped("what is unstaked is not shown as pending")
-    why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"
-    held = max(rises[1:]) >= WHOLE and not all(alone)
-    context.judge("NA-WALLET-055", held, why, *shown)
-    _stake_beside(context, account)
-
-
-def _stake_beside(context: Context, account: Credential) -> None:
-    """Stake while something is pending, and compare what is available before and after it."""
-    compared = Comparison(context)
-    for _ in range(TRIES):
-        before = still(context, account)
-        if before is None or before[0].pending < AMOUNT:
-            continue
-        if before[0].available < 2 * AMOUNT:
-            raise Skipped("too little is available")
-        answer, _, amount = staked(context, account)
-        after = read_money(context, account)
-        taken = before[0].available - after.available
-        why = f"of {amount:g} that are staked {taken:g} are taken from what is available"
-        why = f"{why}, and {before[0].pending - after.pending:g} from what is pending"
-        shown = before[0].answer, answer, after.answer
-        compared.note("NA-WALLET-059", taken >= amount * WHOLE, why, *shown)
-        if compared.clean:
-            break
-    compared.conclude()
-
-
-@requirement("NA-WALLET-058")
-def unstaked_whole(context: Context) -> None:
-    """POST /wallet/unstake all that the second account has staked, or all but a little."""
-    account = context.target.second
-    if context.target.second_token is None:
-        raise Skipped("the target declares no second_token")
-    staked(context, account)
-    before = still(context, account)
-    if before is None:
-        raise Skipped("the balance moves")
-    whole = before[0].staked
-    require_budget(context, whole)
-    answer = _post(context, "/wallet/unstake", {"amount": whole}, account)
-    if answer.ok:
-        context.budget.charge(whole)
-        context.holds("NA-WALLET-058", before[0].answer, answer)
-        return
-    # Less than any stake, so that none is left that is locked for longer.
-    part = round(whole - AMOUNT / 2, 6)
-    control = _post(context, "/wallet/unstake", {"amount": part}, account)
-    if not control.ok:
-        raise Skipped(f"an unstake of {part:g} is refused as well, status {control.status}")
-    context.budget.charge(part)
-    why = f"an unstake of all the {whole:g} that are staked ends with {answer.status}"
-    why = f"{why}, one of {part:g} is made"
-    context.judge("NA-WALLET-058", False, why, before[0].answer, answer, control)
 
 
 @requirement("NA-WALLET-031")
@@ -301,7 +219,7 @@ def _judge_to_itself(context: Context, account: Credential) -> None:
     before = read_money(context, account)
     amount = float(math.floor(before.available) + EXCESS)
     body: Json = {"to": before.document.get("address"), "amount": amount, "memo": MEMO}
-    answer = _post(context, "/wallet/send", body, account)
+    answer = post(context, "/wallet/send", body, account)
     if answer.ok:
         why = f"{amount:g} of {before.available:g} to the account itself: status {answer.status}"
         context.fails("NA-ERR-021", why, before.answer, answer)
@@ -325,7 +243,7 @@ class _TooMuch:
         if self.locked:
             amount = round(before.available + before.staked / 2, 4)
         known = self._sends(context, account)
-        answer = _post(context, self.path, {"amount": amount, **self.fields}, account)
+        answer = post(context, self.path, {"amount": amount, **self.fields}, account)
         after = read_money(context, account)
         shown = (before.answer, answer, after.answer)
         why = f"{amount:g} of {before.available:g} on {self.path}: status {answer.status}"

@@ -6,7 +6,13 @@ A target declares one public key and one request ID. The account is also tried w
 import re
 from collections.abc import Iterator
 
-from conformance.checks.native import judge_contents, judge_strict, members_of, native_get
+from conformance.checks.native import (
+    judge_contents,
+    judge_mapped,
+    judge_strict,
+    members_of,
+    native_get,
+)
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import judge_route
 from conformance.context import Context
@@ -22,7 +28,7 @@ AGAIN_SINCE, TIMES = 4, 3
 _KEY = re.compile(r"0[23][0-9a-fA-F]{64}\Z", re.ASCII)
 
 
-@requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027", "NT-RULE-017")
+@requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027", "NT-RULE-017", "NT-RULE-026")
 def native_account(context: Context) -> None:
     """GET the account of the declared public key, and that of another key."""
     if context.target.public_key is None:
@@ -33,6 +39,8 @@ def native_account(context: Context) -> None:
     if not judge_route(context, "NT-ROUTE-008", answer, auth=False):
         return
     judge_contents(context, "/api/account", answer)
+    if context.edition >= AGAIN_SINCE and "/api/account nonce" in context.target.field_map:
+        judge_mapped(context, "/api/account nonce", answer.json_object(), answer)
     values = [
         value
         for path in context.target.field_map.get("/api/account money", ())

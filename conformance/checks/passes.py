@@ -136,13 +136,16 @@ def _message(fields: Mapping[str, Any]) -> Any:
     return messages.make("PipelineForwardRequest", **request)
 
 
-def gradient_shape(answer: Any) -> list[int]:
+def gradient_shape(context: Context, answer: Any) -> list[int]:
     """Return the shape of a gradient for the answer to a pass, empty if it can have none.
 
-    It is that of what came back: of the logits, where there is nothing else. No gradient is made
-    for more values than the suite has memory for, whatever the answer says.
+    It is that of what came back: of the logits, where there is nothing else, unless this node was
+    found to take gradients of the hidden states there. No gradient is made for more values than the
+    suite has memory for, whatever the answer says.
     """
     shape = list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
+    if shape and context.service.gradients_of_states and not answer.hidden_states:
+        shape[-1] = hidden_shape(context)[-1]
     fits = len(shape) <= MOST_AXES and all(0 < size <= MOST_VALUES for size in shape)
     return shape if fits and math.prod(shape) <= MOST_VALUES else []
 

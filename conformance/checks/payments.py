@@ -182,6 +182,32 @@ def money_in_whole_units(context: Context) -> None:
     compared.conclude()
 
 
+# Between two amounts that are whole, so that it is neither too little nor too much.
+BETWEEN = 1.5
+
+
+@requirement("NA-WALLET-060")
+def money_in_parts(context: Context) -> None:
+    """POST /wallet/send an amount between two whole ones to the account itself, and these two."""
+    first = context.target.valid
+    before = read_money(context, first)
+    address = before.document.get("address")
+    if not isinstance(address, str) or before.available < 3 * UNIT:
+        raise Skipped("there is no address, or too little is available")
+    require_budget(context, 2 * UNIT)
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        part = _send_unit(context, address, BETWEEN)
+        sent = [part, *(_send_unit(context, address, whole) for whole in (UNIT, 2 * UNIT))]
+        if not all(answer.ok for answer in sent[1:]):
+            raise Skipped(f"one of two whole amounts has status {[one.status for one in sent[1:]]}")
+        why = f"{BETWEEN} is refused with status {part.status}, {UNIT} and {2 * UNIT} are sent"
+        compared.note("NA-WALLET-060", part.status not in REFUSED, why, *sent)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
 def _send_unit(context: Context, address: str, amount: float) -> Answer:
     body: dict[str, Json] = {"to": address, "amount": amount, "memo": MEMO}
     answer = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)

@@ -289,7 +289,7 @@ def pipeline_back(context: Context) -> None:
     ids = {"session_id": fresh_id(), "request_id": fresh_id()}
     reply = send_forward(context, metadata_of(context), **ids, **way)
     answer = _answer(context, reply)
-    shape = [] if answer is None else gradient_shape(answer)
+    shape = [] if answer is None else gradient_shape(context, answer)
     if answer is not None and answer.success and not shape:
         context.wrong("PL-FWD-004", "a forward pass for a backward one has no hidden_states", reply)
     if answer is None or not answer.success or not shape:

@@ -89,11 +89,12 @@ def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Repl
 def _sent(context: Context, named: dict[str, str], passed: Any) -> tuple[Reply, str]:
     """Send the gradients of a pass; return the answer, and why they are refused if they are."""
     declared = context.target.pipeline
+    shape = passes.gradient_shape(context, passed)
     message = messages.make(
         "PipelineBackwardRequest",
         **named,
-        grad_output=passed.hidden_states or passed.logits,
-        grad_shape=passes.gradient_shape(passed),
+        grad_output=passed.hidden_states or encode(passes.form_of(context), shape),
+        grad_shape=shape,
         target_shard=declared["shard"],
     )
     timeout_s = context.target.inference_timeout_s

@@ -6,9 +6,16 @@ a state if a text in it is the name of that state.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from conformance.checks.native import document_at, mapped, members_of, native_get
+from conformance.checks.native import (
+    document_at,
+    mapped,
+    members_of,
+    native_get,
+    native_pair_later,
+)
 from conformance.checks.native_documents import numbers_of
 from conformance.checks.native_named import texts_in
 from conformance.context import Context
@@ -19,11 +26,12 @@ from conformance.registry import requirement
 from conformance.signer import Kind, NotSigned, Signed, ask
 from conformance.strictjson import Json, brief, is_int
 
-HEALTHY, NEWEST = "NT-RULE-001", "NT-PAGE-007"
+HEALTHY, NEWEST, PAIR = "NT-RULE-001", "NT-PAGE-007", "NT-RULE-037"
 POLLED, COMPLETED = "ST-001", "ST-002"
 TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
 WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
+NONCES = "/api/account nonce"
 PENDING, DONE, OVER = "pending", "completed", "expired"
 ATOMS = 1_000_000
 # Until the next block, and between two looks.
@@ -91,7 +99,10 @@ def poll(
 def account_of(context: Context, key: str) -> Account:
     """GET an account: its nonces and its amounts, as they are called."""
     answer, document = document_at(context, "/api/account", {"public_key": key})
-    nonces = [value for name, value in members_of(document) if "nonce" in name.lower()]
+    if NONCES in context.target.field_map:
+        nonces = mapped(context, NONCES, document)
+    else:
+        nonces = [value for name, value in members_of(document) if "nonce" in name.lower()]
     if "/api/account money" in context.target.field_map:
         return Account(answer, nonces, mapped(context, "/api/account money", document))
     # Amounts are decimal strings that hold integers.
@@ -160,7 +171,9 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
     return Wrong("", (answer, looked))
 
 
-@requirement(POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST)
+@requirement(
+    POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR
+)  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
     made = sign(context, Kind.REQUEST)
@@ -195,6 +208,10 @@ def signed_request(context: Context) -> None:
         _judge_newest(context, answer)
     if done and made.public_key:
         _judge_again(context, made)
+    if done and context.edition >= DRAFT:
+        # The chain has grown.
+        with suppress(Skipped):
+            native_pair_later(context)
     # It expires while other checks run.
     begin_unanswered(context)
 

@@ -3,13 +3,18 @@
 It is broadcast as soon as another check has need of the signer, and judged last: blocks take time.
 """
 
+from operator import lt
+
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
 from conformance.checks.signed import at_rest, begin_unanswered, poll, state_of
 from conformance.context import Context
+from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.registry import requirement
-from conformance.strictjson import brief
+from conformance.strictjson import Json, brief
 
+# No amount of atoms has more digits.
+DIGITS = 40
 REFUNDED, OVER = "ST-004", "expired"
 
 
@@ -29,6 +34,21 @@ def without_answer(context: Context) -> None:
     after = at_rest(context, made.public_key)
     # A fee may be kept, and what was looked at meanwhile may have been over already.
     held = after.money != begun.meanwhile.money or after.money == begun.before.money
+    paid = begun.before.money != begun.meanwhile.money
+    if context.edition >= DRAFT and paid and after.money != begun.before.money:
+        held = held and _rises(begun.meanwhile.money, after.money)
     amounts = f"{brief(begun.before.money)}, then {brief(begun.meanwhile.money)}"
-    why = f"{amounts}; after its expiry the same"
+    why = f"{amounts}; after its expiry {brief(after.money)}: nothing came back"
     context.judge(REFUNDED, held, why, begun.sent, looked, begun.meanwhile.answer, after.answer)
+
+
+def _rises(earlier: list[Json], later: list[Json]) -> bool:
+    """Whether one of the amounts of an account is higher, or cannot be compared."""
+    before, after = _atoms(earlier), _atoms(later)
+    comparable = len(before) == len(after) == len(earlier) == len(later)
+    return not comparable or any(map(lt, before, after))
+
+
+def _atoms(money: list[Json]) -> list[int]:
+    texts = [value for value in money if isinstance(value, str)]
+    return [int(text) for text in texts if text.isdecimal() and len(text) <= DIGITS]

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from conformance import messages
 from conformance.catalogue import Effect, Profile
 from conformance.checks.passes import gradient_shape
+from conformance.context import Service
 from conformance.ended import Run
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.serving import Serving
@@ -263,6 +265,7 @@ def test_a_web_server_on_the_grpc_port_proves_nothing(toy: Serving, judge: Judge
 @pytest.mark.parametrize("shape", [[99] * 44, [2**40], [1, 2, 2**30], [-1, 2, 8], [0], []])
 def test_a_shape_that_nobody_has_memory_for_makes_no_gradient(shape: list[int]) -> None:
     logits = messages.make("PipelineForwardResponse", logits=b"few", logits_shape=shape)
-    assert gradient_shape(logits) == []
+    context: Any = SimpleNamespace(service=Service())
+    assert gradient_shape(context, logits) == []
     states = messages.make("PipelineForwardResponse", hidden_states=b"few", hidden_shape=shape)
-    assert gradient_shape(states) == []
+    assert gradient_shape(context, states) == []

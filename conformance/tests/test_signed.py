@@ -48,6 +48,11 @@ def test_a_fault_of_a_chain_is_noticed_by_the_requirement_that_it_violates(fault
     assert found <= {FAULTS[fault], *TOGETHER.get(fault, ())}
 
 
+def test_a_hash_that_stays_while_the_chain_grows_is_noticed() -> None:
+    run = judged("frozen", names={"signed-request"})
+    assert "NT-RULE-037" in standings(run, Standing.VIOLATED)
+
+
 def test_a_sound_chain_is_proved_in_everything() -> None:
     run = judged("")
     assert (run.faults, standings(run, Standing.VIOLATED)) == ({}, set())

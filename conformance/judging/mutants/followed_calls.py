@@ -133,7 +133,7 @@ def backward_failed(called: str, request: Any, answer: Any) -> Any:
 
 
 class OneMessage:
-    """A stream that takes a single message: here, each second call is refused."""
+    """A stream that takes a single message: here, the first call, of two, is refused."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -141,7 +141,7 @@ class OneMessage:
     def __call__(self, called: str, request: Any, answer: Any) -> Any:
         """Count the calls."""
         self.calls += called == "StreamInference"
-        refused = called == "StreamInference" and self.calls % 2 == 0
+        refused = called == "StreamInference" and self.calls % 2 == 1
         return "UNIMPLEMENTED" if refused else answer
 
 

@@ -3,13 +3,17 @@
 import re
 from typing import Any
 
-from conformance.judging.hooks import Grpc, Http, events, on, reindexed
-from conformance.judging.mutants.followed_refused import BALANCE, HISTORY, STAKE
+from conformance.judging.hooks import CONFIG, Grpc, Http, events, on, reindexed
+from conformance.judging.mutants.followed_calls import RangeElsewhere
+from conformance.judging.mutants.followed_refused import BALANCE, HISTORY, SEND, STAKE
+from conformance.judging.mutants.followed_situations import HashElsewhere
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response, error
-from conformance.judging.toy.node import COST
+from conformance.judging.toy.node import COST, TOKEN
+from conformance.messages import LENGTH, WireField, encode_field
 
 LATENCY = -5.0
+TIMESTAMP_AT = 4
 
 
 class TakenFromPending:
@@ -69,11 +73,41 @@ def another_chain(asked: Asked, response: Response) -> None:
         response.json["result"]["node_info"] = {"network": "older"}
 
 
+def whole_only(asked: Asked, response: Response) -> None:
+    """Refuse amounts that are not whole."""
+    if asked.path == SEND and response.status == 200 and asked.body["amount"] % 1:
+        response.__dict__.update(error(400, "BAD_REQUEST", "amount must be whole").__dict__)
+
+
+class LimitOfBefore:
+    """A node that remembers the limit of the last page of proofs that had one."""
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Shorten a page that has none."""
+        if asked.path != f"{API}/proofs" or response.status != 200:
+            return
+        named = re.search(r"limit=(\d+)", asked.query)
+        self.limit = int(named[1]) if named else self.limit
+        response.json["proofs"] = response.json["proofs"][: self.limit]
+
+
+def trimmed(asked: Asked, response: Response) -> None:
+    """Take a token with a full stop behind it for the valid one."""
+    if asked.path == CONFIG and asked.authorization == f"Bearer {TOKEN}.":
+        response.status, response.json = 200, {"node": {}}
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-047", on(f"{API}/peers", late)),
     ("NA-QUERY-021", behind),
     ("NA-WALLET-059", TakenFromPending()),
     ("NA-WALLET-046", StoppedFree()),
+    ("NA-WALLET-060", whole_only),
+    ("NA-QUERY-019", LimitOfBefore()),
+    ("NA-AUTH-021", trimmed),
     ("NA-SSE-018", events(lambda values: reindexed([values[0], *values], int))),
     ("NT-RULE-070", another_chain),
 ]
@@ -93,4 +127,28 @@ def one_sequence(called: str, request: Any, answer: Any) -> Any:
     return "INVALID_ARGUMENT" if more else answer
 
 
-GRPC: list[tuple[str, Grpc]] = [("DH-032", nobody_at_home), ("PL-FWD-016", one_sequence)]
+class RangeAtTwo(RangeElsewhere):
+    """A node that reads the range of weights from another number, and refuses without any."""
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Serve weights where there is a field that the message does not have."""
+        answer = super().__call__(called, request, answer)
+        empty = {"weights_data": b"weights"}
+        return "INVALID_ARGUMENT" if called == "GetWeights" and answer == empty else answer
+
+
+class HashForTimestamp(HashElsewhere):
+    """A node that has the numbers of model_hash and timestamp the wrong way round."""
+
+    def has_it(self, request: Any) -> bool:
+        """Whether a gradient has the hash at the number of the timestamp."""
+        there = encode_field(WireField(TIMESTAMP_AT, LENGTH, self.own.encode()))
+        return there in request.SerializeToString() and not request.model_hash
+
+
+GRPC: list[tuple[str, Grpc]] = [
+    ("DH-032", nobody_at_home),
+    ("PL-FWD-016", one_sequence),
+    ("GR-WEIGHT-003", RangeAtTwo()),
+    ("GR-GOSSIP-007", HashForTimestamp()),
+]

@@ -49,7 +49,7 @@ class Job:
 
 @dataclass
 class SigningToy(ToyNode):
-    """The toy; `fault` is one of FAULTS, or empty."""
+    """The toy; `fault` is one of FAULTS, `frozen`, or empty."""
 
     fault: str = ""
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -76,11 +76,13 @@ class SigningToy(ToyNode):
         self._end_jobs()
         words = {key: values[0] for key, values in query.items()}
         if asked.path == "/api/network":
+            tip = FIRST if self.fault == "frozen" and self.jobs else self.height
             return Response(json={"chain_id": CHAIN, "height": self.height,
-                                  "latest_block_hash": f"hash{self.height}",
+                                  "latest_block_hash": f"hash{tip}",
                                   "initial_supply": "1000"})  # fmt: skip
         if asked.path == "/api/account" and words.get("public_key") == PAYER:
-            return Response(json={"balance": str(self.balance), "total": str(self.balance),
+            locked = PRICE * sum(not job.end for job in self.jobs.values())
+            return Response(json={"balance": str(self.balance), "total": str(self.balance + locked),
                                   "next_nonce": self.nonce})  # fmt: skip
         if asked.path == "/api/inference/request":
             return self._record(words.get("id", ""))

@@ -1,0 +1,170 @@
+"""Interface 2.1 and 3: unstakes, what waits for their date, and what is left of a stake."""
+
+import time
+
+from conformance.checks.money import (
+    EXACT,
+    TRIES,
+    Comparison,
+    near,
+    post,
+    read_money,
+    staked,
+    still,
+)
+from conformance.checks.payments import require_budget
+from conformance.checks.wallet import AMOUNT, AMOUNTS
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.httpwire import Answer, Credential
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import is_number
+
+# The days of a cooldown are not over after this time.
+SOON_S = 2.0
+# So many unstakes one after another, of a stake that is more than they are.
+UNSTAKES, STAKES_LEFT = 3, 7
+# So much of an unstake is no rounding of it.
+WHOLE = 0.5
+# The first edition that looks for a part of an unstake before its date, and at the second account
+# where the first one has nothing staked.
+PARTS_SINCE = 4
+
+
+@requirement("NA-WALLET-018", "NA-WALLET-019")
+def money_unstaked(context: Context) -> None:
+    """POST /wallet/unstake, and look whether the money waits for its date."""
+    account = _with_stake(context)
+    compared = Comparison(context)
+    for _ in range(TRIES + 2):
+        before = still(context, account)
+        if before is None:
+            continue
+        if before[0].staked < AMOUNT:
+            raise Skipped("nothing is staked")
+        answer, amount = _unstaked(context, account, before[0].staked)
+        if amount == 0:
+            after = read_money(context, account)
+            kept = near(context, after.staked, before[0].staked)
+            why = f"success is false, but {before[0].staked - after.staked:g} less is staked"
+            compared.note("NA-WALLET-018", kept, why, before[0].answer, answer, after.answer)
+            continue
+        after = read_money(context, account)
+        shown = (before[0].answer, answer, after.answer)
+        compared.note("NA-WALLET-018", near(context, after.staked, before[0].staked - amount),
+                      f"{before[0].staked:g} staked, then {amount:g} less, now {after.staked:g}",
+                      *shown)  # fmt: skip
+        days = lookup(answer.json_object() or {}, "unstake.cooldown_days")
+        if days and is_number(days[0]) and days[0] > 0:
+            time.sleep(SOON_S)
+            later = read_money(context, account)
+            early = max(after.available, later.available) - before[0].available
+            if context.edition >= PARTS_SINCE and EXACT < early < amount - EXACT:
+                # A part of it, or income that has nothing to do with it, of which more comes then.
+                time.sleep(SOON_S)
+                if read_money(context, account).available > later.available:
+                    continue
+                early = amount
+            why = f"of {amount:g} something became available within {SOON_S:g} s"
+            compared.note("NA-WALLET-019", early < amount - EXACT, why, *shown, later.answer)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _with_stake(context: Context) -> Credential:
+    """Return the first account, or the second one with a stake where the first has none."""
+    account, other = context.target.valid, context.target.second
+    none = read_money(context, account).staked < AMOUNT
+    if none and context.edition >= PARTS_SINCE and context.target.second_token is not None:
+        staked(context, other, least=STAKES_LEFT * AMOUNT)
+        return other
+    return account
+
+
+def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answer, float]:
+    for amount in [amount for amount in AMOUNTS if amount <= held]:
+        answer = post(context, "/wallet/unstake", {"amount": amount}, account)
+        result = answer.json_object() or {}
+        if answer.ok and result.get("success") is True:
+            return answer, amount
+        if answer.ok and result.get("success") is False and "unstake" in result:
+            return answer, 0.0
+        if answer.status not in (400, 409, 422):
+            break
+    raise Skipped("no small amount is unstaked; the document does not say which are")
+
+
+@requirement("NA-WALLET-055", "NA-WALLET-059")
+def unstakes_pending(context: Context) -> None:
+    """POST /wallet/unstake several times, and look whether each is pending beside the others."""
+    account = context.target.second
+    staked(context, account, least=STAKES_LEFT * AMOUNT)
+    rises, alone, shown = list[float](), list[bool](), list[Answer]()
+    for many in range(1, UNSTAKES + 1):
+        amount, before = many * AMOUNT, still(context, account)
+        answer = post(context, "/wallet/unstake", {"amount": amount}, account)
+        if before is None or not answer.ok:
+            raise Skipped(f"the balance moves, or an unstake ends with status {answer.status}")
+        after = read_money(context, account)
+        # What is available at once is pending no more.
+        more = after.pending + after.available - before[0].pending - before[0].available
+        rises.append(round(more / amount, 3))
+        alone.append(abs(after.pending - amount) <= EXACT)
+        shown += [before[0].answer, answer, after.answer]
+    if rises[0] < WHOLE and not all(alone):
+        raise Skipped("what is unstaked is not shown as pending")
+    why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"
+    held = max(rises[1:]) >= WHOLE and not all(alone)
+    context.judge("NA-WALLET-055", held, why, *shown)
+    _stake_beside(context, account)
+
+
+def _stake_beside(context: Context, account: Credential) -> None:
+    """Stake while something is pending, and compare what is available before and after it."""
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        before = still(context, account)
+        if before is None or before[0].pending < AMOUNT:
+            continue
+        if before[0].available < 2 * AMOUNT:
+            raise Skipped("too little is available")
+        answer, _, amount = staked(context, account)
+        after = read_money(context, account)
+        taken = before[0].available - after.available
+        why = f"of {amount:g} that are staked {taken:g} are taken from what is available"
+        why = f"{why}, and {before[0].pending - after.pending:g} from what is pending"
+        shown = before[0].answer, answer, after.answer
+        compared.note("NA-WALLET-059", taken >= amount * WHOLE, why, *shown)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+@requirement("NA-WALLET-058")
+def unstaked_whole(context: Context) -> None:
+    """POST /wallet/unstake all that the second account has staked, or all but a little."""
+    account = context.target.second
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    staked(context, account)
+    before = still(context, account)
+    if before is None:
+        raise Skipped("the balance moves")
+    whole = before[0].staked
+    require_budget(context, whole)
+    answer = post(context, "/wallet/unstake", {"amount": whole}, account)
+    if answer.ok:
+        context.budget.charge(whole)
+        context.holds("NA-WALLET-058", before[0].answer, answer)
+        return
+    # Less than any stake, so that none is left that is locked for longer.
+    part = round(whole - AMOUNT / 2, 6)
+    control = post(context, "/wallet/unstake", {"amount": part}, account)
+    if not control.ok:
+        raise Skipped(f"an unstake of {part:g} is refused as well, status {control.status}")
+    context.budget.charge(part)
+    why = f"an unstake of all the {whole:g} that are staked ends with {answer.status}"
+    why = f"{why}, one of {part:g} is made"
+    context.judge("NA-WALLET-058", False, why, before[0].answer, answer, control)
