@@ -89,9 +89,9 @@ class Service:
         self.no_gradient: str | None = None
         # The fields of those that were tried.
         self.tried_gradients: list[dict[str, Any]] = []
-        # Whether gradients have the shape of the hidden states where a pass answers with logits
-        # alone; None while none was accepted.
-        self.gradients_of_states: bool | None = None
+        # Whether gradients have another shape than what a pass answers with first, the hidden
+        # states or else the logits; None while none was accepted.
+        self.other_gradients: bool | None = None
         # A signed request that is to expire, or why there is none.
         self.unanswered: Any = None
         # Whether another one has been paid since.

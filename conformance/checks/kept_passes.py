@@ -91,9 +91,9 @@ def is_taken(reply: Reply) -> bool:
 def kept_way(context: Context) -> Fields:
     """Return with what a pass is kept; raise `Skipped` if no gradients are accepted."""
     ended, known = "no pass is made", context.service
-    of_states = [False, True] if known.gradients_of_states is None else [known.gradients_of_states]
-    for known.gradients_of_states in of_states:
-        hidden = False
+    kinds = [False, True] if known.other_gradients is None else [known.other_gradients]
+    for known.other_gradients in kinds:
+        logits = False
         for way in ways(context):
             kept = send_kept(context, way)
             if kept is not None:
@@ -102,11 +102,11 @@ def kept_way(context: Context) -> Fields:
                     return way
                 ended = f"PipelineBackward ends with {reply.code}"
                 passed: Any = kept.reply.message
-                hidden = hidden or bool(passed.hidden_states)
-        if hidden:
-            # Their shape is that of what came back.
+                logits = logits or bool(passed.logits)
+        if not logits:
+            # There is no other one.
             break
-    known.gradients_of_states = None
+    known.other_gradients = None
     raise Skipped(f"no gradients are accepted: {ended}")
 
 

@@ -36,6 +36,8 @@ class Listing:
 
     reply: Reply
     nodes: dict[bytes, Any]
+    home: bytes = b""
+    """The ID of the node that lists them, which may list itself besides, however far it is."""
 
     def without(self, known: set[bytes], target: bytes, room: int) -> set[bytes]:
         """Return the known nodes that are not listed, but closer than one that is.
@@ -46,7 +48,8 @@ class Listing:
         others = known - set(self.nodes)
         if len(self.nodes) <= room * MUCH_LESS:
             return others
-        farthest = max((distance(node, target) for node in self.nodes), default=0)
+        there = [distance(node, target) for node in self.nodes if node != self.home]
+        farthest = max(there, default=0)
         return {one for one in others if distance(one, target) < farthest}
 
 
@@ -58,7 +61,8 @@ def _search(context: Context, operation: str, target: bytes) -> Listing | None:
     answer = reply.message
     if answer is None or getattr(answer, "found", False):
         return None
-    return Listing(reply, {bytes(node.node_id): node for node in answer.nodes})
+    nodes = {bytes(node.node_id): node for node in answer.nodes}
+    return Listing(reply, nodes, bytes(answer.responder.node_id))
 
 
 @requirement(CLOSEST, READABLE, "DH-013")

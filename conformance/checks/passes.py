@@ -139,13 +139,14 @@ def _message(fields: Mapping[str, Any]) -> Any:
 def gradient_shape(context: Context, answer: Any) -> list[int]:
     """Return the shape of a gradient for the answer to a pass, empty if it can have none.
 
-    It is that of what came back: of the logits, where there is nothing else, unless this node was
-    found to take gradients of the hidden states there. No gradient is made for more values than the
-    suite has memory for, whatever the answer says.
+    It is that of what came back: of the hidden states, or of the logits where there are no others.
+    Where a node was found to take the other one of the two, it is that one. No gradient is made for
+    more values than the suite has memory for, whatever the answer says.
     """
     shape = list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
-    if shape and context.service.gradients_of_states and not answer.hidden_states:
-        shape[-1] = hidden_shape(context)[-1]
+    if context.service.other_gradients and answer.logits:
+        states = [*answer.logits_shape[:-1], hidden_shape(context)[-1]]
+        shape = list(answer.logits_shape) if answer.hidden_states else states
     fits = len(shape) <= MOST_AXES and all(0 < size <= MOST_VALUES for size in shape)
     return shape if fits and math.prod(shape) <= MOST_VALUES else []
 

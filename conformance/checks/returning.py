@@ -93,7 +93,7 @@ def _sent(context: Context, named: dict[str, str], passed: Any) -> tuple[Reply, 
     message = messages.make(
         "PipelineBackwardRequest",
         **named,
-        grad_output=passed.hidden_states or encode(passes.form_of(context), shape),
+        grad_output=encode(passes.form_of(context), shape),
         grad_shape=shape,
         target_shard=declared["shard"],
     )

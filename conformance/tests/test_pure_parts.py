@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from conformance import messages, sse
 from conformance.catalogue import MessageRule
 from conformance.checks.config import flat, nested
+from conformance.checks.mixed_searches import Listing
 from conformance.secrecy import Redactor
 from conformance.shapes import lookup
 from conformance.strictjson import TYPES, NotJson, parse
@@ -163,3 +164,11 @@ def test_no_form_of_a_secret_is_left(secret: str, around: str) -> None:
 def test_a_short_secret_is_hidden_as_a_word_and_the_report_stays_readable() -> None:
     redactor = Redactor({"TOKEN": "dev"})
     assert redactor.text("Bearer dev, develop, 'dev'") == "Bearer $TOKEN, develop, '$TOKEN'"
+
+
+def test_a_node_that_lists_itself_too_leaves_nobody_out() -> None:
+    near, between, home = bytes(19) + b"\x01", bytes(19) + b"\x02", b"\xff" * 20
+    nodes: dict[bytes, Any] = {near: None, home: None}
+    reply: Any = None
+    assert Listing(reply, nodes, home).without({near, between}, bytes(20), room=2) == set()
+    assert Listing(reply, nodes).without({near, between}, bytes(20), room=2) == {between}
