@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
 from multiprocessing.queues import Queue
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -79,8 +80,10 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
     """
     settings = read_file(stranger.folder / "target.toml") | dict(stranger.tokens)
     for name, value in stranger.declared(ident).items():
-        # A table has the other keys as before.
+        # A table has the other keys as before; nothing is declared of what is null.
         settings[name] = settings[name] | value if isinstance(value, dict) else value
+        if value is None:
+            del settings[name]
     if stranger.signer:
         settings["signer"] = shlex.join(stranger.signer)
     settings = {"budget": BUDGET} | settings
@@ -161,7 +164,7 @@ def _answers(port: int, node: "subprocess.Popen[bytes]") -> bool:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/health", timeout=5).close()
         except urllib.error.HTTPError:
             return True
-        except OSError:
+        except (OSError, HTTPException):
             time.sleep(0.1)
         else:
             return True
