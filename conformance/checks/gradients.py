@@ -28,8 +28,9 @@ from conformance.strictjson import brief
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
 BYTES, ROUND_AT = "GR-NUM-002", "GR-GOSSIP-GRADIENT-REQUEST-02"
-# The numbers of model_hash and round_id.
-HASH_AT, ROUND_NUMBER = 3, 2
+LAYERS = "GR-GOSSIP-GRADIENT-REQUEST-07"
+# The numbers of model_hash, round_id and layer_gradients.
+HASH_AT, ROUND_NUMBER, LAYERS_AT = 3, 2, 7
 # What says that the server has failed, and the requirement that it does not for a bad request.
 FAILED, SERVERS = ("INTERNAL", "UNKNOWN"), "GR-CODE-015"
 # The other texts of a gradient.
@@ -151,7 +152,7 @@ def _judge_bytes(context: Context, fields: dict[str, Any], name: str) -> None:
     context.judge(BYTES, not refused, why, *replies)
 
 
-@requirement(NUMBER, ROUND_AT)
+@requirement(NUMBER, ROUND_AT, LAYERS)
 def gossip_elsewhere(context: Context) -> None:
     """Gossip gradients whose model_hash is elsewhere, if none is accepted in its place."""
     with suppress(Skipped):
@@ -172,8 +173,11 @@ def gossip_elsewhere(context: Context) -> None:
 
 
 def _judge_swapped(context: Context) -> None:
-    """Fail a node that takes gradients with two fields at each other's numbers only."""
-    for moved, other in product((HASH_AT, ROUND_NUMBER), range(1, 10)):
+    """Fail a node that takes gradients with two fields at each other's numbers only.
+
+    A number that the message does not have is that of nothing.
+    """
+    for moved, other in product((HASH_AT, ROUND_NUMBER, LAYERS_AT), range(1, 16)):
         for fields in context.service.tried_gradients if moved != other else ():
             request = messages.make("GossipGradientRequest", **fresh(fields))
             places = {moved: other, other: moved}
@@ -185,7 +189,7 @@ def _judge_swapped(context: Context) -> None:
             answer: Any = reply.message
             if answer is not None and answer.accepted and not _as_read(context, fields, content):
                 why = f"a gradient is accepted with fields {moved} and {other} at each other's"
-                ident = NUMBER if moved == HASH_AT else ROUND_AT
+                ident = {HASH_AT: NUMBER, ROUND_NUMBER: ROUND_AT, LAYERS_AT: LAYERS}[moved]
                 context.fails(ident, f"{why} number, and not otherwise", reply)
                 return
 
@@ -196,7 +200,7 @@ def _as_read(context: Context, fields: dict[str, Any], content: bytes) -> bool:
     The node may want another round than the suite has tried, or look at no hash.
     """
     read = messages.parse("GossipGradientRequest", content)
-    own = {name: getattr(read, name) for name in ("round_id", "model_hash")}
+    own = {name: getattr(read, name) for name in ("round_id", "model_hash", "layer_gradients")}
     return any(
         answer is not None and answer.accepted
         for _, answer in (send(context, fresh({**fields, name: own[name]})) for name in own)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from conformance.checks.native import members_of, native_get
 from conformance.checks.native_documents import under
 from conformance.checks.native_named import texts_in
-from conformance.checks.signed import Account, account_of, state_of
+from conformance.checks.signed_requests import Account, account_of, state_of
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer

@@ -10,7 +10,7 @@ import re
 from conformance.checks.mixed_keys import Record, drawn_records, record_of
 from conformance.checks.native import members_of, named_digests, native_get
 from conformance.checks.native_documents import judge_atoms, under
-from conformance.checks.signed import state_of
+from conformance.checks.signed_requests import state_of
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer

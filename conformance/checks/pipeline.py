@@ -238,6 +238,12 @@ def pipeline_ahead(context: Context) -> None:
         shard, ids = int(pipeline_of(context).get("shard", 0)), (fresh_id(), fresh_id())
         lost = send_backward(context, shape, shard, session_id=ids[0], request_id=ids[1])
         _judge_bad_request(context, "gradients of a pass that nobody has made", lost)
+    if context.edition >= DRAFT:
+        # Computed with or refused; if it fails within the answer, that has the reason.
+        states = encode(form_of(context), shape, math.nan)
+        odd = send_forward(context, hidden_states=states)
+        if (refused := _answer(context, odd)) is not None:
+            judge_pass_reason(context, refused, odd)
     count = shape[1]
     reply = send_forward(context, use_cache=True, position_ids=positions(count, FAR_AHEAD))
     answer = _answer(context, reply)

@@ -1,125 +1,52 @@
 """Interface 2.2, 3, 4.2 and 5: what becomes of signed inference requests, sound ones and others.
 
-The operator's signer makes them (`conformance.signer`). A record has no documented fields: it is in
-a state if a text in it is the name of that state.
+The operator's signer makes them (`conformance.signer`).
 """
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from conformance.checks.native import (
-    document_at,
-    mapped,
-    members_of,
-    native_get,
-    native_pair_later,
-)
+from conformance.checks.native import document_at, native_get, native_pair_later
 from conformance.checks.native_documents import numbers_of
 from conformance.checks.native_named import texts_in
+from conformance.checks.signed_requests import (
+    ATOMS,
+    BLOCK_S,
+    DONE,
+    LOOK_S,
+    OVER,
+    PENDING,
+    Account,
+    Meanwhile,
+    account_of,
+    at_rest,
+    begin_unanswered,
+    height_of,
+    is_refused,
+    poll,
+    post,
+    record_of,
+    sign,
+    state_of,
+    while_pending,
+)
 from conformance.context import Context
 from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Kind, NotSigned, Signed, ask
-from conformance.strictjson import Json, brief, is_int
+from conformance.strictjson import Json, brief
 
 HEALTHY, NEWEST, PAIR = "NT-RULE-001", "NT-PAGE-007", "NT-RULE-037"
 POLLED, COMPLETED = "ST-001", "ST-002"
 TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
-WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
-NONCES = "/api/account nonce"
-PENDING, DONE, OVER = "pending", "completed", "expired"
-ATOMS = 1_000_000
-# Until the next block, and between two looks.
-BLOCK_S, LOOK_S = 10.0, 0.25
-REST_S = 1.0
+WORKER, UNSIGNED, LOCKED = "NT-RULE-053", "NT-RULE-039", "NT-RULE-071"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
 MOST_BLOCKS, LONG, PAGE = 24, 128, 5
-
-
-@dataclass
-class Account:
-    """What GET /api/account says."""
-
-    answer: Answer
-    nonces: list[Json] = field(default_factory=list)
-    money: list[Json] = field(default_factory=list)
-
-
-def sign(context: Context, kind: Kind) -> Signed:
-    """Have a message made. Raises `Skipped` if there is none, or the budget is used up."""
-    if context.budget.exhausted:
-        raise context.budget.used_up()
-    try:
-        return ask(context.target.signer or "", context.target.url, kind)
-    except NotSigned as reason:
-        raise Skipped(str(reason)) from None
-
-
-def _post(context: Context, made: Signed) -> Answer:
-    return context.http.call("POST", made.path, json_body=made.body)
-
-
-def _refused(answer: Answer) -> bool:
-    """Return whether the answer to a broadcast is a refusal, as JSON-RPC and engines write it."""
-    document = answer.json_object() or {}
-    result = document.get("result")
-    code = result.get("code") if isinstance(result, dict) else None
-    return not answer.ok or bool(document.get("error")) or (is_int(code) and code != 0)
-
-
-def _record(context: Context, ident: str) -> tuple[Answer, Json]:
-    answer = native_get(context, "/api/inference/request", {"id": ident})
-    return answer, answer.json_object() if answer.ok else None
-
-
-def state_of(record: Json) -> str:
-    """Return the one state that a record names, or an empty string."""
-    found = {text.lower() for text in texts_in(record)} & {PENDING, DONE, OVER}
-    return found.pop() if len(found) == 1 else ""
-
-
-def poll(
-    context: Context, ident: str, done: Callable[[Json], bool], within_s: float
-) -> tuple[Answer, Json]:
-    """Look a request up until it is `done`, or the time is over."""
-    ends = time.monotonic() + within_s
-    while True:
-        answer, record = _record(context, ident)
-        if (record is not None and done(record)) or time.monotonic() > ends:
-            return answer, record
-        time.sleep(LOOK_S)
-
-
-def account_of(context: Context, key: str) -> Account:
-    """GET an account: its nonces and its amounts, as they are called."""
-    answer, document = document_at(context, "/api/account", {"public_key": key})
-    if NONCES in context.target.field_map:
-        nonces = mapped(context, NONCES, document)
-    else:
-        nonces = [value for name, value in members_of(document) if "nonce" in name.lower()]
-    if "/api/account money" in context.target.field_map:
-        return Account(answer, nonces, mapped(context, "/api/account money", document))
-    # Amounts are decimal strings that hold integers.
-    whole = [value for _, value in members_of(document) if isinstance(value, str)]
-    return Account(answer, nonces, [value for value in whole if value.isdecimal()])
-
-
-def at_rest(context: Context, key: str) -> Account:
-    """Return the account once it has not changed for a while. Raises `Skipped` if it never does."""
-    ends = time.monotonic() + BLOCK_S
-    seen = account_of(context, key)
-    while time.monotonic() < ends:
-        time.sleep(REST_S)
-        seen, earlier = account_of(context, key), seen
-        if (seen.nonces, seen.money) == (earlier.nonces, earlier.money):
-            return seen
-    raise Skipped("the account changes without the suite")
 
 
 @requirement(FORGED, FOREIGN, LATE)
@@ -128,8 +55,8 @@ def signed_wrongly(context: Context) -> None:
     found = [_try_wrong(context, kind) for kind in (Kind.FORGED, Kind.FOREIGN, Kind.EXPIRED)]
     # Where not even a sound one is accepted, it shows nothing that others are not.
     control = sign(context, Kind.REQUEST)
-    answer = _post(context, control)
-    if _refused(answer):
+    answer = post(context, control)
+    if is_refused(answer):
         raise Skipped(f"a sound request is refused too: {brief(answer.body)}")
     context.budget.charge(control.cost / ATOMS)
     # What is paid meanwhile hides what comes back.
@@ -157,9 +84,9 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
     except NotSigned:
         return None
     before = account_of(context, made.public_key) if made.public_key else None
-    answer = _post(context, made)
+    answer = post(context, made)
     bad = (DONE,) if kind is Kind.EXPIRED else (PENDING, DONE, OVER)
-    within_s = REFUSED_S if _refused(answer) else ACCEPTED_S
+    within_s = REFUSED_S if is_refused(answer) else ACCEPTED_S
     looked, record = poll(context, made.request_id, lambda seen: state_of(seen) in bad, within_s)
     if record is not None and state_of(record) in bad:
         return Wrong(f"a request that is {kind.value} is {state_of(record)}", (answer, looked))
@@ -172,17 +99,17 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
 
 
 @requirement(
-    POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR
+    POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
     made = sign(context, Kind.REQUEST)
     before = account_of(context, made.public_key) if made.public_key else None
-    height = _height(context)
+    height = height_of(context)
     # A page that the node may keep.
     _newest(context)
-    answer = _post(context, made)
-    if _refused(answer):
+    answer = post(context, made)
+    if is_refused(answer):
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
     if context.edition >= DRAFT:
@@ -196,9 +123,11 @@ def signed_request(context: Context) -> None:
     held = record is not None and state != OVER
     context.judge(POLLED, held, f"the request that was accepted: {why}", answer, looked)
     if made.hash and made.hash != made.request_id:
-        other, wrong = _record(context, made.hash)
+        other, wrong = record_of(context, made.hash)
         why = "the record is under the transaction hash, and not under the request ID"
         context.judge(TWO_IDS, record is not None or wrong is None, why, looked, other)
+    if context.edition >= DRAFT and before is not None and state == PENDING:
+        judge_locked(context, made, before, while_pending(context, made, before))
     done = record is not None and _judge_end(context, made)
     if before is not None and done:
         _judge_account(context, made, before, answer)
@@ -214,6 +143,14 @@ def signed_request(context: Context) -> None:
             native_pair_later(context)
     # It expires while other checks run.
     begin_unanswered(context)
+
+
+def judge_locked(context: Context, made: Signed, before: Account, meanwhile: Meanwhile) -> None:
+    """Rule on the account of a request while that is pending."""
+    changed = meanwhile.account.money != before.money
+    if before.money and made.cost and meanwhile.pending and (meanwhile.in_block or changed):
+        why = f"{brief(before.money)} before a request of {made.cost} and while it is pending"
+        context.judge(LOCKED, changed, why, before.answer, meanwhile.account.answer)
 
 
 def _judge_account(context: Context, made: Signed, before: Account, sent: Answer) -> None:
@@ -241,7 +178,7 @@ def _judge_end(context: Context, made: Signed) -> bool:
     answer, record = poll(
         context, made.request_id, lambda seen: state_of(seen) != PENDING, within_s
     )
-    height = _height(context)
+    height = height_of(context)
     if state_of(record) == OVER and height is not None and height < made.expires:
         why = f"it is expired at height {height}, before its expiry at {made.expires}"
         context.fails(COMPLETED, f"{why}: {brief(record)}", answer)
@@ -253,21 +190,12 @@ def _judge_end(context: Context, made: Signed) -> bool:
 def _judge_again(context: Context, made: Signed) -> None:
     """Send the same bytes once more."""
     before = at_rest(context, made.public_key)
-    again = _post(context, made)
+    again = post(context, made)
     time.sleep(REFUSED_S)
     after = account_of(context, made.public_key)
     same = (before.nonces, before.money) == (after.nonces, after.money)
     why = "the account has changed after the same request was broadcast once more"
     context.judge(TWICE, same, why, before.answer, again, after.answer)
-
-
-def _height(context: Context) -> int | None:
-    _, document = document_at(context, "/api/network")
-    if "/api/network height" in context.target.field_map:
-        found = mapped(context, "/api/network height", document)
-    else:
-        found = [value for name, value in members_of(document) if name == "height"]
-    return int(found[0]) if found and is_int(found[0]) else None
 
 
 def _newest(context: Context) -> tuple[Answer, int]:
@@ -278,7 +206,7 @@ def _newest(context: Context) -> tuple[Answer, int]:
 
 def _judge_newest(context: Context, sent: Answer) -> None:
     """Rule on the page of the newest blocks, once a request has come into one."""
-    ends, tip = time.monotonic() + BLOCK_S, _height(context) or 0
+    ends, tip = time.monotonic() + BLOCK_S, height_of(context) or 0
     page, highest = _newest(context)
     while highest < tip and time.monotonic() < ends:
         # The index may lag.
@@ -294,7 +222,7 @@ def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> 
     # The transaction as it was sent is the only long text in what broadcasts it.
     sent = [text for text in texts_in(made.body) if len(text) > LONG]
     names = [text for text in (made.hash, made.request_id, *sent) if text]
-    last, seen = _height(context) or height, list[Answer]()
+    last, seen = height_of(context) or height, list[Answer]()
     for number in range(height + 1, min(last, height + MOST_BLOCKS) + 1):
         answer = native_get(context, f"/api/block/{number}")
         if not answer.ok:
@@ -312,38 +240,6 @@ def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> 
         context.fails(DECODED, why, *seen[:3])
 
 
-@dataclass(frozen=True)
-class Unanswered:
-    """A request that nobody answers: its account before it, and as long as it is pending."""
-
-    made: Signed
-    sent: Answer
-    before: Account
-    meanwhile: Account
-
-
-def begin_unanswered(context: Context) -> Unanswered | str:
-    """Broadcast a request that nobody answers, once in a run; or return why there is none."""
-    if context.service.unanswered is None:
-        context.service.unanswered = _begin(context)
-    begun: Unanswered | str = context.service.unanswered
-    return begun
-
-
-def _begin(context: Context) -> Unanswered | str:
-    try:
-        made = sign(context, Kind.UNANSWERED)
-    except Skipped as reason:
-        return str(reason)
-    before = account_of(context, made.public_key)
-    answer = _post(context, made)
-    if _refused(answer):
-        return f"the request that nobody answers was refused: {brief(answer.body)}"
-    context.budget.charge(made.cost / ATOMS)
-    poll(context, made.request_id, lambda _: True, BLOCK_S)
-    return Unanswered(made, answer, before, account_of(context, made.public_key))
-
-
 # Members with which an answer of status 200 may refuse.
 REFUSING = ("error", "errors", "problem", "reason", "message", "detail")
 
@@ -352,7 +248,7 @@ REFUSING = ("error", "errors", "problem", "reason", "message", "detail")
 def work_forged(context: Context) -> None:
     """POST worker messages whose signature is that of other content, or that have none."""
     made = sign(context, Kind.FORGED_WORK)
-    answer = _post(context, made)
+    answer = post(context, made)
     document = answer.json_object() or {}
     refuses = any(document.get(name) for name in REFUSING) or False in document.values()
     why = f"status {answer.status}: {brief(answer.body)}"

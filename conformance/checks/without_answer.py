@@ -6,7 +6,8 @@ It is broadcast as soon as another check has need of the signer, and judged last
 from operator import lt
 
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
-from conformance.checks.signed import at_rest, begin_unanswered, poll, state_of
+from conformance.checks.signed import LOCKED, judge_locked
+from conformance.checks.signed_requests import at_rest, begin_unanswered, poll, state_of
 from conformance.context import Context
 from conformance.editions import DRAFT
 from conformance.findings import Skipped
@@ -18,13 +19,16 @@ DIGITS = 40
 REFUNDED, OVER = "ST-004", "expired"
 
 
-@requirement(REFUNDED, REFUND_NAMED)
+@requirement(REFUNDED, REFUND_NAMED, LOCKED)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
     if isinstance(begun, str):
         raise Skipped(begun)
     made, within_s = begun.made, context.target.inference_timeout_s
+    seen = begun.meanwhile.account
+    if context.edition >= DRAFT:
+        judge_locked(context, made, begun.before, begun.meanwhile)
     looked, record = poll(context, made.request_id, lambda seen: state_of(seen) == OVER, within_s)
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
@@ -32,14 +36,17 @@ def without_answer(context: Context) -> None:
     if context.service.paid:
         raise Skipped("another request was paid before this one expired")
     after = at_rest(context, made.public_key)
+    before = begun.before.money
     # A fee may be kept, and what was looked at meanwhile may have been over already.
-    held = after.money != begun.meanwhile.money or after.money == begun.before.money
-    paid = begun.before.money != begun.meanwhile.money
-    if context.edition >= DRAFT and paid and after.money != begun.before.money:
-        held = held and _rises(begun.meanwhile.money, after.money)
-    amounts = f"{brief(begun.before.money)}, then {brief(begun.meanwhile.money)}"
+    held = after.money != seen.money or after.money == before
+    if context.edition >= DRAFT and after.money != before:
+        if not begun.meanwhile.pending:
+            why = "it was over before its account was read, and that has changed otherwise"
+            raise Skipped(why)
+        held = held and (seen.money == before or _rises(seen.money, after.money))
+    amounts = f"{brief(before)}, then {brief(seen.money)}"
     why = f"{amounts}; after its expiry {brief(after.money)}: nothing came back"
-    context.judge(REFUNDED, held, why, begun.sent, looked, begun.meanwhile.answer, after.answer)
+    context.judge(REFUNDED, held, why, begun.sent, looked, seen.answer, after.answer)
 
 
 def _rises(earlier: list[Json], later: list[Json]) -> bool:

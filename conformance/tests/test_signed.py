@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.catalogue import load
-from conformance.checks import signed
+from conformance.checks import signed, signed_requests
 from conformance.ended import Run
 from conformance.judging.toy.serving import Toy, toy_target
 from conformance.judging.toy.signing import FAULTS, SigningToy
@@ -25,8 +25,11 @@ TOGETHER = {"one id": {"ST-001"}, "same nonce": {"NT-RULE-051"}, "worker": {"NT-
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy is done with everything sooner than a node in a network."""
-    for name, seconds in (("REST_S", 0.2), ("BLOCK_S", 4.0), ("ACCEPTED_S", 1.0)):
-        monkeypatch.setattr(signed, name, seconds)
+    for module, name, seconds in (
+        (signed_requests, "REST_S", 0.2), (signed_requests, "BLOCK_S", 4.0),
+        (signed, "BLOCK_S", 4.0), (signed, "ACCEPTED_S", 1.0),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, seconds)
 
 
 def judged(fault: str, signer: str = SIGNER, names: set[str] = CHECKS) -> Run:
