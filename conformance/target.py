@@ -260,10 +260,22 @@ def _gradient(path: str) -> MessageFile:
         raise BadConfiguration(f"gradient: {error}") from None
 
 
+# What a native resource is to contain, by its path: interface 2.2 says that, and names no fields.
+CONTENTS: Mapping[str, tuple[str, ...]] = {
+    "/api/network": ("chain", "genesis", "round", "readiness"),
+    "/api/model": ("parameters", "revision", "roots", "losses", "profile"),
+    "/api/model/checkpoint.json": ("adapter", "chain", "root"),
+    "/api/training": ("loss", "roots", "progress"),
+    "/api/blocks": ("results",),
+    "/api/validators": ("owners", "power"),
+    "/api/inference": ("chain", "genesis", "root", "provider", "heartbeat", "queue"),
+    "/work/status": ("stages", "attempts"),
+}
 # Values in native answers whose field names the document does not give. A path has dots, and [] for
 # every entry of an array.
 MAPPED = frozenset(
     {
+        *(f"{path} {name}" for path, names in CONTENTS.items() for name in names),
         "/api/network height", "/api/network hash", "/api/network money",
         "/api/blocks height", "/api/block height", "/api/block hash",
         "/api/training round", "/api/account money", "/api/account nonce", "/api/validators money",

@@ -33,6 +33,7 @@ from conformance.strictjson import brief
 
 DIFFERENT, NEGATIVE = "PL-FWD-011", "PL-FWD-012"
 STRANGE, OWN, SESSIONS = "PL-BWD-006", "PL-BWD-007", "PL-BWD-010"
+ONE_SESSION = "PL-BWD-011"
 # Statuses of a request that is wrong, or of a layer that is not here.
 REFUSED = ("INVALID_ARGUMENT", "NOT_FOUND")
 # Statuses of a node that has failed.
@@ -150,9 +151,29 @@ def back_sessions(context: Context) -> None:
     compared.conclude()
 
 
-def _take_both(context: Context, way: Fields, *idents: str) -> list[Reply]:
+@requirement(ONE_SESSION)
+def back_in_session(context: Context) -> None:
+    """Send two passes of one session, then the gradients of both."""
+    way = kept_way(context)
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        control = _take_both(context, way, fresh_id(), fresh_id())
+        if not control or not all(is_taken(reply) for reply in control):
+            raise Skipped("of two passes with IDs of their own both gradients are not accepted")
+        backs = _take_both(context, way, fresh_id(), fresh_id(), session_id=fresh_id())
+        if not backs or any(reply.code in BUSY for reply in backs):
+            raise Skipped("a second pass of the session is refused, or the node is busy")
+        taken = sum(is_taken(reply) for reply in backs)
+        why = f"of two passes of one session the gradients of {taken} are accepted"
+        compared.note(ONE_SESSION, taken == len(backs), why, *backs)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _take_both(context: Context, way: Fields, *idents: str, **named: str) -> list[Reply]:
     """Send a pass for each request_id, then their gradients; nothing if a pass is refused."""
-    kept = [send_kept(context, way, request_id=ident) for ident in idents]
+    kept = [send_kept(context, way, request_id=ident, **named) for ident in idents]
     return [send_back(context, one.fields) for one in kept if one] if all(kept) else []
 
 

@@ -175,7 +175,9 @@ def mapped(context: Context, name: str, document: Json) -> list[Json]:
     return [int(value) if is_int(value) else value for value in values]
 
 
-def judge_mapped(context: Context, name: str, document: Json, answer: Answer) -> bool:
+def judge_mapped(
+    context: Context, name: str, document: Json, answer: Answer, ident: str = "NT-RULE-026"
+) -> bool:
     """Rule on whether values are where the target says that they are."""
     paths = context.target.field_map[name]
     found = {path: lookup(document, path) for path in paths}
@@ -186,7 +188,7 @@ def judge_mapped(context: Context, name: str, document: Json, answer: Answer) ->
     if context.edition >= NULL_SINCE:
         # A list may have no entries.
         held = held and all("[]" in path for path in empty)
-    return context.judge("NT-RULE-026", held, f"{name}: nothing at {', '.join(empty)}", answer)
+    return context.judge(ident, held, f"{name}: nothing at {', '.join(empty)}", answer)
 
 
 def document_at(context: Context, path: str, query: dict[str, object] | None = None) -> Any:

@@ -21,11 +21,14 @@ from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
+from conformance.target import CONTENTS
 
 TOO_MANY = 429
 # The first edition in which a request is read several times, and accounts are strict JSON.
 AGAIN_SINCE, TIMES = 4, 3
 _KEY = re.compile(r"0[23][0-9a-fA-F]{64}\Z", re.ASCII)
+
+CONTAINS = "NT-RULE-072"
 
 
 @requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027", "NT-RULE-017", "NT-RULE-026")
@@ -161,3 +164,19 @@ def texts_in(document: Json) -> Iterator[str]:
     inner = document.values() if isinstance(document, dict) else document
     for value in inner if isinstance(document, dict | list) else ():
         yield from texts_in(value)
+
+
+@requirement(CONTAINS)
+def native_contents(context: Context) -> None:
+    """GET each native resource of whose contents the target declares where they are."""
+    declared = {
+        path: [f"{path} {name}" for name in names if f"{path} {name}" in context.target.field_map]
+        for path, names in CONTENTS.items()
+    }
+    if not any(declared.values()):
+        raise Skipped("[target.field_map] declares no contents")
+    for path, names in declared.items():
+        answer = native_get(context, path) if names else None
+        if answer is not None and answer.ok:
+            for name in names:
+                judge_mapped(context, name, answer.json_object(), answer, CONTAINS)

@@ -56,6 +56,14 @@ def _health(context: Context, health: dict[str, Json], answer: Answer) -> None:
     )
 
 
+def _metrics(context: Context, metrics: dict[str, Json], answer: Answer) -> None:
+    found = [lookup(metrics, f"training.gradients_{name}") for name in ("accepted", "submitted")]
+    if all(len(one) == 1 and is_int(one[0]) for one in found):
+        accepted, submitted = (int(one[0]) for one in found)
+        why = f"gradients_accepted is {accepted}, gradients_submitted {submitted}"
+        context.judge("NA-SANE-048", accepted <= submitted, why, answer)
+
+
 def _network(context: Context, network: dict[str, Json], answer: Answer) -> None:
     found = [
         lookup(network, f"nodes.{name}") for name in ("drivers", "workers", "validators", "total")
@@ -239,7 +247,7 @@ def _judge_rewards(context: Context, listed: dict[str, Json], answer: Answer) ->
 
 
 add_shape_check(STATUS, "GEN-005", "GEN-007", "GEN-013", "GEN-014", "NA-SANE-010", extra=_status)
-add_shape_check(METRICS)
+add_shape_check(METRICS, "NA-SANE-048", extra=_metrics)
 add_shape_check(HEALTH, "NA-SANE-011", extra=_health)
 add_shape_check(NETWORK, "NA-SANE-045", extra=_network)
 add_shape_check(BALANCE, "NA-SANE-009", "NA-WALLET-009", extra=_balance)

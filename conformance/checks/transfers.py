@@ -7,7 +7,7 @@ from string import ascii_lowercase, ascii_uppercase, hexdigits
 from conformance.checks.history import newest
 from conformance.checks.money import eventually, read_money
 from conformance.checks.node_sanity import FAILED
-from conformance.checks.payments import fee_of, require_budget
+from conformance.checks.payments import REFUSED, fee_of, require_budget
 from conformance.checks.reading import resource_ids
 from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
@@ -29,7 +29,12 @@ TALE = " conformance, " + "one transfer after the other, " * 4
 
 
 @requirement(
-    "NA-WALLET-032", "NA-WALLET-034", "NA-WALLET-048", "NA-WALLET-054", *resource_ids("transfer")
+    "NA-WALLET-032",
+    "NA-WALLET-034",
+    "NA-WALLET-048",
+    "NA-WALLET-054",
+    "NA-WALLET-061",
+    *resource_ids("transfer"),
 )
 def memo_kept(context: Context) -> None:
     """POST /wallet/send with memos of odd letters, of many and of none, and read the result."""
@@ -38,6 +43,10 @@ def memo_kept(context: Context) -> None:
         raise Skipped("there are no two accounts")
     known = _sends_to(context, own)
     sent = _send_memo(context, own, FOREIGN)
+    if context.edition >= DRAFT and sent.status in REFUSED:
+        plain = _send_memo(context, own, "x" * len(FOREIGN))
+        why = f"the memo {brief(FOREIGN)} ends with status {sent.status}, one of ASCII is taken"
+        context.judge("NA-WALLET-061", not plain.ok, why, sent, plain)
     if not sent.ok:
         raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
     if context.edition >= LONG_SINCE:

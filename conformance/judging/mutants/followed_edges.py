@@ -1,19 +1,21 @@
 """Mutants that are wrong at an edge only; see `followed.py`."""
 
 import re
+from datetime import date, timedelta
 from typing import Any
 
-from conformance.judging.hooks import CONFIG, Grpc, Http, events, on, reindexed
+from conformance.judging.hooks import CONFIG, Grpc, Http, events, on, put, reindexed
 from conformance.judging.mutants.followed_calls import RangeElsewhere
-from conformance.judging.mutants.followed_refused import BALANCE, HISTORY, SEND, STAKE
+from conformance.judging.mutants.followed_refused import BALANCE, HISTORY, SEND, STAKE, UNSTAKE
 from conformance.judging.mutants.followed_situations import HashElsewhere
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.node import COST, TOKEN
-from conformance.messages import LENGTH, WireField, encode_field
+from conformance.messages import LENGTH, WireField, encode_field, wire_fields
 
 LATENCY = -5.0
-TIMESTAMP_AT = 4
+TIMESTAMP_AT, LAYERS_AT = 4, 10
+MANY = 40
 
 
 class TakenFromPending:
@@ -100,12 +102,44 @@ def trimmed(asked: Asked, response: Response) -> None:
         response.status, response.json = 200, {"node": {}}
 
 
+def plain_memos(asked: Asked, response: Response) -> None:
+    """Refuse memos that are not ASCII."""
+    if asked.path == SEND and response.status == 200 and not asked.body["memo"].isascii():
+        response.__dict__.update(error(400, "BAD_REQUEST", "memo must be ASCII").__dict__)
+
+
+def a_day_more(asked: Asked, response: Response) -> None:
+    """Have an unstake available a day after its cooldown."""
+    unstake = response.json.get("unstake") if asked.path == UNSTAKE and response.json else None
+    if unstake:
+        ends = date.fromisoformat(unstake["available_date"]) + timedelta(days=1)
+        unstake["available_date"] = ends.isoformat()
+
+
+def long_from_end(asked: Asked, response: Response) -> None:
+    """Turn long pages of proofs around."""
+    named = re.search(r"limit=(\d+)", asked.query) if asked.path == f"{API}/proofs" else None
+    if named and int(named[1]) >= MANY and response.status == 200:
+        response.json["proofs"].reverse()
+
+
+def rootless(asked: Asked, response: Response) -> None:
+    """Leave the root out of the checkpoint."""
+    if asked.path == "/api/model/checkpoint.json" and response.status == 200:
+        del response.json["root"]
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-047", on(f"{API}/peers", late)),
     ("NA-QUERY-021", behind),
     ("NA-WALLET-059", TakenFromPending()),
     ("NA-WALLET-046", StoppedFree()),
     ("NA-WALLET-060", whole_only),
+    ("NA-WALLET-061", plain_memos),
+    ("NA-WALLET-062", a_day_more),
+    ("NA-SANE-048", on(f"{API}/metrics", put("training.gradients_accepted", 10**6))),
+    ("NT-RULE-072", rootless),
+    ("NA-QUERY-009", long_from_end),
     ("NA-QUERY-019", LimitOfBefore()),
     ("NA-AUTH-021", trimmed),
     ("NA-SSE-018", events(lambda values: reindexed([values[0], *values], int))),
@@ -146,9 +180,37 @@ class HashForTimestamp(HashElsewhere):
         return there in request.SerializeToString() and not request.model_hash
 
 
+class LayersAtTen(HashElsewhere):
+    """A node that reads the layers of a gradient from a number that the message does not have."""
+
+    def has_it(self, request: Any) -> bool:
+        """Whether a gradient has something else than a hash at that number."""
+        fields = wire_fields(request.SerializeToString())
+        found = [field.value for field in fields if field.number == LAYERS_AT]
+        return bool(found) and self.own.encode() not in found
+
+
+class OnePerSession:
+    """A node that keeps the last pass of a session only."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Refuse the gradients of other passes."""
+        if called == "PipelineForward" and isinstance(answer, dict) and answer.get("success"):
+            self.kept[request.session_id] = request.request_id
+        if called != "PipelineBackward" or request is None:
+            return answer
+        last = self.kept.get(request.session_id) == request.request_id
+        return answer if last else {"success": False, "error_message": "no such pass"}
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("PL-BWD-011", OnePerSession()),
     ("DH-032", nobody_at_home),
     ("PL-FWD-016", one_sequence),
     ("GR-WEIGHT-003", RangeAtTwo()),
     ("GR-GOSSIP-007", HashForTimestamp()),
+    ("GR-GOSSIP-GRADIENT-REQUEST-07", LayersAtTen()),
 ]

@@ -46,6 +46,7 @@ NATIVE: dict[str, Any] = {
         "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
         "/api/block height": ("height",), "/api/block hash": ("hash",),
         "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
+        "/api/model/checkpoint.json root": ("root",),
         "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
     },
 }  # fmt: skip

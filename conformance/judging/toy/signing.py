@@ -81,7 +81,9 @@ class SigningToy(ToyNode):
                                   "latest_block_hash": f"hash{tip}",
                                   "initial_supply": "1000"})  # fmt: skip
         if asked.path == "/api/account" and words.get("public_key") == PAYER:
-            locked = PRICE * sum(not job.end for job in self.jobs.values())
+            locked = 0
+            if self.fault != "unlocked":
+                locked = PRICE * sum(not job.end for job in self.jobs.values())
             return Response(json={"balance": str(self.balance), "total": str(self.balance + locked),
                                   "next_nonce": self.nonce})  # fmt: skip
         if asked.path == "/api/inference/request":
@@ -107,9 +109,10 @@ class SigningToy(ToyNode):
             answered = time.monotonic() - job.since > ANSWERED_S and job.body["provider"] != NOBODY
             if past or (answered and self.fault == "early"):
                 job.end = "expired"
-                self.balance += 0 if self.fault == "unrefunded" else PRICE
+                self.balance += 0 if self.fault in ("unrefunded", "unlocked") else PRICE
             elif answered:
                 job.end = "completed"
+                self.balance -= PRICE if self.fault == "unlocked" else 0
 
     def _record(self, ident: str) -> Response:
         job = self.jobs.get(ident)
@@ -156,7 +159,7 @@ class SigningToy(ToyNode):
         job = Job(ident, digest, text, body, self.height + 1, time.monotonic())
         self.jobs[ident] = job
         self.nonce += 0 if self.fault == "same nonce" else 1
-        self.balance -= 0 if self.fault == "free" else PRICE
+        self.balance -= 0 if self.fault in ("free", "unlocked") else PRICE
         return Response(json={"result": {"code": 0, "hash": digest}})
 
 
@@ -166,6 +169,7 @@ FAULTS = {
     "same nonce": "NT-RULE-049", "free": "NT-RULE-050", "twice": "NT-RULE-051",
     "raw": "NT-RULE-052", "encoded": "NT-RULE-052", "worker": "NT-RULE-053",
     "one id": "NT-RULE-013", "unpolled": "ST-001", "early": "ST-002", "unrefunded": "ST-004",
+    "unlocked": "NT-RULE-071",
 }  # fmt: skip
 
 
