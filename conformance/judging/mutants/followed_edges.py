@@ -184,10 +184,10 @@ class LayersAtTen(HashElsewhere):
     """A node that reads the layers of a gradient from a number that the message does not have."""
 
     def has_it(self, request: Any) -> bool:
-        """Whether a gradient has something else than a hash at that number."""
+        """Whether a gradient has bytes at that number, and no hash."""
         fields = wire_fields(request.SerializeToString())
         found = [field.value for field in fields if field.number == LAYERS_AT]
-        return bool(found) and self.own.encode() not in found
+        return any(isinstance(value, bytes) and value != self.own.encode() for value in found)
 
 
 class OnePerSession:
