@@ -133,47 +133,47 @@ def _interludes(context: Context, draw: Random) -> Iterator[Interlude]:
 @requirement(SESSIONS)
 def back_sessions(context: Context) -> None:
     """Send passes of two sessions with one request_id, then the gradients of both."""
-    way = kept_way(context)
-    compared = Comparison(context)
-    for _ in range(TRIES):
-        control = _take_both(context, way, fresh_id(), fresh_id())
-        if not control or not all(is_taken(reply) for reply in control):
-            raise Skipped("of two passes with IDs of their own both gradients are not accepted")
-        ident = fresh_id()
-        backs = _take_both(context, way, ident, ident)
-        if not backs or any(reply.code in BUSY for reply in backs):
-            raise Skipped("a second pass with the same request_id is refused, or the node is busy")
-        taken = sum(is_taken(reply) for reply in backs)
-        why = f"of passes of two sessions with one request_id the gradients of {taken} are accepted"
-        compared.note(SESSIONS, taken == len(backs), why, *backs)
-        if compared.clean:
-            break
-    compared.conclude()
+
+    def named() -> list[Fields]:
+        request = fresh_id()
+        return [{"request_id": request, "session_id": fresh_id()} for _ in range(2)]
+
+    _judge_both(context, SESSIONS, "passes of two sessions with one request_id", named)
 
 
 @requirement(ONE_SESSION)
 def back_in_session(context: Context) -> None:
     """Send two passes of one session, then the gradients of both."""
+
+    def named() -> list[Fields]:
+        session = fresh_id()
+        return [{"request_id": fresh_id(), "session_id": session} for _ in range(2)]
+
+    _judge_both(context, ONE_SESSION, "two passes of one session", named)
+
+
+def _judge_both(context: Context, ident: str, what: str, named: Callable[[], list[Fields]]) -> None:
+    """Rule on two passes with such IDs, where the gradients of two with their own are accepted."""
     way = kept_way(context)
     compared = Comparison(context)
     for _ in range(TRIES):
-        control = _take_both(context, way, fresh_id(), fresh_id())
+        control = _take_both(context, way, [{}, {}])
         if not control or not all(is_taken(reply) for reply in control):
             raise Skipped("of two passes with IDs of their own both gradients are not accepted")
-        backs = _take_both(context, way, fresh_id(), fresh_id(), session_id=fresh_id())
+        backs = _take_both(context, way, named())
         if not backs or any(reply.code in BUSY for reply in backs):
-            raise Skipped("a second pass of the session is refused, or the node is busy")
+            raise Skipped(f"one of {what} is refused, or the node is busy")
         taken = sum(is_taken(reply) for reply in backs)
-        why = f"of two passes of one session the gradients of {taken} are accepted"
-        compared.note(ONE_SESSION, taken == len(backs), why, *backs)
+        why = f"of {what} the gradients of {taken} are accepted"
+        compared.note(ident, taken == len(backs), why, *backs)
         if compared.clean:
             break
     compared.conclude()
 
 
-def _take_both(context: Context, way: Fields, *idents: str, **named: str) -> list[Reply]:
-    """Send a pass for each request_id, then their gradients; nothing if a pass is refused."""
-    kept = [send_kept(context, way, request_id=ident, **named) for ident in idents]
+def _take_both(context: Context, way: Fields, named: list[Fields]) -> list[Reply]:
+    """Send a pass with each pair of IDs, then their gradients; nothing if a pass is refused."""
+    kept = [send_kept(context, way, **ids) for ids in named]
     return [send_back(context, one.fields) for one in kept if one] if all(kept) else []
 
 
