@@ -272,6 +272,36 @@ def rest(running: Rig) -> None:
         ask(url, "PATCH", "/api/v1/config", {"training": {"enabled": False}})
 
 
+# Where the reference node has what interface 2.2 says that these resources contain.
+CONTENTS = {
+    "/api/network chain": "chain_id",
+    "/api/network genesis": "genesis_sha256",
+    "/api/network round": "round",
+    "/api/network readiness": "ready",
+    "/api/model parameters": ["base_parameter_count", "trainable_parameter_count"],
+    "/api/model revision": "model_revision",
+    "/api/model roots": ["model_root", "serving_root"],
+    "/api/model losses": "validation_loss",
+    "/api/model profile": "execution",
+    "/api/model/checkpoint.json adapter": "weights",
+    "/api/model/checkpoint.json chain": "chain_id",
+    "/api/model/checkpoint.json root": "model_root",
+    "/api/training loss": "records[].loss",
+    "/api/training roots": "records[].model_root",
+    "/api/training progress": "indexed_height",
+    "/api/blocks results": "blocks[].transactions[].code",
+    "/api/validators owners": "validators[].owner",
+    "/api/validators power": "validators[].power",
+    "/api/inference chain": "chain_id",
+    "/api/inference genesis": "genesis_sha256",
+    "/api/inference root": "model_root",
+    "/api/inference provider": "provider",
+    "/api/inference heartbeat": "provider_online",
+    "/api/inference queue": "pending_requests",
+    "/work/status stages": "workers_by_stage",
+}
+
+
 def described(url: str) -> dict[str, Any]:
     """Return the settings that a `conformance.toml` of the reference node has."""
     network = ask(url, "GET", "/api/network")
@@ -296,6 +326,8 @@ def described(url: str) -> dict[str, Any]:
             "/api/account money": ["balance", "locked", "total"],
             "/api/validators money": "validators[].bond",
             "/api/inference money": ["fee_atoms", "price_per_max_token_atoms"],
+            "/api/account nonce": "next_nonce",
+            **CONTENTS,
         },
         "pipeline": {
             "format": "float32",
