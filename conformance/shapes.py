@@ -63,6 +63,12 @@ def lookup(document: Json, path: str) -> list[Json]:
     return [holder[key] for holder, key, _ in parents(document, path) if key in holder]
 
 
+def has_empty_list(document: Json, path: str) -> bool:
+    """Whether one of the arrays on the way of a path has no entries."""
+    ways = [path[: found.start()] for found in re.finditer(r"\[\]", path)]
+    return any([] in lookup(document, way) for way in ways)
+
+
 def _met(document: Json, condition: Condition) -> bool:
     for value in lookup(document, condition.path):
         if condition.above is not None:

@@ -16,7 +16,7 @@ from conformance.editions import DRAFT
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
-from conformance.shapes import lookup
+from conformance.shapes import has_empty_list, lookup
 from conformance.strictjson import Json, NotJson, brief, is_int
 
 # The routes that can be read without knowing anything about the target, by their requirement.
@@ -187,7 +187,8 @@ def judge_mapped(
     held = len(empty) < len(paths)
     if context.edition >= NULL_SINCE:
         # A list may have no entries.
-        held = held and all("[]" in path for path in empty)
+        empty = [path for path in empty if not has_empty_list(document, path)]
+        held = not empty
     return context.judge(ident, held, f"{name}: nothing at {', '.join(empty)}", answer)
 
 

@@ -326,7 +326,7 @@ def described(url: str) -> dict[str, Any]:
             "/api/account money": ["balance", "locked", "total"],
             "/api/validators money": "validators[].bond",
             "/api/inference money": ["fee_atoms", "price_per_max_token_atoms"],
-            "/api/account nonce": "next_nonce",
+            "/api/account nonce": "nonce",
             **CONTENTS,
         },
         "pipeline": {
