@@ -199,7 +199,10 @@ def _as_read(context: Context, fields: dict[str, Any], content: bytes) -> bool:
 
     The node may want another round than the suite has tried, or look at no hash.
     """
-    read = messages.parse("GossipGradientRequest", content)
+    try:
+        read = messages.parse("GossipGradientRequest", content)
+    except messages.BadMessage:
+        return False
     own = {name: getattr(read, name) for name in ("round_id", "model_hash", "layer_gradients")}
     return any(
         answer is not None and answer.accepted

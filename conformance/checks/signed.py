@@ -43,7 +43,8 @@ HEALTHY, NEWEST, PAIR = "NT-RULE-001", "NT-PAGE-007", "NT-RULE-037"
 POLLED, COMPLETED = "ST-001", "ST-002"
 TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
-WORKER, UNSIGNED, LOCKED = "NT-RULE-053", "NT-RULE-039", "NT-RULE-071"
+WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
+LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
 MOST_BLOCKS, LONG, PAGE = 24, 128, 5
@@ -99,7 +100,8 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
 
 
 @requirement(
-    POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED
+    POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
+    IN_TIME,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -184,6 +186,9 @@ def _judge_end(context: Context, made: Signed) -> bool:
         context.fails(COMPLETED, f"{why}: {brief(record)}", answer)
     if state_of(record) == DONE:
         context.holds(COMPLETED, answer)
+    if context.edition >= DRAFT and state_of(record) in (PENDING, DONE):
+        why = f"it is pending after {within_s:g} s, and expires at height {made.expires}"
+        context.judge(IN_TIME, state_of(record) == DONE, why, answer)
     return state_of(record) == DONE
 
 

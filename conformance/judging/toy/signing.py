@@ -107,6 +107,7 @@ class SigningToy(ToyNode):
                 continue
             past = self.height > job.body["expires"] and self.fault != "late"
             answered = time.monotonic() - job.since > ANSWERED_S and job.body["provider"] != NOBODY
+            answered = answered and self.fault != "unanswered"
             if past or (answered and self.fault == "early"):
                 job.end = "expired"
                 self.balance += 0 if self.fault in ("unrefunded", "unlocked") else PRICE
@@ -169,7 +170,7 @@ FAULTS = {
     "same nonce": "NT-RULE-049", "free": "NT-RULE-050", "twice": "NT-RULE-051",
     "raw": "NT-RULE-052", "encoded": "NT-RULE-052", "worker": "NT-RULE-053",
     "one id": "NT-RULE-013", "unpolled": "ST-001", "early": "ST-002", "unrefunded": "ST-004",
-    "unlocked": "NT-RULE-071",
+    "unlocked": "NT-RULE-071", "unanswered": "NT-RULE-073",
 }  # fmt: skip
 
 
