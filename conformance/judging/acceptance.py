@@ -96,7 +96,7 @@ DIRECT = {"MESHNODE_PIPELINE_CHAIN": "false"}
 PATIENT_TRAINING = {
     "MESHNODE_TRAINING_DILOCO_STEPS": "40",
     "MESHNODE_TRAINING_BATCH_SIZE": "2",
-    "MESHNODE_TRAINING_LEARNING_RATE": "0.00001",
+    "MESHNODE_TRAINING_LEARNING_RATE": "0.000002",
 }
 # As a client a node is waited for: for pings, and until it uses a peer again that it saw fail.
 PATIENT_S = 900.0
@@ -249,7 +249,9 @@ def _training(folder: Path, port: int) -> Accepted:
     """Judge a node that trains as a client of the peer, behind which another one trains."""
     folder.mkdir(parents=True, exist_ok=True)
     variables = {**TRAINING, **PATIENT_TRAINING, "MESHNODE_TRAINING_ENABLED": "true"}
-    with node(folder / "other", port, variables=variables) as behind:
+    # The other one takes longer, so that no round is over before this one has sent something.
+    slower = {**variables, "MESHNODE_TRAINING_DILOCO_STEPS": "120"}
+    with node(folder / "other", port, variables=slower) as behind:
         finished = _as_client(folder, port + 1, behind, (), variables, sole=False)
     return Accepted("a node as a client, which trains with the peer", finished, PATIENT_S)
 
