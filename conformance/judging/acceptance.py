@@ -79,6 +79,7 @@ NOT_SHOWN: dict[str, str] = {
     "NT-RULE-061": "the blocks of the node name no request_id",
     "NT-RULE-063": "the blocks of the node name no request_id",
     "LIM-008": "the blocks of the node name no request_id",
+    "NT-RULE-068": "the network identity of the node has no second pair within it",
     "NA-WALLET-055": LOCKED,
     "NA-WALLET-059": LOCKED,
 }
