@@ -2,7 +2,7 @@
 
 Exits with 1 on any gap: a mutant that is not caught or violates other MUSTs, a variant that fails,
 silence or garbage that proves something, a MUST that no run against real nodes proves. It takes an
-hour or two: with `--rows FILE --resume` it goes on with the rows that the file lacks, or has with a gap.
+hour or two: with `--rows FILE --resume` it goes on with what the file lacks, or has with a gap.
 """
 
 import argparse
