@@ -92,21 +92,28 @@ def kept_way(context: Context) -> Fields:
     """Return with what a pass is kept; raise `Skipped` if no gradients are accepted."""
     ended, known = "no pass is made", context.service
     kinds = [False, True] if known.other_gradients is None else [known.other_gradients]
-    for known.other_gradients in kinds:
-        logits = False
-        for way in ways(context):
-            kept = send_kept(context, way)
-            if kept is not None:
+    taken = False
+    try:
+        for other in kinds:
+            known.other_gradients, logits = other, False
+            for way in ways(context):
+                kept = send_kept(context, way)
+                if kept is None:
+                    continue
                 reply = send_back(context, kept.fields)
-                if is_taken(reply):
+                taken = is_taken(reply)
+                if taken:
                     return way
                 ended = f"PipelineBackward ends with {reply.code}"
                 passed: Any = kept.reply.message
                 logits = logits or bool(passed.logits)
-        if not logits:
-            # There is no other one.
-            break
-    known.other_gradients = None
+            if not logits:
+                # There is no other shape.
+                break
+    finally:
+        if not taken:
+            # Also where a call was not answered: nothing is known then.
+            known.other_gradients = None
     raise Skipped(f"no gradients are accepted: {ended}")
 
 

@@ -137,27 +137,23 @@ def mixed_proofs(context: Context) -> None:
     source = random.Random(context.target.seed)  # noqa: S311
     # Whichever check has asked for it.
     most = context.service.memory.proofs.get(context.target.valid, 0)
-    answer = context.api("GET", PROOFS.path, credential=context.target.valid, query={"limit": MOST})
-    every = (answer.json_object() or {}).get("proofs") if answer.ok else None
+    _, many = _proofs(context, MOST)
     usual = _proofs(context, None)
     # Of pages without any proof what the answers hold is judged.
     for account, query in ((context.target.valid, {"limit": 0}), (context.target.second, {})):
         context.api("GET", PROOFS.path, credential=account, query={**query} or None)
     # A limit that is just the number of all of them, and one that is above it.
-    whole = len(every) if isinstance(every, list) and every else PAGE
-    most = max(most, len(every) if isinstance(every, list) else 0)
+    whole = many if many > 0 else PAGE
+    most = max(most, many)
     limits = [PAGE, *source.sample((1, 2, 3, 7), 3), whole, PAGE, 1, whole + 1, whole, PAGE]
     short: list[tuple[int, int, Answer]] = []
     for limit in limits * TRIES:
-        answer = context.api(
-            "GET", PROOFS.path, credential=context.target.valid, query={"limit": limit}
-        )
-        listed = (answer.json_object() or {}).get("proofs") if answer.ok else None
-        if not isinstance(listed, list):
+        answer, length = _proofs(context, limit)
+        if length < 0:
             raise Skipped(f"GET /proofs was answered with status {answer.status}")
-        most = max(most, len(listed))
-        if len(listed) < min(limit, most):
-            short.append((limit, len(listed), answer))
+        most = max(most, length)
+        if length < min(limit, most):
+            short.append((limit, length, answer))
     if context.edition >= DRAFT:
         _judge_unlimited(context, *usual)
     if len(short) >= TRIES:

@@ -273,7 +273,7 @@ def rest(running: Rig) -> None:
 
 
 # Where the reference node has what interface 2.2 says that these resources contain.
-CONTENTS = {
+OWN_CONTENTS = {
     "/api/network chain": "chain_id",
     "/api/network genesis": "genesis_sha256",
     "/api/network round": "round",
@@ -327,7 +327,7 @@ def described(url: str) -> dict[str, Any]:
             "/api/validators money": "validators[].bond",
             "/api/inference money": ["fee_atoms", "price_per_max_token_atoms"],
             "/api/account nonce": "nonce",
-            **CONTENTS,
+            **OWN_CONTENTS,
         },
         "pipeline": {
             "format": "float32",
