@@ -11,7 +11,7 @@ from hypothesis import strategies
 from conformance.checks.node_reads import AUTH_READS, CONFIG, PROOFS, TRANSACTIONS
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
@@ -95,7 +95,7 @@ def auth_invalid(context: Context) -> None:
         for resource, query in _PAGES:
             answer = context.api("GET", resource.path, credential=INVENTED, query={**query})
             judge_refusal(context, "NA-AUTH-001", answer)
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         for word in WORDS:
             try_token(word)
         for resource, credential in product(AUTH_READS, LONG_TOKENS):

@@ -5,7 +5,7 @@ from conformance.checks.mixed_ids import turned
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.passes import form_of, hidden_shape, send_forward
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -18,7 +18,7 @@ FEWEST, MORE = 2, (5, 9, 17)
 def pipeline_batch(context: Context) -> None:
     """Send passes of several times as many sequences as the one that is known to be accepted."""
     _judge_batch(context, FEWEST)
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         for times in MORE:
             _judge_batch(context, times)
         _judge_rows(context)
@@ -47,7 +47,7 @@ def _judge_batch(context: Context, times: int) -> None:
     plain = send_forward(context)
     reply = send_forward(context, hidden_states=encode(form_of(context), shape), hidden_shape=shape)
     answer = reply.message
-    if context.edition >= DRAFT and times == FEWEST and plain.ok and reply.code not in BUSY:
+    if context.edition >= FOURTH and times == FEWEST and plain.ok and reply.code not in BUSY:
         taken = answer is not None and bool(answer.success)
         why = f"a pass of {shape} ends with {reply.code} {brief(reply.details, 80)}"
         context.judge("PL-FWD-016", taken, why, plain, reply)

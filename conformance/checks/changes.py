@@ -20,7 +20,7 @@ from conformance.checks.config import (
 from conformance.checks.node_reads import STATUS
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -102,7 +102,7 @@ def config_mixed(context: Context) -> None:
         raise Skipped("the configuration has none of the keys that the suite would change")
     try:
         pairs = [(near[0], BAD), (BAD, near[0])]
-        if context.edition >= DRAFT and len(near) > 1:
+        if context.edition >= FOURTH and len(near) > 1:
             # A reader may sort the keys, and take part after part.
             bad = [(path, BAD[1]) for path, _ in (near[0], near[-1])]
             pairs += [(near[0], bad[1]), (near[-1], bad[0])]
@@ -139,7 +139,7 @@ def config_enabled(context: Context) -> None:
         raise Skipped("the configuration has no training.enabled")
     changed = patch(context, nested({ENABLED: not found[0]}))
     try:
-        if context.edition >= DRAFT and (taken(changed) or _refused(changed)):
+        if context.edition >= FOURTH and (taken(changed) or _refused(changed)):
             same = patch(context, nested({ENABLED: found[0]}))
             why = f"{not found[0]}: status {changed.status}; {found[0]}: status {same.status}"
             why = f"{ENABLED} is changed to {why}"

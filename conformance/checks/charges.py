@@ -18,7 +18,7 @@ from conformance.checks.money import (
 from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.checks.wallet import EXCESS
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -49,7 +49,7 @@ def _judge_repeated(context: Context) -> None:
     """
     bodies = [{"prompt": "Hello once more", "max_tokens": 3 + turn} for turn in range(TRIES + 2)]
     _judge_free(context, [(body, body) for body in bodies], "the second time")
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         ended = early(context)
         whole = {name: value for name, value in ended.items() if name != "stop"}
         _judge_free(context, [(whole, ended)] * (TRIES + 2), "with a stop sequence")

@@ -15,7 +15,7 @@ from conformance.catalogue import fields_of_message
 from conformance.checks.answers import judge_message, judge_operation
 from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
@@ -325,7 +325,7 @@ def _store_and_find(context: Context, key: bytes, value: str) -> None:
     held = found.found and found.value == value
     why = f"stored {brief(value)}, found is {found.found} with {brief(found.value)}"
     context.judge("DH-009", held, why, stored, reply)
-    if found.found and context.edition >= DRAFT:
+    if found.found and context.edition >= FOURTH:
         _judge_responder(context, "DHTFindValueResponse", reply, found)
     if held:
         for ident in _REQUESTS:

@@ -11,7 +11,7 @@ from conformance.checks.counting import counted, counted_after
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.stream import LONG
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import is_final, stream_ids, tokens_of
@@ -116,7 +116,7 @@ def stream_stop(context: Context) -> None:
 def stream_whole(context: Context) -> None:
     """Send one prompt in turn with a stream and without, at temperature 0; compare the texts."""
     _compare(context, LONGER, TRIES)
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         # Long ones take long; whether texts are always the same, short ones have shown.
         _compare(context, LONG, 1)
 
@@ -141,7 +141,7 @@ def _compare(context: Context, most: int, tries: int) -> None:
     whole, found = plain.pop(), streamed.pop()
     lacks, adds = _is_part(found, whole), _is_part(whole, found)
     why = f"the stream has {brief(found)}, the result {brief(whole)}"
-    wrong = (lacks and fewer) or (adds and more and context.edition >= DRAFT)
+    wrong = (lacks and fewer) or (adds and more and context.edition >= FOURTH)
     context.judge("NA-SSE-018", not wrong, why, *shown[-2:])
     if context.edition >= STREAMED_SINCE:
         texts = [letters(str(token)) for token in tokens]

@@ -10,7 +10,7 @@ from conformance.checks.money import TRIES
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.stream import LONG as LONG_TEXT
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -112,7 +112,7 @@ def inference_stops_exactly(context: Context) -> None:
             context.holds("NA-INF-041", seen[-1][0], seen[-1][2])
     if context.edition >= TURNED_SINCE:
         _judge_after_stop(context, body, text[len(text) // 3 :][:3], body)
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         # It may be left until the next request that has any.
         none: dict[str, Json] = {**body, "stop": []}
         _judge_after_stop(context, body, text[len(text) // 3 :][:3], none)

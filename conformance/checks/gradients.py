@@ -18,7 +18,7 @@ from conformance.checks.forms import encode
 from conformance.checks.passes import BUSY, layers_of
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
@@ -87,7 +87,7 @@ def _look(context: Context) -> None:
     _, refused = send(context, fresh(plain, model_hash="0" * 64, round_id=FAR_ROUND))
     rounds = [refused.current_round] if refused is not None and not refused.accepted else []
     layer, why = max(layers_of(context).held, default=0), ""
-    sizes = (VALUES, *(_sizes(context, layer) if context.edition >= DRAFT else ()))
+    sizes = (VALUES, *(_sizes(context, layer) if context.edition >= FOURTH else ()))
     tries = product(dict.fromkeys([*rounds, info.version]), sizes, NAMES)
     for round_id, size, name in tries:
         layers = {name.format(layer): encode(FORM, [size], scale=0.0)}
@@ -126,7 +126,7 @@ def gossip_bytes(context: Context) -> None:
     Where the second ends otherwise, the map of bytes is read as the signature, which is a text.
     """
     _judge_bytes(context, {"model_hash": "0" * 64}, "none")
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         # A node may look at the map only in gradients of its own model and round.
         with suppress(Skipped):
             gradient_of(context)
@@ -142,7 +142,7 @@ def _judge_bytes(context: Context, fields: dict[str, Any], name: str) -> None:
         for content in (b"plain", b"\xff\xfe\x80") * 2
     ]
     plain, odd = replies[0::2], replies[1::2]
-    if context.edition >= DRAFT and plain[-1].code not in BUSY:
+    if context.edition >= FOURTH and plain[-1].code not in BUSY:
         why = f"a gradient of plain bytes ends with {plain[-1].code}: {plain[-1].details}"
         context.judge(SERVERS, plain[-1].code not in FAILED, why, *plain)
     if not all(reply.ok for reply in plain):
@@ -159,7 +159,7 @@ def gossip_elsewhere(context: Context) -> None:
         gradient_of(context)
         context.holds(NUMBER)
         return
-    places = [*OTHER_TEXTS, *(OTHER_NUMBERS if context.edition >= DRAFT else ())]
+    places = [*OTHER_TEXTS, *(OTHER_NUMBERS if context.edition >= FOURTH else ())]
     for place in places:
         reply = _accepted(context, place)
         if reply is not None:
@@ -167,7 +167,7 @@ def gossip_elsewhere(context: Context) -> None:
             why = f"a gradient is accepted with its model_hash as {shown}, and not in its place"
             context.fails(NUMBER, why, reply)
             return
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         _judge_swapped(context)
     raise Skipped(f"wherever its hash is, {context.service.no_gradient}")
 
@@ -237,7 +237,7 @@ def gossip_made(context: Context) -> None:
         raise Skipped("a gradient like the one that was accepted is refused now")
     if refused is not None and not refused.accepted and refused.current_round:
         near = refused.current_round <= answer.current_round <= refused.current_round + 1
-        if near and context.edition >= DRAFT:
+        if near and context.edition >= FOURTH:
             # A round may pass in between, but then it has passed for a refusal too.
             _, later = send(context, fresh(fields, layer_gradients={}, model_hash="0" * 64))
             stands = later is not None and later.current_round == refused.current_round
@@ -248,7 +248,7 @@ def gossip_made(context: Context) -> None:
     if turned == fields["model_hash"]:
         turned = "0" * len(turned)
     others = [fresh(fields, model_hash=turned)]
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         # And one of a node whose last gradient was accepted.
         others.append({**known, "timestamp": time.time(), "model_hash": turned})
         # And of models whose hash differs in the last digit, or in the first.

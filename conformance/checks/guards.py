@@ -10,7 +10,7 @@ from conformance.checks.node_reads import CONFIG
 from conformance.checks.reading import ABSENT, fetch
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.httpwire import ANONYMOUS, Answer, Credential
 from conformance.registry import requirement
 from conformance.shapes import lookup
@@ -27,7 +27,7 @@ def smallest_bodies(context: Context) -> list[tuple[str, str, dict[str, Json]]]:
         ("POST", "/wallet/stake", {"amount": AMOUNT, "duration_days": DAYS}),
         ("POST", "/wallet/unstake", {"amount": AMOUNT}),
     ]
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         # Answered in another way, and perhaps by other code.
         found.append(("POST", "/inference", {"prompt": "Hello", "max_tokens": 1, "stream": True}))
     _, config = fetch(context, CONFIG)

@@ -18,7 +18,7 @@ from conformance.checks.reading import (
     served,
 )
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Written
@@ -156,7 +156,7 @@ def inference_parameters(context: Context) -> None:
 
     if context.edition >= EVERYWHERE_SINCE:
         _judge_accept(context)
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         none = context.infer({"prompt": "Hello", "max_tokens": 0})
         made = (none.json_object() or {}).get("tokens_generated") if none.ok else 0
         if is_int(made):

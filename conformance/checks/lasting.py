@@ -8,7 +8,7 @@ from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.reading import fetch
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.passive.memory import APART_S
 from conformance.registry import requirement
@@ -25,7 +25,7 @@ def lasting_names(context: Context) -> None:
         answer = context.infer({"prompt": "Hello", "max_tokens": 1}, credential=account)
         if not answer.ok:
             raise Skipped(f"POST /inference was answered with status {answer.status}")
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         _send_again(context)
 
 

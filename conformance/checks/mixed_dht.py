@@ -19,7 +19,7 @@ from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
 from conformance.checks.money import TRIES, Comparison
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -123,7 +123,7 @@ def dht_walk(context: Context) -> None:
         for _ in range(STEPS):
             _step(walk)
         _search_for_nothing(walk)
-        if context.edition >= DRAFT:
+        if context.edition >= FOURTH:
             _store_more(walk)
         _store_nowhere(walk)
         _overwrite_until_refused(walk)

@@ -15,7 +15,7 @@ from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.httpwire import ANONYMOUS, USUAL, Answer, Credential, Written
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
@@ -125,7 +125,7 @@ def mixed_guards(context: Context) -> None:
         usual = credential in (ANONYMOUS, INVENTED)
         drawn = changes if usual else source.sample(changes, min(DRAWS, len(changes)))
         asks = readings if credential == context.target.expired else source.sample(readings, DRAWS)
-        if usual and context.edition >= DRAFT:
+        if usual and context.edition >= FOURTH:
             asks += _forged(context)
         for asked in (*asks, *drawn):
             answer = _ask(context, asked, credential)

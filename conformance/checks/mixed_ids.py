@@ -11,7 +11,7 @@ from conformance.checks.mixed_passes import output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -36,7 +36,7 @@ def forward_ids(context: Context) -> None:
             context.judge(NAMED, answer.request_id == ident, why, reply)
     _judge_session(context, draw)
     notes = [_note_turns, _note_sessions, _note_ends]
-    for note in [*notes, _note_within] if context.edition >= DRAFT else notes:
+    for note in [*notes, _note_within] if context.edition >= FOURTH else notes:
         compared = Comparison(context)
         for _ in range(TRIES):
             note(context, compared)

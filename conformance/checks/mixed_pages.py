@@ -14,7 +14,7 @@ from conformance.checks.history import rows_of
 from conformance.checks.money import TRIES
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -154,7 +154,7 @@ def mixed_proofs(context: Context) -> None:
         most = max(most, length)
         if length < min(limit, most):
             short.append((limit, length, answer))
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         _judge_unlimited(context, *usual)
     if len(short) >= TRIES:
         limit, length, answer = short[-1]

@@ -12,7 +12,7 @@ from typing import Any
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT, judge_route, served
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
@@ -146,7 +146,7 @@ def native_legacy(context: Context) -> None:
 @requirement("NT-RULE-038", "NT-RULE-042", "NT-RULE-010")
 def native_register(context: Context) -> None:
     """POST an empty object to the old registration, login and signup paths that are declared."""
-    for path in context.target.legacy_redirected if context.edition >= DRAFT else ():
+    for path in context.target.legacy_redirected if context.edition >= FOURTH else ():
         answer = context.http.call("POST", path, json_body={})
         why = f"POST {path} with an empty object: status {answer.status}"
         context.judge("NT-RULE-010", not answer.ok, why, answer)
@@ -342,7 +342,7 @@ def native_pair(context: Context) -> None:
     if answer.ok and not judge_mapped(context, "/api/network height", document, answer):
         return
     hashes = mapped(context, "/api/network hash", document)
-    if answer.ok and context.edition >= DRAFT:
+    if answer.ok and context.edition >= FOURTH:
         judge_mapped(context, "/api/network hash", document, answer)
     if not heights or not hashes:
         raise Skipped("no pair at the mapped paths")

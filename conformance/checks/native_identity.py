@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from conformance.checks.native import members_of, native_get
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -67,7 +67,7 @@ def native_dataset_bound(context: Context) -> None:
         digest
         for name, value in members_of(genesis.json_object() if genesis.ok else None)
         if "dataset" in name.lower()
-        for digest in _digests(value, deep=context.edition >= DRAFT)
+        for digest in _digests(value, deep=context.edition >= FOURTH)
     ]
     dataset = native_get(context, "/network/dataset.json")
     if not named or not dataset.ok:
@@ -90,7 +90,7 @@ def native_reference_apart(context: Context) -> None:
     answer = native_get(context, "/api/blocks", {"limit": 10})
     present = set(_hashes(answer.json_object() if answer.ok else None))
     # And the older ones, as far as a page goes, and the first.
-    for query in ({"limit": 100}, {"limit": 10, "before": 11}) if context.edition >= DRAFT else ():
+    for query in ({"limit": 100}, {"limit": 10, "before": 11}) if context.edition >= FOURTH else ():
         more = native_get(context, "/api/blocks", {**query})
         present |= set(_hashes(more.json_object() if more.ok else None))
     for path in context.target.reference if present else ():

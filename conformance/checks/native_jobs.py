@@ -5,7 +5,7 @@ import time
 from conformance.checks.native import members_of, native_get
 from conformance.checks.native_documents import numbers_of, read, under
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.httpwire import Answer
 from conformance.strictjson import Json
 
@@ -61,7 +61,7 @@ def judge_kept(context: Context, blocks: list[int], named: list[str], *, failed:
     _, document = read(context, "/api/blocks", {"limit": PAGE})
     # What has been completed meanwhile may have taken the place of something older.
     moved = numbers_of(context, "/api/blocks height", "height", document)[:1] != blocks[:1]
-    if context.edition >= DRAFT and not moved and not failed:
+    if context.edition >= FOURTH and not moved and not failed:
         _judge_named(context, latest)
     if moved or not older or not all(answer.ok for answer in latest):
         return

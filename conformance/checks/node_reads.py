@@ -6,7 +6,7 @@ from datetime import date
 from conformance.checks.clock import judge_past
 from conformance.checks.reading import Resource, add_shape_check, fetch
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.httpwire import Answer
 from conformance.shapes import judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
@@ -184,7 +184,7 @@ def _peers(context: Context, listed: dict[str, Json], answer: Answer) -> None:
     if held:
         context.judge("GEN-007", not twice, f"layers {brief(twice)}", answer)
     late = [item for item in lookup(listed, "peers[].latency_ms") if is_number(item)]
-    if late and context.edition >= DRAFT:
+    if late and context.edition >= FOURTH:
         why = f"of the latencies {brief(late)} one is below 0"
         context.judge("NA-SANE-047", min(late) >= 0, why, answer)
     addresses = [item for item in lookup(listed, "peers[].address") if isinstance(item, str)]

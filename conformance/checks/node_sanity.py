@@ -20,7 +20,7 @@ from conformance.checks.node_reads import (
 )
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -139,7 +139,7 @@ def metrics_sane(context: Context) -> None:
         if moments[1] > moments[0]:
             # A time that moves is that of the answer; one that stands still is that of a cache.
             judge_now(context, "timestamp", stamps[1], second_answer)
-        if context.edition >= DRAFT:
+        if context.edition >= FOURTH:
             _stamps_rise(context)
 
 

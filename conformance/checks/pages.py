@@ -11,7 +11,7 @@ from itertools import pairwise
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.checks.reading import Resource
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -142,7 +142,7 @@ def _judge_rising(context: Context) -> None:
         if len(found) <= len(RISING):
             return
         lengths = [len(page.entries) for page in found[:-1]]
-        if context.edition >= DRAFT and found[0].entries == found[-1].entries:
+        if context.edition >= FOURTH and found[0].entries == found[-1].entries:
             # Nothing has come meanwhile, so that they begin alike.
             pairs = zip(RISING[1:], pairwise(found[:-1]), strict=True)
             others = [at for at, (less, more) in pairs if not _begins(more.entries, less.entries)]

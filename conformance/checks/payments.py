@@ -22,7 +22,7 @@ from conformance.checks.money import (
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -243,7 +243,7 @@ def money_moved(context: Context) -> None:
     if context.edition >= FORMS_SINCE:
         # A whole unit, and a transfer without a memo, may be booked by lines of their own.
         bodies.append({"amount": UNIT})
-    if context.edition >= DRAFT and whole > BINARY:
+    if context.edition >= FOURTH and whole > BINARY:
         bodies.append({"amount": BINARY, "memo": MEMO})
     ways = (first, second, addresses[1]), (second, first, addresses[0])
     for body, (sender, receiver, to) in product(bodies, ways):
@@ -336,7 +336,7 @@ def money_whole(context: Context) -> None:
             compared.note("NA-ERR-024", free, why, small, before[0].answer, sent)
         elif sent.status == 402:
             compared.note("NA-ERR-024", True, why, small, sent)
-            if context.edition >= DRAFT:
+            if context.edition >= FOURTH:
                 _send_all(context, {**body, "amount": round(amount - fee, 6)}, own)
         if compared.clean:
             break

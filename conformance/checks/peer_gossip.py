@@ -7,7 +7,7 @@ from conformance import messages
 from conformance.checks import gradients
 from conformance.checks.peering import Scene, need_work, shown, watched
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Unanswered
@@ -43,13 +43,13 @@ def peer_gossip(context: Context) -> None:
                 ttl: int = getattr(call.message, "ttl")  # noqa: B009 - the type is not known
                 lower = 0 <= ttl < sent.ttl
                 why = f"ttl {ttl} after {sent.ttl}"
-                if context.edition >= DRAFT and sent.ttl > 1 and not ttl and (odd := _odd(call)):
+                if context.edition >= FOURTH and sent.ttl > 1 and not ttl and (odd := _odd(call)):
                     # It is elsewhere.
                     lower, why = False, f"{why}, and the fields {brief(odd)}, which are not named"
                 context.judge(LOWERED, lower, why, *shown([call]))
                 back = call.post == PEER and peer.ident.hex() == sent.node_id
                 context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
-        if context.edition >= DRAFT and context.target.gradient is None:
+        if context.edition >= FOURTH and context.target.gradient is None:
             _judge_own(context, scene)
 
 
@@ -89,7 +89,7 @@ def _gradients(context: Context) -> Iterator[Any]:
     if declared is not None:
         yield messages.parse("GossipGradientRequest", declared.content)
         return
-    if context.edition < DRAFT:
+    if context.edition < FOURTH:
         raise Skipped("the target declares no gradient")
     made = gradients.gradient_of(context)
     for ttl in (gradients.TTL, 0):

@@ -38,7 +38,7 @@ from conformance.checks.passes import (
     send_forward,
 )
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -231,14 +231,14 @@ def pipeline_ahead(context: Context) -> None:
     shape = hidden_shape(context)
     if context.edition >= MISSHAPEN_SINCE:
         _judge_misshapen(context, [*shape[:-1], shape[-1] + 1])
-        if context.edition >= DRAFT:
+        if context.edition >= FOURTH:
             # Libraries work out a size that is -1.
             _judge_misshapen(context, [shape[0], -1, *shape[2:]])
         # If it fails within the answer, that has the reason.
         shard, ids = int(pipeline_of(context).get("shard", 0)), (fresh_id(), fresh_id())
         lost = send_backward(context, shape, shard, session_id=ids[0], request_id=ids[1])
         _judge_bad_request(context, "gradients of a pass that nobody has made", lost)
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         # Computed with or refused; if it fails within the answer, that has the reason.
         states = encode(form_of(context), shape, math.nan)
         odd = send_forward(context, hidden_states=states)

@@ -18,7 +18,7 @@ from conformance.checks.forms import WIDTHS, encode, is_framed
 from conformance.checks.kept_passes import Fields, metadata_of, way_back
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.peer import requests
@@ -130,7 +130,7 @@ def bring_back(context: Context) -> Returned:
         taken, why = None, Skipped("no gradient has come back to the suite before")
         urls = peer.sender_urls if known.sender_urls is None else known.sender_urls
         # A node that sees no sender_url may keep a pass for its labels.
-        ways: tuple[Fields, ...] = ({}, way_back(context)) if context.edition >= DRAFT else ({},)
+        ways: tuple[Fields, ...] = ({}, way_back(context)) if context.edition >= FOURTH else ({},)
         for way, url in product(ways, urls):
             if taken is not None and way:
                 break
@@ -163,7 +163,7 @@ def peer_backward(context: Context) -> None:
         wrong = "" if named else f"; {len(calls)} with other IDs came" if calls else ""
         why = f"no PipelineBackward of this pass came to sender_url{wrong}"
         context.judge(ONWARDS, bool(named), why, taken.reply, *shown(calls))
-        if not named or context.edition < DRAFT:
+        if not named or context.edition < FOURTH:
             return
         peer.wait(lambda: len(taken.calls) > 1, AGAIN_WITHIN_S)
         same = [call for call in taken.calls if _ids(call) == taken.ids]
@@ -206,7 +206,7 @@ def _judge_size(context: Context, call: Call, shape: list[int]) -> None:
     # Gradients may have wider numbers than what they are the gradients of.
     held = any(size == width * values for width in (*WIDTHS.values(), WIDEST) if values > 0)
     own = math.prod(shape)
-    if context.edition >= DRAFT and size == own * WIDTHS[passes.form_of(context)]:
+    if context.edition >= FOURTH and size == own * WIDTHS[passes.form_of(context)]:
         # They are as many as the hidden states that they belong to, in the same form.
         held = values == own
     why = f"{size} bytes of grad_output for {brief(list(message.grad_shape))}"

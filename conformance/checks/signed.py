@@ -32,7 +32,7 @@ from conformance.checks.signed_requests import (
     while_pending,
 )
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -114,7 +114,7 @@ def signed_request(context: Context) -> None:
     if is_refused(answer):
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         health = native_get(context, "/healthz")
         why = f"a request waits for its block, and /healthz has status {health.status}"
         context.judge(HEALTHY, health.ok or health.status == 503, why, answer, health)
@@ -128,18 +128,18 @@ def signed_request(context: Context) -> None:
         other, wrong = record_of(context, made.hash)
         why = "the record is under the transaction hash, and not under the request ID"
         context.judge(TWO_IDS, record is not None or wrong is None, why, looked, other)
-    if context.edition >= DRAFT and before is not None and state == PENDING:
+    if context.edition >= FOURTH and before is not None and state == PENDING:
         judge_locked(context, made, before, while_pending(context, made, before))
     done = record is not None and _judge_end(context, made)
     if before is not None and done:
         _judge_account(context, made, before, answer)
     if height is not None:
         _judge_block(context, made, height, done=done)
-    if done and context.edition >= DRAFT:
+    if done and context.edition >= FOURTH:
         _judge_newest(context, answer)
     if done and made.public_key:
         _judge_again(context, made)
-    if done and context.edition >= DRAFT:
+    if done and context.edition >= FOURTH:
         # The chain has grown.
         with suppress(Skipped):
             native_pair_later(context)
@@ -186,7 +186,7 @@ def _judge_end(context: Context, made: Signed) -> bool:
         context.fails(COMPLETED, f"{why}: {brief(record)}", answer)
     if state_of(record) == DONE:
         context.holds(COMPLETED, answer)
-    if context.edition >= DRAFT and state_of(record) in (PENDING, DONE):
+    if context.edition >= FOURTH and state_of(record) in (PENDING, DONE):
         why = f"it is pending after {within_s:g} s, and expires at height {made.expires}"
         context.judge(IN_TIME, state_of(record) == DONE, why, answer)
     return state_of(record) == DONE

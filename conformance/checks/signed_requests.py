@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from conformance.checks.native import document_at, mapped, members_of, native_get
 from conformance.checks.native_named import texts_in
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.signer import Kind, NotSigned, Signed, ask
@@ -147,7 +147,7 @@ def while_pending(context: Context, made: Signed, before: Account) -> Meanwhile:
         _, record = record_of(context, made.request_id)
         pending = state_of(record) == PENDING
         in_block = begun is not None and (height_of(context) or 0) > begun + IN_BLOCKS
-        waits = context.edition >= DRAFT and pending and not in_block
+        waits = context.edition >= FOURTH and pending and not in_block
         if seen.money != before.money or not waits or time.monotonic() > ends:
             return Meanwhile(seen, pending, in_block)
         time.sleep(LOOK_S)

@@ -33,7 +33,7 @@ from conformance.checks.passes import (
 )
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import NO_MESSAGE, Metadata, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Unanswered, bearer
@@ -204,7 +204,7 @@ def _judge_gradients(context: Context, metadata: Metadata, own: int, absent: int
     A node may call the latter a bad request: the pass that it belongs to went elsewhere.
     """
     ends = {own: list[_End](), absent: list[_End]()}
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         # What shape they have.
         way_back(context)
     for _ in range(2):
@@ -269,7 +269,7 @@ def stream_both_ways(context: Context) -> None:
         one = context.grpc.call_stream("StreamInference", b"")
     except Unanswered as silent:
         # It waits, so that there is such an operation.
-        if context.edition < DRAFT or not silent.why.startswith("timeout"):
+        if context.edition < FOURTH or not silent.why.startswith("timeout"):
             raise
         context.fails("GR-OP-022", f"one message is waited with, and {why}", two, silent)
         return

@@ -12,7 +12,7 @@ from conformance.checks.reading import resource_ids
 from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -43,7 +43,7 @@ def memo_kept(context: Context) -> None:
         raise Skipped("there are no two accounts")
     known = _sends_to(context, own)
     sent = _send_memo(context, own, FOREIGN)
-    if context.edition >= DRAFT and sent.status in REFUSED:
+    if context.edition >= FOURTH and sent.status in REFUSED:
         plain = _send_memo(context, own, "x" * len(FOREIGN))
         why = f"the memo {brief(FOREIGN)} ends with status {sent.status}, one of ASCII is taken"
         context.judge("NA-WALLET-061", not plain.ok, why, sent, plain)
@@ -76,7 +76,7 @@ def _send_memo(context: Context, to: str, memo: str) -> Answer:
     found = (sent.json_object() or {}).get("memo")
     if sent.ok:
         context.budget.charge(AMOUNT + fee_of(sent))
-    if context.edition >= DRAFT and memo:
+    if context.edition >= FOURTH and memo:
         why = f"a transfer with the memo {brief(memo)} ends with status {sent.status}"
         context.judge("NA-WALLET-054", sent.status not in FAILED, why, sent)
     if sent.ok and memo and isinstance(found, str):

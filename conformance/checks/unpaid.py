@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from conformance.checks.money import EXACT, TRIES, Comparison, near, read_money, still
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential, Unanswered
 from conformance.passive.events import tokens_of
@@ -107,7 +107,7 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
     try:
         answer = context.infer(BODY, credential=account)
     except Unanswered as limited:
-        if context.edition < DRAFT or not limited.why.startswith("limited"):
+        if context.edition < FOURTH or not limited.why.startswith("limited"):
             raise
         # As many requests as before, so it is no limit where another account meets none.
         other = context.infer(BODY)
@@ -126,7 +126,7 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
         within = stream.ok and CODE in stream.body and not tokens_of(stream)
         why = f"a stream of {had:g} and less has {CODE.decode()} in it, with status {stream.status}"
         compared.note("NA-ERR-027", not within, why, *shown, stream)
-    elif context.edition >= DRAFT and 400 <= answer.status < 500:
+    elif context.edition >= FOURTH and 400 <= answer.status < 500:
         other = context.infer(BODY)
         why = f"{why}, and status {other.status} with more"
         compared.note("NA-ERR-029", not other.ok, why, *shown, other)

@@ -26,7 +26,7 @@ from conformance.checks.reading import (
     served,
 )
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -211,7 +211,7 @@ def _judge_cooldown(
         why = f"{days} days from today is {expected}, not {ends}"
         # The target's clock may be on the other side of midnight.
         context.judge("ST-005", abs((ends - expected).days) <= 1, why, answer)
-        if context.edition >= DRAFT and 0 < datetime.now(UTC).hour < LAST_HOUR:
+        if context.edition >= FOURTH and 0 < datetime.now(UTC).hour < LAST_HOUR:
             context.judge("NA-WALLET-062", ends == expected, f"{why}, in UTC", answer)
 
 

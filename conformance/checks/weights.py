@@ -19,7 +19,7 @@ from conformance.checks.answers import (
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import BUSY, FAR, FOUND_SINCE, Layers, layers_of
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -126,7 +126,7 @@ def weights_number(context: Context) -> None:
         if all(reply.ok and reply.body for reply in replies):
             break
     else:
-        if context.edition >= DRAFT:
+        if context.edition >= FOURTH:
             for notation in NOTATIONS:
                 _judge_numbers(context, notation, held, *replies)
         raise Skipped("no usual notation of a layer is served")

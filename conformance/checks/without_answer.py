@@ -9,7 +9,7 @@ from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
 from conformance.checks.signed import LOCKED, judge_locked
 from conformance.checks.signed_requests import at_rest, begin_unanswered, poll, state_of
 from conformance.context import Context
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
@@ -27,7 +27,7 @@ def without_answer(context: Context) -> None:
         raise Skipped(begun)
     made, within_s = begun.made, context.target.inference_timeout_s
     seen = begun.meanwhile.account
-    if context.edition >= DRAFT:
+    if context.edition >= FOURTH:
         judge_locked(context, made, begun.before, begun.meanwhile)
     looked, record = poll(context, made.request_id, lambda seen: state_of(seen) == OVER, within_s)
     if state_of(record) != OVER:
@@ -39,7 +39,7 @@ def without_answer(context: Context) -> None:
     before = begun.before.money
     # A fee may be kept, and what was looked at meanwhile may have been over already.
     held = after.money != seen.money or after.money == before
-    if context.edition >= DRAFT and after.money != before:
+    if context.edition >= FOURTH and after.money != before:
         if not begun.meanwhile.pending:
             why = "it was over before its account was read, and that has changed otherwise"
             raise Skipped(why)

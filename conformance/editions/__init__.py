@@ -27,9 +27,11 @@ from conformance.catalogue import (
     load,
 )
 
-EDITIONS = (1, 2, 3)
+EDITIONS = (1, 2, 3, 4)
 CURRENT = EDITIONS[-1]
 DRAFT = CURRENT + 1
+# The edition in which most checks that are older became stricter.
+FOURTH = 4
 # Those whose files have no profiles.
 WITHOUT_PROFILES = (1, 2)
 

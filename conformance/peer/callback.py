@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from conformance.compiled import AVAILABLE
-from conformance.editions import DRAFT
+from conformance.editions import FOURTH
 from conformance.peer.peer import Patience, Peer, Setup
 from conformance.target import GRPC_PORT_OFFSET, BadConfiguration, Target
 
@@ -25,7 +25,7 @@ def listening(target: Target, address: str | None) -> Iterator[Peer | None]:
     Raises `BadConfiguration` if the address is none, or is taken.
     """
     host, port = _own(target) if address is None else read_address(address)
-    if not host or not AVAILABLE or not target.grpc or target.edition < DRAFT:
+    if not host or not AVAILABLE or not target.grpc or target.edition < FOURTH:
         yield None
         return
     try:

@@ -8,7 +8,7 @@ import pytest
 from conformance import cli, messages
 from conformance.catalogue import Profile
 from conformance.compiled import grpc
-from conformance.editions import CURRENT, DRAFT
+from conformance.editions import DRAFT, FOURTH
 from conformance.ended import Run
 from conformance.judging.toy import calls
 from conformance.judging.toy.answers import no_grpc_hook
@@ -127,7 +127,7 @@ def test_a_node_that_keeps_passes_for_their_labels_is_named_if_it_sees_no_sender
 
 
 def test_older_editions_do_not_listen() -> None:
-    assert set(clients(judged(edition=CURRENT)).values()) == {Standing.NOT_APPLICABLE}
+    assert set(clients(judged(edition=FOURTH - 1)).values()) == {Standing.NOT_APPLICABLE}
 
 
 def test_the_suite_listens_where_the_node_is_or_where_it_is_told_to() -> None:
@@ -152,6 +152,6 @@ def test_an_address_to_listen_at_that_is_none_is_refused(address: str) -> None:
 
 def test_the_option_reaches_the_listener(capsys: pytest.CaptureFixture[str]) -> None:
     with Toy() as served:
-        options = ["--edition", str(DRAFT), "--listen", "nowhere", "GEN-001"]
+        options = ["--listen", "nowhere", "GEN-001"]
         assert cli.main(["run", served.url, *options]) == EXIT_CODES[Exit.CONFIGURATION]
     assert "--listen: 'nowhere' is not HOST:PORT" in capsys.readouterr().err
