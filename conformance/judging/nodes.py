@@ -23,6 +23,7 @@ from typing import Any
 
 from conformance.catalogue import SERVED
 from conformance.judging import restarting
+from conformance.sut import recipes
 from conformance.target import GRPC_PORT_OFFSET
 
 TOKEN = "judge-operator-token-0123456789"  # noqa: S105 - of nodes that live for minutes
@@ -272,70 +273,22 @@ def rest(running: Rig) -> None:
         ask(url, "PATCH", "/api/v1/config", {"training": {"enabled": False}})
 
 
-# Where the reference node has what interface 2.2 says that these resources contain.
-OWN_CONTENTS = {
-    "/api/network chain": "chain_id",
-    "/api/network genesis": "genesis_sha256",
-    "/api/network round": "round",
-    "/api/network readiness": "ready",
-    "/api/model parameters": ["base_parameter_count", "trainable_parameter_count"],
-    "/api/model revision": "model_revision",
-    "/api/model roots": ["model_root", "serving_root"],
-    "/api/model losses": "validation_loss",
-    "/api/model profile": "execution",
-    "/api/model/checkpoint.json adapter": "weights",
-    "/api/model/checkpoint.json chain": "chain_id",
-    "/api/model/checkpoint.json root": "model_root",
-    "/api/training loss": "records[].loss",
-    "/api/training roots": "records[].model_root",
-    "/api/training progress": "indexed_height",
-    "/api/blocks results": "blocks[].transactions[].code",
-    "/api/validators owners": "validators[].owner",
-    "/api/validators power": "validators[].power",
-    "/api/inference chain": "chain_id",
-    "/api/inference genesis": "genesis_sha256",
-    "/api/inference root": "model_root",
-    "/api/inference provider": "provider",
-    "/api/inference heartbeat": "provider_online",
-    "/api/inference queue": "pending_requests",
-    "/work/status stages": "workers_by_stage",
-}
-
-
 def described(url: str) -> dict[str, Any]:
     """Return the settings that a `conformance.toml` of the reference node has."""
     network = ask(url, "GET", "/api/network")
     model = ask(url, "GET", "/api/v1/network")["architecture"]
     balance = ask(url, "GET", "/api/v1/wallet/balance")
+    own = recipes()["meshnode"].target
     return {
+        **own,
         "profiles": sorted(profile.value for profile in SERVED),
-        "legacy_gone": ["/api/auth/register", "/api/register", "/api/users"],
-        "legacy_redirected": ["/login", "/signup"],
         "reference": ["/reference/v03/api/network"],
-        "rpc": "jsonrpc",
         "public_key": balance["address"],
         "artifact": network["genesis_sha256"],
-        "field_map": {
-            "/api/network height": "height",
-            "/api/network hash": "latest_block_hash",
-            "/api/network money": ["initial_supply", "issued", "burned"],
-            "/api/blocks height": "blocks[].height",
-            "/api/block height": "height",
-            "/api/block hash": "hash",
-            "/api/training round": "records[].round",
-            "/api/account money": ["balance", "locked", "total"],
-            "/api/validators money": "validators[].bond",
-            "/api/inference money": ["fee_atoms", "price_per_max_token_atoms"],
-            "/api/account nonce": "nonce",
-            **OWN_CONTENTS,
-        },
         "pipeline": {
-            "format": "float32",
-            "shard": 1,
+            **own["pipeline"],
             "absent_shard": model["layers"] + FIRST_ABSENT_SHARD,
             "hidden_shape": [1, 2, model["hidden_dim"]],
             "past_entries": model["layers"] - 1,
-            "last": True,
-            "training": True,
         },
     }
