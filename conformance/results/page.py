@@ -89,7 +89,10 @@ def _cell(result: Mapping[str, Any] | None) -> str:
     shown = f"{found['proved']} of {sum(found.values())}"
     if found["inconclusive"]:
         shown += f", {found['inconclusive']} inconclusive"
-    return f"{shown}, **{found['violated']} violated**" if found["violated"] else f"✓ {shown}"
+    if found["violated"]:
+        return f"{shown}, **{found['violated']} violated**"
+    # Nothing proved is no success.
+    return f"✓ {shown}" if found["proved"] else shown
 
 
 def _implementation(name: str, results: list[dict[str, Any]]) -> Iterator[str]:

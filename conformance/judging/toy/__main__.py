@@ -20,7 +20,8 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *caught: stopped.set())
     node = ToyNode()
-    node.tokens = {arguments[1]: node.tokens[TOKEN], **node.tokens}
+    # In the place of its own token: an account with two of them would receive everything twice.
+    node.tokens[arguments[1]] = node.tokens.pop(TOKEN)
     with Toy(node, port=int(arguments[0])) as serving:
         print(serving.url, flush=True)
         stopped.wait()
