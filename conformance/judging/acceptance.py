@@ -253,7 +253,9 @@ def _training(folder: Path, port: int) -> Accepted:
     # The other one takes longer, so that no round is over before this one has sent something.
     slower = {**variables, "MESHNODE_TRAINING_DILOCO_STEPS": "120"}
     with node(folder / "other", port, variables=slower) as behind:
-        finished = _as_client(folder, port + 1, behind, (), variables, sole=False)
+        # It has its model from the network, so that it asks the peer for weights as well.
+        fetched = ("--model", "network")
+        finished = _as_client(folder, port + 1, behind, fetched, variables, sole=False)
     return Accepted("a node as a client, which trains with the peer", finished, PATIENT_S)
 
 
