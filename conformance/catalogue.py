@@ -263,6 +263,7 @@ def load() -> Mapping[str, Requirement]:
     return cast("Mapping[str, Requirement]", found)
 
 
+@cache
 def fields_of(resource: str) -> tuple[str, ...]:
     """Return the ids of the field entries of one JSON resource."""
     return tuple(
@@ -270,6 +271,7 @@ def fields_of(resource: str) -> tuple[str, ...]:
     )
 
 
+@cache
 def fields_of_message(*names: str) -> tuple[str, ...]:
     """Return the ids of the field entries of these gRPC messages."""
     return tuple(
