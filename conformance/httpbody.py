@@ -5,6 +5,7 @@ import time
 
 # No answer of a node API is longer; a mirror of model data may be, and is then cut off.
 MAX_BODY_BYTES = 64 * 1024 * 1024
+OK = 2
 
 
 def read_body(
@@ -18,7 +19,9 @@ def read_body(
     # http.client takes the end of the connection for the end of the headers.
     if response.msg.defects:
         return "garbage: malformed headers"
-    announced = response.length is not None or response.chunked
+    # Where nothing is announced, the end of the connection is that of the body, which may have
+    # nothing. Only an answer that has to have something looks cut then.
+    announced = response.length is not None or response.chunked or response.status // 100 != OK
     while True:
         piece = response.read1(64 * 1024)
         arrivals.append(time.monotonic() - began)

@@ -254,13 +254,18 @@ class HttpClient:
             connection.close()
         return answers
 
-    def burst(self, path: str, *, max_requests: int, within_s: float) -> Answer | None:
-        """GET a path repeatedly over a few connections until the first 429, and return that answer.
+    def burst(
+        self, path: str, *, max_requests: int, within_s: float, credential: Credential = ANONYMOUS,
+        json_body: Json = None,
+    ) -> Answer | None:  # fmt: skip
+        """Ask repeatedly over a few connections until the first 429, and return that answer.
 
         So is an error that calls itself one. Only this answer is recorded, since the others show
-        nothing new.
+        nothing new. Without a body it is a GET, otherwise a POST.
         """
-        request = Request("GET", path, ANONYMOUS, None, None, self._timeout_s, kept=True)
+        content = encoded(json_body) if json_body is not None else None
+        method, kind = ("GET", None) if content is None else ("POST", "application/json")
+        request = Request(method, path, credential, content, kind, self._timeout_s, kept=True)
         ends, left = time.monotonic() + within_s, iter(range(max_requests))
         found: list[tuple[float, int, list[tuple[str, str]], bytes]] = []
 
@@ -270,7 +275,8 @@ class HttpClient:
             try:
                 while not found and time.monotonic() < ends and next(left, None) is not None:
                     began = time.monotonic()
-                    connection.request("GET", self._parts.path + path, headers=headers)
+                    target = self._parts.path + path
+                    connection.request(method, target, body=content, headers=headers)
                     response = connection.getresponse()
                     body = response.read()
                     refused = response.status >= 400 and LIMITED in body

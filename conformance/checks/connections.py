@@ -14,6 +14,7 @@ from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS, BALANCE
 from conformance.checks.reading import Resource
 from conformance.context import API, Context
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Credential
 from conformance.registry import requirement
@@ -21,6 +22,8 @@ from conformance.strictjson import Json, brief
 
 TRIES = 3
 UNAUTHORIZED = 401
+# As a shell makes it of the token.
+SWAPPED = """$(printf %s "$TOKEN" | tr 'A-Za-z' 'a-zA-Z')"""
 Asked = tuple[str, str, Credential, Json]
 
 
@@ -48,6 +51,12 @@ def _invalid(context: Context, drawn: random.Random) -> Credential:
     return drawn.choice([INVENTED, *expired])
 
 
+def _swapped(context: Context) -> Credential:
+    """Return the valid token with its capitals and small letters exchanged."""
+    token = (context.target.token or "").swapcase()
+    return Credential(f"Bearer {token}", f"Bearer {SWAPPED}")
+
+
 def _shown(credential: Credential) -> str:
     return credential.shown or "no header"
 
@@ -59,7 +68,8 @@ def connection_reads(context: Context) -> None:
     valid = context.target.valid
     for resource in drawn.sample(AUTH_READS, len(AUTH_READS)):
         other = drawn.choice(AUTH_READS)
-        for bad in (ANONYMOUS, _invalid(context, drawn)):
+        alike = [_swapped(context)] if context.edition >= FOURTH else []
+        for bad in (ANONYMOUS, _invalid(context, drawn), *alike):
             _judge_after_valid(context, [_reading(other, valid), _reading(resource, bad)])
         bad = drawn.choice([ANONYMOUS, _invalid(context, drawn)])
         _judge_after_refusal(context, _reading(other, bad), _reading(resource, valid))

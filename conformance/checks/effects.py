@@ -112,7 +112,7 @@ def stream_stop(context: Context) -> None:
     context.judge("NA-SSE-016", not any(behind), why, first, second)
 
 
-@requirement("NA-SSE-018")
+@requirement("NA-SSE-018", "NA-SSE-021")
 def stream_whole(context: Context) -> None:
     """Send one prompt in turn with a stream and without, at temperature 0; compare the texts."""
     _compare(context, LONGER, TRIES)
@@ -132,8 +132,9 @@ def _compare(context: Context, most: int, tries: int) -> None:
         text = (result.json_object() or {}).get("text")
         if not result.ok or not isinstance(text, str):
             raise Skipped(f"POST /inference was answered with status {result.status}")
-        plain.add(letters(text.removeprefix(PROMPT)))
-        streamed.add(letters("".join(map(str, tokens))))
+        own, joined = text.removeprefix(PROMPT), "".join(map(str, tokens))
+        plain.add(letters(own))
+        streamed.add(letters(joined))
         fewer, more = fewer and len(tokens) < made, more and len(tokens) > made
         shown += [answer, result]
     if len(plain) > 1 or len(streamed) > 1:
@@ -143,6 +144,10 @@ def _compare(context: Context, most: int, tries: int) -> None:
     why = f"the stream has {brief(found)}, the result {brief(whole)}"
     wrong = (lacks and fewer) or (adds and more and context.edition >= FOURTH)
     context.judge("NA-SSE-018", not wrong, why, *shown[-2:])
+    if context.edition >= FOURTH and whole == found:
+        spaced = joined.strip() == own.strip()
+        why = f"the tokens make {brief(joined)}, the result is {brief(own)}"
+        context.judge("NA-SSE-021", spaced, why, *shown[-2:])
     if context.edition >= STREAMED_SINCE:
         texts = [letters(str(token)) for token in tokens]
         grows = all(later.startswith(earlier) for earlier, later in pairwise(texts))

@@ -271,7 +271,13 @@ def inference_refused(context: Context) -> None:
     context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
 
 
-@requirement("NA-INF-013")
+# So often a text has to end at a sequence of an earlier request.
+REPEATS = 3
+# Statuses of a body with which something is wrong.
+TOO_LONG = (400, 413, 422)
+
+
+@requirement("NA-INF-013", "NA-INF-018")
 def inference_stop(context: Context) -> None:
     """Repeat a request with temperature 0, with a piece of its answer as a stop sequence."""
     body: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
@@ -301,9 +307,29 @@ def inference_stop(context: Context) -> None:
                 first,
                 second,
             )
+            if context.edition >= FOURTH and stop in text:
+                _judge_without(context, body, text, (stop, second))
 
 
-@requirement("NA-INF-032")
+def _judge_without(
+    context: Context, body: dict[str, Json], text: str, stopped: tuple[str, Answer]
+) -> None:
+    """Generate without a stop sequence, after one with: the text must not end at that one."""
+    stop, answer = stopped
+    ends = text.find(stop)
+    # With the sequence itself or without it.
+    cut = {text[:ends], text[: ends + len(stop)]} - {text}
+    shown: list[Answer] = []
+    for _ in range(REPEATS):
+        shown.append(context.infer(body))
+        if not shown[-1].ok or (shown[-1].json_object() or {}).get("text") not in cut:
+            break
+    held = len(shown) < REPEATS or shown[-1].status != 200
+    why = f"without a stop sequence the text ends at {brief(stop)}, which an earlier request named"
+    context.judge("NA-INF-018", held, why, answer, *shown)
+
+
+@requirement("NA-INF-032", "NA-INF-048")
 def inference_prompts(context: Context) -> None:
     """POST /inference with a word, a sentence and several sentences, and compare their tokens."""
     counts: list[float] = []
@@ -326,6 +352,9 @@ def inference_prompts(context: Context) -> None:
         _judge_foreign(context)
         # Above what a short buffer holds; how long a prompt may be is not said.
         longer = context.infer({"prompt": sentence * 8, "max_tokens": 1})
+        if longer.ok or longer.status in TOO_LONG:
+            why = f"a prompt of {len(sentence) * 8} letters ends with status {longer.status}"
+            context.judge("NA-INF-048", longer.ok, why, answers[2], longer)
         found = lookup(longer.json_object() or {}, "usage.prompt_tokens")
         if longer.ok and found and is_int(found[0]):
             why = f"prompt_tokens {counts[2]} for four sentences, {found[0]} for eight"

@@ -20,10 +20,11 @@ from conformance.checks.money import (
     staked,
     still,
 )
-from conformance.checks.node_reads import day
+from conformance.checks.node_reads import day, judge_term
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -50,8 +51,8 @@ def _term(document: Json, of: str, key: str) -> Json:
 
 
 @requirement(
-    "NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030", "NA-WALLET-045",
-    *resource_ids("stake"),
+    "NA-WALLET-003", "NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030",
+    "NA-WALLET-045", *resource_ids("stake"),
 )  # fmt: skip
 def stake_terms(context: Context) -> None:
     """POST /wallet/stake for longer, still longer and shorter, then /wallet/unstake a part."""
@@ -82,6 +83,9 @@ def stake_terms(context: Context) -> None:
             context.judge("NA-WALLET-027", named >= days, why, answer)
             if days >= longest:
                 context.judge("NA-WALLET-045", named <= days, why, before.answer, answer)
+        stake = result.get("stake")
+        if context.edition >= FOURTH and days >= longest and isinstance(stake, dict):
+            judge_term(context, "NA-WALLET-003", stake, answer)
         longest = max(longest, days)
         after = read_money(context, account)
         ends = day(_term(result, "stake", "unlock_date"))

@@ -113,19 +113,6 @@ def native_routes(context: Context) -> None:
         judge_strict(context, answer)
 
 
-@requirement("NT-ROUTE-001", "NT-RULE-001")
-def native_healthz(context: Context) -> None:
-    """GET /healthz."""
-    answer = native_get(context, "/healthz")
-    if answer.status in ABSENT:
-        context.fails("NT-ROUTE-001", f"the route does not exist: status {answer.status}", answer)
-        return
-    context.holds("NT-ROUTE-001", answer)
-    context.judge(
-        "NT-RULE-001", answer.ok or answer.status == 503, f"status {answer.status}", answer
-    )
-
-
 @requirement("NT-RULE-009", "NT-RULE-010")
 def native_legacy(context: Context) -> None:
     """GET the legacy paths that the target declares."""

@@ -1,10 +1,12 @@
-"""Interface 2.2 and 4.2: the chain and its genesis, which several native resources name."""
+"""Interface 2.2, 4.2 and 7.2: the readiness of a node, and the chain and genesis that it names."""
 
 import hashlib
 import re
 from collections.abc import Iterator
 
 from conformance.checks.native import members_of, native_get
+from conformance.checks.native_named import texts_in
+from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.editions import FOURTH
 from conformance.findings import Skipped
@@ -17,6 +19,32 @@ NAMING = ("/api/network", "/api/model/checkpoint.json", "/api/inference")
 _NAME = re.compile(
     r"(chain|genesis)(_?(id|hash|identity|name|sha256|digest))?\Z", re.ASCII | re.IGNORECASE
 )
+
+# The states of interface 7.2 in which /healthz has status 503.
+NOT_READY = ("unavailable", "catching up", "stalled")
+
+
+@requirement("NT-ROUTE-001", "NT-RULE-001", "NT-RULE-002")
+def native_healthz(context: Context) -> None:
+    """GET /healthz."""
+    answer = native_get(context, "/healthz")
+    if answer.status in ABSENT:
+        context.fails("NT-ROUTE-001", f"the route does not exist: status {answer.status}", answer)
+        return
+    context.holds("NT-ROUTE-001", answer)
+    context.judge(
+        "NT-RULE-001", answer.ok or answer.status == 503, f"status {answer.status}", answer
+    )
+    if context.edition >= FOURTH:
+        words = {re.sub(r"[_-]+", " ", text).strip().lower() for text in texts_in(_read(answer))}
+        told = sorted(words.intersection(NOT_READY))
+        if told and (answer.ok or answer.status == 503):
+            why = f"it says that the node is {', '.join(told)}, with status {answer.status}"
+            context.judge("NT-RULE-002", not answer.ok, why, answer)
+
+
+def _read(answer: Answer) -> Json:
+    return answer.json_object() or answer.body.decode("utf-8", "replace")
 
 
 @requirement("NT-RULE-043")

@@ -16,6 +16,7 @@ from conformance.checks.native import (
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import judge_route
 from conformance.context import Context
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -28,7 +29,9 @@ TOO_MANY = 429
 AGAIN_SINCE, TIMES = 4, 3
 _KEY = re.compile(r"0[23][0-9a-fA-F]{64}\Z", re.ASCII)
 
-CONTAINS = "NT-RULE-072"
+CONTAINS, SAME = "NT-RULE-072", "NT-RULE-081"
+_COMPLETED = "completed"
+_RESPONSE = re.compile(r"response|output|text\Z|prompt", re.IGNORECASE)
 
 
 @requirement("NT-ROUTE-008", "NT-RULE-024", "NT-RULE-027", "NT-RULE-017", "NT-RULE-026")
@@ -128,9 +131,26 @@ def _read_again(context: Context, answer: Answer) -> None:
     gone = [one.status for one in again if 400 <= one.status < 500 and one.status != TOO_MANY]
     why = f"a request that was there a moment ago: status {brief(gone)}"
     context.judge("NT-ROUTE-011", len(gone) < TIMES, why, answer, *again)
+    if context.edition >= FOURTH:
+        records = [one.json_object() for one in (answer, *again) if one.ok]
+        if records and all(_COMPLETED in _states(record) for record in records):
+            texts = [set(_responses(record)) for record in records]
+            why = f"the texts of a completed request change: {brief([sorted(t) for t in texts])}"
+            context.judge(SAME, len(set(map(frozenset, texts))) == 1, why, answer, *again)
 
 
-@requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028", "NT-RULE-041")
+def _states(record: Json) -> set[str]:
+    return {text.lower() for text in texts_in(record)}
+
+
+def _responses(record: Json) -> Iterator[str]:
+    """Yield the texts of a record under names that a response, or its text, would have."""
+    for name, value in members_of(record):
+        if _RESPONSE.search(name):
+            yield from texts_in(value)
+
+
+@requirement("NT-ROUTE-011", "ST-003", "NT-RULE-024", "NT-RULE-028", "NT-RULE-041", SAME)
 def native_request(context: Context) -> None:
     """GET the declared inference request, which was made recently."""
     answer = native_get(context, "/api/inference/request", {"id": context.target.request_id})

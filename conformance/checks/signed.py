@@ -21,6 +21,7 @@ from conformance.checks.signed_requests import (
     Meanwhile,
     account_of,
     at_rest,
+    atoms_of,
     begin_unanswered,
     height_of,
     is_refused,
@@ -45,6 +46,7 @@ TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "N
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
 WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
+AT_MOST, RELEASED = "NT-RULE-078", "NT-RULE-080"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
 MOST_BLOCKS, LONG, PAGE = 24, 128, 5
@@ -101,12 +103,13 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
-    IN_TIME,
+    IN_TIME, AT_MOST, RELEASED,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
     made = sign(context, Kind.REQUEST)
     before = account_of(context, made.public_key) if made.public_key else None
+    calm = _calm(context, made)
     height = height_of(context)
     # A page that the node may keep.
     _newest(context)
@@ -133,6 +136,8 @@ def signed_request(context: Context) -> None:
     done = record is not None and _judge_end(context, made)
     if before is not None and done:
         _judge_account(context, made, before, answer)
+        if calm is not None:
+            _judge_paid(context, made, calm, answer)
     if height is not None:
         _judge_block(context, made, height, done=done)
     if done and context.edition >= FOURTH:
@@ -172,6 +177,37 @@ def _judge_account(context: Context, made: Signed, before: Account, sent: Answer
     if made.cost and before.money and after.money:
         why = f"amounts {brief(before.money)}, and then the same"
         context.judge(CHARGED, after.money != before.money, why, *shown)
+
+
+def _calm(context: Context, made: Signed) -> Account | None:
+    """Return the account once nothing of earlier requests is settled any more, if it ever is so."""
+    if not made.public_key or context.edition < FOURTH:
+        return None
+    try:
+        return at_rest(context, made.public_key)
+    except Skipped:
+        return None
+
+
+def _judge_paid(context: Context, made: Signed, before: Account, sent: Answer) -> None:
+    """Rule on what a completed request has taken, and on what of it is still locked."""
+    after = _calm(context, made)
+    if after is None or not made.cost or len(atoms_of(before)) != len(before.money):
+        return
+    pairs = list(zip(atoms_of(before), atoms_of(after), strict=False))
+    amounts = f"{brief(before.money)}, and then {brief(after.money)}"
+    if len(atoms_of(after)) == len(pairs) == len(before.money):
+        shown = (before.answer, sent, after.answer)
+        most = max((earlier - later for earlier, later in pairs), default=0)
+        why = f"a request of {made.cost} has taken {most}: {amounts}"
+        context.judge(AT_MOST, most <= made.cost, why, *shown)
+        places = context.target.field_map.get("/api/account money", ())
+        if len(places) == len(pairs):
+            locked = [pair for place, pair in zip(places, pairs, strict=True) if "lock" in place]
+            kept = [later for earlier, later in locked if later > earlier]
+            why = f"a request is completed, and {brief(kept)} is locked: {amounts}"
+            if locked:
+                context.judge(RELEASED, not kept, why, *shown)
 
 
 def _judge_end(context: Context, made: Signed) -> bool:

@@ -19,6 +19,8 @@ from conformance.strictjson import Json, brief, is_int
 NONCES = "/api/account nonce"
 PENDING, DONE, OVER = "pending", "completed", "expired"
 ATOMS = 1_000_000
+# No amount of atoms has more digits.
+DIGITS = 40
 # Until the next block, and between two looks.
 BLOCK_S, LOOK_S = 10.0, 0.25
 REST_S = 1.0
@@ -94,6 +96,12 @@ def account_of(context: Context, key: str) -> Account:
     # Amounts are decimal strings that hold integers.
     whole = [value for _, value in members_of(document) if isinstance(value, str)]
     return Account(answer, nonces, [value for value in whole if value.isdecimal()])
+
+
+def atoms_of(account: Account) -> list[int]:
+    """Return the amounts of an account that are decimal texts."""
+    texts = [value for value in account.money if isinstance(value, str)]
+    return [int(text) for text in texts if text.isdecimal() and len(text) <= DIGITS]
 
 
 def at_rest(context: Context, key: str) -> Account:

@@ -22,6 +22,8 @@ from conformance.strictjson import Json, brief
 FOREIGN = "für 日本 ✓"
 # Letters that a page or a query would escape.
 MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
+# Letters that a form would decode.
+FORM = "one+one=two%2Bnone&c=1"
 # Letters of more than two bytes in UTF-16.
 ASTRAL = "\U0001f642 \U0001d482"
 # A memo of a length that a column or a screen might cut, with blanks at its ends.
@@ -55,7 +57,7 @@ def memo_kept(context: Context) -> None:
         why = f"one transfer with the memo {brief(FOREIGN)} is listed as {new} sends"
         context.judge("NA-WALLET-034", new <= 1, why, sent)
         # A memo may be refused for its length, but not cut.
-        made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, ASTRAL, "")]
+        made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, FORM, ASTRAL, "")]
         found = [(one.json_object() or {}).get("transaction_id") for one in (sent, *made)]
         named = [ident for ident in found if isinstance(ident, str)]
         if len(named) > 1:

@@ -3,19 +3,31 @@
 It is broadcast as soon as another check has need of the signer, and judged last: blocks take time.
 """
 
+import time
 from operator import lt
 
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
 from conformance.checks.signed import LOCKED, judge_locked
-from conformance.checks.signed_requests import at_rest, begin_unanswered, poll, state_of
+from conformance.checks.signed_requests import (
+    PENDING,
+    Account,
+    at_rest,
+    atoms_of,
+    begin_unanswered,
+    height_of,
+    poll,
+    state_of,
+)
 from conformance.context import Context
 from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
-from conformance.strictjson import Json, brief
+from conformance.signer import Signed
+from conformance.strictjson import brief
 
-# No amount of atoms has more digits.
-DIGITS = 40
+# So many blocks after its expiry a request that is pending for so long will not expire.
+LATE_BLOCKS, LATE_S = 3, 4.0
+STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
 
 
@@ -29,7 +41,13 @@ def without_answer(context: Context) -> None:
     seen = begun.meanwhile.account
     if context.edition >= FOURTH:
         judge_locked(context, made, begun.before, begun.meanwhile)
-    looked, record = poll(context, made.request_id, lambda seen: state_of(seen) == OVER, within_s)
+    ends = time.monotonic() + within_s
+    while True:
+        looked, record = poll(context, made.request_id, lambda seen: state_of(seen) == OVER, STEP_S)
+        if state_of(record) == OVER or time.monotonic() > ends:
+            break
+        if context.edition >= FOURTH:
+            _judge_late(context, made)
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
     judge_refund(context, made.request_id, record, looked)
@@ -43,19 +61,27 @@ def without_answer(context: Context) -> None:
         if not begun.meanwhile.pending:
             why = "it was over before its account was read, and that has changed otherwise"
             raise Skipped(why)
-        held = held and (seen.money == before or _rises(seen.money, after.money))
+        held = held and (seen.money == before or _rises(seen, after))
     amounts = f"{brief(before)}, then {brief(seen.money)}"
     why = f"{amounts}; after its expiry {brief(after.money)}: nothing came back"
     context.judge(REFUNDED, held, why, begun.sent, looked, seen.answer, after.answer)
 
 
-def _rises(earlier: list[Json], later: list[Json]) -> bool:
+def _rises(earlier: Account, later: Account) -> bool:
     """Whether one of the amounts of an account is higher, or cannot be compared."""
-    before, after = _atoms(earlier), _atoms(later)
-    comparable = len(before) == len(after) == len(earlier) == len(later)
+    before, after = atoms_of(earlier), atoms_of(later)
+    comparable = len(before) == len(after) == len(earlier.money) == len(later.money)
     return not comparable or any(map(lt, before, after))
 
 
-def _atoms(money: list[Json]) -> list[int]:
-    texts = [value for value in money if isinstance(value, str)]
-    return [int(text) for text in texts if text.isdecimal() and len(text) <= DIGITS]
+def _judge_late(context: Context, made: Signed) -> None:
+    """Rule on a request that is pending although its block expiry is long past.
+
+    What shows records may lag behind the chain, so it is looked at for a while.
+    """
+    height = height_of(context)
+    if not made.expires or height is None or height < made.expires + LATE_BLOCKS:
+        return
+    looked, record = poll(context, made.request_id, lambda seen: state_of(seen) == OVER, LATE_S)
+    why = f"it is {state_of(record)} at height {height}, and was to expire at {made.expires}"
+    context.judge(REFUNDED, state_of(record) != PENDING, why, looked)

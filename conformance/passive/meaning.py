@@ -14,8 +14,10 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 
 # The requirements, for the node API and for the training-verification routes.
-NEGATIVE, EMPTY, PART = "NA-SANE-004", "NA-SANE-014", "NA-SANE-015"
-TRAINING = {NEGATIVE: "TR-RULE-011", EMPTY: "TR-RULE-012", PART: "TR-RULE-013"}
+NEGATIVE, EMPTY, PART, WRITTEN = "NA-SANE-004", "NA-SANE-014", "NA-SANE-015", "NA-SANE-049"
+TRAINING = {
+    NEGATIVE: "TR-RULE-011", EMPTY: "TR-RULE-012", PART: "TR-RULE-013", WRITTEN: "TR-RULE-018",
+}  # fmt: skip
 
 NOT_NEGATIVE: dict[str, tuple[str, ...]] = {
     "status": (
@@ -110,6 +112,21 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "training-global": (("diloco.inner_step_count", "diloco.inner_steps_total"),),
 }  # fmt: skip
+_ROLES = ("worker", "validator", "driver")
+# The words that the document shows, where a node may have others beside them.
+WORDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "status": {"status": ("running",), "role": _ROLES},
+    "health": {f"checks.{name}": ("ok",) for name in ("gpu", "network", "storage", "peers")},
+    "transactions": {"transactions[].type": ("reward", "send")},
+    "transfer": {"status": ("confirmed",)},
+    "peers": {"peers[].role": _ROLES},
+    "layers": {"layers[].type": ("transformer",), "layers[].status": ("active",)},
+    "proofs": {"proofs[].type": ("forward",)},
+    "inference": {"finish_reason": ("stop",)},
+    "sse-final": {"finish_reason": ("stop",)},
+    "training-global": {"loss_trend": ("improving",)},
+    "training-verify": {"metrics.loss_trend": ("improving",)},
+}
 # A count of a round that has begun may be above this one, once it has been changed.
 CHANGED_MEANWHILE = "diloco.inner_steps_total"
 # Figures may be rounded for display.
@@ -120,6 +137,7 @@ def ids_for(resource: str) -> tuple[str, ...]:
     """Return the requirements on which the meaning of a resource may rule."""
     tables: tuple[tuple[str, dict[str, tuple[object, ...]]], ...] = (
         (NEGATIVE, dict(NOT_NEGATIVE)), (EMPTY, dict(NOT_EMPTY)), (PART, dict(PARTS)),
+        (WRITTEN, {name: tuple(table) for name, table in WORDS.items()}),
     )  # fmt: skip
     return tuple(_ident(ident, resource) for ident, table in tables if resource in table)
 
@@ -153,6 +171,15 @@ def judge_meaning(
     empty = sorted({path for path, value in texts if not value.strip()})
     _judge(findings, _ident(EMPTY, resource), texts, f"empty: {', '.join(empty)}",
            not empty, answer)  # fmt: skip
+    known, odd = [], {}
+    for path, words in WORDS.get(resource, {}).items():
+        for value in values(document, path):
+            if isinstance(value, str) and value.casefold() in words:
+                known.append(value)
+                if value not in words:
+                    odd[path] = value
+    _judge(findings, _ident(WRITTEN, resource), known, f"in other letters: {brief(odd)}",
+           not odd, answer)  # fmt: skip
     pairs, above = [], []
     for part, whole in PARTS.get(resource, ()):
         for less, more in zip(values(document, part), values(document, whole), strict=False):

@@ -3,6 +3,7 @@
 import re
 from datetime import date, timedelta
 from typing import Any
+from urllib.parse import unquote_plus
 
 from conformance.judging.hooks import CONFIG, Grpc, Http, events, on, put, reindexed
 from conformance.judging.mutants.followed_calls import RangeElsewhere
@@ -16,6 +17,7 @@ from conformance.messages import LENGTH, WireField, encode_field, wire_fields
 LATENCY = -5.0
 TIMESTAMP_AT, LAYERS_AT = 4, 10
 MANY = 40
+BYTE = 255
 
 
 class TakenFromPending:
@@ -37,17 +39,18 @@ class TakenFromPending:
             balances["available"] += self.moved
 
 
-class StoppedFree:
-    """A node that does not charge a generation that a stop sequence ends."""
+class Free:
+    """A node that charges no generation whose body has something."""
 
-    def __init__(self) -> None:
+    def __init__(self, having: str) -> None:
+        self.having = having
         self.back: dict[str | None, float] = {}
 
     def __call__(self, asked: Asked, response: Response) -> None:
         """Give back what was taken."""
         if response.status != 200:
             return
-        if asked.path == f"{API}/inference" and asked.body.get("stop"):
+        if asked.path == f"{API}/inference" and asked.body.get(self.having):
             self.back[asked.authorization] = self.back.get(asked.authorization, 0.0) + COST
         if asked.path == BALANCE:
             for key in ("available", "total"):
@@ -123,6 +126,58 @@ def long_from_end(asked: Asked, response: Response) -> None:
         response.json["proofs"].reverse()
 
 
+class StopKept:
+    """A node whose stop sequence holds until another one is named."""
+
+    def __init__(self) -> None:
+        self.stop: str | None = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """End a text at the sequence of an earlier request."""
+        if asked.path != f"{API}/inference" or response.status != 200 or not response.json:
+            return
+        if asked.body.get("stop"):
+            self.stop = asked.body["stop"][-1]
+        elif self.stop:
+            response.json["text"] = response.json["text"].partition(self.stop)[0]
+
+
+def short_prompts(asked: Asked, response: Response) -> None:
+    """Refuse prompts that do not fit into 255 letters."""
+    if asked.path == f"{API}/inference" and len(str(asked.body.get("prompt"))) > BYTE:
+        response.__dict__.update(error(400, "INVALID_REQUEST", "prompt is too long").__dict__)
+
+
+def stripped(values: list[Any]) -> list[Any]:
+    """Leave out the white space of the tokens."""
+    return [{**one, "token": one["token"].strip()} for one in values]
+
+
+def from_a_form(response: Response) -> None:
+    """Read a memo as a form would send it."""
+    response.json["memo"] = unquote_plus(response.json["memo"])
+
+
+def a_month_at_most(response: Response) -> None:
+    """Unlock a stake after 30 days at most."""
+    stake = response.json["stake"]
+    latest = date.fromisoformat(stake["start_date"]) + timedelta(days=30)
+    stake["unlock_date"] = min(stake["unlock_date"], latest.isoformat())
+
+
+class Retold:
+    """A node whose responses are new in each reading."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the readings in the response."""
+        if asked.path == "/api/inference/request" and "response" in (response.json or {}):
+            self.read += 1
+            response.json["response"] += f" It was read {self.read} times."
+
+
 def rootless(asked: Asked, response: Response) -> None:
     """Leave the root out of the checkpoint."""
     if asked.path == "/api/model/checkpoint.json" and response.status == 200:
@@ -133,12 +188,26 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-047", on(f"{API}/peers", late)),
     ("NA-QUERY-021", behind),
     ("NA-WALLET-059", TakenFromPending()),
-    ("NA-WALLET-046", StoppedFree()),
+    ("NA-WALLET-046", Free("stop")),
     ("NA-WALLET-060", whole_only),
     ("NA-WALLET-061", plain_memos),
     ("NA-WALLET-062", a_day_more),
+    ("NT-RULE-002", on("/healthz", put("status", "catching_up"))),
+    ("NA-SSE-021", events(stripped)),
+    ("NA-INF-018", StopKept()),
+    ("NA-WALLET-063", Free("stream")),
+    ("NA-INF-048", short_prompts),
+    ("NA-WALLET-032", on(SEND, from_a_form, "POST")),
+    ("NA-WALLET-003", on(STAKE, a_month_at_most, "POST")),
+    ("NA-SANE-049", on(SEND, put("status", "CONFIRMED"), "POST")),
+    ("TR-RULE-018", on("/api/training/global", put("loss_trend", "Improving"))),
     ("NA-SANE-048", on(f"{API}/metrics", put("training.gradients_accepted", 10**6))),
     ("NT-RULE-072", rootless),
+    ("NT-RULE-075", on("/api/network", put("round", 1))),
+    ("NT-RULE-076", on("/api/model/checkpoint.json", put("root", "the root of another"))),
+    ("NT-RULE-077", on("/api/inference", put("serving_root", "the root of another"))),
+    ("NT-RULE-079", on("/api/account", put("next_nonce", -1))),
+    ("NT-RULE-081", Retold()),
     ("NA-QUERY-009", long_from_end),
     ("NA-QUERY-019", LimitOfBefore()),
     ("NA-AUTH-021", trimmed),

@@ -297,6 +297,10 @@ TOGETHER = {
     "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022"},
     "NA-WALLET-003": {"NA-WALLET-022"},
     "NA-WALLET-045": {"NA-WALLET-028"},
+    "NA-WALLET-027": {"NA-WALLET-003"},
+    "NA-WALLET-030": {"NA-WALLET-003"},
+    # A text that ends at the sequence of an earlier request is no longer the one of before.
+    "NA-INF-018": {"NA-INF-033"},
     "NT-RULE-030": {"NT-RULE-054"},
     "NA-SSE-007": {"NA-SSE-003"},
     "NA-INF-037": {"NA-INF-024"},

@@ -165,4 +165,11 @@ STRANGERS = {
         30700,
         build=("npm", "install", "--no-package-lock"),
     ),
+    "ninth": Stranger(
+        HERE / "ninth",
+        ("./node",),
+        ("./node", "--list"),
+        28700,
+        build=("make", "node"),
+    ),
 }

@@ -7,7 +7,7 @@ from typing import Any
 from conformance.judging.toy.answers import Asked, Response
 
 # The native API's fields are not specified; these are the reference node's.
-PLAIN = {"/api/model", "/network/dataset.json", "/work/status", "/healthz"}
+PLAIN = {"/network/dataset.json", "/work/status", "/healthz"}
 ARTIFACT = b"an artifact of the toy"
 # As the toy sends it.
 DATASET = {"toy": True}
@@ -46,7 +46,9 @@ NATIVE: dict[str, Any] = {
         "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
         "/api/block height": ("height",), "/api/block hash": ("hash",),
         "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
-        "/api/model/checkpoint.json root": ("root",),
+        "/api/model/checkpoint.json root": ("root",), "/api/network round": ("round",),
+        "/api/model roots": ("training_root", "serving_root"),
+        "/api/inference root": ("serving_root",), "/api/account nonce": ("next_nonce",),
         "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
     },
 }  # fmt: skip
@@ -64,14 +66,16 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
     found: dict[str, Any] = {
         "/api/network": {"chain_id": CHAIN, "height": TIP, "latest_block_hash": f"hash{TIP}",
-                         "tip": {"height": TIP, "hash": f"hash{TIP}"}, "initial_supply": "1000"},
+                         "tip": {"height": TIP, "hash": f"hash{TIP}"}, "initial_supply": "1000",
+                         "round": TIP},
         "/api/blocks": {"blocks": [
             {"height": n, "hash": f"hash{n}", "results": []} for n in numbers]},
         "/api/training": {"records": [{"round": n} for n in numbers]},
+        "/api/model": {"training_root": f"root{TIP}", "serving_root": f"root{TIP}"},
         "/api/model/checkpoint.json": {"round": TIP, "root": f"root{TIP}"},
-        "/api/account": {"balance": owned, "total": owned},
+        "/api/account": {"balance": owned, "total": owned, "next_nonce": 0},
         "/api/validators": {"validators": [{"bond": "5"}]},
-        "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1"},
+        "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1", "serving_root": f"root{TIP}"},
         "/api/inference/request": record_of(query.get("id", "")),
         VIEW: {"chain_id": "older"},
     }  # fmt: skip

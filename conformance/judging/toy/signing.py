@@ -79,7 +79,7 @@ class SigningToy(ToyNode):
             tip = FIRST if self.fault == "frozen" and self.jobs else self.height
             return Response(json={"chain_id": CHAIN, "height": self.height,
                                   "latest_block_hash": f"hash{tip}",
-                                  "initial_supply": "1000"})  # fmt: skip
+                                  "initial_supply": "1000", "round": self.height})  # fmt: skip
         if asked.path == "/api/account" and words.get("public_key") == PAYER:
             locked = 0
             if self.fault != "unlocked":
@@ -105,7 +105,7 @@ class SigningToy(ToyNode):
         for job in self.jobs.values():
             if job.end:
                 continue
-            past = self.height > job.body["expires"] and self.fault != "late"
+            past = self.height > job.body["expires"] and self.fault not in ("late", "lasting")
             answered = time.monotonic() - job.since > ANSWERED_S and job.body["provider"] != NOBODY
             answered = answered and self.fault != "unanswered"
             if past or (answered and self.fault == "early"):
@@ -161,6 +161,7 @@ class SigningToy(ToyNode):
         self.jobs[ident] = job
         self.nonce += 0 if self.fault == "same nonce" else 1
         self.balance -= 0 if self.fault in ("free", "unlocked") else PRICE
+        self.balance -= PRICE if self.fault == "greedy" else 0
         return Response(json={"result": {"code": 0, "hash": digest}})
 
 
@@ -170,7 +171,8 @@ FAULTS = {
     "same nonce": "NT-RULE-049", "free": "NT-RULE-050", "twice": "NT-RULE-051",
     "raw": "NT-RULE-052", "encoded": "NT-RULE-052", "worker": "NT-RULE-053",
     "one id": "NT-RULE-013", "unpolled": "ST-001", "early": "ST-002", "unrefunded": "ST-004",
-    "unlocked": "NT-RULE-071", "unanswered": "NT-RULE-073",
+    "unlocked": "NT-RULE-071", "unanswered": "NT-RULE-073", "greedy": "NT-RULE-078",
+    "lasting": "ST-004",
 }  # fmt: skip
 
 

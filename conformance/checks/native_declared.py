@@ -1,0 +1,75 @@
+"""Interface 2.2: contents that two native resources have, where the target declares the places.
+
+The chain goes on meanwhile, so what comes first in it is read first, and what may have been
+replaced in between is read on both sides.
+"""
+
+from conformance.checks.native import document_at, mapped
+from conformance.context import Context
+from conformance.findings import Skipped
+from conformance.registry import requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_int
+
+ROUNDS, ROOT, SERVED, NONCE = "NT-RULE-075", "NT-RULE-076", "NT-RULE-077", "NT-RULE-079"
+TRIES = 3
+# As many digits as the other keys have; nobody has this one.
+UNKNOWN = "5"
+
+
+def _whole(values: list[Json]) -> list[int]:
+    """Return the integers, of which some may be texts."""
+    texts = [str(value) for value in values if isinstance(value, str) or is_int(value)]
+    return [int(text) for text in texts if text.removeprefix("-").isdecimal()]
+
+
+@requirement(ROUNDS)
+def native_rounds(context: Context) -> None:
+    """GET the training history, then the network identity, and compare their rounds."""
+    listed, document = document_at(context, "/api/training")
+    rounds = _whole(mapped(context, "/api/training round", document))
+    identity, network = document_at(context, "/api/network")
+    current = _whole(mapped(context, "/api/network round", network))
+    if not rounds or not current:
+        raise Skipped("no update is listed, or the network identity has no round")
+    why = f"round {max(rounds)} is accepted, and that of the network is {max(current)}"
+    context.judge(ROUNDS, max(current) >= max(rounds), why, listed, identity)
+
+
+@requirement(ROOT, SERVED)
+def native_roots(context: Context) -> None:
+    """GET the checkpoint and the inference info between two readings of the model's roots."""
+    apart: list[str] = []
+    for _ in range(TRIES):
+        before, model = document_at(context, "/api/model")
+        roots = mapped(context, "/api/model roots", model)
+        latest, checkpoint = document_at(context, "/api/model/checkpoint.json")
+        offer, inference = document_at(context, "/api/inference")
+        after, again = document_at(context, "/api/model")
+        if mapped(context, "/api/model roots", again) == roots:
+            break
+    else:
+        raise Skipped("the roots of the model change all the time")
+    if "/api/model/checkpoint.json root" in context.target.field_map:
+        own = mapped(context, "/api/model/checkpoint.json root", checkpoint)
+        apart = [str(root) for root in own if root not in roots]
+        why = f"the checkpoint has the root {brief(apart)}, the model {brief(roots)}"
+        context.judge(ROOT, not apart, why, before, latest, after)
+    places = [path for path in context.target.field_map["/api/model roots"] if "serv" in path]
+    serving = [value for path in places for value in lookup(model, path)]
+    if serving and "/api/inference root" in context.target.field_map:
+        offered = mapped(context, "/api/inference root", inference)
+        why = f"requests are served with {brief(offered)}, the model's root is {brief(serving)}"
+        context.judge(SERVED, offered == serving, why, before, offer, after)
+
+
+@requirement(NONCE)
+def native_nonces(context: Context) -> None:
+    """GET the account of the declared public key, and one that nobody has; read their nonces."""
+    key = context.target.public_key or ""
+    for public_key in (key, key[:2] + UNKNOWN * len(key[2:])):
+        answer, document = document_at(context, "/api/account", {"public_key": public_key})
+        if document is None:
+            continue
+        below = [one for one in _whole(mapped(context, "/api/account nonce", document)) if one < 0]
+        context.judge(NONCE, not below, f"the next nonce is {brief(below)}", answer)

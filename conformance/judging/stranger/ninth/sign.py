@@ -1,0 +1,66 @@
+"""The signer of the ninth stranger's node, which calls the node's own, `node sign`."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+# A script of any current directory: the suite need not be installed.
+sys.path.append(str(Path(__file__).resolve().parents[4]))
+from conformance.judging.stranger import signing
+
+LIFETIME_BLOCKS: Final = 1000
+# So many blocks are made in two or three seconds.
+SOON_BLOCKS: Final = 3
+# Nobody provides under this key.
+SILENT: Final = "5" * 64
+
+
+def _signed(what: str, fields: dict[str, Any]) -> dict[str, Any]:
+    command = ["./node", "sign", what, json.dumps(fields)]
+    folder = Path(__file__).parent / "node"
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def make(options: argparse.Namespace) -> signing.Message:
+    """Return a message of the kind for the node at the URL. Raises signing.Unsupported."""
+    node, kind = signing.Node(options.url), options.kind
+    if kind in (signing.WORK, signing.FORGED_WORK):
+        fields = {"type": "work_poll", "forge": kind == signing.FORGED_WORK}
+        return signing.Message("/work/poll", _signed("work", fields))
+    network = node.get("/api/network")
+    blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, LIFETIME_BLOCKS)
+    key = str(_signed("request", {})["public_key"])
+    prompt = signing.new_prompt()
+    fields = {
+        "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
+        "prompt": prompt,
+        "expires_height": int(network["height"]) + blocks,
+        "forge": kind == signing.FORGED,
+    }
+    if kind == signing.UNANSWERED:
+        fields["provider"] = SILENT
+    if kind == signing.FOREIGN:
+        fields["chain_id"] = network["chain_id"] + "-other"
+    message = _signed("request", fields)
+    envelope = {
+        "jsonrpc": "2.0", "id": 1, "method": "broadcast_tx_sync", "params": {"tx": message["tx"]},
+    }  # fmt: skip
+    return signing.Request(
+        "/rpc",
+        envelope,
+        request_id=message["request_id"],
+        hash=message["tx_hash"],
+        public_key=message["public_key"],
+        prompt=prompt,
+        cost=message["cost"],
+        expires=int(message["expires_height"]),
+    )
+
+
+if __name__ == "__main__":
+    signing.run(argparse.ArgumentParser(description=__doc__), make)
