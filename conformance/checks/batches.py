@@ -39,6 +39,11 @@ def _judge_rows(context: Context) -> None:
     if form_of(context) in WIDTHS and found and all(alone) and alone[0] != alone[1]:
         why = "two sequences of a batch have one result, and each by itself another one"
         context.judge("PL-FWD-014", halves[0] != halves[1], why, both)
+        # The same two, the second one of which is the first one again.
+        twice = send_forward(context, hidden_states=tensors[0] * 2, hidden_shape=[2 * batch, *rest])
+        again = output_of(twice)[len(found) // 2 :]
+        why = "the second sequence of a batch has the same result, whichever it is"
+        context.judge("PL-FWD-014", again != halves[1], why, both, twice)
 
 
 def _judge_batch(context: Context, times: int) -> None:
