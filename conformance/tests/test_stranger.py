@@ -11,7 +11,7 @@ from conformance.judging.stranger.judge import SOUND, Switch, judge
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH = STRANGERS.values()
+FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = STRANGERS.values()
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
@@ -81,8 +81,12 @@ def test_a_node_is_not_judged_in_the_place_of_another() -> None:
 
 @pytest.mark.parametrize(
     ("node", "files", "many"),
-    [(SEVENTH, "faults_*.cpp", 332), (EIGHTH, "faults-*.js", 278)],
-    ids=["seventh", "eighth"],
+    [
+        (SEVENTH, "faults_*.cpp", 332),
+        (EIGHTH, "faults-*.js", 278),
+        (NINTH, "src/node/Faults.java", 229),
+    ],
+    ids=["seventh", "eighth", "ninth"],
 )
 def test_a_node_that_has_to_be_built_says_in_its_tables_what_it_can_be_switched_to(
     node: Stranger, files: str, many: int
