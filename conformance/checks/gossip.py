@@ -13,6 +13,7 @@ from conformance.context import Context
 from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
+from conformance.httpwire import Unanswered
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
@@ -123,7 +124,11 @@ TOO_LARGE = ("RESOURCE_EXHAUSTED", "CANCELLED", "INTERNAL", "UNKNOWN", "OUT_OF_R
 @requirement("LIM-007")
 def grpc_large(context: Context) -> None:
     """Gossip a useless gradient of 99 MiB, which must not be refused for its size."""
-    reply = _useless(context, NEARLY_BYTES)
+    try:
+        reply = _useless(context, NEARLY_BYTES)
+    except Unanswered as reason:
+        _judge_reset(context, reason)
+        return
     refused = reply.code == "RESOURCE_EXHAUSTED"
     shown = [reply]
     if context.edition >= FOURTH and reply.code in TOO_LARGE and not refused:
@@ -132,6 +137,22 @@ def grpc_large(context: Context) -> None:
         refused = shown[0].code not in TOO_LARGE and shown[-1].code == reply.code
     why = f"{reply.code} {brief(reply.details, 80)}"
     context.judge("LIM-007", not refused, why, *shown)
+
+
+def _judge_reset(context: Context, reason: Unanswered) -> None:
+    """Rule on a call that is reset, as some libraries do with a message that is too large."""
+    if context.edition < FOURTH or not reason.why.startswith("reset"):
+        raise reason
+    small = _useless(context, 0)
+    try:
+        _useless(context, NEARLY_BYTES)
+    except Unanswered as again:
+        if not again.why.startswith("reset"):
+            raise
+        why = f"a message of 99 MiB is reset twice, a small one is answered with {small.code}"
+        context.fails("LIM-007", why, small, again.exchange)
+        return
+    raise reason
 
 
 def _useless(context: Context, size: int) -> Reply:

@@ -259,15 +259,17 @@ class LayersAtTen(HashElsewhere):
         return any(isinstance(value, bytes) and value != self.own.encode() for value in found)
 
 
-class OnePerSession:
-    """A node that keeps the last pass of a session only."""
+class OnePass:
+    """A node that keeps the last pass only, of all or of each session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, each_session: bool) -> None:
+        self.each_session = each_session
         self.kept: dict[str, str] = {}
 
     def __call__(self, called: str, request: Any, answer: Any) -> Any:
         """Refuse the gradients of other passes."""
         if called == "PipelineForward" and isinstance(answer, dict) and answer.get("success"):
+            self.kept = self.kept if self.each_session else {}
             self.kept[request.session_id] = request.request_id
         if called != "PipelineBackward" or request is None:
             return answer
@@ -275,8 +277,16 @@ class OnePerSession:
         return answer if last else {"success": False, "error_message": "no such pass"}
 
 
+def all_taken(called: str, request: Any, answer: Any) -> Any:
+    """Accept all gradients that can be read."""
+    refused = called == "PipelineBackward" and isinstance(answer, dict)
+    return {"success": True} if refused else answer
+
+
 GRPC: list[tuple[str, Grpc]] = [
-    ("PL-BWD-011", OnePerSession()),
+    ("PL-BWD-011", OnePass(each_session=True)),
+    ("PL-BWD-012", OnePass(each_session=False)),
+    ("PL-BWD-013", all_taken),
     ("DH-032", nobody_at_home),
     ("PL-FWD-016", one_sequence),
     ("GR-WEIGHT-003", RangeAtTwo()),
