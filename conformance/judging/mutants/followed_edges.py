@@ -1,6 +1,8 @@
 """Mutants that are wrong at an edge only; see `followed.py`."""
 
 import re
+import time
+from collections import deque
 from datetime import date, timedelta
 from typing import Any
 from urllib.parse import unquote_plus
@@ -18,6 +20,7 @@ LATENCY = -5.0
 TIMESTAMP_AT, LAYERS_AT = 4, 10
 MANY = 40
 BYTE = 255
+AT_ONCE, WINDOW_S = 10, 0.5
 
 
 class TakenFromPending:
@@ -148,6 +151,23 @@ def short_prompts(asked: Asked, response: Response) -> None:
         response.__dict__.update(error(400, "INVALID_REQUEST", "prompt is too long").__dict__)
 
 
+class Impatient:
+    """A node that limits bursts of generations, and names the wait in milliseconds."""
+
+    def __init__(self) -> None:
+        self.asked: deque[float] = deque(maxlen=AT_ONCE)
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Refuse what comes within a moment of several others."""
+        if asked.path != f"{API}/inference" or response.status != 200:
+            return
+        now, full = time.monotonic(), len(self.asked) == AT_ONCE
+        if full and now - self.asked[0] < WINDOW_S:
+            refused = error(429, "RATE_LIMITED", "too many", retry_after=int(1000 * WINDOW_S))
+            response.__dict__.update(refused.__dict__)
+        self.asked.append(now)
+
+
 def stripped(values: list[Any]) -> list[Any]:
     """Leave out the white space of the tokens."""
     return [{**one, "token": one["token"].strip()} for one in values]
@@ -192,6 +212,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-060", whole_only),
     ("NA-WALLET-061", plain_memos),
     ("NA-WALLET-062", a_day_more),
+    ("NA-ERR-033", Impatient()),
     ("NT-RULE-002", on("/healthz", put("status", "catching_up"))),
     ("NA-SSE-021", events(stripped)),
     ("NA-INF-018", StopKept()),
