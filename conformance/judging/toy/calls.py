@@ -104,8 +104,9 @@ class ToyShard:
             return {**done, "loss": 2.5}
         rows, states = request.hidden_shape[0], request.hidden_states
         each = (states[at : at + VALUES_BYTES] for at in range(0, len(states), VALUES_BYTES))
-        logits = b"".join(hashlib.sha256(row).digest()[:8] for row in each)
-        past = [b"kv"] * len(request.past_key_values)
+        cache = b"".join(request.past_key_values)
+        logits = b"".join(hashlib.sha256(row + cache).digest()[:8] for row in each)
+        past = [b"kv"] if request.use_cache or request.past_key_values else []
         return {**done, "logits": logits, "logits_shape": [rows, 1, 2], "past_key_values": past}
 
 

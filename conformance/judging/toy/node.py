@@ -347,11 +347,11 @@ class ToyNode:
         usage = {"prompt_tokens": read, "completion_tokens": len(tokens),
                  "total_tokens": read + len(tokens)}  # fmt: skip
         self.generated += len(tokens)
+        self._account(asked).available -= COST
         if body.get("stream"):
             events: list[Any] = [{"token": token, "index": i} for i, token in enumerate(tokens)]
             events.append({"token": "[DONE]", "finish_reason": "stop", "usage": usage})
             return Response(events=events)
-        self._account(asked).available -= COST
         return Response(json={
             "id": uuid.uuid4().hex, "text": text, "tokens_generated": len(tokens),
             "finish_reason": "stop", "usage": usage, "cost": {"amount": COST, "currency": "TOY"},
