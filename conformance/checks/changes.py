@@ -143,9 +143,10 @@ def config_enabled(context: Context) -> None:
             same = patch(context, nested({ENABLED: found[0]}))
             why = f"{not found[0]}: status {changed.status}; {found[0]}: status {same.status}"
             why = f"{ENABLED} is changed to {why}"
-            # A node may have no reason to train; what it has changed it can change back.
-            if taken(changed):
-                context.judge("NA-PATCH-122", not _refused(same), why, changed, same)
+            # A node may have nothing to train on. It can end what it has begun.
+            if taken(changed) or (found[0] and taken(same)):
+                both = not _refused(changed) and not _refused(same)
+                context.judge("NA-PATCH-122", both, why, changed, same)
             if taken(changed) and taken(same):
                 changed = patch(context, nested({ENABLED: not found[0]}))
         result = changed.json_object() or {}

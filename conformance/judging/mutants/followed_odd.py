@@ -61,17 +61,19 @@ class StreamsOfOthers:
 
     def __init__(self) -> None:
         self.first: str | None = None
-        self.charged = 0.0
+        self.given: dict[str | None, float] = {}
 
     def __call__(self, asked: Asked, response: Response) -> None:
-        """Add up what streams cost, and show so much less."""
+        """Add up what streams cost, give that back to whoever asked, and take it from the first."""
         if asked.path == f"{WALLET}/balance" and response.status == 200:
             self.first = self.first or asked.authorization
+            given = self.given.get(asked.authorization, 0.0)
             if asked.authorization == self.first:
-                for key in ("available", "total"):
-                    response.json["balances"][key] -= self.charged
+                given -= sum(self.given.values())
+            for key in ("available", "total"):
+                response.json["balances"][key] += given
         if asked.path == INFERENCE and response.events is not None:
-            self.charged += COST
+            self.given[asked.authorization] = self.given.get(asked.authorization, 0.0) + COST
 
 
 class RepeatsFree:
