@@ -56,4 +56,6 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 def _forms(secret: str) -> set[str]:
     encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
-    return {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], encoded}
+    # The suite also shows it with its capitals and small letters exchanged.
+    shown = {secret, secret.swapcase()}
+    return {*shown, quote(secret, safe=""), json.dumps(secret)[1:-1], encoded}

@@ -172,3 +172,7 @@ def test_a_node_that_lists_itself_too_leaves_nobody_out() -> None:
     reply: Any = None
     assert Listing(reply, nodes, home).without({near, between}, bytes(20), room=2) == set()
     assert Listing(reply, nodes).without({near, between}, bytes(20), room=2) == {between}
+
+
+def test_a_secret_is_hidden_with_its_letters_exchanged() -> None:
+    assert Redactor({"TOKEN": "Tok-A-1234"}).text("no tOK-a-1234 here") == "no $TOKEN here"
