@@ -320,11 +320,10 @@ def _judge_without(
     # With the sequence itself or without it.
     cut = {text[:ends], text[: ends + len(stop)]} - {text}
     shown: list[Answer] = []
-    for _ in range(REPEATS):
+    held = False
+    while not held and len(shown) < REPEATS:
         shown.append(context.infer(body))
-        if not shown[-1].ok or (shown[-1].json_object() or {}).get("text") not in cut:
-            break
-    held = len(shown) < REPEATS or shown[-1].status != 200
+        held = not shown[-1].ok or (shown[-1].json_object() or {}).get("text") not in cut
     why = f"without a stop sequence the text ends at {brief(stop)}, which an earlier request named"
     context.judge("NA-INF-018", held, why, answer, *shown)
 
