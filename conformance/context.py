@@ -25,6 +25,9 @@ from conformance.strictjson import Json, is_int, is_number
 from conformance.target import Target, documented_grpc_address
 
 API = "/api/v1"
+BALANCE, AVAILABLE = "/wallet/balance", "balances.available"
+# A cost so many times as large as what was taken is in another unit.
+OTHER_UNIT = 10
 CHANGE, STEPS = ("PATCH", f"{API}/config"), "training.diloco_steps"
 
 
@@ -102,6 +105,8 @@ class Service:
         self.ran: tuple[float, int] | None = None
         # Whether the suite has changed how many steps a round has.
         self.steps_changed = False
+        # What was available to an account when its balance was read last.
+        self.available: dict[Credential, float] = {}
         # What all answers over HTTP have said so far.
         self.memory = memory.Memory()
 
@@ -220,6 +225,8 @@ class Context(Findings):
             changed = self.service.steps_changed
             resources.judge_resource(self, operation, json_body, answer, changed=changed)
             self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
+            if path == BALANCE and (found := lookup(answer.json_object() or {}, AVAILABLE)):
+                self.service.available[credential] = float(found[0]) if is_number(found[0]) else 0.0
             if credential.header is not None:
                 self.service.tokens.judge(self, credential, operation, answer)
         return answer
@@ -261,5 +268,20 @@ class Context(Findings):
         cost, tokens = result.get("cost"), result.get("tokens_generated")
         amount = cost.get("amount") if isinstance(cost, dict) else None
         if is_number(amount):
-            self.budget.charge(float(amount), int(tokens) if is_int(tokens) else 0)
+            taken = self._taken(float(amount), credential or self.target.valid)
+            self.budget.charge(taken, int(tokens) if is_int(tokens) else 0)
         return answer
+
+    def _taken(self, cost: float, account: Credential) -> float:
+        """Return what a generation has taken, as far as the run may lose it.
+
+        That is its cost. One that would end the run's spending is looked for in the balance, since
+        a node may write it in another unit: then that much is missing there which was taken.
+        """
+        known = self.service.available.get(account)
+        if cost <= self.budget.left or known is None:
+            return cost
+        answer = self.api("GET", BALANCE, credential=account)
+        found = lookup(answer.json_object() or {}, AVAILABLE)
+        missing = known - float(found[0]) if found and is_number(found[0]) else 0.0
+        return missing if 0 < OTHER_UNIT * missing < cost else cost

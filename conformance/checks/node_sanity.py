@@ -14,6 +14,7 @@ from conformance.checks.node_reads import (
     LAYERS,
     METRICS,
     NETWORK,
+    PEERS,
     PROOFS,
     STATUS,
     TRANSACTIONS,
@@ -42,6 +43,8 @@ LONGER_S, LONGER_SINCE = 5.0, 4
 STAMPS, STAMPS_APART_S = 24, 0.045
 # Longer than a node keeps an answer, for an uptime that stands still.
 STANDS_STILL_S = 20.0
+# How often the peers are compared where two routes count them differently.
+PEERS_TRIES = 3
 # No process runs for so long, but the calendar of its clock does.
 DECADES_S = 40 * 365 * 86400
 
@@ -178,6 +181,25 @@ def config_sane(context: Context) -> None:
             before,
             answer,
         )
+
+
+@requirement("NA-SANE-050")
+def peers_sane(context: Context) -> None:
+    """Compare the list of peers with what the status counts, sampled A, B, A."""
+    for _ in range(PEERS_TRIES):
+        _, before = _must_read(context, STATUS)
+        answer, listed = _must_read(context, PEERS)
+        after_answer, after = _must_read(context, STATUS)
+        count, total = after.get("peer_count"), listed.get("total")
+        if not is_int(count) or not is_int(total):
+            return
+        if count == total or count != before.get("peer_count"):
+            break
+        # A node may count them from time to time.
+        time.sleep(UPTIME_S)
+    if count == before.get("peer_count"):
+        why = f"the total of the peers is {total}, and peer_count in the status is {count}"
+        context.judge("NA-SANE-050", count == total, why, answer, after_answer)
 
 
 @requirement("GEN-001")

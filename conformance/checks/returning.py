@@ -29,6 +29,7 @@ from conformance.strictjson import brief
 
 BACKWARD = "PipelineBackward"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
+CHANGED = "PL-BWD-014"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
 DEADLINE, PAUSE = "CL-CALL-004", "CL-CALL-003"
 WIDEST = 8
@@ -50,6 +51,7 @@ class Returned:
 
     ids: tuple[str, str]
     reply: Reply
+    shape: list[int]
     scene: Scene
 
     @property
@@ -113,7 +115,8 @@ def _return(context: Context, url: str, **fields: Any) -> Returned:
     scene = Scene(context.peer)
     named, passed = send_from(context, url, **fields)
     reply, refused = _sent(context, named, passed)
-    returned = Returned((named["session_id"], named["request_id"]), reply, scene)
+    shape = passes.gradient_shape(context, passed)
+    returned = Returned((named["session_id"], named["request_id"]), reply, shape, scene)
     if refused and not returned.calls:
         raise Skipped(refused)
     return returned
@@ -151,7 +154,7 @@ def bring_back(context: Context) -> Returned:
         peer.wait(lambda: False, AGAIN_S)
 
 
-@requirement(ONWARDS, ONCE, FILLED, DEADLINE, *requests.PROVES)
+@requirement(ONWARDS, ONCE, FILLED, CHANGED, DEADLINE, *requests.PROVES)
 def peer_backward(context: Context) -> None:
     """Send a pass with the peer's own sender_url, then its gradients, which have to come back."""
     peer = context.peer
@@ -170,6 +173,7 @@ def peer_backward(context: Context) -> None:
         why = f"the gradients of one pass came {len(same)} times"
         context.judge(ONCE, len(same) == 1, why, taken.reply, *shown(same))
         _judge_size(context, named[0], passes.hidden_shape(context))
+        _judge_changed(context, named[0], taken)
         deadline_s = named[0].deadline_s
         if deadline_s is not None:
             low, high = DEADLINES_S
@@ -194,6 +198,15 @@ def _judge_longer(context: Context) -> None:
 def _ids(call: Call) -> tuple[str, str]:
     message = call.message
     return ("", "") if message is None else (message.session_id, message.request_id)
+
+
+def _judge_changed(context: Context, call: Call, taken: Returned) -> None:
+    """Rule on whether a gradient that goes back is one of the layers, or that which was sent."""
+    message = call.message
+    if message is not None and message.grad_output:
+        sent = encode(passes.form_of(context), taken.shape)
+        why = f"the gradients came back as they were sent, {len(sent)} bytes"
+        context.judge(CHANGED, message.grad_output != sent, why, taken.reply, *shown([call]))
 
 
 def _judge_size(context: Context, call: Call, shape: list[int]) -> None:

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from conformance.checks.native import document_at, native_get, native_pair_later
+from conformance.checks.native import document_at, mapped, native_get, native_pair_later
 from conformance.checks.native_documents import numbers_of
 from conformance.checks.native_named import texts_in
 from conformance.checks.signed_requests import (
@@ -38,7 +38,7 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Kind, NotSigned, Signed, ask
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, brief, is_int
 
 HEALTHY, NEWEST, PAIR = "NT-RULE-001", "NT-PAGE-007", "NT-RULE-037"
 POLLED, COMPLETED = "ST-001", "ST-002"
@@ -46,7 +46,8 @@ TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "N
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
 WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
-AT_MOST, RELEASED = "NT-RULE-078", "NT-RULE-080"
+AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
+QUEUE = "/api/inference queue"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
 MOST_BLOCKS, LONG, PAGE = 24, 128, 5
@@ -103,14 +104,14 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
-    IN_TIME, AT_MOST, RELEASED,
+    IN_TIME, AT_MOST, RELEASED, QUEUED,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
     made = sign(context, Kind.REQUEST)
     before = account_of(context, made.public_key) if made.public_key else None
     calm = _calm(context, made)
-    height = height_of(context)
+    height, waiting = height_of(context), _queue(context)
     # A page that the node may keep.
     _newest(context)
     answer = post(context, made)
@@ -138,6 +139,8 @@ def signed_request(context: Context) -> None:
         _judge_account(context, made, before, answer)
         if calm is not None:
             _judge_paid(context, made, calm, answer)
+    if done:
+        _judge_queue(context, waiting)
     if height is not None:
         _judge_block(context, made, height, done=done)
     if done and context.edition >= FOURTH:
@@ -226,6 +229,27 @@ def _judge_end(context: Context, made: Signed) -> bool:
         why = f"it is pending after {within_s:g} s, and expires at height {made.expires}"
         context.judge(IN_TIME, state_of(record) == DONE, why, answer)
     return state_of(record) == DONE
+
+
+def _queue(context: Context) -> tuple[Answer, int] | None:
+    """Return how many requests wait; None where the target does not declare the place."""
+    if QUEUE not in context.target.field_map:
+        return None
+    answer, document = document_at(context, "/api/inference")
+    found = mapped(context, QUEUE, document)
+    return (answer, int(found[0])) if found and is_int(found[0]) else None
+
+
+def _judge_queue(context: Context, before: tuple[Answer, int] | None) -> None:
+    """Rule on the queue once a request is completed; those of others may wait for a while."""
+    ends = time.monotonic() + BLOCK_S
+    while before is not None and (after := _queue(context)) is not None:
+        held = after[1] <= before[1]
+        if held or time.monotonic() > ends:
+            why = f"{before[1]} requests waited, and once another one is completed {after[1]}"
+            context.judge(QUEUED, held, why, before[0], after[0])
+            return
+        time.sleep(LOOK_S)
 
 
 def _judge_again(context: Context, made: Signed) -> None:

@@ -16,9 +16,13 @@ from conformance.strictjson import Json, is_int
 # More tokens than a default, or a buffer of a hundred, has room for; and the first edition that
 # asks for so many.
 LONG, LONG_SINCE = 130, 4
+# So long a connection may take to end after the last event.
+ENDS_WITHIN_S = 5.0
 
 
-@requirement("NA-INF-011", "NA-SSE-008", "NA-SSE-011", "NA-SSE-013", *sorted(stream_ids()))
+@requirement(
+    "NA-INF-011", "NA-SSE-008", "NA-SSE-011", "NA-SSE-013", "NA-SSE-022", *sorted(stream_ids())
+)
 def inference_stream(context: Context) -> None:
     """POST /inference with stream true and generated bodies; read every event."""
     explore(
@@ -80,6 +84,10 @@ def _ask(context: Context, body: dict[str, Json]) -> None:
     if times:
         shown = f"first piece after {times[0]:.3f} s, end after {times[-1]:.3f} s"
         context.observe("NA-SSE-013", shown, answer)
+        # The last of them is the end itself.
+        open_s = times[-1] - times[-2] if len(times) > 1 else 0.0
+        why = f"the response goes on for {open_s:.1f} s after the last event"
+        context.judge("NA-SSE-022", open_s <= ENDS_WITHIN_S, why, answer)
     if all(isinstance(value, dict) for value in values):
         made = [found for value in values for found in lookup(value, "usage.completion_tokens")]
         tokens = sum(not is_final(value) for value in values)

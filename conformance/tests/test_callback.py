@@ -55,6 +55,15 @@ class Halves(calls.ToyShard):
         return super().call(operation, request, metadata)
 
 
+class Identity(calls.ToyShard):
+    """Passes gradients on as they came."""
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        if operation == "PipelineBackward":
+            request.grad_output = request.grad_output[::-1]
+        return super().call(operation, request, metadata)
+
+
 class SeesNoSender(calls.ToyShard):
     """Keeps a pass for its labels, and does not know where it came from."""
 
@@ -100,7 +109,14 @@ def clients(run: Run) -> dict[str, Standing]:
 def test_gradients_that_come_back_are_judged_and_nothing_that_did_not_come() -> None:
     run = judged()
     found = clients(run)
-    for ident in ("PL-BWD-002", "PL-BWD-004", "PL-BWD-005", "CL-CODE-007", "CL-MSG-002"):
+    for ident in (
+        "PL-BWD-002",
+        "PL-BWD-004",
+        "PL-BWD-005",
+        "PL-BWD-014",
+        "CL-CODE-007",
+        "CL-MSG-002",
+    ):
         assert found[ident] is Standing.PROVED, ident
     assert Standing.VIOLATED not in found.values()
     # A toy that calls nobody else is no client, and no share of its falls for that.
@@ -111,6 +127,11 @@ def test_gradients_that_come_back_are_judged_and_nothing_that_did_not_come() -> 
 
 def test_a_node_that_sends_nothing_back_is_named() -> None:
     assert clients(judged(sends_back=False))["PL-BWD-002"] is Standing.VIOLATED
+
+
+def test_a_node_whose_gradients_are_those_that_came_is_named() -> None:
+    found = {item.requirement.id: item.standing for item in judged(shard=Identity()).results}
+    assert found["PL-BWD-014"] is Standing.VIOLATED
 
 
 def test_a_node_that_insists_is_named_although_it_refuses_what_the_suite_has_refused() -> None:

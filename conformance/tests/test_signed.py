@@ -11,7 +11,7 @@ from conformance.catalogue import load
 from conformance.checks import signed, signed_requests
 from conformance.ended import Run
 from conformance.judging.toy.serving import Toy, toy_target
-from conformance.judging.toy.signing import FAULTS, SigningToy
+from conformance.judging.toy.signing import FAULTS, QUEUE, SigningToy
 from conformance.run import Runner
 from conformance.target import BadConfiguration, make_target
 from conformance.verdict import Standing
@@ -35,6 +35,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def judged(fault: str, signer: str = SIGNER, names: set[str] = CHECKS) -> Run:
     with Toy(SigningToy(fault=fault)) as served:
         target = replace(toy_target(served), signer=signer, inference_timeout_s=10.0)
+        places = {**target.field_map, signed.QUEUE: (QUEUE,)}
+        target = replace(target, field_map=places)
         return Runner(target, names=names).run()
 
 

@@ -206,6 +206,7 @@ def rootless(asked: Asked, response: Response) -> None:
 
 HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-047", on(f"{API}/peers", late)),
+    ("NA-SANE-050", on(f"{API}/status", put("peer_count", MANY))),
     ("NA-QUERY-021", behind),
     ("NA-WALLET-059", TakenFromPending()),
     ("NA-WALLET-046", Free("stop")),

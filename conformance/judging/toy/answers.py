@@ -20,6 +20,8 @@ class Response:
     raw: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
+    # So long the connection of a body without a length is kept open behind it.
+    held_s: float = 0.0
     cut: bool = False
     reset: bool = False
 

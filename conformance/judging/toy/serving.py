@@ -58,13 +58,17 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             else:
                 body = json.dumps(response.json).encode()
             self.send_response(response.status)
-            self.send_header("Content-Length", str(len(body) + (9 if response.cut else 0)))
+            if response.held_s:
+                self.send_header("Connection", "close")
+            else:
+                self.send_header("Content-Length", str(len(body) + (9 if response.cut else 0)))
             for name, value in {"Content-Type": kind, **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             with suppress(BrokenPipeError, ConnectionResetError):
                 # A client that does not wait for a slow answer has closed the connection.
                 self.wfile.write(body)
+                time.sleep(response.held_s)
             if response.cut:
                 self.close_connection = True
 

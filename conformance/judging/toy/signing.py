@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.request import urlopen
 
@@ -23,6 +23,7 @@ CHAIN, PAYER = "toy-1", "02" + "cd" * 32
 BLOCK_S, ANSWERED_S = 0.2, 0.3
 PRICE, FIRST, LIVES, SOON = 1000, 8, 1000, 4
 NOBODY = "nobody"
+QUEUE = "queue_size"
 
 
 def _dumped(value: Any) -> bytes:
@@ -86,6 +87,11 @@ class SigningToy(ToyNode):
                 locked = PRICE * sum(not job.end for job in self.jobs.values())
             return Response(json={"balance": str(self.balance), "total": str(self.balance + locked),
                                   "next_nonce": self.nonce})  # fmt: skip
+        if asked.path == "/api/inference":
+            jobs = self.jobs.values()
+            waiting = [job for job in jobs if not job.end or self.fault == "counting"]
+            response = super().answer(asked, query, token)
+            return replace(response, json={**response.json, QUEUE: len(waiting)})
         if asked.path == "/api/inference/request":
             return self._record(words.get("id", ""))
         if asked.path == "/api/blocks":
@@ -172,7 +178,7 @@ FAULTS = {
     "raw": "NT-RULE-052", "encoded": "NT-RULE-052", "worker": "NT-RULE-053",
     "one id": "NT-RULE-013", "unpolled": "ST-001", "early": "ST-002", "unrefunded": "ST-004",
     "unlocked": "NT-RULE-071", "unanswered": "NT-RULE-073", "greedy": "NT-RULE-078",
-    "lasting": "ST-004",
+    "lasting": "ST-004", "counting": "NT-RULE-082",
 }  # fmt: skip
 
 
