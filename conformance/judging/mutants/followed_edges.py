@@ -13,6 +13,7 @@ from conformance.judging.mutants.followed_refused import BALANCE, HISTORY, SEND,
 from conformance.judging.mutants.followed_situations import HashElsewhere
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response, error
+from conformance.judging.toy.calls import PARTS
 from conformance.judging.toy.node import COST, TOKEN
 from conformance.messages import LENGTH, WireField, encode_field, wire_fields
 
@@ -305,7 +306,14 @@ def all_taken(called: str, request: Any, answer: Any) -> Any:
     return {"success": True} if refused else answer
 
 
+def named_by_none(called: str, request: Any, answer: Any) -> Any:
+    """Leave the request_id out of the answers of another part."""
+    apart = called == "PipelineForward" and request is not None and request.target_shard == PARTS[0]
+    return {**answer, "request_id": ""} if apart and isinstance(answer, dict) else answer
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("PL-FWD-020", named_by_none),
     ("PL-BWD-011", OnePass(each_session=True)),
     ("PL-BWD-012", OnePass(each_session=False)),
     ("PL-BWD-013", all_taken),

@@ -317,6 +317,8 @@ TOGETHER = {
     "NA-PATCH-104": {"NA-PATCH-121"},
     "NA-PATCH-106": {"NA-PATCH-121"},
     "PL-FWD-010": {"PL-FWD-014"},
+    # Whatever does not hold for another part is named as well.
+    "PL-FWD-020": {"PL-FWD-003", "PL-FWD-013", "GR-NUM-001"},
     "NA-WALLET-051": {"NA-SANE-041"},
     "NA-ERR-024": {"NA-SANE-041"},
     # A body that is no JSON is taken for none, as null is.
