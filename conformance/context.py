@@ -169,10 +169,10 @@ class Context(Findings):
         self.service = service
         self._peer = peer
 
-    def beside(self, check: str, proves: frozenset[str]) -> "Context":
+    def beside(self, check: str, proves: frozenset[str], target: Target | None = None) -> "Context":
         """Return a context in which another check can run, with the clients of this one."""
         return Context(
-            check, proves, self.target, self.http, self._grpc, self.budget, self.residue,
+            check, proves, target or self.target, self.http, self._grpc, self.budget, self.residue,
             self.service, self._peer,
         )  # fmt: skip
 

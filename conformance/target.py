@@ -24,6 +24,9 @@ class BadConfiguration(Exception):
     """The flags or the file are invalid; the message names the setting."""
 
 
+FIRST_NAME, SECOND_NAME = "$TOKEN", "$SECOND_TOKEN"
+
+
 @dataclass(frozen=True)
 class Target:
     """One target, and what the run may do to it. Times are in seconds, the budget is in units."""
@@ -34,6 +37,8 @@ class Target:
     token: str | None = field(default=None, repr=False)
     expired_token: str | None = field(default=None, repr=False)
     second_token: str | None = field(default=None, repr=False)
+    # What is shown instead of the token.
+    token_name: str = FIRST_NAME
     send_to: str | None = None
     legacy_gone: tuple[str, ...] = ()
     legacy_redirected: tuple[str, ...] = ()
@@ -81,12 +86,16 @@ class Target:
     @property
     def valid(self) -> Credential:
         """Return the credential of the declared token, or an anonymous one if there is none."""
-        return bearer(self.token, "$TOKEN") if self.token else ANONYMOUS
+        return bearer(self.token, self.token_name) if self.token else ANONYMOUS
 
     @property
     def second(self) -> Credential:
         """Return the credential of the second account, or of the first if there is none."""
-        return bearer(self.second_token, "$SECOND_TOKEN") if self.second_token else self.valid
+        return bearer(self.second_token, SECOND_NAME) if self.second_token else self.valid
+
+    def of_second(self) -> "Target":
+        """Return the target as it is for whoever has the second token, and no other one."""
+        return replace(self, token=self.second_token, token_name=SECOND_NAME, second_token=None)
 
     @property
     def expired(self) -> Credential:

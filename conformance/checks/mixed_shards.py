@@ -4,17 +4,16 @@ A node may hold several parts of a model, and the target declares one of them. T
 by the same pass; what their values are is not compared.
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from conformance.catalogue import Level, load
+from conformance.checks.again import run_again, told_of
 from conformance.checks.passes import is_found, pipeline_of, send_forward
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
-from conformance.httpwire import Unanswered
-from conformance.registry import registered, requirement
-from conformance.verdict import Ruling
+from conformance.registry import requirement
+from conformance.verdict import Finding
 
 # So many numbers are tried.
 MOST_NUMBERS = 64
@@ -44,40 +43,26 @@ def others_served(context: Context) -> list[int]:
 @requirement("PL-FWD-020")
 def mixed_shards(context: Context) -> None:
     """Run the checks of the declared pass once more, with other parts that the node serves."""
+    if context.edition < FIFTH:
+        # What it finds is scored by other requirements, too.
+        raise Skipped("later editions ask for it")
     if is_found(context):
         raise Skipped("what a pass has to be is not declared")
     others = others_served(context)
     if not others:
         raise Skipped("the node serves one part of the model")
     # The first of them, and the last.
-    wrong: list[str] = []
     for number in dict.fromkeys((others[0], others[-1])):
-        wrong += _judge_part(context, number)
-    context.judge("PL-FWD-020", not wrong, "; ".join(wrong))
+        wrong = told_of(_run_at(context, number))
+        context.judge("PL-FWD-020", not wrong, wrong)
 
 
-def _judge_part(context: Context, number: int) -> list[str]:
-    """Run the checks with another part; keep what they find wrong, and return its messages."""
+def _run_at(context: Context, number: int) -> list[Finding]:
+    """Run the checks with another part."""
     # Whether it is the last one is not declared, so neither is the loss of its passes.
     pipeline = {**context.target.pipeline, "shard": number, "last": None}
-    target = replace(context.target, pipeline=pipeline)
-    wrong: list[str] = []
+    target, wrong = replace(context.target, pipeline=pipeline), list[Finding]()
     for name in AGAIN:
-        check = registered()[name]
-        if not check.needs <= context.target.has | {"callback"}:
-            continue
-        if name == BACK and number in FIRST_PARTS:
-            continue
-        beside = context.beside(name, check.proves)
-        beside.target = target
-        with suppress(Skipped, Unanswered):
-            check.run(beside)
-        fails = [
-            replace(finding, message=f"{finding.message}, at target_shard {number}")
-            for finding in beside.findings
-            if finding.ruling is Ruling.FAILS
-        ]
-        context.findings += fails
-        must = [finding for finding in fails if load()[finding.requirement].level is Level.MUST]
-        wrong += [f"{finding.requirement}: {finding.message}" for finding in must]
+        if name != BACK or number not in FIRST_PARTS:
+            wrong += run_again(context, name, f"at target_shard {number}", target)
     return wrong

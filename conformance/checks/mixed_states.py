@@ -7,11 +7,11 @@ what it says of an answer does not hold; so checks that only read run once more 
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import closing
 from functools import partial
 
 from conformance.catalogue import Effect
+from conformance.checks.again import run_again
 from conformance.checks.changes import ENABLED
 from conformance.checks.config import changeable, nested, patch, read_config, restore
 from conformance.checks.money import read_money
@@ -20,10 +20,9 @@ from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import API, Context
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer
-from conformance.registry import registered, requirement
+from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json
-from conformance.verdict import Ruling
 
 TRIES, BETWEEN_S = 3, 0.3
 BODY: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 2}
@@ -130,14 +129,4 @@ def _judge_served(context: Context, served: dict[str, Ask], state: str) -> None:
 def _judge_again(context: Context, state: str) -> None:
     """Run the checks that only read once more; keep what they find wrong."""
     for name in AGAIN:
-        check = registered()[name]
-        if not check.profiles & context.target.profiles:
-            continue
-        beside = context.beside(name, check.proves)
-        with suppress(Skipped):
-            check.run(beside)
-        context.findings += [
-            replace(finding, message=f"{finding.message}, {state}")
-            for finding in beside.findings
-            if finding.ruling is Ruling.FAILS
-        ]
+        run_again(context, name, state)

@@ -32,6 +32,8 @@ CURRENT = EDITIONS[-1]
 DRAFT = CURRENT + 1
 # The edition in which most checks that are older became stricter.
 FOURTH = 4
+# The draft, in which checks run again for other accounts and other parts of a model.
+FIFTH = 5
 # Those whose files have no profiles.
 WITHOUT_PROFILES = (1, 2)
 

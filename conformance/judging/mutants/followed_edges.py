@@ -14,7 +14,7 @@ from conformance.judging.mutants.followed_situations import HashElsewhere
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.calls import PARTS
-from conformance.judging.toy.node import COST, TOKEN
+from conformance.judging.toy.node import COST, SECOND, TOKEN
 from conformance.messages import LENGTH, WireField, encode_field, wire_fields
 
 LATENCY = -5.0
@@ -199,6 +199,13 @@ class Retold:
             response.json["response"] += f" It was read {self.read} times."
 
 
+def first_only(asked: Asked, response: Response) -> None:
+    """Name another receiver of what the second account sends."""
+    other = asked.authorization == f"Bearer {SECOND}"
+    if asked.path == SEND and other and response.status == 200:
+        response.json["to"] = "another address"
+
+
 def rootless(asked: Asked, response: Response) -> None:
     """Leave the root out of the checkpoint."""
     if asked.path == "/api/model/checkpoint.json" and response.status == 200:
@@ -236,6 +243,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-021", trimmed),
     ("NA-SSE-018", events(lambda values: reindexed([values[0], *values], int))),
     ("NT-RULE-070", another_chain),
+    ("NA-AUTH-036", first_only),
 ]
 
 

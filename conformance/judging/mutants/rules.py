@@ -319,6 +319,7 @@ TOGETHER = {
     "PL-FWD-010": {"PL-FWD-014"},
     # Whatever does not hold for another part is named as well.
     "PL-FWD-020": {"PL-FWD-003", "PL-FWD-013", "GR-NUM-001"},
+    "NA-AUTH-036": {"NA-WALLET-001"},
     "NA-WALLET-051": {"NA-SANE-041"},
     "NA-ERR-024": {"NA-SANE-041"},
     # A body that is no JSON is taken for none, as null is.
