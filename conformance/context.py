@@ -95,6 +95,8 @@ class Service:
         # Whether gradients have another shape than what a pass answers with first, the hidden
         # states or else the logits; None while none was accepted.
         self.other_gradients: bool | None = None
+        # The IDs of the signed requests that the run has broadcast.
+        self.broadcast: list[str] = []
         # A signed request that is to expire, or why there is none.
         self.unanswered: Any = None
         # Whether another one has been paid since.

@@ -28,6 +28,7 @@ from conformance.checks.signed_requests import (
     poll,
     post,
     record_of,
+    settled,
     sign,
     state_of,
     while_pending,
@@ -184,7 +185,7 @@ def _judge_account(context: Context, made: Signed, before: Account, sent: Answer
 
 def _calm(context: Context, made: Signed) -> Account | None:
     """Return the account once nothing of earlier requests is settled any more, if it ever is so."""
-    if not made.public_key or context.edition < FOURTH:
+    if not made.public_key or context.edition < FOURTH or not settled(context):
         return None
     try:
         return at_rest(context, made.public_key)

@@ -49,6 +49,8 @@ def sign(context: Context, kind: Kind) -> Signed:
 
 def post(context: Context, made: Signed) -> Answer:
     """Broadcast, or send what else was signed."""
+    if made.request_id:
+        context.service.broadcast.append(made.request_id)
     return context.http.call("POST", made.path, json_body=made.body)
 
 
@@ -102,6 +104,17 @@ def atoms_of(account: Account) -> list[int]:
     """Return the amounts of an account that are decimal texts."""
     texts = [value for value in account.money if isinstance(value, str)]
     return [int(text) for text in texts if text.isdecimal() and len(text) <= DIGITS]
+
+
+def settled(context: Context) -> bool:
+    """Wait for the requests of this run; return whether none of them is pending any more."""
+    ends = time.monotonic() + context.target.inference_timeout_s
+    for ident in dict.fromkeys(context.service.broadcast):
+        while state_of(record_of(context, ident)[1]) == PENDING:
+            if time.monotonic() > ends:
+                return False
+            time.sleep(LOOK_S)
+    return True
 
 
 def at_rest(context: Context, key: str) -> Account:

@@ -172,4 +172,11 @@ STRANGERS = {
         28700,
         build=("make", "node"),
     ),
+    "tenth": Stranger(
+        HERE / "tenth",
+        ("./node_modules/.bin/bun", "node.ts"),
+        ("./node_modules/.bin/bun", "node.ts", "--list"),
+        26700,
+        build=("npm", "install", "--no-package-lock"),
+    ),
 }

@@ -1,0 +1,71 @@
+"""The signer of the tenth stranger's node, which calls the node's own, `sign.ts`."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+# A script of any current directory: the suite need not be installed.
+sys.path.append(str(Path(__file__).resolve().parents[4]))
+from conformance.judging.stranger import signing
+
+LIFETIME_BLOCKS: Final = 1000
+# So many blocks are made in four or five seconds.
+SOON_BLOCKS: Final = 3
+# Nobody provides under this key.
+SILENT: Final = "5" * 64
+
+
+def _signed(what: str, fields: dict[str, Any]) -> dict[str, Any]:
+    command = ["./node_modules/.bin/bun", "sign.ts", what, json.dumps(fields)]
+    folder = Path(__file__).parent / "node"
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def make(options: argparse.Namespace) -> signing.Message:
+    """Return a message of the kind for the node at the URL. Raises signing.Unsupported."""
+    node, kind = signing.Node(options.url), options.kind
+    if kind in (signing.WORK, signing.FORGED_WORK):
+        fields: dict[str, Any] = {"type": "work_poll"}
+        if kind == signing.FORGED_WORK:
+            fields["forge"] = True
+        return signing.Message("/work/poll", _signed("work", fields))
+    network = node.get("/api/network")
+    key = str(signing_key())
+    blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, LIFETIME_BLOCKS)
+    fields = {
+        "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
+        "prompt": signing.new_prompt(),
+        "expires_height": int(network["height"]) + blocks,
+    }
+    if kind == signing.FORGED:
+        fields["forge"] = True
+    if kind == signing.UNANSWERED:
+        fields["provider"] = SILENT
+    if kind == signing.FOREIGN:
+        fields["chain_id"] = network["chain_id"] + "-other"
+    message = _signed("request", fields)
+    return signing.Request(
+        "/rpc",
+        message["rpc"],
+        request_id=message["request_id"],
+        hash=message["hash"],
+        public_key=message["public_key"],
+        prompt=fields["prompt"],
+        cost=message["cost_atoms"],
+        expires=fields["expires_height"],
+    )
+
+
+def signing_key() -> str:
+    """Return the public key of the account that signs."""
+    made = _signed("request", {"prompt": "Hello", "nonce": 0, "expires_height": 1})
+    return str(made["public_key"])
+
+
+if __name__ == "__main__":
+    signing.run(argparse.ArgumentParser(description=__doc__), make)
