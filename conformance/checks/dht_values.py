@@ -11,6 +11,7 @@ from conformance.checks.addresses import ports_of
 from conformance.checks.answers import DOCUMENTED_CODES, OF_AUTHENTICATION, UNKNOWN
 from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance, found_nodes
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -46,6 +47,8 @@ NO_PORT = 70_000
 LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
 # Numbers under which a reader might look for the value of a store.
 _OTHER_NUMBERS = (4, 5, 6, 7, 8)
+# What a server ends with whose own code has failed.
+FAILURES = ("INTERNAL", "UNKNOWN")
 # Another port on which nobody answers.
 OTHER_PORT = 19
 
@@ -250,7 +253,7 @@ def dht_store_number(context: Context) -> None:
             return
 
 
-@requirement("GR-CODE-011")
+@requirement("GR-CODE-011", "GR-CODE-015")
 def dht_statuses(context: Context) -> None:
     """Search for IDs and keys of other lengths, and store under them; judge the statuses."""
     for length in LENGTHS:
@@ -266,6 +269,8 @@ def _judge_length(context: Context, operation: str, length: int, reply: Reply) -
     if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
         why = f"{operation} with {length} bytes ends with {reply.code}: {reply.details}"
         context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
+        if context.edition >= FIFTH and context.may_rule_on("GR-CODE-015"):
+            context.judge("GR-CODE-015", reply.code not in FAILURES, why, reply)
 
 
 @requirement("DH-026", "DH-028", "DH-029")

@@ -40,6 +40,7 @@ ELSEWHERE: tuple[Query, ...] = (
     {"token": FORGED, "access_token": FORGED, "auth_token": FORGED, "authorization": FORGED},
     {"api_key": FORGED, "apikey": FORGED, "key": FORGED, "session": FORGED, "user": "admin"},
 )
+TOKEN_NAMES = ("token", "access_token", "auth_token", "authorization", "api_key", "key")
 TRUSTED = Written(others=(
     ("X-API-Key", FORGED), ("X-Auth-Token", FORGED), ("X-Access-Token", FORGED),
     ("Proxy-Authorization", f"Bearer {FORGED}"), ("Cookie", f"token={FORGED}; session={FORGED}"),
@@ -114,6 +115,18 @@ def _headers(context: Context) -> dict[str, Credential]:
         "a valid token with the scheme Token": Credential(f"Token {token}", "Token $TOKEN"),
         "a valid token without a scheme": Credential(token, "$TOKEN"),
     }
+
+
+@requirement("NA-AUTH-037")
+def token_in_query(context: Context) -> None:
+    """GET with a valid token in the query, and without a header."""
+    token = context.target.token or ""
+    for resource, name in product(AUTH_READS, TOKEN_NAMES):
+        query: Query = {name: token}
+        answer = context.api("GET", resource.path, credential=ANONYMOUS, query=query)
+        if answer.status not in (*ABSENT, TOO_MANY) and answer.status < 500:
+            why = f"GET {resource.path} with a token in the query as {name}: {answer.status}"
+            context.judge("NA-AUTH-037", not answer.ok, why, answer)
 
 
 @requirement("NA-AUTH-033", "NA-AUTH-034", "NA-AUTH-023")

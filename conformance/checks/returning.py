@@ -18,7 +18,7 @@ from conformance.checks.forms import WIDTHS, encode, is_framed
 from conformance.checks.kept_passes import Fields, metadata_of, way_back
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.peer import requests
@@ -179,15 +179,20 @@ def peer_backward(context: Context) -> None:
             low, high = DEADLINES_S
             why = f"the gradients came with {deadline_s:.1f} s"
             context.judge(DEADLINE, low <= deadline_s <= high, why, *shown(named[:1]))
-        with suppress(Skipped):
-            _judge_longer(context)
+        _judge_longer(context)
 
 
 def _judge_longer(context: Context) -> None:
     """Rule on the size of a gradient of more positions; a pass of so many may be refused."""
-    rows, _, width = passes.hidden_shape(context)
-    shape, peer = [rows, POSITIONS, width], context.peer
-    tensor = encode(passes.form_of(context), shape)
+    rows, length, width = passes.hidden_shape(context)
+    shapes = [[rows, POSITIONS, width], [rows + 1, length, width]]
+    for shape in shapes if context.edition >= FIFTH else shapes[:1]:
+        with suppress(Skipped):
+            _judge_shape(context, shape)
+
+
+def _judge_shape(context: Context, shape: list[int]) -> None:
+    tensor, peer = encode(passes.form_of(context), shape), context.peer
     urls = context.service.sender_urls
     if urls:
         taken = _return(context, urls[0], hidden_states=tensor, hidden_shape=shape)

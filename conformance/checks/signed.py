@@ -34,7 +34,7 @@ from conformance.checks.signed_requests import (
     while_pending,
 )
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -315,15 +315,32 @@ def work_forged(context: Context) -> None:
     """POST worker messages whose signature is that of other content, or that have none."""
     made = sign(context, Kind.FORGED_WORK)
     answer = post(context, made)
-    document = answer.json_object() or {}
-    refuses = any(document.get(name) for name in REFUSING) or False in document.values()
     why = f"status {answer.status}: {brief(answer.body)}"
-    context.judge(WORKER, not answer.ok or refuses, why, answer)
+    context.judge(WORKER, not answer.ok or _refuses(answer), why, answer)
+    if context.edition >= FIFTH:
+        _judge_others(context, made)
     for bare in (_unsigned(made.body, ""), _unsigned(made.body, None)):
         if bare != made.body:
             answer = context.http.call("POST", made.path, json_body=bare)
             why = f"POST {made.path} without a signature: status {answer.status}"
             context.judge(UNSIGNED, not answer.ok, why, answer)
+
+
+def _judge_others(context: Context, made: Signed) -> None:
+    """Send a forged message to the routes of the worker that it is not for."""
+    for path in ("/work/poll", "/work/result"):
+        if path == made.path:
+            continue
+        answer = context.http.call("POST", path, json_body=made.body)
+        why = f"POST {path} of a forged message for {made.path}: status {answer.status}"
+        # What is not for it may be answered in any way, but for one that takes it.
+        taken = answer.ok and True in (answer.json_object() or {}).values()
+        context.judge(WORKER, not taken or _refuses(answer), why, answer)
+
+
+def _refuses(answer: Answer) -> bool:
+    document = answer.json_object() or {}
+    return any(document.get(name) for name in REFUSING) or False in document.values()
 
 
 def _unsigned(body: Json, instead: Json) -> Json:

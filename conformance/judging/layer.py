@@ -24,6 +24,8 @@ DEADLINE_S = 60
 # Operations that a node can do only a few times are done once; later calls get the same answer.
 UNSTAKE, BALANCE = "/api/v1/wallet/unstake", "/api/v1/wallet/balance"
 ONCE = {("POST", UNSTAKE)}
+# What says where a request ends, and to whom it goes.
+FRAMING = ("host", "content-length", "transfer-encoding")
 HOP_BY_HOP = {"content-length", "transfer-encoding", "connection", "date", "server", "content-type"}
 
 
@@ -65,7 +67,7 @@ class Layer(ToyNode):
             return copy.deepcopy(known)
         connection = http.client.HTTPConnection(*self._real, timeout=DEADLINE_S)
         # The length is that of the body, which may have been rewritten.
-        kept = {k: v for k, v in headers.items() if k.lower() not in ("host", "content-length")}
+        kept = {k: v for k, v in headers.items() if k.lower() not in FRAMING}
         try:
             connection.request(method, target, sent or None, kept)
             answer = connection.getresponse()

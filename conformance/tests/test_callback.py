@@ -55,6 +55,16 @@ class Halves(calls.ToyShard):
         return super().call(operation, request, metadata)
 
 
+class Flat(calls.ToyShard):
+    """Leaves the sequences out of the shape of a gradient that it passes on."""
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        if operation == "PipelineBackward":
+            request = messages.parse(f"{operation}Request", request.SerializeToString())
+            del request.grad_shape[0]
+        return super().call(operation, request, metadata)
+
+
 class Identity(calls.ToyShard):
     """Passes gradients on as they came."""
 
@@ -141,6 +151,10 @@ def test_a_node_that_insists_is_named_although_it_refuses_what_the_suite_has_ref
 
 def test_gradients_that_name_another_shape_than_that_of_their_pass_are_named() -> None:
     assert clients(judged(shard=Halves()))["PL-BWD-005"] is Standing.VIOLATED
+
+
+def test_gradients_whose_shape_fits_one_sequence_only_are_named() -> None:
+    assert clients(judged(shard=Flat()))["PL-BWD-005"] is Standing.VIOLATED
 
 
 def test_a_node_that_keeps_passes_for_their_labels_is_named_if_it_sees_no_sender() -> None:

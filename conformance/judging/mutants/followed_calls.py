@@ -135,14 +135,14 @@ def backward_failed(called: str, request: Any, answer: Any) -> Any:
 class OneMessage:
     """A stream that takes a single message: here, the first call, of two, is refused."""
 
-    def __init__(self) -> None:
-        self.calls = 0
+    def __init__(self, code: str = "UNIMPLEMENTED") -> None:
+        self.calls, self.code = 0, code
 
     def __call__(self, called: str, request: Any, answer: Any) -> Any:
         """Count the calls."""
         self.calls += called == "StreamInference"
         refused = called == "StreamInference" and self.calls % 2 == 1
-        return "UNIMPLEMENTED" if refused else answer
+        return self.code if refused else answer
 
 
 def offline(called: str, request: Any, answer: Any) -> Any:

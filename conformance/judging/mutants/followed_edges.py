@@ -8,12 +8,13 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from conformance.judging.hooks import CONFIG, Grpc, Http, events, on, put, reindexed
-from conformance.judging.mutants.followed_calls import RangeElsewhere
+from conformance.judging.mutants.followed_calls import OneMessage, RangeElsewhere
 from conformance.judging.mutants.followed_refused import BALANCE, HISTORY, SEND, STAKE, UNSTAKE
 from conformance.judging.mutants.followed_situations import HashElsewhere
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.calls import PARTS
+from conformance.judging.toy.native import TIP
 from conformance.judging.toy.node import COST, SECOND, TOKEN
 from conformance.messages import LENGTH, WireField, encode_field, wire_fields
 
@@ -206,6 +207,12 @@ def first_only(asked: Asked, response: Response) -> None:
         response.json["to"] = "another address"
 
 
+def by_query(asked: Asked, response: Response) -> None:
+    """Take a token in the query."""
+    if asked.path == CONFIG and f"={TOKEN}" in asked.query and not asked.authorized:
+        response.status, response.json = 200, {"node": {}}
+
+
 def rootless(asked: Asked, response: Response) -> None:
     """Leave the root out of the checkpoint."""
     if asked.path == "/api/model/checkpoint.json" and response.status == 200:
@@ -244,6 +251,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SSE-018", events(lambda values: reindexed([values[0], *values], int))),
     ("NT-RULE-070", another_chain),
     ("NA-AUTH-036", first_only),
+    ("NA-AUTH-037", by_query),
+    ("NT-RULE-068", on("/api/network", lambda r: r.json["tip"].update(hash=f"hash{TIP - 1}"))),
 ]
 
 
@@ -322,6 +331,7 @@ def named_by_none(called: str, request: Any, answer: Any) -> Any:
 
 GRPC: list[tuple[str, Grpc]] = [
     ("PL-FWD-020", named_by_none),
+    ("GR-OP-022", OneMessage("INTERNAL")),
     ("PL-BWD-011", OnePass(each_session=True)),
     ("PL-BWD-012", OnePass(each_session=False)),
     ("PL-BWD-013", all_taken),

@@ -92,7 +92,7 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
         idents = [job_of(named, at) for at in range(JOBS)]
         jobs = [{"request_id": ident, "prompt": prompt_of(ident)} for ident in idents]
         whole = {"height": height, "hash": f"hash{height}", "jobs": jobs, "results": []}
-        return Response(json=whole)
+        return Response(json={**whole, "previous_hash": f"hash{named - 1}"})
     if asked.path in ("/work/poll", "/work/result"):
         return Response(400, {"error": "not signed"})
     if asked.path == "/rpc" and not isinstance(asked.body, dict):

@@ -100,6 +100,8 @@ class SigningToy(ToyNode):
             return Response(json={"blocks": [{"height": n, "hash": f"hash{n}"} for n in heights]})
         if asked.path.startswith("/api/block/"):
             return self._block(asked.path.rpartition("/")[2])
+        if asked.path == "/work/poll" and self.fault == "polling":
+            return Response(json={"accepted": True})
         if asked.path == "/work/result" and isinstance(asked.body, dict):
             return self._work(asked.body)
         params = asked.body.get("params") if isinstance(asked.body, dict) else None
@@ -178,7 +180,7 @@ FAULTS = {
     "raw": "NT-RULE-052", "encoded": "NT-RULE-052", "worker": "NT-RULE-053",
     "one id": "NT-RULE-013", "unpolled": "ST-001", "early": "ST-002", "unrefunded": "ST-004",
     "unlocked": "NT-RULE-071", "unanswered": "NT-RULE-073", "greedy": "NT-RULE-078",
-    "lasting": "ST-004", "counting": "NT-RULE-082",
+    "lasting": "ST-004", "counting": "NT-RULE-082", "polling": "NT-RULE-053",
 }  # fmt: skip
 
 
