@@ -18,10 +18,11 @@ from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
-from conformance.strictjson import Json, is_number
+from conformance.strictjson import Json, brief, is_number
 
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
 UNCHANGED, INCOMING, AT_ONCE = "NA-WALLET-056", "NA-WALLET-057", "NA-ERR-031"
+OUTGOING = "NA-WALLET-064"
 # Of which two are more than there is, with any fee.
 PART = 0.6
 
@@ -101,13 +102,14 @@ def money_refused(context: Context) -> None:
         compared.conclude()
 
 
-@requirement(INCOMING)
+@requirement(INCOMING, OUTGOING)
 def money_received(context: Context) -> None:
-    """POST /wallet/send to the second account, and read what is new in its history."""
+    """POST /wallet/send to the second account, and read what is new in both histories."""
     first, own = _addresses(context)
     account = context.target.second
     require_budget(context, AMOUNT)
-    known = {str(row.get("id")) for row in newest(context, account)[2]}
+    known, sender = ({str(row.get("id")) for row in newest(context, one)[2]}
+                     for one in (account, context.target.valid))  # fmt: skip
     body: Json = {"to": own, "amount": AMOUNT, "memo": MEMO}
     sent = context.api("POST", SEND, credential=context.target.valid, json_body=body)
     if not sent.ok:
@@ -121,6 +123,13 @@ def money_received(context: Context) -> None:
     wrong = [row for row in received if row.get("to", own) == own and _below(row.get("amount"))]
     why = f"of {AMOUNT:g} that was received the history has {wrong}"
     context.judge(INCOMING, not wrong, why, sent, answer)
+    gained = [
+        row for row in _new(context, context.target.valid, sender)
+        if is_number(row.get("amount")) and abs(float(str(row["amount"])) - AMOUNT) <= EXACT
+        and row.get("type") != "reward"
+    ]  # fmt: skip
+    why = f"the sender of {AMOUNT:g} has {brief(gained)} in its own history"
+    context.judge(OUTGOING, not gained, why, sent)
 
 
 def _new(context: Context, account: Credential, known: set[str]) -> list[dict[str, Json]]:

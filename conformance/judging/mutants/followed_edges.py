@@ -207,6 +207,24 @@ def first_only(asked: Asked, response: Response) -> None:
         response.json["to"] = "another address"
 
 
+class ReceivedBySender:
+    """A node whose senders have what they sent to others in their history as received, too."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember transfers, and list them."""
+        first = asked.authorization == f"Bearer {TOKEN}" and response.status == 200
+        if asked.path == SEND and first:
+            entry = {"id": f"in-{len(self.sent)}", "type": "receive"}
+            moment = {"timestamp": response.json["timestamp"]}
+            self.sent.append({**entry, "amount": asked.body["amount"], **moment})
+        if asked.path == HISTORY and first and not asked.query:
+            rows = response.json["transactions"]
+            response.json["transactions"] = [*reversed(self.sent), *rows][: len(rows)]
+
+
 def by_query(asked: Asked, response: Response) -> None:
     """Take a token in the query."""
     if asked.path == CONFIG and f"={TOKEN}" in asked.query and not asked.authorized:
@@ -252,6 +270,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-070", another_chain),
     ("NA-AUTH-036", first_only),
     ("NA-AUTH-037", by_query),
+    ("NA-WALLET-064", ReceivedBySender()),
     ("NT-RULE-068", on("/api/network", lambda r: r.json["tip"].update(hash=f"hash{TIP - 1}"))),
 ]
 
