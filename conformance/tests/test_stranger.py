@@ -11,7 +11,7 @@ from conformance.judging.stranger.judge import SOUND, Switch, judge
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = STRANGERS.values()
+FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH = STRANGERS.values()
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
@@ -97,3 +97,13 @@ def test_a_node_that_has_to_be_built_says_in_its_tables_what_it_can_be_switched_
     assert len(dict(lines)) == many
     assert {kind for _, kind in lines} == KINDS
     assert set(node.allowed()) < set(dict(lines))
+
+
+def test_the_node_on_bun_says_in_its_tables_what_it_can_be_switched_to() -> None:
+    files = sorted(TENTH.node.glob("faults_*.ts"))
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    # The kind is the beginning of an id.
+    found = set(re.findall(r'(?:\[\s*"|id: ")([a-z]{3}-[a-z0-9-]+)"', text))
+    assert len(found) == 220
+    assert len({ident[:3] for ident in found}) == len(KINDS)
+    assert set(TENTH.allowed()) < found
