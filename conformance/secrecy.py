@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 
 class Redactor:
@@ -58,4 +58,6 @@ def _forms(secret: str) -> set[str]:
     encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
     # The suite also shows it with its capitals and small letters exchanged.
     shown = {secret, secret.swapcase()}
-    return {*shown, quote(secret, safe=""), json.dumps(secret)[1:-1], encoded}
+    # In a path, and in a query.
+    quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    return {*shown, *quoted, json.dumps(secret)[1:-1], encoded}

@@ -147,7 +147,8 @@ class BackWhenRefused:
         if asked.path != CONFIG or not asked.authorized:
             return
         if asked.method == "PATCH":
-            self.back = response.status == 400 and "batch_size" in asked.body.get("training", {})
+            changed = asked.body if isinstance(asked.body, dict) else {}
+            self.back = response.status == 400 and "batch_size" in changed.get("training", {})
         elif response.status == 200:
             training = response.json["training"]
             self.first = self.first or training["batch_size"]
