@@ -13,7 +13,6 @@ from conformance.judging.stranger import signing
 
 ADA: Final = signing.Key(int.from_bytes(hashlib.sha256(b"key:ada").digest()))
 MAX_TOKENS: Final = 16
-LIFETIME_BLOCKS: Final = 1000
 
 
 def make(options: argparse.Namespace) -> signing.Message:
@@ -39,7 +38,7 @@ def make(options: argparse.Namespace) -> signing.Message:
         "prompt": signing.new_prompt(),
         "max_tokens": MAX_TOKENS,
         "price_atoms": str(price),
-        "expires_height": height if kind == signing.EXPIRED else height + LIFETIME_BLOCKS,
+        "expires_height": height if kind == signing.EXPIRED else height + signing.LIFETIME,
     }
     raw = _dumped(_signed(payload, forged=kind == signing.FORGED))
     named = f"request:{network['chain_id']}:{ADA.public}:{nonce}".encode()

@@ -13,6 +13,7 @@ import hashlib
 import json
 import secrets
 import string
+import subprocess
 import sys
 import urllib.parse
 import urllib.request
@@ -21,11 +22,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, Final
 
 # Sound; with the signature of other content; for another chain; past its expiry; for nobody.
 REQUEST, FORGED, FOREIGN, EXPIRED = "request", "forged", "foreign", "expired"
 UNANSWERED, WORK, FORGED_WORK = "unanswered", "work", "forged-work"
+# A request that is to be answered lives for so many blocks.
+LIFETIME: Final = 1000
+# Nobody provides under this key.
+SILENT: Final = "5" * 64
 KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK)
 
 FIELD: Final = 2**256 - 2**32 - 977
@@ -123,6 +129,18 @@ def _add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     slope = up * pow(along, -1, FIELD)
     end = (slope * slope - x - u) % FIELD
     return end, (slope * (x - end) - y) % FIELD
+
+
+def own_tool(script: str, *command: str) -> dict[str, Any]:
+    """Run a program of a node's, in the folder `node` beside its signer; return the JSON it prints.
+
+    Raises subprocess.CalledProcessError, OSError or ValueError without any.
+    """
+    folder = Path(script).parent / "node"
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    # The seventh's says something behind it.
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(done.stdout)[0]
+    return found
 
 
 def new_prompt() -> str:

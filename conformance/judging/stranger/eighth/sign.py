@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -13,17 +12,12 @@ sys.path.append(str(Path(__file__).resolve().parents[4]))
 from conformance.judging.stranger import signing
 
 KEY: Final = "ed8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c"
-LIFETIME_BLOCKS: Final = 1000
 # So many blocks are made while a request of the provider that never answers waits.
 SOON_BLOCKS: Final = 4
 
 
 def _signed(what: str, fields: dict[str, Any]) -> dict[str, Any]:
-    command = ["node", "sign.js", what, json.dumps(fields)]
-    folder = Path(__file__).parent / "node"
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return signing.own_tool(__file__, "node", "sign.js", what, json.dumps(fields))
 
 
 def make(options: argparse.Namespace) -> signing.Message:
@@ -36,7 +30,7 @@ def make(options: argparse.Namespace) -> signing.Message:
         return signing.Message("/work/poll", work)
     network, offer = node.get("/api/network"), node.get("/api/inference")
     height = int(network["height"])
-    blocks = {signing.EXPIRED: 0, signing.UNANSWERED: SOON_BLOCKS}.get(kind, LIFETIME_BLOCKS)
+    blocks = {signing.EXPIRED: 0, signing.UNANSWERED: SOON_BLOCKS}.get(kind, signing.LIFETIME)
     fields: dict[str, Any] = {
         "nonce": int(node.get("/api/account", public_key=KEY)["next_nonce"]),
         "prompt": signing.new_prompt(),

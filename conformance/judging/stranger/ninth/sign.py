@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -11,19 +10,12 @@ from typing import Any, Final
 sys.path.append(str(Path(__file__).resolve().parents[4]))
 from conformance.judging.stranger import signing
 
-LIFETIME_BLOCKS: Final = 1000
 # So many blocks are made in two or three seconds.
 SOON_BLOCKS: Final = 3
-# Nobody provides under this key.
-SILENT: Final = "5" * 64
 
 
 def _signed(what: str, fields: dict[str, Any]) -> dict[str, Any]:
-    command = ["./node", "sign", what, json.dumps(fields)]
-    folder = Path(__file__).parent / "node"
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return signing.own_tool(__file__, "./node", "sign", what, json.dumps(fields))
 
 
 def make(options: argparse.Namespace) -> signing.Message:
@@ -33,7 +25,7 @@ def make(options: argparse.Namespace) -> signing.Message:
         fields = {"type": "work_poll", "forge": kind == signing.FORGED_WORK}
         return signing.Message("/work/poll", _signed("work", fields))
     network = node.get("/api/network")
-    blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, LIFETIME_BLOCKS)
+    blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, signing.LIFETIME)
     key = str(_signed("request", {})["public_key"])
     prompt = signing.new_prompt()
     fields = {
@@ -43,7 +35,7 @@ def make(options: argparse.Namespace) -> signing.Message:
         "forge": kind == signing.FORGED,
     }
     if kind == signing.UNANSWERED:
-        fields["provider"] = SILENT
+        fields["provider"] = signing.SILENT
     if kind == signing.FOREIGN:
         fields["chain_id"] = network["chain_id"] + "-other"
     message = _signed("request", fields)

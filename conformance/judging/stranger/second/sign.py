@@ -13,7 +13,6 @@ from conformance.judging.stranger import signing
 
 ADA: Final = signing.Key(int.from_bytes(hashlib.sha256(b"key ada").digest()))
 MAX_TOKENS: Final = 12
-LIFETIME_BLOCKS: Final = 1000
 
 
 def make(options: argparse.Namespace) -> signing.Message:
@@ -26,7 +25,7 @@ def make(options: argparse.Namespace) -> signing.Message:
     network, offer = node.get("/api/network"), node.get("/api/inference")
     height, price = int(network["tip"]["height"]), int(offer["price_atoms"])
     # A block lets what it is too late for expire before it answers the rest.
-    lives = {signing.EXPIRED: 0, signing.UNANSWERED: 1}.get(kind, LIFETIME_BLOCKS)
+    lives = {signing.EXPIRED: 0, signing.UNANSWERED: 1}.get(kind, signing.LIFETIME)
     transaction: dict[str, Any] = {
         "kind": "inference",
         "chain": network["chain"] + ("-other" if kind == signing.FOREIGN else ""),

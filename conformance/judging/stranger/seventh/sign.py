@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -15,15 +14,10 @@ from conformance.judging.stranger import signing
 KEY: Final = "0280613bf693d72b50ea51e734e7cfffc79f89d6bc1395bc876e58677087aa5f82"
 MAX_TOKENS: Final = 12
 PRICE_ATOMS, FEE_ATOMS = 1500, 250
-LIFETIME_BLOCKS: Final = 1000
 
 
 def _signed(content: dict[str, Any]) -> dict[str, Any]:
-    command = ["./node", "--sign", json.dumps(content)]
-    folder = Path(__file__).parent / "node"
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
-    return found
+    return signing.own_tool(__file__, "./node", "--sign", json.dumps(content))
 
 
 def make(options: argparse.Namespace) -> signing.Message:
@@ -37,7 +31,7 @@ def make(options: argparse.Namespace) -> signing.Message:
     network, offer = node.get("/api/network"), node.get("/api/inference")
     height, price = int(network["height"]), PRICE_ATOMS * MAX_TOKENS + FEE_ATOMS
     # One that ends with the next block is answered by nobody.
-    blocks = {signing.EXPIRED: 0, signing.UNANSWERED: 1}.get(kind, LIFETIME_BLOCKS)
+    blocks = {signing.EXPIRED: 0, signing.UNANSWERED: 1}.get(kind, signing.LIFETIME)
     content = {
         "type": "inference_request",
         "public_key": KEY,

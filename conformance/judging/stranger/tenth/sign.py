@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -11,19 +10,14 @@ from typing import Any, Final
 sys.path.append(str(Path(__file__).resolve().parents[4]))
 from conformance.judging.stranger import signing
 
-LIFETIME_BLOCKS: Final = 1000
 # So many blocks are made in four or five seconds.
 SOON_BLOCKS: Final = 3
-# Nobody provides under this key.
-SILENT: Final = "5" * 64
 
 
 def _signed(what: str, fields: dict[str, Any]) -> dict[str, Any]:
-    command = ["./node_modules/.bin/bun", "sign.ts", what, json.dumps(fields)]
-    folder = Path(__file__).parent / "node"
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return signing.own_tool(
+        __file__, "./node_modules/.bin/bun", "sign.ts", what, json.dumps(fields)
+    )
 
 
 def make(options: argparse.Namespace) -> signing.Message:
@@ -36,7 +30,7 @@ def make(options: argparse.Namespace) -> signing.Message:
         return signing.Message("/work/poll", _signed("work", fields))
     network = node.get("/api/network")
     key = str(signing_key())
-    blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, LIFETIME_BLOCKS)
+    blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, signing.LIFETIME)
     fields = {
         "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
         "prompt": signing.new_prompt(),
@@ -45,7 +39,7 @@ def make(options: argparse.Namespace) -> signing.Message:
     if kind == signing.FORGED:
         fields["forge"] = True
     if kind == signing.UNANSWERED:
-        fields["provider"] = SILENT
+        fields["provider"] = signing.SILENT
     if kind == signing.FOREIGN:
         fields["chain_id"] = network["chain_id"] + "-other"
     message = _signed("request", fields)

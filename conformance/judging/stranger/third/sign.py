@@ -13,7 +13,6 @@ from conformance.judging.stranger import signing
 
 PAYER: Final = signing.Key(0x51DE7E57)
 MAX_TOKENS: Final = 24
-LIFETIME_BLOCKS: Final = 1000
 UNSUPPORTED: Final = {
     signing.UNANSWERED: "each request is answered a second later, whoever is its provider",
     signing.WORK: "the node admits no worker, so a message is refused whatever its signature",
@@ -40,7 +39,7 @@ def make(options: argparse.Namespace) -> signing.Message:
         "prompt": signing.new_prompt(),
         "max_tokens": MAX_TOKENS,
         "price_atoms": str(price),
-        "expires_at_height": height if kind == signing.EXPIRED else height + LIFETIME_BLOCKS,
+        "expires_at_height": height if kind == signing.EXPIRED else height + signing.LIFETIME,
     }
     signature = signing.der(*PAYER.sign(_dumped(body), forged=kind == signing.FORGED))
     raw = _dumped({"body": body, "public_key": PAYER.public, "signature": signature})
