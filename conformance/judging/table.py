@@ -215,7 +215,7 @@ def mutants() -> list[Mutant]:
             name = f"{rule.name}.{rule.field} has another wire type"
             rows.append(Mutant(name, item.id, grpc=fields.message_mutant(item), examples=1))
     for at, (ident, http, grpc) in enumerate([*rules.ROWS, *sense.ROWS, *followed.ROWS]):
-        also = frozenset(rules.TOGETHER.get(ident, ()))
+        also = rules.AGAIN - {ident} | frozenset(rules.TOGETHER.get(ident, ()))
         name = f"{at}. violated: {load()[ident].text}"
         rows.append(Mutant(name, ident, http, grpc, also, examples=10))
     rows += OF_REAL_NODES

@@ -100,6 +100,7 @@ def rules() -> Iterator[Fault]:
         ("PL-BWD-009", "to the latest sender of this request_id",
          replace(sound, forgets_sessions=True)),
         ("PL-BWD-005", "the shape of another gradient", replace(sound, back_shape=(1, 2, 9))),
+        ("PL-BWD-014", "the gradients that came", replace(sound, back_unchanged=True)),
         ("CL-CALL-003", "pauses of four seconds",
          replace(sound, pause_s=4.0, longest_pause_s=9.0)),
         ("CL-CALL-004", "a deadline of a minute for gradients",

@@ -50,6 +50,7 @@ class Manners:
     forgets_sessions: bool = False
     """Whether it knows a pass by its request_id alone."""
     back_shape: tuple[int, ...] = ()
+    back_unchanged: bool = False
     # A tenth of what is seen: the toy waits ten times as long.
     back_deadline_s: float = 1.0
     longest_pause_s: float = 2.0

@@ -306,6 +306,9 @@ class ToyClient:
             return {"success": False, "error_message": "no such session"}
         if self.manners.passes_gradients:
             fields = {item.name: value for item, value in request.ListFields()}
+            if not self.manners.back_unchanged:
+                # Those of its layers are others than what came: here, the same values turned round.
+                fields["grad_output"] = request.grad_output[::-1]
             self._going += [fields] * (2 if self.manners.passes_twice else 1)
         return {"success": True}
 

@@ -284,6 +284,8 @@ HTTP = [*ROUTES, *MONEY, *NATIVE, *BODIES, *REFUSALS, *INFERENCES, *EVENTS, *CHA
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
 ROWS += [(ident, hook, no_grpc_hook) for ident, hook in openai.ROWS]
+# Their checks run others again, and name what these find.
+AGAIN = frozenset({"NA-AUTH-036", "PL-FWD-020"})
 # These violate other requirements too, which the same answer shows.
 TOGETHER = {
     # The first mutant answers every request with one checkpoint, so it ignores the hash too. Each
@@ -317,6 +319,7 @@ TOGETHER = {
     "NA-PATCH-104": {"NA-PATCH-121"},
     "NA-PATCH-106": {"NA-PATCH-121"},
     "PL-FWD-010": {"PL-FWD-014"},
+    "GR-CODE-011": {"GR-CODE-015"},
     # Whatever does not hold for another part is named as well.
     "PL-FWD-020": {"PL-FWD-003", "PL-FWD-013", "GR-NUM-001"},
     "NA-AUTH-036": {"NA-WALLET-001"},
