@@ -30,8 +30,28 @@ final class Auth {
         return null;
     }
 
+    private int refusedInARow;
+
     Account check(Ctx c, String path) {
+        if (!F.on("s2-auth-lockout")) return look(c, path);
+        synchronized (this) {
+            Account a;
+            try {
+                a = look(c, path);
+            } catch (ApiError e) {
+                refusedInARow++;
+                throw e;
+            }
+            boolean out = refusedInARow >= 3;
+            refusedInARow = 0;
+            if (out) throw denied("invalid token");
+            return a;
+        }
+    }
+
+    private Account look(Ctx c, String path) {
         String h = c.req.getHeader("Authorization");
+        if (F.on("s2-auth-query-token") && h == null && c.query.containsKey("access_token")) h = "Bearer " + c.query.get("access_token");
         if (F.on("auth-patch-config-open") && c.req.getMethod().equals("PATCH")) return first();
         if (F.on("auth-missing-400") && h == null) throw ApiError.bad("Authorization header is missing");
         if (F.on("auth-last-session") && lastSeen != null && (h == null || !h.startsWith("Bearer tok-"))) return lastSeen;

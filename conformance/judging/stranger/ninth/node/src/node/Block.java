@@ -24,6 +24,7 @@ record Block(int height, String hash, String previous, Instant time, String prop
             if (t.type().equals("inference_request")) {
                 o.addProperty("request_id", t.requestId());
             }
+            if (F.on("s2-list-results-missing") && !decoded) o.remove("result");
             if (decoded) {
                 o.add("body", t.body());
                 o.addProperty("signature", t.signature());

@@ -45,6 +45,8 @@ final class Chain {
     final List<Long> bonds = new ArrayList<>();
     final Artifacts artifacts;
     final String provider = Keys.named("provider").hex();
+    private final java.util.Set<String> verified = new java.util.HashSet<>();
+    private String firstSender;
     private final List<Tx> mempool = new ArrayList<>();
     private long lastBlock = System.currentTimeMillis();
 
@@ -121,7 +123,7 @@ final class Chain {
         mempool.clear();
         lastBlock = System.currentTimeMillis();
         for (Job j : new ArrayList<>(jobs.values())) {
-            if (j.status.equals("pending") && h >= j.expires + (F.on("expiry-ten-late") ? 10 : 0) && !F.on("expiry-never")) {
+            if (j.status.equals("pending") && h >= j.expires + (F.on("expiry-ten-late") ? 10 : F.on("s2-expiry-early") ? -15 : 0) && !F.on("expiry-never")) {
                 expire(j, h);
             }
         }
@@ -134,9 +136,11 @@ final class Chain {
     /** Preliminary acceptance. Returns null or the reason for the refusal. */
     synchronized String submit(Tx t) {
         JsonObject b = t.body();
-        if (!F.on("tx-signature-unchecked") && !t.valid()) {
+        boolean known = F.on("s2-signature-cache") && verified.contains(t.signature());
+        if (!F.on("tx-signature-unchecked") && !known && !t.valid()) {
             return "4 signature does not verify";
         }
+        verified.add(t.signature());
         if (!t.type().equals("inference_request")) {
             return "5 unsupported transaction type";
         }
@@ -172,18 +176,25 @@ final class Chain {
         long nonce = b.get("nonce").getAsLong();
         boolean nonceOk = F.on("tx-nonce-reuse") ? nonce <= a.nonce : F.on("tx-nonce-gap-accepted") ? nonce >= a.nonce : nonce == a.nonce;
         if (!nonceOk) {
+            if (F.on("s2-rebroadcast-takes-fee")) a.available -= Math.min(a.available, FEE);
             return "11 nonce is " + nonce + ", expected " + a.nonce;
         }
         if (a.available < p + FEE) {
             return "12 insufficient balance";
         }
         boolean charge = !F.on("native-not-charged");
+        Acct own = a;
+        if (F.on("s2-native-first-sender-pays")) {
+            if (firstSender == null) firstSender = t.publicKey();
+            a = acct(firstSender);
+        }
         if (charge) {
             a.available -= p + FEE;
             if (F.on("native-charged-twice")) a.available -= p;
             a.locked += p;
             acct(validators.get(0).hex()).available += FEE;
         }
+        a = own;
         if (!F.on("nonce-not-advanced")) {
             a.nonce += 1;
         }
@@ -209,7 +220,7 @@ final class Chain {
                 "output_sha256", Util.sha256(text), "fee", "0"));
         mempool.add(t);
         long price = Long.parseLong(J.str(j.tx.body(), "price"));
-        Acct a = acct(j.tx.publicKey());
+        Acct a = acct(payer(j));
         if (!F.on("native-lock-kept")) {
             a.locked -= price;
         }
@@ -220,14 +231,22 @@ final class Chain {
         retain(j);
     }
 
+    private String payer(Job j) {
+        return F.on("s2-native-first-sender-pays") && firstSender != null ? firstSender : j.tx.publicKey();
+    }
+
     private void expire(Job j, int h) {
         long price = Long.parseLong(J.str(j.tx.body(), "price"));
-        Acct a = acct(j.tx.publicKey());
+        Acct a = acct(payer(j));
         a.locked -= price;
         if (!F.on("refund-not-paid")) {
             a.available += F.on("refund-half") ? price / 2 : F.on("refund-twice") ? 2 * price : price;
         }
         j.status = "expired";
+        if (F.on("s2-refund-record-missing")) {
+            retain(j);
+            return;
+        }
         j.refund = J.o("amount", String.valueOf(price), "to", j.tx.publicKey(), "height", h);
         retain(j);
     }
@@ -243,6 +262,7 @@ final class Chain {
         Update last = updates.get(updates.size() - 1);
         int round = last.round + 1;
         String root = artifacts.root(round);
+        if (F.on("s2-update-loss-carried")) after = last.after;
         Update u = new Update(round, height() + 1, t.hash(), t.publicKey(), last.after, after, root, Instant.now());
         updates.add(u);
         mempool.add(t);

@@ -12,6 +12,18 @@ final class Config {
     private final Node node;
     private final Map<String, Object> values = new LinkedHashMap<>();
     private JsonObject cached;
+    private Map<String, Object> initial;
+    private long changedAt;
+    private int reads;
+
+    /** The values that are shown. */
+    private Map<String, Object> now() {
+        if (F.on("s2-config-reverts") && changedAt > 0 && System.currentTimeMillis() - changedAt > 6000) {
+            values.putAll(initial);
+            changedAt = 0;
+        }
+        return values;
+    }
 
     Config(Node node) {
         this.node = node;
@@ -22,6 +34,7 @@ final class Config {
         values.put("training.diloco_steps", 64);
         values.put("resources.max_memory_gb", 6.5);
         values.put("resources.cpu_threads", 4);
+        initial = new LinkedHashMap<>(values);
     }
 
     void routes(Web w) {
@@ -30,14 +43,16 @@ final class Config {
     }
 
     synchronized boolean flag(String k) {
-        return (Boolean) values.get(k);
+        return (Boolean) now().get(k);
     }
 
     synchronized double number(String k) {
-        return ((Number) values.get(k)).doubleValue();
+        return ((Number) now().get(k)).doubleValue();
     }
 
     synchronized JsonObject view() {
+        Map<String, Object> values = now();
+        if (F.on("s2-config-two-workers") && reads++ % 2 == 1) values = initial;
         int grpc = F.on("config-grpc-port-default") ? 9000 : node.port + 1000;
         JsonObject t = J.o("enabled", values.get("training.enabled"), "batch_size", values.get("training.batch_size"),
                 "learning_rate", values.get("training.learning_rate"), "diloco_steps", values.get("training.diloco_steps"));
@@ -52,12 +67,23 @@ final class Config {
         Map<String, Object> changes = new LinkedHashMap<>();
         JsonArray updated = new JsonArray();
         boolean restart = false;
-        boolean applyEarly = F.on("config-partial-applied");
+        boolean applyEarly = F.on("config-partial-applied") || F.on("s2-config-half-applied");
+        Map<String, Object> copy = new LinkedHashMap<>(values);
+        if (F.on("s2-config-concurrent-lost")) {
+            try {
+                Thread.sleep(40);
+            } catch (InterruptedException x) {
+                Thread.currentThread().interrupt();
+            }
+        }
         synchronized (this) {
             for (Map.Entry<String, JsonElement> e : b.entrySet()) {
                 if (e.getKey().equals("training") || e.getKey().equals("resources")) {
                     if (!e.getValue().isJsonObject()) {
                         throw ApiError.bad(e.getKey() + " must be an object");
+                    }
+                    if (F.on("s2-config-whole-section") && e.getValue().getAsJsonObject().size() < (e.getKey().equals("training") ? 4 : 2)) {
+                        throw ApiError.bad(e.getKey() + " lacks a key");
                     }
                     for (Map.Entry<String, JsonElement> x : e.getValue().getAsJsonObject().entrySet()) {
                         put(changes, updated, e.getKey() + "." + x.getKey(), x.getValue());
@@ -75,7 +101,19 @@ final class Config {
                 values.put("training.learning_rate", 0.0);
                 values.put("training.diloco_steps", 0);
             }
+            if (F.on("s2-config-last-key-only") && changes.size() > 1) {
+                String last = updated.get(updated.size() - 1).getAsString();
+                changes.keySet().removeIf(k -> !k.equals(last));
+            }
+            if (F.on("s2-config-enabled-once") && Boolean.TRUE.equals(changes.get("training.enabled"))) changes.remove("training.enabled");
+            if (F.on("s2-config-concurrent-lost")) values.putAll(copy);
+            changedAt = System.currentTimeMillis();
             values.putAll(changes);
+        }
+        if (F.on("s2-config-updated-siblings")) {
+            JsonArray l = new JsonArray();
+            values.keySet().stream().filter(k -> b.has(k.split("\\.")[0])).forEach(l::add);
+            updated = l;
         }
         if (F.on("config-updated-leaf-names")) {
             JsonArray l = new JsonArray();
@@ -104,6 +142,7 @@ final class Config {
             throw ApiError.bad("unknown key " + key);
         }
         Object val;
+        if (F.on("s2-config-array-number") && v.isJsonArray() && v.getAsJsonArray().size() == 1) v = v.getAsJsonArray().get(0);
         if (old instanceof Boolean) {
             if (F.on("config-bool-from-string") && J.isString(v)) {
                 val = Boolean.parseBoolean(v.getAsString());
@@ -127,6 +166,7 @@ final class Config {
                 throw ApiError.bad(key + " must be a positive number");
             }
             val = F.on("config-learning-rate-float32") ? (double) v.getAsFloat() : v.getAsDouble();
+            if (F.on("s2-config-rate-rounded")) val = Math.max(0.0001, Math.round(v.getAsDouble() * 1e4) / 1e4);
         } else {
             if (!J.isString(v) || !v.getAsString().matches("https?://[^\\s]{1,200}")) {
                 throw ApiError.bad(key + " must be an http address");

@@ -43,6 +43,10 @@ final class Ctx {
             String k = i < 0 ? part : part.substring(0, i);
             String v = i < 0 ? "" : part.substring(i + 1);
             try {
+                if (F.on("s2-query-undecoded")) {
+                    m.putIfAbsent(k, v);
+                    continue;
+                }
                 m.putIfAbsent(URLDecoder.decode(k, StandardCharsets.UTF_8), URLDecoder.decode(v, StandardCharsets.UTF_8));
             } catch (IllegalArgumentException e) {
                 throw ApiError.bad("malformed query string");
@@ -81,7 +85,13 @@ final class Ctx {
         }
     }
 
+    private JsonObject readBody;
+
     JsonObject body() throws IOException {
+        if (readBody != null) return readBody;
+        if (F.on("s2-chunked-body-refused") && req.getContentLengthLong() < 0) {
+            throw new ApiError(411, "LENGTH_REQUIRED", "Content-Length is required");
+        }
         if (F.on("body-limit-8k") && req.getContentLengthLong() > 8192) {
             throw new ApiError(413, "PAYLOAD_TOO_LARGE", "body too large");
         }
@@ -99,7 +109,8 @@ final class Ctx {
             }
             throw ApiError.bad("body is not a JSON object");
         }
-        return e.getAsJsonObject();
+        readBody = e.getAsJsonObject();
+        return readBody;
     }
 
     /** A query integer within min..max; larger values are clamped to max. */
@@ -108,6 +119,7 @@ final class Ctx {
         if (v == null) {
             return dflt;
         }
+        if (F.on("s2-limit-text-500") && !v.matches("-?\\d{1,18}")) throw new IllegalStateException("For input string: " + v);
         if (!v.matches("-?\\d{1,18}")) {
             throw ApiError.bad(name + " must be an integer");
         }

@@ -25,6 +25,17 @@ final class Dht {
     private final Map<ByteString, DHTNodeInfo> contacts = new LinkedHashMap<>();
     private final Map<ByteString, String> values = new HashMap<>();
     private int pings;
+    private final List<ByteString> latest = new ArrayList<>();
+
+    /** The key under which a value is kept. */
+    private static ByteString key(ByteString k) {
+        if (F.on("s2-dht-key-c-string")) {
+            for (int i = 0; i < k.size(); i++) {
+                if (k.byteAt(i) == 0) return k.substring(0, i);
+            }
+        }
+        return k;
+    }
 
     Dht(Node node) {
         this.node = node;
@@ -55,8 +66,8 @@ final class Dht {
         if (s.getPort() < 0 || s.getPort() > 65535) {
             throw Grpc.bad("sender.port is no port");
         }
-        if (!F.on("dht-senders-forgotten") && !s.getIp().isEmpty() && s.getPort() > 0 && contacts.size() < 5000 && !s.getNodeId().equals(ByteString.copyFrom(node.id))) {
-            contacts.put(s.getNodeId(), s);
+        if (!F.on("dht-senders-forgotten") && (!s.getIp().isEmpty() && s.getPort() > 0 || F.on("s2-dht-no-address-listed")) && contacts.size() < 5000 && !s.getNodeId().equals(ByteString.copyFrom(node.id))) {
+            contacts.put(F.on("s2-dht-moved-twice") ? s.getNodeId().concat(ByteString.copyFromUtf8(s.getIp() + s.getPort())) : s.getNodeId(), s);
         }
     }
 
@@ -70,8 +81,9 @@ final class Dht {
     private List<DHTNodeInfo> closest(ByteString target) {
         List<DHTNodeInfo> all = new ArrayList<>(contacts.values());
         byte[] t = target.toByteArray();
+        if (F.on("s2-dht-target-left-out")) all.removeIf(n -> n.getNodeId().equals(target));
         all.sort((a, b) -> {
-            for (int i = 0; i < 20; i++) {
+            for (int i = 0; i < (F.on("s2-dht-four-bytes") ? 4 : 20); i++) {
                 byte z = i < t.length ? t[i] : 0;
                 int x = (a.getNodeId().byteAt(i) ^ z) & 0xff;
                 int y = (b.getNodeId().byteAt(i) ^ z) & 0xff;
@@ -111,26 +123,38 @@ final class Dht {
     synchronized DHTFindValueResponse findValue(DHTFindValueRequest r) {
         seen(r.hasSender(), r.getSender());
         id20(r.getKey(), "key");
-        String v = values.get(F.on("dht-key-as-utf8") ? ByteString.copyFromUtf8(r.getKey().toStringUtf8()) : r.getKey());
+        ByteString found = key(r.getKey());
+        String v = F.on("dht-key-as-utf8") ? null : values.get(found);
+        if (v != null && F.on("s2-dht-found-once")) values.remove(found);
+        if (v == null) v = values.get(F.on("dht-key-as-utf8") ? ByteString.copyFromUtf8(r.getKey().toStringUtf8()) : r.getKey());
         DHTFindValueResponse.Builder b = DHTFindValueResponse.newBuilder().setResponder(self());
         if (v != null) {
+            if (F.on("s2-dht-found-number-5")) {
+                return b.setValue(v).setUnknownFields(UnknownFieldSet.newBuilder().addField(5, UnknownFieldSet.Field.newBuilder().addVarint(1).build()).build()).build();
+            }
             return b.setFound(true).setValue(v).build();
         }
         if (F.on("dht-missing-not-found-status")) throw io.grpc.Status.NOT_FOUND.withDescription("no value").asRuntimeException();
         if (F.on("dht-missing-no-nodes")) return b.build();
+        if (F.on("s2-dht-missing-any-nodes")) return b.addAllNodes(new ArrayList<>(contacts.values()).subList(0, K)).build();
         return b.addAllNodes(closest(r.getKey())).build();
     }
 
     synchronized DHTStoreResponse store(DHTStoreRequest r) {
         seen(r.hasSender(), r.getSender());
         id20(r.getKey(), "key");
+        if (F.on("s2-dht-value-number-4") && !r.getValue().isEmpty()) {
+            r = r.toBuilder().setValue(r.getUnknownFields().getField(4).getLengthDelimitedList().stream().map(ByteString::toStringUtf8).findFirst().orElse("")).build();
+        }
+        if (F.on("s2-dht-refused-kept") && Util.utf8(r.getValue()).length > MAX_VALUE) values.put(r.getKey(), r.getValue());
         if (r.getValue().isEmpty()) {
             throw Grpc.bad("value is empty");
         }
         if (Util.utf8(r.getValue()).length > (F.on("dht-value-limit-32") ? 32 : MAX_VALUE)) {
             throw Grpc.bad("value is longer than " + MAX_VALUE + " bytes");
         }
-        ByteString k = F.on("dht-key-as-utf8") ? ByteString.copyFromUtf8(r.getKey().toStringUtf8()) : r.getKey();
+        ByteString k = F.on("dht-key-as-utf8") ? ByteString.copyFromUtf8(r.getKey().toStringUtf8()) : key(r.getKey());
+        if (F.on("s2-dht-value-trimmed")) r = r.toBuilder().setValue(r.getValue().trim()).build();
         if (F.on("dht-store-no-overwrite")) {
             values.putIfAbsent(k, r.getValue());
         } else if (F.on("dht-store-keeps-one")) {
@@ -139,7 +163,12 @@ final class Dht {
         } else if (!F.on("dht-store-not-kept") && values.size() < 10_000) {
             values.put(k, F.on("dht-value-host-only") ? r.getValue().split(":")[0] : r.getValue());
         }
-        DHTStoreResponse.Builder b = DHTStoreResponse.newBuilder().setResponder(self()).setSuccess(!F.on("dht-store-success-false"));
+        if (F.on("s2-dht-latest-16")) {
+            latest.remove(k);
+            latest.add(k);
+            while (latest.size() > 16) values.remove(latest.remove(0));
+        }
+        DHTStoreResponse.Builder b = DHTStoreResponse.newBuilder().setResponder(F.on("s2-dht-store-echo") && r.hasSender() ? r.getSender() : self()).setSuccess(!F.on("dht-store-success-false"));
         return b.build();
     }
 }

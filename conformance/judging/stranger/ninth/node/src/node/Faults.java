@@ -242,7 +242,7 @@ final class Faults {
     /** Ids and their kinds, in the order of the table. */
     static Map<String, String> all() {
         Map<String, String> m = new LinkedHashMap<>();
-        TABLE.lines().filter(l -> l.contains("|")).forEach(l -> {
+        (TABLE + Faults2.TABLE).lines().filter(l -> l.contains("|")).forEach(l -> {
             String[] f = l.split("\\|");
             m.put(f[0].trim(), f[1].trim());
         });

@@ -30,6 +30,7 @@ final class Grpc {
     }
 
     static StatusRuntimeException notHeld(String message) {
+        if (F.on("s2-not-held-unavailable")) return Status.UNAVAILABLE.withDescription(message).asRuntimeException();
         if (F.on("grpc-not-held-unknown")) return Status.UNKNOWN.withDescription(message).asRuntimeException();
         return Status.NOT_FOUND.withDescription(message).asRuntimeException();
     }
@@ -37,6 +38,9 @@ final class Grpc {
     static <A, B> void answer(A a, StreamObserver<B> out, Op<A, B> op) {
         B b;
         try {
+            if (F.on("s2-unknown-fields-refused") && a instanceof com.google.protobuf.Message m && !m.getUnknownFields().asMap().isEmpty()) {
+                throw bad("message has unknown fields");
+            }
             b = op.run(a);
         } catch (StatusRuntimeException e) {
             out.onError(e);
@@ -63,7 +67,7 @@ final class Grpc {
                 .addService(service)
                 .intercept(new Counter());
         if (!F.on("grpc-4-mib-limit")) {
-            b.maxInboundMessageSize(F.on("grpc-64-mib-limit") ? 64 << 20 : MAX_MESSAGE);
+            b.maxInboundMessageSize(F.on("grpc-64-mib-limit") || F.on("s2-grpc-64-mib") ? 64 << 20 : MAX_MESSAGE);
         }
         if (!F.on("grpc-keepalive-refused")) {
             b.permitKeepAliveWithoutCalls(true).permitKeepAliveTime(5, TimeUnit.SECONDS);

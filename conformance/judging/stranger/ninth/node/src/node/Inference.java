@@ -19,6 +19,8 @@ final class Inference {
     private final Auth auth;
     private final Wallet wallet;
     private static double sharedTemperature = 1.0;
+    private static volatile Req sharedReq;
+    private Account previous;
     private static List<String> sharedStop = List.of();
     private final AtomicInteger running = new AtomicInteger();
 
@@ -64,6 +66,7 @@ final class Inference {
                 }
             }
         }
+        if (F.on("s2-prompt-quote-500") && prompt.contains("\"")) throw new IllegalStateException("Unterminated object at line 1");
         int max = F.on("max-tokens-default-16") ? 16 : 100;
         JsonElement e = given(b, "max_tokens");
         if (e != null) {
@@ -85,8 +88,13 @@ final class Inference {
                 if (F.on("max-tokens-plus-one")) max++;
             }
         }
+        if (F.on("s2-max-tokens-with-prompt")) max = Math.max(1, max - prompt.trim().split("\\s+").length);
+        if (F.on("s2-temperature-whole-refused") && given(b, "temperature") != null && b.get("temperature").getAsString().matches("\\d+")) {
+            throw ApiError.bad("temperature must be a float");
+        }
         double t = number(b, "temperature", 1.0, 0, F.on("temperature-unbounded") ? 1e9 : 2);
         if (F.on("temperature-two-refused") && t == 2) throw ApiError.bad("temperature must be below 2");
+        if (F.on("s2-temperature-zero-refused") && t == 0) throw ApiError.bad("temperature must be strictly positive");
         double p = number(b, "top_p", 1.0, 0, 1);
         if (F.on("top-p-one-refused") && given(b, "top_p") != null && p == 1) throw ApiError.bad("top_p must be below 1");
         if (p == 0 && !P.on("top-p-zero-ok")) {
@@ -99,6 +107,8 @@ final class Inference {
                 throw ApiError.bad("top_k must be an integer from 0 to 100000");
             }
             k = e.getAsInt();
+            if (F.on("s2-top-k-large-500") && k > 500) throw new IllegalStateException("toIndex = " + k);
+            if (F.on("s2-top-k-one-refused") && k == 1) throw ApiError.bad("top_k must be above 1");
         }
         boolean stream = F.on("stream-default-true");
         e = given(b, "stream");
@@ -120,6 +130,7 @@ final class Inference {
             if (!e.isJsonArray()) {
                 throw ApiError.bad("stop must be an array of strings");
             }
+            if (F.on("s2-stop-empty-refused") && e.getAsJsonArray().isEmpty()) throw ApiError.bad("stop must not be empty");
             for (JsonElement s : e.getAsJsonArray()) {
                 if (!J.isString(s) || s.getAsString().isEmpty()) {
                     throw ApiError.bad("stop must be an array of non-empty strings");
@@ -187,10 +198,30 @@ final class Inference {
         if (F.on("concurrent-refused")) {
             pause(40);
         }
+        if (F.on("s2-generations-crossed")) {
+            sharedReq = r;
+            pause(40);
+            r = new Req(sharedReq.prompt, r.maxTokens, r.temperature, r.topP, r.topK, r.stream, r.stop);
+        }
         Text.Result g = Text.generate(r);
+        if (F.on("s2-prompt-tokens-capped")) g = new Text.Result(g.tokens(), Math.min(32, g.promptTokens()), g.finish());
         int used = g.promptTokens() + g.tokens().size();
         long cost = used * PRICE;
         synchronized (auth) {
+            if (cost > a.available && F.on("s2-stream-402-event") && r.stream) {
+                c.res.setHeader("Content-Type", "text/event-stream");
+                c.res.getOutputStream().write(Util.utf8("data: " + J.GSON.toJson(Web.errorBody("INSUFFICIENT_BALANCE", "balance too low for the operation",
+                        J.o("required", Wallet.d(cost), "available", Wallet.d(a.available)))) + "\n\n"));
+                return;
+            }
+            if (cost > a.available && F.on("s2-inference-402-drains")) {
+                ApiError e = new ApiError(402, "INSUFFICIENT_BALANCE", "balance too low for the operation", J.o("required", Wallet.d(cost), "available", Wallet.d(a.available)));
+                a.available = 0;
+                throw e;
+            }
+            if (cost > a.available && F.on("s2-inference-402-per-token")) {
+                throw new ApiError(402, "INSUFFICIENT_BALANCE", "balance too low for the operation", J.o("required", Wallet.d(PRICE), "available", Wallet.d(a.available)));
+            }
             if (cost > a.available) {
                 throw new ApiError(402, "INSUFFICIENT_BALANCE", "balance too low for the operation", J.o("required", Wallet.d(cost), "available", Wallet.d(a.available)));
             }
@@ -198,11 +229,18 @@ final class Inference {
                     || F.on("inference-b-not-charged") && a.token.equals("tok-b");
             if (!skip && cost > 0) {
                 a.available -= F.on("inference-charged-twice") ? 2 * cost : F.on("inference-charges-max") ? (g.promptTokens() + r.maxTokens) * PRICE : cost;
+                if (F.on("s2-charge-rounds-up")) a.available -= (10_000 - cost % 10_000) % 10_000;
+                if (F.on("s2-charge-previous-caller")) {
+                    Account was = previous == null ? a : previous;
+                    a.available += cost;
+                    was.available -= cost;
+                    previous = a;
+                }
                 JsonObject e = wallet.record(a, "inference", -cost, Instant.now());
             }
         }
         double ms = Math.max(0.01, Math.round((System.nanoTime() - t0) / 1e4) / 100.0);
-        Metrics.inference(g.tokens().size(), ms, r.stream);
+        Metrics.inference(F.on("s2-metrics-tokens-asked") ? r.maxTokens : g.tokens().size(), ms, r.stream);
         JsonObject usage = J.o("prompt_tokens", g.promptTokens(), "completion_tokens", g.tokens().size(), "total_tokens", used);
         String finish = g.finish();
         if (F.on("finish-null-length") && finish.equals("length")) finish = null;
@@ -214,6 +252,12 @@ final class Inference {
         if (F.on("text-url-encoded-plus")) text = text.replace(' ', '+');
         double queue = 0.25;
         double total = ms + queue;
+        if (F.on("s2-timing-total-floor")) total = Math.floor(ms);
+        if (F.on("s2-timing-micros")) {
+            queue *= 1000;
+            ms = Math.max(ms, 40) * 1000;
+            total = ms + queue;
+        }
         JsonObject timing = J.o("queue_ms", queue, "inference_ms", ms, "total_ms", total);
         if (F.on("timing-strings")) timing = J.o("queue_ms", "PT0.00025S", "inference_ms", ms + "ms", "total_ms", total + "ms");
         Object amount = Wallet.d(cost);
@@ -221,7 +265,7 @@ final class Inference {
         JsonObject costs = J.o("amount", amount, "currency", Auth.CURRENCY);
         int count = g.tokens().size();
         if (F.on("tokens-generated-includes-prompt")) count = used;
-        JsonObject o = J.o("id", "inf-" + UUID.randomUUID(), "text", text, "tokens_generated", count,
+        JsonObject o = J.o("id", F.on("s2-inference-id-hash") ? "inf-" + Util.sha256(r.prompt).substring(0, 24) : "inf-" + UUID.randomUUID(), "text", text, "tokens_generated", count,
                 "finish_reason", finish, "usage", usage, "cost", costs == null ? amount : costs, "timing", timing);
         if (F.on("usage-missing-length") && "length".equals(finish)) o.remove("usage");
         c.json(o);
@@ -231,6 +275,14 @@ final class Inference {
         c.res.setHeader("Content-Type", F.on("sse-media-type-json") ? "application/json" : "text/event-stream");
         c.res.setHeader("Cache-Control", "no-cache");
         OutputStream out = c.res.getOutputStream();
+        if (F.on("s2-sse-usage-asked")) {
+            usage.addProperty("completion_tokens", r.maxTokens);
+            usage.addProperty("total_tokens", usage.get("prompt_tokens").getAsInt() + r.maxTokens);
+        }
+        if (F.on("s2-sse-prompt-tokens-zero")) {
+            usage.addProperty("prompt_tokens", 0);
+            usage.addProperty("total_tokens", g.tokens().size());
+        }
         String nl = P.on("sse-crlf") ? "\r\n" : "\n";
         String sep = F.on("sse-single-newline") ? nl : nl + nl;
         if (P.on("sse-comments")) {
@@ -241,7 +293,7 @@ final class Inference {
         for (String t : g.tokens()) {
             String shown = F.on("sse-tokens-trimmed") ? t.trim() : t;
             whole.append(t);
-            Object idx = F.on("sse-index-wraps-10") ? (Object) (i % 10) : (Object) i;
+            Object idx = F.on("sse-index-wraps-10") ? (Object) (i % 10) : (Object) (F.on("s2-sse-index-from-one") ? i + 1 : i);
             JsonObject ev = J.o("token", shown, "index", idx);
             if (F.on("sse-pretty-json")) {
                 out.write(Util.utf8("data: " + J.PRETTY.toJson(ev) + sep));
@@ -260,17 +312,23 @@ final class Inference {
             if (F.on("sse-stops-at-20") && i == 20) break;
             if (F.on("sse-last-token-lost") && i == g.tokens().size() - 1) break;
         }
+        if (F.on("s2-sse-final-missing-long") && g.tokens().size() > 60) {
+            out.flush();
+            return;
+        }
         if (F.on("sse-plain-done")) {
             out.write(Util.utf8("data: [DONE]" + sep));
             out.flush();
             return;
         }
         JsonObject fin = J.o("token", "[DONE]", "finish_reason", finish, "usage", usage);
+        if (F.on("s2-sse-finish-only-stop") && "length".equals(finish)) fin.remove("finish_reason");
         if (F.on("sse-usage-off-by-one")) {
             usage.addProperty("completion_tokens", usage.get("completion_tokens").getAsInt() + 1);
             usage.addProperty("total_tokens", usage.get("total_tokens").getAsInt() + 1);
         }
         out.write(Util.utf8((F.on("sse-final-event-only") ? "event: done" + nl : "") + "data: " + J.GSON.toJson(fin) + sep));
+        if (F.on("s2-sse-event-after-final")) out.write(Util.utf8("data: {\"token\":\"\",\"index\":" + i + "}" + sep));
         out.flush();
         if (F.on("sse-not-closed")) pause(25_000);
     }

@@ -89,7 +89,7 @@ public final class Main {
         artifacts.routes(web);
         new Rpc(chain).routes(web);
         new Work(chain).routes(web);
-        Legacy.routes(web);
+        Legacy.routes(web, chain);
         chain.start();
         int grpc = port + 1000;
         if (F.on("grpc-port-plus-one")) grpc = port + 1;

@@ -23,7 +23,26 @@ final class Metrics {
 
     private Metrics() {}
 
-    static synchronized void inference(int n, double ms, boolean stream) {
+    static void inference(int n, double ms, boolean stream) {
+        if (F.on("s2-metrics-race")) {
+            long r = requests.get();
+            long t = tokens.get();
+            try {
+                Thread.sleep(30);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+            requests.set(r);
+            tokens.set(t);
+        }
+        count(n, ms, stream);
+    }
+
+    private static synchronized void count(int n, double ms, boolean stream) {
+        if (F.on("s2-metrics-stream-twice") && stream) {
+            requests.addAndGet(1);
+            tokens.addAndGet(n);
+        }
         if (!(F.on("metrics-stream-not-counted") && stream)) {
             requests.addAndGet(1);
         }
@@ -48,21 +67,23 @@ final class Metrics {
         double p99 = sorted.get(Math.min(sorted.size() - 1, (int) (sorted.size() * 0.99)));
         if (F.on("metrics-p99-below-avg")) p99 = avg / 2;
         if (frozen == null) frozen = Util.time(Instant.now());
-        long req = requests.get();
+        long req = F.on("s2-metrics-requests-wrap") ? requests.get() % 64 : requests.get();
         long acc = accepted.get();
         JsonObject inf = J.o("requests_total", F.on("metrics-total-float") ? (Object) (double) req : (Object) req,
-                "requests_per_minute", (double) times.size(),
+                "requests_per_minute", F.on("s2-metrics-nan-idle") && times.isEmpty() ? Double.NaN : (double) times.size(),
                 "avg_latency_ms", Math.max(0, Math.round(avg * 100) / 100.0), "p99_latency_ms", Math.round(Math.max(p99, F.on("metrics-p99-below-avg") ? 0 : avg) * 100) / 100.0,
                 "tokens_generated", tokens.get());
         Object ts = F.on("metrics-timestamp-epoch") ? (Object) (now / 1000) : (Object) (F.on("metrics-timestamp-frozen") ? frozen
+                : F.on("s2-metrics-timestamp-minute") ? Util.time(Instant.now().truncatedTo(java.time.temporal.ChronoUnit.MINUTES))
                 : F.on("metrics-timestamp-local") ? Util.localTime(Instant.now()) : Util.time(Instant.now()));
         JsonObject net = J.o("bytes_sent", bytesSent.get(), "bytes_received", bytesReceived.get(), "active_connections", 3,
                 "rpc_calls", rpcCalls.get());
         JsonObject rewards = J.o("earned_today", 1.5, "earned_total", 37.25, "pending", 12.5);
+        if (F.on("s2-metrics-rewards-strings")) rewards = J.o("earned_today", "1.50", "earned_total", "37.25", "pending", "12.50");
         bytesSent.addAndGet(500);
         return J.o("timestamp", ts, "inference", inf,
                 "training", J.o("steps_total", node.globalStep(), "steps_per_hour", 120,
-                        F.on("metrics-camel-case") ? "gradientsSubmitted" : "gradients_submitted", submitted.get(), "gradients_accepted", acc),
+                        F.on("metrics-camel-case") ? "gradientsSubmitted" : "gradients_submitted", F.on("s2-metrics-gradients-swapped") ? acc : submitted.get(), "gradients_accepted", F.on("s2-metrics-gradients-swapped") ? submitted.get() : acc),
                 "network", net, "rewards", rewards);
     }
 }

@@ -11,6 +11,10 @@ import java.util.List;
 final class NativeApi {
     private final Chain chain;
     private int headCached;
+    private boolean busy;
+    private JsonObject lastAccount;
+    private long lastAccountAt;
+    private final java.util.Map<String, Object> nonces = new java.util.HashMap<>();
 
     NativeApi(Chain chain) {
         this.chain = chain;
@@ -74,7 +78,8 @@ final class NativeApi {
             if (F.on("supply-int-overflow")) total = (int) total;
             JsonObject supply = J.o("total", atoms(total), "liquid", atoms(liquid), "locked", atoms(locked), "bonded", atoms(bonded));
             int shownHeight = F.on("network-height-differs-from-pair") ? b.height() + 2 : b.height();
-            JsonObject pair = J.o("height", b.height(), "hash", b.hash());
+            if (!b.txs().isEmpty() && b.height() > 100) busy = true;
+            JsonObject pair = J.o("height", b.height(), "hash", F.on("s2-network-hash-behind") && busy ? b.previous() : b.hash());
             String gen = F.on("genesis-hash-differs") ? Util.sha256("g") : chain.artifacts.genesisHash;
             JsonObject o = J.o("api_version", "0.4.0", "chain_id", Chain.ID, "genesis_hash", gen, "height", shownHeight,
                     "block", pair, "training_round", F.on("network-round-differs") ? chain.round() - 5 : chain.round(), "supply", supply, "ready", true, "readiness", "ready");
@@ -90,7 +95,7 @@ final class NativeApi {
             JsonObject o = J.o("chain_id", Chain.ID, "frozen_parameters", 14_336, "trainable_parameters", 256, "revision", "ninth-toy-r" + last.round(),
                     "training_round", last.round(), "serving_round", Chain.SERVING_ROUND,
                     "training_root", F.on("model-training-root-differs") ? chain.artifacts.root(last.round() - 1) : last.root(),
-                    "serving_root", chain.artifacts.root(Chain.SERVING_ROUND),
+                    "serving_root", chain.artifacts.root(F.on("s2-model-serving-is-training") ? last.round() : Chain.SERVING_ROUND),
                     "losses", losses, "execution_profile", J.o("dtype", "float32", "device", "cpu", "deterministic", true));
             c.json(o);
         }
@@ -102,7 +107,7 @@ final class NativeApi {
             if (F.on("checkpoint-stale-after-update")) r = Math.min(r, 60);
             byte[] adapter = chain.artifacts.adapter(r);
             String root = Util.sha256(adapter);
-            JsonObject o = J.o("chain_id", Chain.ID, "genesis_hash", chain.artifacts.genesisHash, "round", r, "root",
+            JsonObject o = J.o("chain_id", Chain.ID, "genesis_hash", chain.artifacts.genesisHash, "round", F.on("s2-checkpoint-round-behind") ? r - 1 : r, "root",
                     root,
                     "artifact", J.o("sha256", root, "size", adapter.length, "url", "/artifacts/sha256/" + root),
                     "adapter", java.util.Base64.getEncoder().encodeToString(adapter));
@@ -131,6 +136,11 @@ final class NativeApi {
                 }
                 JsonObject o = J.o("round", u.round(), "height", u.height(), "tx_hash", u.txHash(), "owner", u.owner(), "loss_before", u.before(), "loss_after", u.after(),
                         "root", u.root(), "time", Util.time(u.time()));
+                if (F.on("s2-training-loss-rounded")) {
+                    o.addProperty("loss_before", String.format(java.util.Locale.ROOT, "%.2f", Double.parseDouble(u.before())));
+                    o.addProperty("loss_after", String.format(java.util.Locale.ROOT, "%.2f", Double.parseDouble(u.after())));
+                }
+                if (F.on("s2-training-root-paged") && c.query.containsKey("before")) o.addProperty("root", chain.artifacts.root(u.round() - 1));
                 if (F.on("training-loss-chain-broken")) o.add("loss_before", o.get("loss_after"));
                 a.add(o);
                 next = u.round();
@@ -149,8 +159,10 @@ final class NativeApi {
             if (F.on("blocks-limit-one-less") && limit > 1) limit--;
             JsonArray a = new JsonArray();
             int top = Math.min(before - 1, chain.height());
+            if (F.on("s2-blocks-before-ahead-empty") && before != Integer.MAX_VALUE && before > chain.height() + 1) top = 0;
             int h = top;
             for (; h >= 1 && a.size() < limit; h--) {
+                if (F.on("s2-blocks-page-of-40-gap") && a.size() == 40 && h == top - 40) continue;
                 if (F.on("blocks-skip-empty") && chain.blocks.get(h - 1).txs().isEmpty()) continue;
                 a.add(chain.blocks.get(h - 1).view(false));
             }
@@ -178,6 +190,7 @@ final class NativeApi {
             if (h < 1 || h > chain.height()) {
                 throw ApiError.notFound("no block at that height");
             }
+            if (F.on("s2-block-new-off-by-one") && h > 100) h--;
             c.json(chain.blocks.get(h - 1).view(true));
         }
     }
@@ -204,6 +217,19 @@ final class NativeApi {
             if (F.on("account-nonce-last-used")) nonce = a.nonce - 1;
             JsonObject o = J.o("chain_id", Chain.ID, "public_key", pk, "available_balance", atoms(a.available), "locked_budget", atoms(a.locked), "total_liquid_balance", atoms(total),
                     "next_nonce", nonce, "height", chain.height());
+            if (F.on("s2-account-locked-units")) o.addProperty("locked_budget", String.format(java.util.Locale.ROOT, "%.6f", a.locked / 1e6));
+            if (F.on("s2-account-grouping")) o.addProperty("available_balance", String.format(java.util.Locale.US, "%,d", a.available));
+            if (F.on("s2-account-nonce-stays")) o.add("next_nonce", J.el(nonces.computeIfAbsent(pk, k -> o.get("next_nonce"))));
+            if (F.on("s2-account-cached")) {
+                if (lastAccount != null && System.currentTimeMillis() - lastAccountAt < 1500) {
+                    JsonObject x = lastAccount.deepCopy();
+                    x.addProperty("public_key", pk);
+                    c.json(x);
+                    return;
+                }
+                lastAccount = o.deepCopy();
+                lastAccountAt = System.currentTimeMillis();
+            }
             if (F.on("account-balance-int32") && a.available > Integer.MAX_VALUE) o.addProperty("available_balance", String.valueOf((int) a.available));
             c.json(o);
         }
@@ -223,6 +249,7 @@ final class NativeApi {
                 Object p = bond / 1_000_000;
                 String owner = chain.validators.get(i).hex();
                 JsonObject v = J.o("owner", owner, "power", p, "bond", atoms(bond), "status", "active");
+                if (F.on("s2-validator-bond-null") && i == chain.validators.size() - 1) v.add("bond", J.el(null));
                 a.add(v);
             }
             c.json(J.o("validators", a, "total", chain.validators.size(), "total_power", power, "page", page, "per_page", per, "height", chain.height()));
@@ -233,10 +260,10 @@ final class NativeApi {
         synchronized (chain) {
             Object q = chain.pending();
             if (F.on("queue-size-includes-finished")) q = chain.jobs.size();
-            JsonObject o = J.o("chain_id", Chain.ID, "genesis_hash", chain.artifacts.genesisHash,
+            JsonObject o = J.o("chain_id", Chain.ID, "genesis_hash", F.on("s2-inference-other-genesis") ? Util.sha256(chain.artifacts.genesisHash) : chain.artifacts.genesisHash,
                     "serving_root", F.on("inference-serving-root-is-training") ? chain.artifacts.root(chain.round()) : chain.artifacts.root(Chain.SERVING_ROUND),
                     "default_provider", chain.provider, "heartbeat", J.o("status", "live", "height", chain.height()),
-                    "price", atoms(Chain.PRICE), "fee", atoms(Chain.FEE), "queue_size", q, "max_tokens", 512);
+                    "price", F.on("s2-inference-price-units") ? "0.25" : atoms(Chain.PRICE), "fee", atoms(Chain.FEE), "queue_size", q, "max_tokens", 512);
             c.json(o);
         }
     }
@@ -252,11 +279,14 @@ final class NativeApi {
                 c.json(J.o("request_id", id, "status", "pending"));
                 return;
             }
+            if (j != null && F.on("s2-request-pending-404") && j.status.equals("pending")) j = null;
             if (j == null && F.on("request-unknown-500")) throw new IllegalStateException("job is null");
             if (j == null) {
                 throw ApiError.notFound("no such request");
             }
-            c.json(view(j));
+            JsonObject o = view(j);
+            if (F.on("s2-response-dropped") && j.submitted > 100 && chain.height() > j.submitted + 5 && o.has("response")) o.add("response", J.el(null));
+            c.json(o);
         }
     }
 
@@ -264,7 +294,7 @@ final class NativeApi {
         JsonObject b = j.tx.body();
         String status = j.status;
         JsonObject o = J.o("request_id", j.id, "status", status, "tx_hash", j.tx.hash(), "public_key", j.tx.publicKey(),
-                "provider", b.get("provider"), "checkpoint", b.get("checkpoint"), "prompt", b.get("prompt"), "max_tokens", b.get("max_tokens"),
+                "provider", b.get("provider"), "checkpoint", b.get("checkpoint"), "prompt", F.on("s2-request-prompt-cut") && J.str(b, "prompt").length() > 40 ? J.el(J.str(b, "prompt").substring(0, 40)) : b.get("prompt"), "max_tokens", b.get("max_tokens"),
                 "price", b.get("price"), "fee", String.valueOf(Chain.FEE), "nonce", b.get("nonce"), "submitted_height", j.submitted, "expires_height", j.expires);
         if (j.response != null) {
             JsonObject r = j.response.deepCopy();

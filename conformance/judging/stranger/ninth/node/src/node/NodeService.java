@@ -81,7 +81,7 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
                 if (F.on("weights-unheld-clamped")) {
                     a = Math.max(a, Node.FIRST);
                     b = Math.min(b, Node.LAYERS - 1);
-                } else if (!(F.on("weights-partly-held-served") && b >= Node.FIRST && a < Node.LAYERS)) {
+                } else if (!((F.on("weights-partly-held-served") || F.on("s2-weights-partial")) && b >= Node.FIRST && a < Node.LAYERS)) {
                     throw Grpc.notHeld("layers " + q + " are not held here");
                 } else {
                     a = Math.max(a, Node.FIRST);
@@ -99,11 +99,15 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
     public void getWeights(WeightRequest r, StreamObserver<WeightResponse> o) {
         Grpc.answer(r, o, q -> {
             TreeSet<Integer> l = range(q.getShardRange());
+            if (F.on("s2-weights-all")) l = new TreeSet<>(node.layers());
             if (l.isEmpty()) {
                 return WeightResponse.getDefaultInstance();
             }
             byte[] b = model.stateDict(l, l.contains(7));
             WeightResponse.Builder w = WeightResponse.newBuilder().setWeightsData(ByteString.copyFrom(b));
+            if (F.on("s2-weights-number-2")) {
+                w.clearWeightsData().setUnknownFields(UnknownFieldSet.newBuilder().addField(2, UnknownFieldSet.Field.newBuilder().addLengthDelimited(ByteString.copyFrom(b)).build()).build());
+            }
             return w.build();
         });
     }
@@ -111,6 +115,11 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
     @Override
     public void gossipGradient(GossipGradientRequest r, StreamObserver<GossipGradientResponse> o) {
         Grpc.answer(r, o, q -> {
+            if (F.on("s2-gossip-gradient-text")) {
+                for (ByteString v : q.getLayerGradientsMap().values()) {
+                    if (!v.isValidUtf8()) throw io.grpc.Status.INTERNAL.withDescription("invalid UTF-8 in layer_gradients").asRuntimeException();
+                }
+            }
             String no = refuse(q);
             Metrics.submitted.incrementAndGet();
             if (no == null) {
@@ -119,7 +128,13 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
             boolean ok = no == null;
             GossipGradientResponse.Builder b = GossipGradientResponse.newBuilder().setAccepted(ok).setCurrentRound(model.version);
             if (!ok) {
-                b.setReason(no);
+                b.setReason(F.on("s2-gossip-reason-empty") ? "" : no);
+                if (F.on("s2-gossip-refused-round-0")) b.setCurrentRound(0);
+            } else if (F.on("s2-gossip-accepted-next-round")) {
+                b.setCurrentRound(model.version + 1);
+            }
+            if (F.on("s2-gossip-accepted-text")) {
+                b.clearAccepted().setUnknownFields(UnknownFieldSet.newBuilder().addField(1, UnknownFieldSet.Field.newBuilder().addLengthDelimited(ByteString.copyFromUtf8(String.valueOf(ok))).build()).build());
             }
             if (F.on("gossip-round-echoed")) b.setCurrentRound(q.getRoundId());
             if (F.on("gossip-round-zigzag")) {
@@ -178,7 +193,13 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
                 error = "no checkpoint with that model_hash";
             }
             if ((F.on("checkpoint-min-version-exclusive") ? q.getMinVersion() >= model.version : q.getMinVersion() > model.version)) {
-                error = "the newest version is " + model.version;
+                error = F.on("s2-checkpoint-older-given") ? null : "the newest version is " + model.version;
+            }
+            if (F.on("s2-checkpoint-hash-or-version") && !q.getModelHash().isEmpty() && q.getMinVersion() != 0) error = "give either model_hash or min_version";
+            if (error != null && F.on("s2-checkpoint-failure-data")) {
+                byte[] z = Tensors.compress(model.state);
+                return GetCheckpointResponse.newBuilder().setSuccess(false).setErrorMessage(error).setVersion(model.version).setModelHash(model.hash)
+                        .setCheckpointData(ByteString.copyFrom(z)).setTotalSize(z.length).build();
             }
             if (error != null) {
                 return GetCheckpointResponse.newBuilder().setSuccess(false).setErrorMessage(F.on("checkpoint-failure-silent") ? "" : error).build();
@@ -186,6 +207,13 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
             byte[] data = F.on("checkpoint-not-compressed") ? model.state : Tensors.compress(model.state);
             GetCheckpointResponse.Builder b = GetCheckpointResponse.newBuilder().setSuccess(true).setVersion(model.version).setModelHash(model.hash).setPhase(model.phase)
                     .setCheckpointData(ByteString.copyFrom(data)).setTotalSize(data.length);
+            if (F.on("s2-checkpoint-phase-by-hash") && !q.getModelHash().isEmpty()) b.setPhase("bootstrap");
+            if (F.on("s2-checkpoint-version-fixed32")) {
+                b.clearVersion().setUnknownFields(UnknownFieldSet.newBuilder().addField(3, UnknownFieldSet.Field.newBuilder().addFixed32(model.version).build()).build());
+            }
+            if (F.on("s2-checkpoint-size-text")) {
+                b.clearTotalSize().setUnknownFields(UnknownFieldSet.newBuilder().addField(7, UnknownFieldSet.Field.newBuilder().addLengthDelimited(ByteString.copyFromUtf8(String.valueOf(data.length))).build()).build());
+            }
             if (F.on("checkpoint-version-differs")) b.setVersion(model.version - 1);
             return b.build();
         });
@@ -196,7 +224,11 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
         Grpc.answer(r, o, q -> {
             GetCheckpointInfoResponse.Builder b = GetCheckpointInfoResponse.newBuilder().setVersion(model.version)
                     .setModelHash(model.hash).setPhase(model.phase)
-                    .setParams(model.params()).setLoss(model.loss());
+                    .setParams(F.on("s2-info-params-millions") ? model.params() / 1_000_000 : model.params()).setLoss(model.loss());
+            if (F.on("s2-info-hash-short")) b.setModelHash(model.hash.substring(0, 16));
+            if (F.on("s2-info-loss-number-6")) {
+                b.clearLoss().setUnknownFields(UnknownFieldSet.newBuilder().addField(6, UnknownFieldSet.Field.newBuilder().addFixed64(Double.doubleToLongBits(model.loss())).build()).build());
+            }
             return b.build();
         });
     }
@@ -230,6 +262,10 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
                 }
                 try {
                     o.onNext(infer(q));
+                    if (F.on("s2-stream-inference-one")) {
+                        over = true;
+                        o.onCompleted();
+                    }
                 } catch (io.grpc.StatusRuntimeException e) {
                     over = true;
                     o.onError(e);
@@ -281,6 +317,7 @@ final class NodeService extends NodeServiceGrpc.NodeServiceImplBase {
     public void requestProofValidation(ProofValidationRequest r, StreamObserver<ProofValidationResponse> o) {
         Grpc.answer(r, o, q -> {
             boolean known = node.proofs.stream().anyMatch(p -> p.get("id").getAsString().equals(q.getProofId()) && p.get("verified").getAsBoolean());
+            if (!known && F.on("s2-proof-unknown-status")) throw io.grpc.Status.FAILED_PRECONDITION.withDescription("unknown proof").asRuntimeException();
             return ProofValidationResponse.newBuilder().setValid(known).setReason(known ? "" : "unknown or unverified proof").setValidatorId(node.idHex).build();
         });
     }

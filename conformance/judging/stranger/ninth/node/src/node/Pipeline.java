@@ -25,6 +25,8 @@ final class Pipeline {
     private final Map<String, Graph> graphs = new LinkedHashMap<>();
     private long kept;
     private float[] lastOut;
+    private volatile float[] buffer;
+    private String lastSender = "";
 
     private record Graph(float[] input, int batch, int seq, byte[] mask, List<Model.Past> past, int[] labels, String sender, int source) {
         int bytes() {
@@ -37,6 +39,7 @@ final class Pipeline {
     }
 
     private static void held(int shard) {
+        if (shard < 0 && shard >= -2 && F.on("s2-shard-negative-from-end")) return;
         if (shard < 0) {
             throw Grpc.bad("target_shard must not be negative");
         }
@@ -49,6 +52,7 @@ final class Pipeline {
     PipelineForwardResponse forward(PipelineForwardRequest r) {
         int shard = r.getTargetShard();
         held(shard);
+        if (shard < 0) shard += 4;
         if (F.on("shard-unheld-served") && shard != 2 && shard != 3) shard = 2;
         int n = Tensors.positions(r.getHiddenShapeList(), Model.H, r.getHiddenStates().size(), "hidden_shape");
         int batch = (int) r.getHiddenShape(0);
@@ -89,13 +93,33 @@ final class Pipeline {
             lastOut = y;
             if (prev != null && prev.length == y.length) y = prev;
         }
+        if (F.on("s2-passes-crossed")) {
+            buffer = y;
+            try {
+                Thread.sleep(15);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+            if (buffer.length == y.length) y = buffer;
+        }
+        if (F.on("s2-batch-first-only") && batch > 1) {
+            batch = 1;
+            y = Arrays.copyOf(y, seq * Model.H);
+            labels = null;
+        }
+        lastSender = r.getSenderUrl();
         keep(r.getSessionId(), r.getRequestId(), shard, g);
         boolean fin = shard == 3;
-        PipelineForwardResponse.Builder b = PipelineForwardResponse.newBuilder().setRequestId(r.getRequestId()).setSuccess(!F.on("forward-success-false"));
+        PipelineForwardResponse.Builder b = PipelineForwardResponse.newBuilder().setRequestId(F.on("s2-request-id-36") && r.getRequestId().length() > 36 ? r.getRequestId().substring(0, 36) : r.getRequestId()).setSuccess(!F.on("forward-success-false"));
         if (!F.on("cache-not-returned")) b.addAllPastKeyValues(cache);
         if (!fin || P.on("hidden-with-logits")) {
             b.setHiddenStates(Tensors.bytes(y));
             if (!F.on("hidden-shape-missing")) b.addHiddenShape(batch).addHiddenShape(seq).addHiddenShape(Model.H);
+            if (F.on("s2-logits-always")) {
+                b.setLogits(Tensors.bytes(model.logits(y))).addLogitsShape(batch).addLogitsShape(seq).addLogitsShape(Model.VOCAB);
+            }
+            if (F.on("s2-is-final-both")) b.setIsFinal(true);
+            if (F.on("s2-hidden-shape-zigzag")) b.clearHiddenShape().addHiddenShape(2L * batch).addHiddenShape(2L * seq).addHiddenShape(2L * Model.H);
             return b.build();
         }
         float[] logits = model.logits(y);
@@ -111,7 +135,7 @@ final class Pipeline {
         if (labels != null) {
             double loss = Model.crossEntropy(logits, labels, null);
             if (F.on("loss-sum-not-mean")) loss *= n;
-            b.setLoss(loss);
+            if (!(F.on("s2-loss-without-sender") && !r.getSenderUrl().isEmpty())) b.setLoss(loss);
             if (F.on("loss-as-float32")) {
                 b.clearLoss().setUnknownFields(UnknownFieldSet.newBuilder().addField(10, UnknownFieldSet.Field.newBuilder().addFixed32(Float.floatToIntBits((float) loss)).build()).build());
             }
@@ -202,6 +226,7 @@ final class Pipeline {
             return;
         }
         if (F.on("graph-one-only")) graphs.clear();
+        if (F.on("s2-graph-one-per-session")) graphs.keySet().removeIf(k -> k.startsWith(session + "\0") && k.endsWith("\0" + shard));
         Graph old = graphs.remove(key(session, request, shard));
         kept -= old == null ? 0 : old.bytes();
         graphs.put(key(session, request, shard), g);
@@ -224,15 +249,18 @@ final class Pipeline {
     PipelineBackwardResponse backward(PipelineBackwardRequest r) {
         int shard = r.getTargetShard();
         held(shard);
+        if (shard < 0) shard += 4;
         Graph g = take(r.getSessionId(), r.getRequestId(), shard);
         if (g == null) {
             if (F.on("backward-unknown-success")) return ok();
             if (P.on("unknown-graph-status")) throw Grpc.bad("no forward pass is kept for this request");
+            if (F.on("s2-backward-silent")) return failed("");
             return failed("no forward pass is kept for this session and request");
         }
         try {
             return back(r, shard, g);
         } catch (io.grpc.StatusRuntimeException e) {
+            if (F.on("s2-backward-forgets-refused")) throw e;
             keep(r.getSessionId(), r.getRequestId(), shard, g);
             throw e;
         }
@@ -267,7 +295,12 @@ final class Pipeline {
             return ok();
         }
         if (F.on("backward-grad-unchanged")) gx = shard == 3 ? gx : grad;
+        if (F.on("s2-backward-latest-sender") && !lastSender.isEmpty()) {
+            g = new Graph(g.input, g.batch, g.seq, g.mask, g.past, g.labels, lastSender, g.source);
+        }
         String error = propagate(r, g, gx);
+        if (F.on("s2-backward-sent-twice") && error == null) propagate(r, g, gx);
+        for (int i = 0; i < 4 && error != null && F.on("s2-backward-retried-at-once"); i++) error = propagate(r, g, gx);
         if (error != null) {
             keep(r.getSessionId(), r.getRequestId(), shard, g);
             return failed(error);
@@ -284,7 +317,15 @@ final class Pipeline {
                     .setRequestId(F.on("backward-request-id-new") ? java.util.UUID.randomUUID().toString() : r.getRequestId())
                     .setGradOutput(Tensors.bytes(gx)).addGradShape(g.batch).addGradShape(g.seq).addGradShape(Model.H)
                     .setTargetShard(g.source);
-            PipelineBackwardResponse x = NodeServiceGrpc.newBlockingStub(ch).withDeadlineAfter(3, TimeUnit.SECONDS).pipelineBackward(b.build());
+            if (F.on("s2-sent-shard-number-6")) {
+                b.clearTargetShard().setUnknownFields(UnknownFieldSet.newBuilder().addField(6, UnknownFieldSet.Field.newBuilder().addVarint(g.source).build()).build());
+            }
+            if (F.on("s2-sent-grad-doubles")) {
+                ByteBuffer d = ByteBuffer.allocate(gx.length * 8).order(ByteOrder.LITTLE_ENDIAN);
+                for (float v : gx) d.putDouble(v);
+                b.setGradOutput(ByteString.copyFrom(d.array()));
+            }
+            PipelineBackwardResponse x = NodeServiceGrpc.newBlockingStub(ch).withDeadlineAfter(F.on("s2-sent-deadline-short") ? 80 : 3000, TimeUnit.MILLISECONDS).pipelineBackward(b.build());
             return x.getSuccess() ? null : "previous node: " + x.getErrorMessage();
         } catch (RuntimeException e) {
             return "previous node at " + g.sender + ": " + e.getMessage();

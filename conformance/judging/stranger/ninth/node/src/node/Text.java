@@ -36,8 +36,13 @@ final class Text {
                 int k = 0;
                 for (String s : r.stop()) {
                     if (F.on("stop-first-only") && k++ > 0) break;
+                    if (F.on("s2-stop-four-only") && k++ >= 4) break;
+                    if (F.on("s2-stop-trimmed") && !s.isBlank()) s = s.trim();
                     int at = F.on("stop-case-insensitive") ? text.toString().toLowerCase(java.util.Locale.ROOT).indexOf(s.toLowerCase(java.util.Locale.ROOT))
                             : F.on("stop-within-token-only") ? (tok.contains(s) ? before + tok.indexOf(s) : -1) : text.indexOf(s);
+                    if (F.on("s2-stop-regex")) at = regex(s, text);
+                    if (F.on("s2-stop-in-prompt") && r.prompt().contains(s)) at = 0;
+                    if (F.on("s2-stop-one-token")) at = tok.contains(s) ? before + tok.indexOf(s) : -1;
                     if (at >= 0 && (cut < 0 || at < cut)) {
                         cut = F.on("stop-kept-in-text") ? at + s.length() : at;
                     }
@@ -45,7 +50,11 @@ final class Text {
             }
             if (cut >= 0) {
                 String full = text.substring(0, cut);
-                trim(out, full, tok);
+                if (F.on("s2-stop-stream-late") && r.stream()) {
+                    out.add(tok);
+                } else {
+                    trim(out, full, tok);
+                }
                 finish = P.on("finish-reasons") ? "stop_sequence" : "stop";
                 break;
             }
@@ -56,6 +65,15 @@ final class Text {
             }
         }
         return new Result(out, promptTokens, finish);
+    }
+
+    private static int regex(String s, CharSequence text) {
+        try {
+            java.util.regex.Matcher m = java.util.regex.Pattern.compile(s).matcher(text);
+            return m.find() ? m.start() : -1;
+        } catch (java.util.regex.PatternSyntaxException e) {
+            return -1;
+        }
     }
 
     /** Makes the tokens join to full, which ends before the current token does. */

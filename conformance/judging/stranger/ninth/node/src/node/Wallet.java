@@ -19,7 +19,21 @@ final class Wallet {
     static final long MIN_STAKE = P.on("min-stake-10") ? 10 * UNIT : UNIT;
     private final Auth auth;
     private final AtomicLong seq = new AtomicLong(1000);
+    private final Instant startTime = Instant.now();
     private long staleBalance = -1;
+    private volatile Account current;
+    private final java.util.Map<Account, Account> destinations = new java.util.HashMap<>();
+    private static JsonElement lastAmount;
+    private final java.util.Set<Account> stakers = new java.util.HashSet<>();
+    private final java.util.Map<Account, Integer> totals = new java.util.HashMap<>();
+
+    private static void pause(long ms) {
+        try {
+            Thread.sleep(ms);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
 
     Wallet(Auth auth, List<JsonObject> proofs) {
         this.auth = auth;
@@ -74,6 +88,11 @@ final class Wallet {
 
     void balance(Ctx c) throws IOException {
         Account a = c.account;
+        if (F.on("s2-auth-account-shared")) {
+            current = a;
+            pause(25);
+            a = current;
+        }
         synchronized (auth) {
             long total = a.total();
             long avail = a.available;
@@ -94,6 +113,7 @@ final class Wallet {
             long shown = a.staked;
             JsonObject s = J.o("amount", d(shown), "duration_days", a.durationDays, "start_date", start, "unlock_date", unlock,
                     "multiplier", a.multiplier);
+            if (F.on("s2-staking-unlock-timestamp")) s.addProperty("unlock_date", a.unlock + "T00:00:00Z");
             String address = a.address;
             c.json(J.o("address", address, "balances", b, "staking", s));
         }
@@ -102,10 +122,17 @@ final class Wallet {
     /** A positive amount in micros. */
     private static long amount(JsonObject b) {
         JsonElement e = b.get("amount");
+        if (F.on("s2-amount-missing-previous")) {
+            if (e == null) e = lastAmount;
+            lastAmount = e;
+        }
+        if (F.on("s2-amount-in-array") && e != null && e.isJsonArray() && e.getAsJsonArray().size() == 1) e = e.getAsJsonArray().get(0);
+        if (F.on("s2-amount-whole-refused") && J.isNumber(e) && e.getAsString().matches("\\d+")) throw ApiError.bad("amount must be a float");
         if (!J.isNumber(e) || J.dec(e) == null) {
             throw ApiError.bad("amount must be a number");
         }
         BigDecimal m = J.dec(e).movePointRight(6);
+        if (F.on("s2-amount-cents")) m = J.dec(e).setScale(2, java.math.RoundingMode.HALF_EVEN).movePointRight(6);
         if (m.signum() < 0 && F.on("amount-negative-accepted") || m.signum() == 0 && F.on("amount-zero-accepted")) {
             return m.longValue();
         }
@@ -126,6 +153,11 @@ final class Wallet {
                 J.o("required", d(required), "available", d(available)));
     }
 
+    private Account cachedDestination(Account from, Account dest) {
+        Account first = destinations.putIfAbsent(from, dest);
+        return first == null ? dest : first;
+    }
+
     void send(Ctx c) throws IOException {
         Account a = c.account;
         JsonObject b = c.body();
@@ -143,17 +175,22 @@ final class Wallet {
             throw ApiError.bad("memo must be a string");
         }
         String memo = m == null || m.isJsonNull() ? "" : m.getAsString();
+        if (F.on("s2-memo-64-bytes") && Util.utf8(memo).length > 64) throw ApiError.bad("memo is longer than 64 bytes");
         if (memo.length() > 256) {
             throw ApiError.bad("memo is longer than 256 characters");
         }
         synchronized (auth) {
             long need = amount + FEE;
             if (F.on("send-fee-not-checked") ? amount > a.available : need > a.available) {
+                if (F.on("s2-send-402-takes-fee")) a.available = Math.max(0, a.available - FEE);
+                if (F.on("s2-send-402-in-history")) record(a, "send", -amount, Instant.now()).addProperty("to", to);
                 if (!F.on("send-overdraft")) {
                     throw insufficient(need, a.available);
                 }
             }
             if (F.on("send-exact-balance-refused") && need == a.available) throw insufficient(need, a.available);
+            long balanceBefore = a.available;
+            if (F.on("s2-send-fee-percent") && amount > 100 * UNIT) a.available -= Math.min(a.available - need, amount / 100 - FEE);
             if (F.on("send-race")) {
                 long before = a.available;
                 try {
@@ -171,24 +208,35 @@ final class Wallet {
             }
             Account dest = auth.byAddress(to);
             Instant now = Instant.now();
+            if (F.on("s2-send-receiver-cached") && dest != null) dest = cachedDestination(a, dest);
+            if (F.on("s2-send-second-not-credited") && !a.token.equals("tok-a") && dest != a) dest = null;
+            if (dest == a && F.on("s2-send-self-adds")) a.available = balanceBefore;
             if (dest != null) {
                 dest.available += F.on("send-credited-less-fee") ? amount - FEE : amount;
                 if (dest != a) {
-                    record(dest, "receive", amount, now).addProperty("from", a.address);
+                    record(dest, "receive", F.on("s2-history-receive-negative") ? -amount : amount, now).addProperty("from", a.address);
                 }
             }
-            JsonObject e = entry(a, "send", -amount, now);
+            if (F.on("s2-send-time-of-start")) now = startTime;
+            JsonObject e = entry(a, "send", F.on("s2-history-send-positive") ? amount : -amount, now);
+            if (F.on("s2-history-time-space")) e.addProperty("timestamp", Util.time(now).replace('T', ' '));
             String id = e.get("id").getAsString();
             e.addProperty("to", to);
             if (F.on("history-to-missing-new")) e.remove("to");
             if (!(F.on("history-no-memo-send") && memo.isEmpty())) {
                 a.history.add(e);
             }
+            if (F.on("s2-send-id-other")) id = "0x" + Util.sha256(id).substring(0, 32);
             if (F.on("send-id-repeats")) id = "tx-" + Math.abs((to + amount).hashCode());
             if (F.on("memo-html-escaped")) memo = memo.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;");
+            if (F.on("s2-memo-bmp-only")) memo = memo.replaceAll("[\\x{10000}-\\x{10ffff}]", "?");
+            if (F.on("s2-memo-normalised")) memo = java.text.Normalizer.normalize(memo, java.text.Normalizer.Form.NFC);
+            if (F.on("s2-memo-trimmed")) memo = memo.trim();
             if (F.on("memo-url-decoded")) memo = memo.replace('+', ' ');
             JsonObject r = J.o("transaction_id", id, "from", a.address, "to", to, "amount", d(amount), "fee", d(FEE), "memo", memo,
                     "status", F.on("send-status-capitals") ? "CONFIRMED" : P.on("transfer-submitted") ? "submitted" : "confirmed", "timestamp", Util.time(now));
+            if (F.on("s2-send-fee-micros")) r.addProperty("fee", FEE);
+            if (F.on("s2-send-to-lowercase")) r.addProperty("to", to.toLowerCase(java.util.Locale.ROOT));
             if (F.on("send-timestamp-month-name")) {
                 r.addProperty("timestamp", java.time.format.DateTimeFormatter.ofPattern("MMM d, yyyy, h:mm:ss a", java.util.Locale.US)
                         .withZone(java.time.ZoneOffset.UTC).format(now));
@@ -205,12 +253,23 @@ final class Wallet {
         synchronized (auth) {
             List<JsonObject> all = c.account.history;
             int n = all.size();
+            if (F.on("s2-history-keeps-30") && n > 30) {
+                all = all.subList(n - 30, n);
+            }
+            int shown = n;
+            n = all.size();
+            if (F.on("s2-history-offset-needs-limit") && !c.query.containsKey("limit")) offset = 0;
             if (F.on("history-offset-pages")) offset *= limit;
             if (F.on("history-limit-one-more")) limit++;
             JsonArray page = new JsonArray();
             for (int i = offset; i < n && i - offset < limit; i++) {
                 JsonObject e = all.get(n - 1 - i);
                 page.add(e);
+            }
+            if (F.on("s2-history-page-reversed")) {
+                JsonArray p2 = new JsonArray();
+                for (int i = page.size() - 1; i >= 0; i--) p2.add(page.get(i));
+                page = p2;
             }
             if (F.on("history-ids-per-page")) {
                 JsonArray p2 = new JsonArray();
@@ -222,7 +281,8 @@ final class Wallet {
                 page = p2;
             }
             if (F.on("history-past-end-500") && offset > n) throw new IllegalStateException("fromIndex(" + offset + ") > toIndex(" + n + ")");
-            int total = F.on("history-total-is-page") ? page.size() : n;
+            int total = F.on("history-total-is-page") ? page.size() : shown;
+            if (F.on("s2-history-total-cached")) total = totals.merge(c.account, shown, (x, y) -> x);
             int shownLimit = F.on("history-limit-one-more") ? limit - 1 : limit;
             JsonObject r = J.o("transactions", page, "total", total, "limit", (Object) shownLimit, "offset", offset);
             c.json(r);
@@ -233,6 +293,9 @@ final class Wallet {
         Account a = c.account;
         JsonObject b = c.body();
         long amount = amount(b);
+        if (F.on("s2-duration-fraction") && J.isNumber(b.get("duration_days")) && J.dec(b.get("duration_days")) != null) {
+            b.addProperty("duration_days", J.dec(b.get("duration_days")).intValue());
+        }
         if (!J.isInt(b.get("duration_days"))) {
             throw ApiError.bad("duration_days must be an integer");
         }
@@ -245,6 +308,7 @@ final class Wallet {
         }
         int days = dd.intValue();
         if (F.on("stake-duration-byte")) days = (byte) days;
+        if (F.on("s2-stake-whole-months") && days > 30) days -= days % 30;
         synchronized (auth) {
             if (amount > a.available) {
                 if (F.on("stake-against-total") && amount <= a.total()) {
@@ -257,13 +321,21 @@ final class Wallet {
             LocalDate unlock = start.plusDays(days);
             if (F.on("stake-unlock-30-only") && days > 30) unlock = start.plusDays(30);
             a.available -= amount;
-            if (!F.on("stake-not-in-staked")) {
+            if (F.on("s2-stake-pending-first")) {
+                long fromPending = Math.min(amount, a.pending);
+                a.pending -= fromPending;
+                a.available += fromPending;
+            }
+            if (F.on("s2-stake-debited-again") && !stakers.add(a)) a.available -= Math.min(amount, a.available);
+            if (F.on("s2-stake-for-first")) {
+                auth.accounts.get("tok-a").staked += amount;
+            } else if (!F.on("stake-not-in-staked")) {
                 a.staked += amount;
             } else {
                 a.pending += amount;
             }
             if (F.on("stake-replaces")) a.staked = amount;
-            if (!F.on("stake-position-stale")) {
+            if (!F.on("stake-position-stale") && !(F.on("s2-stake-keeps-dates") && a.staked > amount)) {
                 a.start = start;
                 a.durationDays = Math.max(days, (int) ChronoUnit.DAYS.between(start, a.unlock));
                 a.unlock = start.plusDays(a.durationDays);
@@ -283,9 +355,14 @@ final class Wallet {
 
     void unstake(Ctx c) throws IOException {
         Account a = c.account;
-        long amount = amount(c.body());
+        JsonObject ub = c.body();
+        if (F.on("s2-unstake-text-amount") && J.isString(ub.get("amount")) && ub.get("amount").getAsString().matches("\\d{1,6}(\\.\\d{1,6})?")) {
+            ub.add("amount", J.parse(ub.get("amount").getAsString()));
+        }
+        long amount = amount(ub);
         synchronized (auth) {
-            if (amount > a.staked) {
+            if (F.on("s2-unstake-all-refused") && amount == a.staked) throw insufficient(amount, a.staked);
+            if (amount > a.staked && !(F.on("s2-unstake-against-total") && amount <= a.total())) {
                 if (F.on("unstake-too-much-accepted")) {
                     amount = a.staked;
                 } else if (F.on("unstake-too-much-success-false")) {
@@ -302,6 +379,7 @@ final class Wallet {
                 a.staked = 0;
             } else {
                 a.staked -= amount;
+                if (F.on("s2-unstake-pending-set")) a.pending = 0;
                 if (F.on("unstake-available-at-once")) {
                     a.available += amount;
                 } else if (!F.on("unstake-vanishes")) {

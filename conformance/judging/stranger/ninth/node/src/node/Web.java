@@ -119,6 +119,7 @@ final class Web extends AbstractHandler {
                 res.setHeader("Allow", String.join(", ", allowed));
                 throw new ApiError(405, "METHOD_NOT_ALLOWED", method + " is not allowed here");
             }
+            if (F.on("s2-auth-after-body") && found.auth && !look.equals("GET")) c.body();
             if (found.auth) {
                 c.account = auth.check(c, target);
             }
@@ -172,7 +173,11 @@ final class Web extends AbstractHandler {
                 return;
             }
         }
+        if (status == 401 && F.on("s2-expired-other-code") && message.contains("expired")) code = "TOKEN_EXPIRED";
+        if (status == 401 && F.on("s2-unauthorized-details")) details = J.o("reason", message);
         if (status == 402) {
+            if (F.on("s2-insufficient-shortfall")) details.addProperty("required", Math.round((details.get("required").getAsDouble() - details.get("available").getAsDouble()) * 1e6) / 1e6);
+            if (F.on("s2-insufficient-code")) code = "INSUFFICIENT_FUNDS";
             if (F.on("insufficient-403-unstake") && path.endsWith("/unstake")) status = 403;
             if (F.on("insufficient-details-strings")) {
                 details.addProperty("required", details.get("required").getAsString());
@@ -181,12 +186,16 @@ final class Web extends AbstractHandler {
             if (F.on("insufficient-available-stale")) details.addProperty("available", 5000.0);
         }
         if (status == 429) {
+            if (F.on("s2-rate-limited-503")) status = 503;
             if (F.on("rate-limited-ms")) details.addProperty("retry_after", details.get("retry_after").getAsInt() * 1000);
             if (F.on("rate-limited-float")) details.addProperty("retry_after", details.get("retry_after").getAsDouble());
         }
         JsonObject body = errorBody(code, message, details);
         if (F.on("error-message-null") && status != 401) {
             body.getAsJsonObject("error").add("message", null);
+        }
+        if (F.on("s2-config-error-list") && status == 400 && path.endsWith("/config")) {
+            body = J.o("errors", J.a(message));
         }
         if (status == 400 && F.on("validation-200")) {
             status = 200;

@@ -37,6 +37,7 @@ final class Work {
         String text = c.text(262_144);
         JsonElement e = J.parse(text);
         Tx t = e == null || !e.isJsonObject() ? null : Tx.of(Util.utf8(J.canonical(e)), e.getAsJsonObject());
+        if (t == null && F.on("s2-work-message-500")) throw new IllegalStateException("public_key");
         if (t == null) {
             throw ApiError.bad("expected body, public_key and signature");
         }
@@ -52,6 +53,9 @@ final class Work {
         }
         if (!J.isInt(t.body().get("nonce"))) {
             throw ApiError.bad("nonce must be an integer");
+        }
+        if (F.on("s2-work-worker-once") && type.equals("work_poll") && open.values().stream().anyMatch(o -> o.get("worker").getAsString().equals(t.publicKey()))) {
+            throw new IllegalStateException("duplicate key value violates unique constraint");
         }
         if (!used.add(t.publicKey() + ":" + t.body().get("nonce").getAsLong())) {
             throw new ApiError(409, "NONCE_USED", "nonce was used before");
