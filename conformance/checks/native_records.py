@@ -134,11 +134,9 @@ def native_pair_within(context: Context) -> None:
         # A hash that is in none of them may be written in another way.
         if any(there):
             why = f"the pair has the height {height} and the hash {brief(name)}, not of that block"
-            own = there[0]
-            if own and context.edition >= FIFTH:
-                # A block names that of the block before as well.
-                own = there[0] and name not in _own_hashes(blocks[2])
-            context.judge(PAIR, own, why, answer, *blocks)
+            # A block names that of the block before as well.
+            before = context.edition >= FIFTH and name in _own_hashes(blocks[2])
+            context.judge(PAIR, there[0] and not before, why, answer, *blocks)
 
 
 def _own_hashes(block: Answer) -> list[Json]:

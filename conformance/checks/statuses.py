@@ -282,7 +282,7 @@ def stream_both_ways(context: Context) -> None:
 
 
 def _takes_one(context: Context) -> bool:
-    """Rule on two messages that are refused, where one of them is served; return whether it is."""
+    """Rule on a second message that ends what one alone does not; return whether that was so."""
     turns: list[Reply] = []
     for _ in range(TURNS):
         turns.append(context.grpc.call_stream("StreamInference", b""))
