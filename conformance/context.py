@@ -99,6 +99,8 @@ class Service:
         self.broadcast: list[str] = []
         # A signed request that is to expire, or why there is none.
         self.unanswered: Any = None
+        # One that was completed, and the answer that showed it first.
+        self.completed: Any = None
         # Whether another one has been paid since.
         self.paid = False
         # What has become of the declared tokens.

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     UNANSWERED = "unanswered"
     WORK = "work"
     FORGED_WORK = "forged-work"
+    OTHER = "other"
 
 
 class NotSigned(Exception):

@@ -40,6 +40,10 @@ def make(options: argparse.Namespace) -> Message:
     try:
         url, key = check_url(options.url), load_key(Path(options.key))
         gateway = Gateway(url, f"{url}/rpc")
+        if options.kind == signing.OTHER:
+            if not options.other_key:
+                raise Unsupported("there is no --other-key FILE")
+            key = load_key(Path(options.other_key))
         if options.kind in (signing.WORK, signing.FORGED_WORK):
             return _poll(gateway, key, forged=options.kind == signing.FORGED_WORK)
         return _request(gateway, key, options.kind)
@@ -50,7 +54,7 @@ def make(options: argparse.Namespace) -> Message:
 def _request(gateway: Gateway, key: NodeKey, kind: str) -> Request:
     network, quote = gateway.network(), gateway.quote()
     account = gateway.account(key.public_key)
-    if not quote.provider_online and kind == signing.REQUEST:
+    if not quote.provider_online and kind in (signing.REQUEST, signing.OTHER):
         raise Unsupported("the node offers no provider that is online")
     # A key that nobody has answers nothing.
     provider = new_key().public_key if kind == signing.UNANSWERED else quote.provider
@@ -110,5 +114,8 @@ if __name__ == "__main__":
         metavar="FILE",
         default=os.environ.get("MESHNODE_KEY"),
         help="key file of the account that pays, as for `meshnode infer` (default: MESHNODE_KEY)",
+    )
+    parser.add_argument(
+        "--other-key", metavar="FILE", help="key file of another account, which pays one request"
     )
     signing.run(parser, make)

@@ -32,8 +32,9 @@ VALUES = (
 # And one whose line breaks a text would change, since the same edition as below.
 LINES = "one\r\ntwo\rthree\n"
 MANY, TIMES = 18, 4
-# So many senders whose IDs begin alike.
-ALIKE = 16
+# In how many first bytes IDs are alike, and how many of them there are. More than a node lists show
+# whether it lists those that are closest.
+BEGINNINGS = (2, 16), (8, 32)
 # The first edition that stores under keys of other lengths.
 STORED_SINCE = 4
 # The first that asks what becomes of senders with odd IDs, and of a value after a moment.
@@ -152,11 +153,19 @@ def dht_moved(context: Context) -> None:
 @requirement("DH-030")
 def dht_alike(context: Context) -> None:
     """Call DHTPing as senders whose IDs begin alike, and search for a place among them."""
+    for alike, many in BEGINNINGS if context.edition >= FIFTH else BEGINNINGS[:1]:
+        _judge_alike(context, alike, many)
+
+
+def _judge_alike(context: Context, alike: int, many: int) -> None:
+    """Rule on a search among as many senders, whose IDs have so many first bytes in common."""
     target = os.urandom(NODE_ID_BYTES)
     # The farthest first, so that the order of their coming is not that of their distance.
     idents = [
-        target[:2] + bytes([target[2] ^ (255 - step)]) + os.urandom(NODE_ID_BYTES - 3)
-        for step in range(0, 256, 256 // ALIKE)
+        target[:alike]
+        + bytes([target[alike] ^ (255 - step)])
+        + os.urandom(NODE_ID_BYTES - alike - 1)
+        for step in range(0, 256, 256 // many)
     ]
     for at, ident in enumerate(idents):
         port = SENDER.port + at

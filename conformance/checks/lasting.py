@@ -2,20 +2,23 @@
 
 import time
 
-from conformance.checks.money import read_money
+from conformance.checks.counting import counted
+from conformance.checks.money import eventually, read_money
 from conformance.checks.node_reads import BALANCE, STATUS
 from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.reading import fetch
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.passive.memory import APART_S
 from conformance.registry import requirement
 from conformance.strictjson import Json
 
+COUNTED = "NA-COUNT-001"
 
-@requirement("NA-SANE-040", "NA-SANE-041", "NA-SANE-046")
+
+@requirement("NA-SANE-040", "NA-SANE-041", "NA-SANE-046", COUNTED)
 def lasting_names(context: Context) -> None:
     """GET the node status and both balances, and POST two generations, after all the others."""
     fetch(context, STATUS)
@@ -27,6 +30,24 @@ def lasting_names(context: Context) -> None:
             raise Skipped(f"POST /inference was answered with status {answer.status}")
     if context.edition >= FOURTH:
         _send_again(context)
+    if context.edition >= FIFTH:
+        _judge_counted(context)
+
+
+def _judge_counted(context: Context) -> None:
+    """Rule on the requests that are counted, from the first metrics of the run on.
+
+    Others may use the target too, which only adds.
+    """
+    memory = context.service.memory
+    if memory.begun is None:
+        return
+    total, before, first = memory.begun
+    served = memory.generations - before
+    eventually(lambda: counted(context)[0] - total >= served)
+    now, _, last = counted(context)
+    why = f"{served} generations were served, and requests_total went from {total:g} to {now:g}"
+    context.judge(COUNTED, now - total >= served, why, first, last)
 
 
 def _send_again(context: Context) -> None:

@@ -1,7 +1,7 @@
 """Interface 4.2: accounts and requests that are read in turn, known ones and such that nobody has.
 
 What is read under a key or an id is what belongs to it, whatever was read before. Unused keys are
-drawn so that they are points of both curves on which compressed keys are usual. An account may
+drawn so that they are points of the curves on which keys of their length are usual. An account may
 change at any time, so that a difference counts only if each of three tries shows it.
 """
 
@@ -16,6 +16,7 @@ from conformance.checks.native_documents import under
 from conformance.checks.native_named import texts_in
 from conformance.checks.signed_requests import Account, account_of, state_of
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -23,9 +24,16 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 TRIES, KNOWN, BLOCKS = 3, 6, 12
+# No longer is an account that is read seldom kept.
+FORGOTTEN_S = 2.0
 # So many blocks are read to find requests, for so long at most.
 SEARCHED, SEARCH_S = 160, 1.0
 _KEY = re.compile(r"(?<![0-9a-zA-Z])0[23][0-9a-fA-F]{64}(?![0-9a-zA-Z])", re.ASCII)
+# A key of 32 bytes looks like a hash, so that its name has to say what it is.
+_BARE, _OWNER = re.compile(r"[0-9a-f]{64}\Z", re.ASCII), re.compile(r"key|owner|sender|provider")
+# The modulus and the factor d of Ed25519, -x * x + y * y = 1 + d * x * x * y * y.
+EDWARDS = 2**255 - 19
+TWIST = -121665 * pow(121666, -1, EDWARDS)
 # The moduli of secp256k1 and P-256, and the factors a and b of y * y = x * x * x + a * x + b.
 CURVES = (
     (2**256 - 2**32 - 977, 0, 7),
@@ -45,17 +53,37 @@ def draw_point(drawn: random.Random) -> str:
             return f"{x:064x}"
 
 
+def draw_edwards(drawn: random.Random) -> str:
+    """Draw 64 hexadecimal digits that are a key of Ed25519."""
+    while True:
+        y = drawn.getrandbits(254)
+        square = (y * y - 1) * pow(TWIST * y * y + 1, -1, EDWARDS)
+        if pow(square, (EDWARDS - 1) // 2, EDWARDS) == 1:
+            return y.to_bytes(32, "little").hex()
+
+
 @requirement("NT-RULE-059", "NT-RULE-060")
 def native_accounts_mixed(context: Context) -> None:
     """GET accounts of keys that nobody has before and after those of keys that resources name."""
     drawn = random.Random(context.target.seed)  # noqa: S311 - no secret
     _judge_twins(context, [draw_point(drawn) for _ in range(TRIES)])
     unused = [f"0{drawn.choice('23')}{draw_point(drawn)}" for _ in range(TRIES)]
+    if _are_bare(context):
+        unused = [draw_edwards(drawn) for _ in range(TRIES)]
     alone = [account_of(context, key) for key in unused]
     known = list(_with_money(context, _named_keys(context)))
+    if not known and context.edition >= FIFTH:
+        time.sleep(FORGOTTEN_S)
+        known = list(_with_money(context, _named_keys(context)))
     if not known:
         raise Skipped("no resource names a key whose account has money")
+    if context.edition >= FIFTH:
+        time.sleep(FORGOTTEN_S)
     _judge_in_turn(context, known, dict(zip(unused, alone, strict=True)))
+
+
+def _are_bare(context: Context) -> bool:
+    return context.edition >= FIFTH and _BARE.match(context.target.public_key or "") is not None
 
 
 def _judge_twins(context: Context, points: list[str]) -> None:
@@ -79,10 +107,15 @@ def _judge_twins(context: Context, points: list[str]) -> None:
 def _named_keys(context: Context) -> Iterable[str]:
     """Return the declared key, and those that native resources name."""
     found = dict.fromkeys([context.target.public_key] if context.target.public_key else [])
-    for path in ("/api/validators", "/api/inference", "/api/network"):
-        found |= dict.fromkeys(_KEY.findall(_text(native_get(context, path))))
-    for answer, _ in _blocks(context, BLOCKS):
+    paths = ("/api/validators", "/api/inference", "/api/network")
+    read = [_document(native_get(context, path)) for path in paths]
+    for answer, document in (*read, *_blocks(context, BLOCKS)):
         found |= dict.fromkeys(_KEY.findall(_text(answer)))
+        if _are_bare(context):
+            found |= dict.fromkeys(
+                value for name, value in members_of(document)
+                if _OWNER.search(name) and isinstance(value, str) and _BARE.match(value)
+            )  # fmt: skip
     return list(found)[: 2 * KNOWN]
 
 

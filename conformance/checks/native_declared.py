@@ -4,6 +4,9 @@ The chain goes on meanwhile, so what comes first in it is read first, and what m
 replaced in between is read on both sides.
 """
 
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+
 from conformance.checks.native import document_at, mapped
 from conformance.context import Context
 from conformance.findings import Skipped
@@ -13,6 +16,9 @@ from conformance.strictjson import Json, brief, is_int
 
 ROUNDS, ROOT, SERVED, NONCE = "NT-RULE-075", "NT-RULE-076", "NT-RULE-077", "NT-RULE-079"
 TRIES = 3
+EXACT = "NT-RULE-087"
+# No loss of a model is exact with so few decimals.
+FEW = 4
 # As many digits as the other keys have; nobody has this one.
 UNKNOWN = "5"
 
@@ -61,6 +67,47 @@ def native_roots(context: Context) -> None:
         offered = mapped(context, "/api/inference root", inference)
         why = f"requests are served with {brief(offered)}, the model's root is {brief(serving)}"
         context.judge(SERVED, offered == serving, why, before, offer, after)
+
+
+@requirement(EXACT)
+def native_losses(context: Context) -> None:
+    """GET the training history between two readings of the model, and compare their losses."""
+    before, model = document_at(context, "/api/model")
+    known = _written(mapped(context, "/api/model losses", model))
+    listed, document = document_at(context, "/api/training")
+    losses = _written(mapped(context, "/api/training loss", document))
+    after, again = document_at(context, "/api/model")
+    known &= _written(mapped(context, "/api/model losses", again))
+    # A loss of the model need not be that of an update. One that is, but for its digits, shows
+    # that these were rounded.
+    rounded = {
+        (exact, one) for exact in known - losses for one in losses
+        if 0 < _digits(one) < _digits(exact) and abs(one - exact) <= 10 ** -_digits(one) / 2
+    }  # fmt: skip
+    most = max(map(_digits, losses), default=0)
+    if not known or not losses:
+        raise Skipped("the model or the history has no loss")
+    if known & losses:
+        context.holds(EXACT, before, listed, after)
+    elif rounded and most <= FEW and most < max(map(_digits, known)):
+        pairs = brief([f"{exact}: {one}" for exact, one in sorted(rounded)])
+        why = f"losses of updates have {most} decimals at most; the model has {pairs}"
+        context.fails(EXACT, why, before, listed, after)
+
+
+def _written(values: list[Json]) -> set[Decimal]:
+    """Return the numbers, of which some may be texts, with the decimals that they have."""
+    found = set()
+    for value in values:
+        with suppress(InvalidOperation):
+            number = Decimal(str(value))
+            found |= {number} if number.is_finite() else set()
+    return found
+
+
+def _digits(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else 0
 
 
 @requirement(NONCE)

@@ -134,7 +134,7 @@ def _read_again(context: Context, answer: Answer) -> None:
     if context.edition >= FOURTH:
         records = [one.json_object() for one in (answer, *again) if one.ok]
         if records and all(_COMPLETED in _states(record) for record in records):
-            texts = [set(_responses(record)) for record in records]
+            texts = [set(responses(record)) for record in records]
             why = f"the texts of a completed request change: {brief([sorted(t) for t in texts])}"
             context.judge(SAME, len(set(map(frozenset, texts))) == 1, why, answer, *again)
 
@@ -143,7 +143,7 @@ def _states(record: Json) -> set[str]:
     return {text.lower() for text in texts_in(record)}
 
 
-def _responses(record: Json) -> Iterator[str]:
+def responses(record: Json) -> Iterator[str]:
     """Yield the texts of a record under names that a response, or its text, would have."""
     for name, value in members_of(record):
         if _RESPONSE.search(name):

@@ -40,6 +40,8 @@ MAX_SHARDS = 10
 MOST_AXES, MOST_VALUES = 8, 2**22
 # Further from any number of layers or parts than a model has of them.
 FAR = 1_000_000
+# The shard that a pass says it comes from: none.
+SOURCE = -1
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])", re.ASCII)
 
 
@@ -132,7 +134,7 @@ def _fields(context: Context) -> dict[str, Any]:
 
 def _message(fields: Mapping[str, Any]) -> Any:
     ids = {"session_id": fresh_id(), "request_id": fresh_id()}
-    request: dict[str, Any] = {**ids, "source_shard": -1, **fields}
+    request: dict[str, Any] = {**ids, "source_shard": SOURCE, **fields}
     return messages.make("PipelineForwardRequest", **request)
 
 

@@ -22,7 +22,7 @@ from conformance.checks.money import (
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -245,6 +245,10 @@ def money_moved(context: Context) -> None:
         bodies.append({"amount": UNIT})
     if context.edition >= FOURTH and whole > BINARY:
         bodies.append({"amount": BINARY, "memo": MEMO})
+    # As much as the run may lose, if a fee takes all of it.
+    most = min(start[0].available / PART, context.budget.left)
+    if context.edition >= FIFTH and most > LARGE:
+        bodies.append({"amount": math.floor(most), "memo": MEMO})
     ways = (first, second, addresses[1]), (second, first, addresses[0])
     for body, (sender, receiver, to) in product(bodies, ways):
         compared = Comparison(context)

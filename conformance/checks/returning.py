@@ -16,6 +16,7 @@ from conformance import messages
 from conformance.checks import passes
 from conformance.checks.forms import WIDTHS, encode, is_framed
 from conformance.checks.kept_passes import Fields, metadata_of, way_back
+from conformance.checks.passes import SOURCE
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
@@ -27,7 +28,7 @@ from conformance.peer.watch import PEER, Call
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
-BACKWARD = "PipelineBackward"
+BACKWARD, BACK_REQUEST = "PipelineBackward", "PipelineBackwardRequest"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
 CHANGED = "PL-BWD-014"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
@@ -93,7 +94,7 @@ def _sent(context: Context, named: dict[str, str], passed: Any) -> tuple[Reply, 
     declared = context.target.pipeline
     shape = passes.gradient_shape(context, passed)
     message = messages.make(
-        "PipelineBackwardRequest",
+        BACK_REQUEST,
         **named,
         grad_output=encode(passes.form_of(context), shape),
         grad_shape=shape,
@@ -174,6 +175,8 @@ def peer_backward(context: Context) -> None:
         context.judge(ONCE, len(same) == 1, why, taken.reply, *shown(same))
         _judge_size(context, named[0], passes.hidden_shape(context))
         _judge_changed(context, named[0], taken)
+        if context.edition >= FIFTH:
+            _judge_target(context, named[0])
         deadline_s = named[0].deadline_s
         if deadline_s is not None:
             low, high = DEADLINES_S
@@ -212,6 +215,23 @@ def _judge_changed(context: Context, call: Call, taken: Returned) -> None:
         sent = encode(passes.form_of(context), taken.shape)
         why = f"the gradients came back as they were sent, {len(sent)} bytes"
         context.judge(CHANGED, message.grad_output != sent, why, taken.reply, *shown([call]))
+
+
+def _judge_target(context: Context, call: Call) -> None:
+    """Rule on a target_shard that is missing, if another number has the source_shard of the pass.
+
+    A node need not send them back to that one, and may add fields of its own.
+    """
+    known = {rule.field: rule.number for _, rule in requests.RULES[BACK_REQUEST]}
+    wire = messages.wire_fields(call.body)
+    strange = [
+        field.number for field in wire
+        if field.number not in known.values() and field.value == SOURCE % 2**64
+    ]  # fmt: skip
+    missing = known["target_shard"] not in {field.number for field in wire}
+    if strange and missing:
+        why = f"target_shard is missing; field {strange[0]} has the source_shard of the pass"
+        context.fails(requests.WHOLE[BACK_REQUEST], why, *shown([call]))
 
 
 def _judge_size(context: Context, call: Call, shape: list[int]) -> None:

@@ -5,11 +5,12 @@ The operator's signer makes them (`conformance.signer`).
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from conformance.checks import signatures
 from conformance.checks.native import document_at, mapped, native_get, native_pair_later
-from conformance.checks.native_documents import numbers_of
-from conformance.checks.native_named import texts_in
+from conformance.checks.native_documents import numbers_of, under
+from conformance.checks.payers import PAYER, judge_payer
 from conformance.checks.signed_requests import (
     ATOMS,
     BLOCK_S,
@@ -23,8 +24,11 @@ from conformance.checks.signed_requests import (
     at_rest,
     atoms_of,
     begin_unanswered,
+    first_record,
+    has,
     height_of,
     is_refused,
+    names_it,
     poll,
     post,
     record_of,
@@ -39,7 +43,7 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Kind, NotSigned, Signed, ask
-from conformance.strictjson import Json, brief, is_int
+from conformance.strictjson import brief, is_int
 
 HEALTHY, NEWEST, PAIR = "NT-RULE-001", "NT-PAGE-007", "NT-RULE-037"
 POLLED, COMPLETED = "ST-001", "ST-002"
@@ -48,10 +52,11 @@ NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "N
 WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
+PROMPT = "NT-RULE-086"
 QUEUE = "/api/inference queue"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
-MOST_BLOCKS, LONG, PAGE = 24, 128, 5
+MOST_BLOCKS, PAGE = 24, 5
 
 
 @requirement(FORGED, FOREIGN, LATE)
@@ -64,11 +69,25 @@ def signed_wrongly(context: Context) -> None:
     if is_refused(answer):
         raise Skipped(f"a sound request is refused too: {brief(answer.body)}")
     context.budget.charge(control.cost / ATOMS)
+    if context.edition >= FIFTH:
+        _judge_borrowed(context, control)
     # What is paid meanwhile hides what comes back.
     context.service.paid = context.service.unanswered is not None
     for ident, wrong in zip((FORGED, FOREIGN, LATE), found, strict=True):
         if wrong is not None:
             context.judge(ident, not wrong.why, wrong.why, *wrong.shown)
+
+
+def _judge_borrowed(context: Context, sound: Signed) -> None:
+    """Broadcast a request with the signature of a sound one, which a node may remember."""
+    if not settled(context):
+        return
+    other = sign(context, Kind.REQUEST)
+    body = signatures.borrowed(other.body, sound.body)
+    if body is not None:
+        what = "signed with the signature of another one"
+        wrong = _try(context, replace(other, body=body), what, (PENDING, DONE, OVER))
+        context.judge(FORGED, not wrong.why, wrong.why, *wrong.shown)
 
 
 @dataclass(frozen=True)
@@ -88,24 +107,31 @@ def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
         made = ask(context.target.signer or "", context.target.url, kind)
     except NotSigned:
         return None
+    # Once it is expired its nonce may be used up.
+    if kind is Kind.EXPIRED:
+        return _try(context, replace(made, public_key=""), kind.value, (DONE,))
+    return _try(context, made, kind.value, (PENDING, DONE, OVER))
+
+
+def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wrong:
+    """Broadcast a request that is wrong, and see whether it gets into one of these states."""
     before = account_of(context, made.public_key) if made.public_key else None
     answer = post(context, made)
-    bad = (DONE,) if kind is Kind.EXPIRED else (PENDING, DONE, OVER)
     within_s = REFUSED_S if is_refused(answer) else ACCEPTED_S
     looked, record = poll(context, made.request_id, lambda seen: state_of(seen) in bad, within_s)
     if record is not None and state_of(record) in bad:
-        return Wrong(f"a request that is {kind.value} is {state_of(record)}", (answer, looked))
-    if before is not None and kind is not Kind.EXPIRED:
+        return Wrong(f"a request that is {what} is {state_of(record)}", (answer, looked))
+    if before is not None:
         after = account_of(context, made.public_key)
         if after.nonces != before.nonces:
-            why = f"after a request that is {kind.value} the next nonce is {brief(after.nonces)}"
+            why = f"after a request that is {what} the next nonce is {brief(after.nonces)}"
             return Wrong(why, (before.answer, answer, after.answer))
     return Wrong("", (answer, looked))
 
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
-    IN_TIME, AT_MOST, RELEASED, QUEUED,
+    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -124,11 +150,14 @@ def signed_request(context: Context) -> None:
         why = f"a request waits for its block, and /healthz has status {health.status}"
         context.judge(HEALTHY, health.ok or health.status == 503, why, answer, health)
     within_s = context.target.inference_timeout_s
-    looked, record = poll(context, made.request_id, lambda _: True, within_s)
+    looked, record, late = first_record(context, made, height, within_s)
     state = state_of(record)
     why = f"status {looked.status}" if record is None else f"it is {state}: {brief(record)}"
     held = record is not None and state != OVER
     context.judge(POLLED, held, f"the request that was accepted: {why}", answer, looked)
+    if late and state == DONE:
+        why = "a block had the request, and it was not found before it was completed"
+        context.fails(POLLED, why, answer, *late, looked)
     if made.hash and made.hash != made.request_id:
         other, wrong = record_of(context, made.hash)
         why = "the record is under the transaction hash, and not under the request ID"
@@ -152,6 +181,10 @@ def signed_request(context: Context) -> None:
         # The chain has grown.
         with suppress(Skipped):
             native_pair_later(context)
+    if done and context.edition >= FIFTH:
+        _judge_prompt(context, made)
+        with suppress(Skipped):
+            judge_payer(context, made)
     # It expires while other checks run.
     begin_unanswered(context)
 
@@ -226,10 +259,20 @@ def _judge_end(context: Context, made: Signed) -> bool:
         context.fails(COMPLETED, f"{why}: {brief(record)}", answer)
     if state_of(record) == DONE:
         context.holds(COMPLETED, answer)
+        context.service.completed = (made, answer)
     if context.edition >= FOURTH and state_of(record) in (PENDING, DONE):
         why = f"it is pending after {within_s:g} s, and expires at height {made.expires}"
         context.judge(IN_TIME, state_of(record) == DONE, why, answer)
     return state_of(record) == DONE
+
+
+def _judge_prompt(context: Context, made: Signed) -> None:
+    """Rule on the prompt in the record of a request, if it has a member of that name."""
+    answer, record = record_of(context, made.request_id)
+    told = [value for value in under(record, "prompt") if isinstance(value, str)]
+    why = f"the prompt is {brief(made.prompt)}, and in the record {brief(told)}"
+    if made.prompt and told:
+        context.judge(PROMPT, made.prompt in told, why, answer)
 
 
 def _queue(context: Context) -> tuple[Answer, int] | None:
@@ -285,9 +328,6 @@ def _judge_newest(context: Context, sent: Answer) -> None:
 
 def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> None:
     """Look for the block that has the request: one that names it, or any once it is `done`."""
-    # The transaction as it was sent is the only long text in what broadcasts it.
-    sent = [text for text in texts_in(made.body) if len(text) > LONG]
-    names = [text for text in (made.hash, made.request_id, *sent) if text]
     last, seen = height_of(context) or height, list[Answer]()
     for number in range(height + 1, min(last, height + MOST_BLOCKS) + 1):
         answer = native_get(context, f"/api/block/{number}")
@@ -295,9 +335,8 @@ def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> 
             # The index may lag.
             return
         seen.append(answer)
-        text = answer.body.decode("utf-8", "replace")
-        shown = bool(made.prompt) and made.prompt in text
-        if shown or any(name in text for name in names):
+        shown = bool(made.prompt) and has(answer, made.prompt)
+        if shown or names_it(made, answer):
             why = f"block {number} names the request, and does not show its prompt"
             context.judge(DECODED, shown, why, answer)
             return
@@ -319,7 +358,7 @@ def work_forged(context: Context) -> None:
     context.judge(WORKER, not answer.ok or _refuses(answer), why, answer)
     if context.edition >= FIFTH:
         _judge_others(context, made)
-    for bare in (_unsigned(made.body, ""), _unsigned(made.body, None)):
+    for bare in (signatures.unsigned(made.body, instead) for instead in ("", None)):
         if bare != made.body:
             answer = context.http.call("POST", made.path, json_body=bare)
             why = f"POST {made.path} without a signature: status {answer.status}"
@@ -341,15 +380,3 @@ def _judge_others(context: Context, made: Signed) -> None:
 def _refuses(answer: Answer) -> bool:
     document = answer.json_object() or {}
     return any(document.get(name) for name in REFUSING) or False in document.values()
-
-
-def _unsigned(body: Json, instead: Json) -> Json:
-    """Return a message with something else in the place of its signatures."""
-    if isinstance(body, list):
-        return [_unsigned(each, instead) for each in body]
-    if not isinstance(body, dict):
-        return body
-    return {
-        name: instead if "sig" in name.lower() and isinstance(value, str)
-        else _unsigned(value, instead) for name, value in body.items()
-    }  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from conformance.checks.native import document_at, mapped, members_of, native_get
 from conformance.checks.native_named import texts_in
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.signer import Kind, NotSigned, Signed, ask
@@ -24,6 +24,9 @@ DIGITS = 40
 # Until the next block, and between two looks.
 BLOCK_S, LOOK_S = 10.0, 0.25
 REST_S = 1.0
+# For so long a block has had a request that is not found, so that no index is just behind.
+SEEN_S = 1.0
+LONG = 128
 # A request is in one of the next blocks.
 IN_BLOCKS = 1
 
@@ -84,6 +87,46 @@ def poll(
         if (record is not None and done(record)) or time.monotonic() > ends:
             return answer, record
         time.sleep(LOOK_S)
+
+
+def first_record(
+    context: Context, made: Signed, height: int | None, within_s: float
+) -> tuple[Answer, Json, tuple[Answer, ...]]:
+    """Look a request up until there is a record; return it, and what shows that it came too late.
+
+    That is a block above the ``height`` that has had the request for a while, and the latest answer
+    without a record since then.
+    """
+    ends, seen, late = time.monotonic() + within_s, None, tuple[Answer, ...]()
+    begun = height
+    while True:
+        answer, record = record_of(context, made.request_id)
+        now = time.monotonic()
+        if record is not None or now > ends:
+            return answer, record, late
+        if context.edition >= FIFTH and begun is not None:
+            if seen is None:
+                block = native_get(context, f"/api/block/{begun + 1}")
+                seen = (block, now) if names_it(made, block) else None
+                begun += 1 if block.ok and seen is None else 0
+            elif now - seen[1] > SEEN_S:
+                late = (seen[0], answer)
+        time.sleep(LOOK_S)
+
+
+def names_it(made: Signed, block: Answer) -> bool:
+    """Return whether a block has the request, under a name of it or as it was sent."""
+    # The transaction as it was sent is the only long text in what broadcasts it.
+    sent = [text for text in texts_in(made.body) if len(text) > LONG]
+    names = (made.hash, made.request_id, made.prompt, *sent)
+    return block.ok and any(has(block, name) for name in names if name)
+
+
+def has(answer: Answer, text: str) -> bool:
+    """Return whether an answer has a text, however JSON writes its letters."""
+    return text in answer.body.decode("utf-8", "replace") or any(
+        text in each for each in texts_in(answer.json_object())
+    )
 
 
 def account_of(context: Context, key: str) -> Account:
@@ -158,6 +201,8 @@ class Unanswered:
     sent: Answer
     before: Account
     meanwhile: Meanwhile
+    late: tuple[Answer, ...] = ()
+    """What shows that it was not found while it was pending."""
 
 
 def while_pending(context: Context, made: Signed, before: Account) -> Meanwhile:
@@ -187,10 +232,11 @@ def _begin(context: Context) -> Unanswered | str:
         made = sign(context, Kind.UNANSWERED)
     except Skipped as reason:
         return str(reason)
-    before = account_of(context, made.public_key)
+    before, height = account_of(context, made.public_key), height_of(context)
     answer = post(context, made)
     if is_refused(answer):
         return f"the request that nobody answers was refused: {brief(answer.body)}"
     context.budget.charge(made.cost / ATOMS)
-    poll(context, made.request_id, lambda _: True, BLOCK_S)
-    return Unanswered(made, answer, before, while_pending(context, made, before))
+    looked, record, late = first_record(context, made, height, BLOCK_S)
+    late = (*late, looked) if late and state_of(record) != PENDING else ()
+    return Unanswered(made, answer, before, while_pending(context, made, before), late)

@@ -12,7 +12,7 @@ from conformance.checks.reading import resource_ids
 from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -20,6 +20,8 @@ from conformance.strictjson import Json, brief
 
 # Letters that a store or a terminal might drop.
 FOREIGN = "für 日本 ✓"
+# As many letters as are three times as many bytes, more than a field of 64 or 100 bytes takes.
+WIDE = "日本" * 20
 # Letters that a page or a query would escape.
 MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
 # Letters that a form would decode.
@@ -45,10 +47,8 @@ def memo_kept(context: Context) -> None:
         raise Skipped("there are no two accounts")
     known = _sends_to(context, own)
     sent = _send_memo(context, own, FOREIGN)
-    if context.edition >= FOURTH and sent.status in REFUSED:
-        plain = _send_memo(context, own, "x" * len(FOREIGN))
-        why = f"the memo {brief(FOREIGN)} ends with status {sent.status}, one of ASCII is taken"
-        context.judge("NA-WALLET-061", not plain.ok, why, sent, plain)
+    if context.edition >= FOURTH:
+        _judge_letters(context, own, FOREIGN, sent)
     if not sent.ok:
         raise Skipped(f"POST /wallet/send was answered with status {sent.status}")
     if context.edition >= LONG_SINCE:
@@ -63,6 +63,16 @@ def memo_kept(context: Context) -> None:
         if len(named) > 1:
             why = f"transactions one after another are {brief(named)}"
             context.judge("NA-WALLET-048", len(set(named)) == len(named), why, sent, *made)
+    if context.edition >= FIFTH:
+        _judge_letters(context, own, WIDE, _send_memo(context, own, WIDE))
+
+
+def _judge_letters(context: Context, own: str, memo: str, sent: Answer) -> None:
+    """Rule on a memo that was refused, if one of as many letters of ASCII is taken."""
+    if sent.status in REFUSED:
+        plain = _send_memo(context, own, "x" * len(memo))
+        why = f"the memo {brief(memo)} ends with status {sent.status}, one of ASCII is taken"
+        context.judge("NA-WALLET-061", not plain.ok, why, sent, plain)
 
 
 def _sends_to(context: Context, address: str) -> set[str]:

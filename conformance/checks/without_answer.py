@@ -1,13 +1,17 @@
-"""Interface 3: a signed request that nobody answers, which expires and is refunded.
+"""Interface 3 and 4.2: what takes the time of some blocks, and is looked at last.
 
-It is broadcast as soon as another check has need of the signer, and judged last: blocks take time.
+A signed request that nobody answers expires and is refunded; it is broadcast as soon as another
+check has need of the signer. A response is kept, and artifacts are there that are new by then.
 """
 
+import re
 import time
 from operator import lt
 
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
-from conformance.checks.signed import LOCKED, judge_locked
+from conformance.checks.native import native_get
+from conformance.checks.native_named import responses, texts_in
+from conformance.checks.signed import LOCKED, POLLED, judge_locked
 from conformance.checks.signed_requests import (
     PENDING,
     Account,
@@ -16,11 +20,13 @@ from conformance.checks.signed_requests import (
     begin_unanswered,
     height_of,
     poll,
+    record_of,
     state_of,
 )
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Signed
 from conformance.strictjson import brief
@@ -29,9 +35,11 @@ from conformance.strictjson import brief
 LATE_BLOCKS, LATE_S = 3, 4.0
 STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
+KEPT, LINKED = "NT-RULE-083", "NT-RULE-084"
+ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[0-9a-f]{64}\Z", re.ASCII), 4
 
 
-@requirement(REFUNDED, REFUND_NAMED, LOCKED)
+@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -39,6 +47,9 @@ def without_answer(context: Context) -> None:
         raise Skipped(begun)
     made, within_s = begun.made, context.target.inference_timeout_s
     seen = begun.meanwhile.account
+    if begun.late:
+        why = "a block had the request, and it was not found before it was over"
+        context.fails(POLLED, why, begun.sent, *begun.late)
     if context.edition >= FOURTH:
         judge_locked(context, made, begun.before, begun.meanwhile)
     ends = time.monotonic() + within_s
@@ -65,6 +76,43 @@ def without_answer(context: Context) -> None:
     amounts = f"{brief(before)}, then {brief(seen.money)}"
     why = f"{amounts}; after its expiry {brief(after.money)}: nothing came back"
     context.judge(REFUNDED, held, why, begun.sent, looked, seen.answer, after.answer)
+
+
+@requirement(KEPT, LINKED)
+def signed_kept(context: Context) -> None:
+    """GET the record of a completed request once more, some seconds after it was completed."""
+    if context.edition >= FIFTH:
+        # An adapter may be newer than when it was looked for first.
+        artifact_linked(context)
+    if context.service.completed is None:
+        raise Skipped("no signed request was completed")
+    made, first = context.service.completed
+    before = sorted(set(responses(first.json_object())))
+    answer, record = record_of(context, made.request_id)
+    after = sorted(set(responses(record)))
+    why = f"the response of a completed request is {brief(before)}, and later {brief(after)}"
+    if before:
+        context.judge(KEPT, after == before, why, first, answer)
+
+
+@requirement(LINKED)
+def artifact_linked(context: Context) -> None:
+    """GET the artifacts to which the checkpoint of the training adapter leads."""
+    listed, known = _links(context)
+    for path in known[:MOST_LINKS]:
+        answer = native_get(context, path)
+        # Another adapter may have taken its place.
+        again, still = _links(context)
+        if answer.status < 500 and (answer.ok or path in still):
+            why = f"the checkpoint names {path}, which has status {answer.status}"
+            context.judge(LINKED, answer.ok, why, listed, answer, again)
+
+
+def _links(context: Context) -> tuple[Answer, list[str]]:
+    """Return the paths of artifacts that the checkpoint names."""
+    answer = native_get(context, "/api/model/checkpoint.json")
+    texts = texts_in(answer.json_object() if answer.ok else None)
+    return answer, [text for text in texts if ARTIFACT.match(text)]
 
 
 def _rises(earlier: Account, later: Account) -> bool:

@@ -23,6 +23,7 @@ from conformance.judging.nodes import (
     Rig,
     described,
     node,
+    paying_key,
     rest,
     rig,
     train,
@@ -171,9 +172,10 @@ def _undeclared(target: Target) -> Accepted:
 
 
 def _signed(target: Target, folder: Path) -> Accepted:
-    """Run with a signer, whose account is that of the folder's client."""
+    """Run with a signer, whose account is that of the folder's client, and another one."""
     key = folder / "client" / "client" / "key.json"
-    signer = shlex.join([sys.executable, "-m", "tools.signer", "--key", str(key)])
+    keys = ["--key", str(key), "--other-key", str(paying_key(folder / "other", target.url))]
+    signer = shlex.join([sys.executable, "-m", "tools.signer", *keys])
     finished = Runner(replace(target, signer=signer), only=SIGNED).run()
     return Accepted("a node whose operator has requests signed", finished)
 

@@ -170,15 +170,21 @@ def _issue(folder: Path, name: str, *options: str, past: bool = False) -> str:
 
 def _make_a_request(folder: Path, url: str) -> str:
     """Pay for an answer with the command line; return the id of the request."""
+    paying_key(folder / "client", url)
     mine = ("--json", "--data-dir", str(folder / "client"))
-    made = json.loads(run_command("key", "new", *mine))
-    address = made.get("public_key") or made["address"]
-    ask(url, "POST", "/api/v1/wallet/send", {"to": address, "amount": 1, "memo": "judge"})
     request = json.loads(
         run_command("infer", *mine, "--gateway", url, "--max-tokens", "4", "--price-ceiling", "0.5",
              "Once upon a time")
     )  # fmt: skip
     return str(request["id"])
+
+
+def paying_key(folder: Path, url: str) -> Path:
+    """Make a key in a folder of its own, and have the node send it a unit; return its file."""
+    made = json.loads(run_command("key", "new", "--json", "--data-dir", str(folder)))
+    address = made.get("public_key") or made["address"]
+    ask(url, "POST", "/api/v1/wallet/send", {"to": address, "amount": 1, "memo": "judge"})
+    return folder / "client" / "key.json"
 
 
 # For mutants, which take thousands of requests from one address.

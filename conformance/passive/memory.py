@@ -11,7 +11,7 @@ from conformance.findings import Findings
 from conformance.httpwire import Answer, Credential
 from conformance.journal import Exchange
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, brief, is_number
 
 SENT = "NA-SANE-046"
 IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT})
@@ -34,6 +34,10 @@ class Memory:
     counted: dict[str, tuple[Json, Exchange]] = field(default_factory=dict)
     sent: dict[str, Exchange] = field(default_factory=dict)
     """The first transfer of each time."""
+    generations: int = 0
+    """How many generations were served."""
+    begun: tuple[float, int, Exchange] | None = None
+    """How many requests the first metrics had, and how many generations were served by then."""
     proofs: dict[Credential, int] = field(default_factory=dict)
     """How many proofs the longest page of an account had."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -51,7 +55,9 @@ class Memory:
             listed = document.get("proofs") if resource == "proofs" else None
             if isinstance(listed, list):
                 self.proofs[credential] = max(len(listed), self.proofs.get(credential, 0))
+            self.generations += resource == "inference"
             if resource == "metrics":
+                self._begin_counting(document, answer)
                 self._judge_counted(findings, document, answer)
             if resource == "transfer":
                 self._judge_sent(findings, document.get(TAKEN), answer)
@@ -66,6 +72,11 @@ class Memory:
         if isinstance(name, str) and first is not answer.exchange:
             why = f"{NAMES[resource]} was {brief(known)}, and is {brief(name)}"
             findings.judge("NA-SANE-040", name == known, why, first, answer)
+
+    def _begin_counting(self, document: dict[str, Json], answer: Answer) -> None:
+        total = lookup(document, COUNTED)
+        if self.begun is None and total and is_number(total[0]):
+            self.begun = float(total[0]), self.generations, answer.exchange
 
     def _judge_counted(self, findings: Findings, document: dict[str, Json], answer: Answer) -> None:
         """Rule on metrics with other figures than before: they are of another time."""

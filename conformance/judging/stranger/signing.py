@@ -25,14 +25,15 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-# Sound; with the signature of other content; for another chain; past its expiry; for nobody.
+# Sound; with the signature of other content; for another chain; past its expiry; for nobody; sound,
+# of another account.
 REQUEST, FORGED, FOREIGN, EXPIRED = "request", "forged", "foreign", "expired"
-UNANSWERED, WORK, FORGED_WORK = "unanswered", "work", "forged-work"
+UNANSWERED, WORK, FORGED_WORK, OTHER = "unanswered", "work", "forged-work", "other"
 # A request that is to be answered lives for so many blocks.
 LIFETIME: Final = 1000
 # Nobody provides under this key.
 SILENT: Final = "5" * 64
-KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK)
+KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK, OTHER)
 
 FIELD: Final = 2**256 - 2**32 - 977
 ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -144,8 +145,9 @@ def own_tool(script: str, *command: str) -> dict[str, Any]:
 
 
 def new_prompt() -> str:
-    """Return a prompt with a word that no other has."""
-    return f"Say {''.join(secrets.choice(string.ascii_lowercase) for _ in range(12))} again."
+    """Return a prompt with a word that no other has, longer than a column of a table."""
+    word = "".join(secrets.choice(string.ascii_lowercase) for _ in range(12))
+    return f'Say {word} again, "für mich", and then once more: {"the same word, " * 8}please.'
 
 
 def broadcast(raw: bytes) -> dict[str, Any]:

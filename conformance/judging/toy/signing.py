@@ -19,7 +19,9 @@ from conformance.judging.toy.node import ToyNode
 from conformance.signer import NOT_OFFERED, Kind
 
 SECRET = b"of the toy"
-CHAIN, PAYER = "toy-1", "02" + "cd" * 32
+CHAIN, PAYER, OTHER = "toy-1", "02" + "cd" * 32, "02" + "ef" * 32
+# So long a response is kept where it should be kept longer.
+DROPPED_S = 1.0
 BLOCK_S, ANSWERED_S = 0.2, 0.3
 PRICE, FIRST, LIVES, SOON = 1000, 8, 1000, 4
 NOBODY = "nobody"
@@ -54,8 +56,9 @@ class SigningToy(ToyNode):
 
     fault: str = ""
     jobs: dict[str, Job] = field(default_factory=dict)
-    nonce: int = 0
-    balance: int = 1_000_000
+    nonces: dict[str, int] = field(default_factory=dict)
+    balances: dict[str, int] = field(default_factory=dict)
+    signatures: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Begin the chain."""
@@ -64,7 +67,9 @@ class SigningToy(ToyNode):
     def reset(self) -> None:
         """Begin anew."""
         super().reset()
-        self.jobs, self.nonce, self.balance = {}, 0, 1_000_000
+        self.jobs, self.signatures = {}, set()
+        self.nonces = dict.fromkeys((PAYER, OTHER), 0)
+        self.balances = dict.fromkeys((PAYER, OTHER), 1_000_000)
         self.chain_began = time.monotonic()
 
     @property
@@ -81,12 +86,16 @@ class SigningToy(ToyNode):
             return Response(json={"chain_id": CHAIN, "height": self.height,
                                   "latest_block_hash": f"hash{tip}",
                                   "initial_supply": "1000", "round": self.height})  # fmt: skip
-        if asked.path == "/api/account" and words.get("public_key") == PAYER:
+        key = words.get("public_key", "")
+        if asked.path == "/api/account" and key in self.nonces:
             locked = 0
             if self.fault != "unlocked":
-                locked = PRICE * sum(not job.end for job in self.jobs.values())
-            return Response(json={"balance": str(self.balance), "total": str(self.balance + locked),
-                                  "next_nonce": self.nonce})  # fmt: skip
+                locked = PRICE * sum(
+                    not job.end for job in self.jobs.values() if self._payer(job.body) == key
+                )
+            balance = self.balances[key]
+            return Response(json={"balance": str(balance), "total": str(balance + locked),
+                                  "next_nonce": self.nonces[key]})  # fmt: skip
         if asked.path == "/api/inference":
             jobs = self.jobs.values()
             waiting = [job for job in jobs if not job.end or self.fault == "counting"]
@@ -109,6 +118,9 @@ class SigningToy(ToyNode):
             return self._broadcast(params["tx"])
         return super().answer(asked, query, token)
 
+    def _payer(self, body: dict[str, Any]) -> str:
+        return PAYER if self.fault == "first pays" else str(body["payer"])
+
     def _end_jobs(self) -> None:
         for job in self.jobs.values():
             if job.end:
@@ -118,17 +130,25 @@ class SigningToy(ToyNode):
             answered = answered and self.fault != "unanswered"
             if past or (answered and self.fault == "early"):
                 job.end = "expired"
-                self.balance += 0 if self.fault in ("unrefunded", "unlocked") else PRICE
+                kept = self.fault in ("unrefunded", "unlocked")
+                self.balances[self._payer(job.body)] += 0 if kept else PRICE
             elif answered:
                 job.end = "completed"
-                self.balance -= PRICE if self.fault == "unlocked" else 0
+                self.balances[job.body["payer"]] -= PRICE if self.fault == "unlocked" else 0
 
     def _record(self, ident: str) -> Response:
         job = self.jobs.get(ident)
-        if job is None or self.fault == "unpolled":
+        hidden = self.fault == "hidden" and job is not None and not job.end
+        if job is None or hidden or self.fault == "unpolled":
             return Response(404, {"error": "no such request"})
-        refund = {"refund": str(PRICE)} if job.end == "expired" else {}
-        return Response(json={"id": ident, "status": job.end or "pending", **refund})
+        late = time.monotonic() - job.since > DROPPED_S
+        ends: dict[str, dict[str, Any]] = {
+            "expired": {"refund": str(PRICE)},
+            "completed": {"response": None if late and self.fault == "dropped" else "It is said."},
+        }
+        prompt = job.body["prompt"][: 20 if self.fault == "cut" else None]
+        record = {"id": ident, "status": job.end or "pending", "prompt": prompt}
+        return Response(json={**record, **ends.get(job.end, {})})
 
     def _block(self, height: str) -> Response:
         named = int(height) if height.isdecimal() else 0
@@ -154,11 +174,14 @@ class SigningToy(ToyNode):
         raw = b64decode(text)
         signed = json.loads(raw)
         body, digest = signed["body"], hashlib.sha256(raw).hexdigest()
+        known = self.fault == "forged" or (
+            self.fault == "remembering" and signed["signature"] in self.signatures
+        )
         wrong = {
-            "the signature": signed["signature"] != _signature(_dumped(body))
-            and self.fault != "forged",
+            "the signature": signed["signature"] != _signature(_dumped(body)) and not known,
             "the chain": body["chain"] != CHAIN and self.fault != "foreign",
-            "the nonce": body["nonce"] != self.nonce and self.fault not in ("twice", "same nonce"),
+            "the nonce": body["nonce"] != self.nonces[body["payer"]]
+            and self.fault not in ("twice", "same nonce"),
             "the expiry": body["expires"] <= self.height and self.fault != "late",
         }
         why = [name for name, bad in wrong.items() if bad]
@@ -167,9 +190,11 @@ class SigningToy(ToyNode):
         ident = digest if self.fault == "one id" else signed["id"]
         job = Job(ident, digest, text, body, self.height + 1, time.monotonic())
         self.jobs[ident] = job
-        self.nonce += 0 if self.fault == "same nonce" else 1
-        self.balance -= 0 if self.fault in ("free", "unlocked") else PRICE
-        self.balance -= PRICE if self.fault == "greedy" else 0
+        self.signatures.add(signed["signature"])
+        payer = self._payer(body)
+        self.nonces[body["payer"]] += 0 if self.fault == "same nonce" else 1
+        self.balances[payer] -= 0 if self.fault in ("free", "unlocked") else PRICE
+        self.balances[payer] -= PRICE if self.fault == "greedy" else 0
         return Response(json={"result": {"code": 0, "hash": digest}})
 
 
@@ -181,6 +206,8 @@ FAULTS = {
     "one id": "NT-RULE-013", "unpolled": "ST-001", "early": "ST-002", "unrefunded": "ST-004",
     "unlocked": "NT-RULE-071", "unanswered": "NT-RULE-073", "greedy": "NT-RULE-078",
     "lasting": "ST-004", "counting": "NT-RULE-082", "polling": "NT-RULE-053",
+    "remembering": "NT-RULE-046", "hidden": "ST-001", "dropped": "NT-RULE-083",
+    "first pays": "NT-RULE-085", "cut": "NT-RULE-086",
 }  # fmt: skip
 
 
@@ -195,10 +222,11 @@ def sign(url: str, kind: Kind) -> dict[str, Any]:
         signature = _signature(b"another" if kind is Kind.FORGED_WORK else _dumped("done"))
         return {"path": "/work/result", "body": {"body": "done", "signature": signature}}
     height = get("/api/network")["height"]
+    payer = OTHER if kind is Kind.OTHER else PAYER
     lives = {Kind.EXPIRED: -1, Kind.UNANSWERED: SOON}.get(kind, LIVES)
     body = {
         "chain": "another" if kind is Kind.FOREIGN else CHAIN,
-        "nonce": get(f"/api/account?public_key={PAYER}")["next_nonce"],
+        "payer": payer, "nonce": get(f"/api/account?public_key={payer}")["next_nonce"],
         "provider": NOBODY if kind is Kind.UNANSWERED else "the toy",
         "prompt": f"Say {uuid.uuid4().hex}.", "expires": height + lives,
     }  # fmt: skip
@@ -208,7 +236,7 @@ def sign(url: str, kind: Kind) -> dict[str, Any]:
     call = {"jsonrpc": "2.0", "id": 1, "method": "broadcast_tx_sync",
             "params": {"tx": b64encode(raw).decode()}}  # fmt: skip
     return {
-        "path": "/rpc", "body": call, "request_id": ident, "public_key": PAYER,
+        "path": "/rpc", "body": call, "request_id": ident, "public_key": payer,
         "hash": hashlib.sha256(raw).hexdigest(), "prompt": body["prompt"],
         "cost": str(PRICE), "expires": body["expires"],
     }  # fmt: skip

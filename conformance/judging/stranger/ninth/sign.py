@@ -26,9 +26,11 @@ def make(options: argparse.Namespace) -> signing.Message:
         return signing.Message("/work/poll", _signed("work", fields))
     network = node.get("/api/network")
     blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, signing.LIFETIME)
-    key = str(_signed("request", {})["public_key"])
+    own = {"key": "user-1"} if kind == signing.OTHER else {}
+    key = str(_signed("request", dict(own))["public_key"])
     prompt = signing.new_prompt()
     fields = {
+        **own,
         "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
         "prompt": prompt,
         "expires_height": int(network["height"]) + blocks,

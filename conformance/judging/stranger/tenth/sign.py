@@ -29,9 +29,11 @@ def make(options: argparse.Namespace) -> signing.Message:
             fields["forge"] = True
         return signing.Message("/work/poll", _signed("work", fields))
     network = node.get("/api/network")
-    key = str(signing_key())
+    account = "second" if kind == signing.OTHER else "user"
+    key = signing_key(account)
     blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, signing.LIFETIME)
     fields = {
+        "account": account,
         "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
         "prompt": signing.new_prompt(),
         "expires_height": int(network["height"]) + blocks,
@@ -55,9 +57,10 @@ def make(options: argparse.Namespace) -> signing.Message:
     )
 
 
-def signing_key() -> str:
-    """Return the public key of the account that signs."""
-    made = _signed("request", {"prompt": "Hello", "nonce": 0, "expires_height": 1})
+def signing_key(account: str) -> str:
+    """Return the public key of an account that signs."""
+    plain = {"account": account, "prompt": "Hello", "nonce": 0, "expires_height": 1}
+    made = _signed("request", plain)
     return str(made["public_key"])
 
 

@@ -1,0 +1,54 @@
+"""Interface 2.2: which of two accounts pays for a signed request."""
+
+import time
+
+from conformance.checks.signed_requests import (
+    ATOMS,
+    BLOCK_S,
+    LOOK_S,
+    PENDING,
+    account_of,
+    at_rest,
+    is_refused,
+    poll,
+    post,
+    settled,
+    sign,
+    state_of,
+)
+from conformance.context import Context
+from conformance.signer import Kind, Signed
+from conformance.strictjson import brief
+
+PAYER = "NT-RULE-085"
+
+
+def judge_payer(context: Context, first: Signed) -> None:
+    """Broadcast a request of another account than the first one's, and compare both accounts.
+
+    Raises `Skipped` if the signer has no other account. Others may pay meanwhile, so what the first
+    account pays counts only if the other one pays nothing.
+    """
+    made = sign(context, Kind.OTHER)
+    keys = made.public_key, first.public_key
+    if "" in keys or keys[0] == keys[1] or not settled(context):
+        return
+    before = [at_rest(context, key) for key in keys]
+    answer = post(context, made)
+    if is_refused(answer) or not all(one.money for one in before):
+        return
+    context.budget.charge(made.cost / ATOMS)
+    within_s = context.target.inference_timeout_s
+    poll(context, made.request_id, lambda seen: state_of(seen) != PENDING, within_s)
+    ends = time.monotonic() + BLOCK_S
+    while True:
+        after = [account_of(context, key) for key in keys]
+        paid, other = (one.money != two.money for one, two in zip(before, after, strict=True))
+        if paid or other or time.monotonic() > ends:
+            break
+        time.sleep(LOOK_S)
+    why = f"{keys[0]} has {brief(before[0].money)} before its request and after it"
+    why = f"{why}; {keys[1]}: {brief(before[1].money)}, {brief(after[1].money)}"
+    shown = *(one.answer for one in before), answer, *(one.answer for one in after)
+    if paid or other:
+        context.judge(PAYER, paid, why, *shown)
