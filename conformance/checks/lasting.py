@@ -4,7 +4,7 @@ import time
 
 from conformance.checks.counting import counted
 from conformance.checks.money import eventually, read_money
-from conformance.checks.node_reads import BALANCE, STATUS
+from conformance.checks.node_reads import BALANCE, METRICS, STATUS
 from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.reading import fetch
 from conformance.checks.wallet import AMOUNT, MEMO
@@ -15,13 +15,16 @@ from conformance.passive.memory import APART_S
 from conformance.registry import requirement
 from conformance.strictjson import Json
 
-COUNTED = "NA-COUNT-001"
+COUNTED = "NA-COUNT-009"
 
 
 @requirement("NA-SANE-040", "NA-SANE-041", "NA-SANE-046", COUNTED)
 def lasting_names(context: Context) -> None:
     """GET the node status and both balances, and POST two generations, after all the others."""
     fetch(context, STATUS)
+    if context.edition >= FIFTH:
+        # The first metrics of the run, if no other check has read them.
+        fetch(context, METRICS)
     for account in (context.target.valid, context.target.second):
         context.api("GET", BALANCE.path, credential=account)
         # Every answer of the run is compared with those before it.

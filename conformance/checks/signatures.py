@@ -5,12 +5,14 @@ JSON, with the signature in a member of its own; of others nothing is found here
 """
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from conformance.strictjson import Json
 
+_NAMED = re.compile(r"signature|(^|[_-])sigs?\Z", re.ASCII | re.IGNORECASE)
 # Shorter texts hold no message.
 LONG: Final = 64
 # How a text may hold the bytes of JSON, and how it is made of them.
@@ -42,7 +44,7 @@ def borrowed(body: Json, lender: Json) -> Json:
 
 
 def _is_signature(name: str, value: Json) -> bool:
-    return "sig" in name.lower() and isinstance(value, str)
+    return _NAMED.search(name) is not None and isinstance(value, str)
 
 
 def _found(value: Json) -> Iterator[str]:

@@ -82,6 +82,9 @@ NOT_SHOWN: dict[str, str] = {
     "NT-RULE-063": "the blocks of the node name no request_id",
     "LIM-008": "the blocks of the node name no request_id",
     "NT-RULE-068": "the network identity of the node has no second pair within it",
+    "NT-RULE-084": "the checkpoint of the node names no path: it has the weights in it",
+    "NT-RULE-086": "the record of a request has nothing that is called its prompt",
+    "NT-RULE-087": "the settings of the node do not declare where its losses are",
     "NA-WALLET-055": LOCKED,
     "NA-WALLET-059": LOCKED,
 }

@@ -19,6 +19,8 @@ from conformance.target import BadConfiguration, Target
 from conformance.verdict import EXIT_CODES, Exit, Standing
 
 CHECKS = {"peer-backward", "back-not-found", "back-unavailable", "peer-gossip", "peer-watch"}
+# The source_shard of the suite's passes, as 64 bits.
+NOBODY = 2**64 - 1
 ELSEWHERE = "another command judges it"
 
 
@@ -71,6 +73,18 @@ class Identity(calls.ToyShard):
     def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
         if operation == "PipelineBackward":
             request.grad_output = request.grad_output[::-1]
+        return super().call(operation, request, metadata)
+
+
+class Misnumbers(calls.ToyShard):
+    """Writes target_shard at a number that the message does not have."""
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        if operation == "PipelineBackward":
+            request = messages.parse(f"{operation}Request", request.SerializeToString())
+            request.ClearField("target_shard")
+            other = messages.encode_field(messages.WireField(6, messages.VARINT, NOBODY))
+            request.MergeFromString(other)
         return super().call(operation, request, metadata)
 
 
@@ -142,6 +156,10 @@ def test_a_node_that_sends_nothing_back_is_named() -> None:
 def test_a_node_whose_gradients_are_those_that_came_is_named() -> None:
     found = {item.requirement.id: item.standing for item in judged(shard=Identity()).results}
     assert found["PL-BWD-014"] is Standing.VIOLATED
+
+
+def test_a_node_that_writes_target_shard_at_another_number_is_named() -> None:
+    assert clients(judged(shard=Misnumbers()))["CL-MSG-002"] is Standing.VIOLATED
 
 
 def test_a_node_that_insists_is_named_although_it_refuses_what_the_suite_has_refused() -> None:

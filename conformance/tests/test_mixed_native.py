@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.checks.mixed_keys import CURVES, draw_point
+from conformance.checks.mixed_keys import CURVES, EDWARDS, TWIST, draw_edwards, draw_point
 from conformance.commands import curl, in_turn
 from conformance.httpwire import ANONYMOUS, HttpClient
 from conformance.journal import Journal
@@ -116,3 +116,10 @@ def test_a_drawn_point_is_on_both_curves() -> None:
     for prime, a, b in CURVES:
         assert x < prime
         assert pow(x**3 + a * x + b, (prime - 1) // 2, prime) == 1
+
+
+def test_a_drawn_key_of_ed25519_is_on_the_curve() -> None:
+    y = int.from_bytes(bytes.fromhex(draw_edwards(random.Random(1))), "little")
+    square = (y * y - 1) * pow(TWIST * y * y + 1, -1, EDWARDS)
+    assert y < EDWARDS
+    assert pow(square, (EDWARDS - 1) // 2, EDWARDS) == 1

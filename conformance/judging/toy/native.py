@@ -25,6 +25,11 @@ def job_of(height: int, at: int) -> str:
     return f"{height:032x}{at:032x}"
 
 
+def loss_of(update: int) -> str:
+    """Return the loss of an accepted update, with all its decimals."""
+    return f"{2 + 1 / (update + 2):.9f}"
+
+
 def prompt_of(ident: str) -> str:
     """Return the prompt of a request."""
     return f"Say {ident}."
@@ -50,6 +55,7 @@ NATIVE: dict[str, Any] = {
         "/api/model roots": ("training_root", "serving_root"),
         "/api/inference root": ("serving_root",), "/api/account nonce": ("next_nonce",),
         "/api/validators money": ("validators[].bond",), "/api/inference money": ("fee_atoms",),
+        "/api/model losses": ("loss",), "/api/training loss": ("records[].loss",),
     },
 }  # fmt: skip
 
@@ -70,9 +76,11 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
                          "round": TIP},
         "/api/blocks": {"blocks": [
             {"height": n, "hash": f"hash{n}", "results": []} for n in numbers]},
-        "/api/training": {"records": [{"round": n} for n in numbers]},
-        "/api/model": {"training_root": f"root{TIP}", "serving_root": f"root{TIP}"},
-        "/api/model/checkpoint.json": {"round": TIP, "root": f"root{TIP}"},
+        "/api/training": {"records": [{"round": n, "loss": loss_of(n)} for n in numbers]},
+        "/api/model": {"training_root": f"root{TIP}", "serving_root": f"root{TIP}",
+                       "loss": loss_of(TIP)},
+        "/api/model/checkpoint.json": {"round": TIP, "root": f"root{TIP}",
+                                       "adapter": f"/artifacts/sha256/{DIGEST}"},
         "/api/account": {"balance": owned, "total": owned, "next_nonce": 0},
         "/api/validators": {"validators": [{"bond": "5"}]},
         "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1", "serving_root": f"root{TIP}"},
