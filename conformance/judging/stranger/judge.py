@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from conformance.catalogue import Level
@@ -78,7 +79,8 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
 
     ``ident`` is that of the switch that the node was started with.
     """
-    settings = read_file(stranger.folder / "target.toml") | dict(stranger.tokens)
+    settings: dict[str, Any] = dict(stranger.tokens)
+    settings |= read_file(stranger.folder / "target.toml")
     for name, value in stranger.declared(ident).items():
         # A table has the other keys as before; nothing is declared of what is null.
         settings[name] = settings[name] | value if isinstance(value, dict) else value

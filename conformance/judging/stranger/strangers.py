@@ -58,7 +58,7 @@ class Stranger:
 
     @property
     def tokens(self) -> Mapping[str, str]:
-        """What clients of the node show."""
+        """What clients of the node show, where its target names no others."""
         return {"token": "tok-a", "second_token": "tok-b", "expired_token": "tok-x"}
 
     def lists(self) -> Lists:
@@ -110,6 +110,13 @@ listed = faults.FAULTS + faults.SPARE + more.MORE + more.MORE_SPARE + more2.MORE
 listed += more2.MORE2_SPARE
 kinds = {each["id"]: each["kind"] for each in listed}
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in peculiar.PECULIAR]}))
+"""
+# Its list has the sentence of each fault beside its kind.
+_OF_ELEVENTH = """
+import json, subprocess
+listed = json.loads(subprocess.run(["./node", "--list"], capture_output=True, check=True).stdout)
+kinds = {each["id"]: each["kind"] for each in listed["faults"]}
+print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
 """
 STRANGERS = {
     "first": Stranger(
@@ -178,5 +185,12 @@ STRANGERS = {
         ("./node_modules/.bin/bun", "node.ts", "--list"),
         26700,
         build=("npm", "install", "--no-package-lock"),
+    ),
+    "eleventh": Stranger(
+        HERE / "eleventh",
+        ("./node",),
+        (sys.executable, "-c", _OF_ELEVENTH),
+        24700,
+        build=("make", "node"),
     ),
 }
